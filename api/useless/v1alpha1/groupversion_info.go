@@ -1,0 +1,33 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 is the deprecated first version of the useless.container.training API.
+//
+// It has a home for every field of v1beta1. What reads the same in both versions is v1beta1's own type here,
+// so that it cannot drift apart; only what is spelled differently is declared again.
+//
+// +kubebuilder:object:generate=true
+// +groupName=useless.container.training
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	// GroupVersion is the group and version of the types in this package.
+	GroupVersion = schema.GroupVersion{Group: "useless.container.training", Version: "v1alpha1"}
+
+	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
+	// AddToScheme registers the types of this package in a scheme.
+	AddToScheme = schemeBuilder.AddToScheme
+)
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &Machine{}, &MachineList{}, &Switch{}, &SwitchList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

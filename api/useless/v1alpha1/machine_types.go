@@ -1,0 +1,92 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// Machine has switches. Whoever turns one up, the operator turns it down again.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:deprecatedversion:warning="useless.container.training/v1alpha1 Machine is deprecated; use useless.container.training/v1beta1 Machine"
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.switches,statuspath=.status.switches.total,selectorpath=.status.selector
+// +kubebuilder:resource
+// +kubebuilder:printcolumn:name=Switches,type=integer,JSONPath=`.spec.switches`
+// +kubebuilder:printcolumn:name=Positions,type=string,JSONPath=`.status.positions`
+// +kubebuilder:validation:XValidation:rule="has(self.spec.selector) || self.spec.?template.?metadata.?labels[?'machine'].orValue(self.metadata.name) == self.metadata.name",fieldPath=".spec.template.metadata.labels",messageExpression="'machine=' + self.spec.template.metadata.labels['machine'] + ' does not satisfy the default selector machine=' + self.metadata.name"
+type Machine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is the Machine as its user wants it.
+	// +optional
+	// +kubebuilder:default={}
+	Spec MachineSpec `json:"spec,omitzero"`
+
+	// status is the Machine as the operator last saw it.
+	// +optional
+	Status v1beta1.MachineStatus `json:"status,omitzero"`
+}
+
+// MachineSpec is the Machine as its user wants it.
+//
+// +kubebuilder:validation:XValidation:rule="self.?selector == oldSelf.?selector",fieldPath=".selector",message="selector is immutable: create a new Machine instead"
+// +kubebuilder:validation:XValidation:rule="self.?selector.?matchLabels.orValue({}).all(k, self.?template.?metadata.?labels[?k].orValue(self.selector.matchLabels[k]) == self.selector.matchLabels[k])",fieldPath=".template.metadata.labels",message="template labels must satisfy the selector's matchLabels"
+// +kubebuilder:validation:XValidation:rule="self.?selector.?matchExpressions.orValue([]).all(e, e.operator == 'Exists' || e.operator == 'In' ? self.?template.?metadata.?labels[?e.key].or(self.selector.?matchLabels[?e.key]).hasValue() : true)",fieldPath=".template.metadata.labels",message="template labels must have every key that the selector's matchExpressions ask for"
+// +kubebuilder:validation:XValidation:rule="self.?selector.?matchExpressions.orValue([]).all(e, !self.?template.?metadata.?labels[?e.key].or(self.selector.?matchLabels[?e.key]).hasValue() || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && (e.operator == 'In') == (self.?template.?metadata.?labels[?e.key].or(self.selector.?matchLabels[?e.key]).value() in e.?values.orValue([]))))",fieldPath=".template.metadata.labels",message="template labels must satisfy the selector's matchExpressions"
+type MachineSpec struct {
+	// switches is the number of switches, from 1 to 1000. An operator may allow fewer (its flag --max-switches, 100 by
+	// default).
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Switches int32 `json:"switches,omitempty"`
+
+	// switchPosition set to up turns every switch up once, as soon as there are as many as asked for. The operator then
+	// turns them down one by one and, when the last one is down, sets this field back to down.
+	// +optional
+	// +kubebuilder:default=down
+	SwitchPosition v1beta1.Position `json:"switchPosition,omitempty"`
+
+	// selector says which switches in the Machine's namespace belong to it. It cannot be changed or emptied; absent
+	// means the label machine with the Machine's name.
+	// +optional
+	Selector *v1beta1.LabelSelector `json:"selector,omitempty"`
+
+	// template is what new switches start from. A new switch has the selector's matchLabels and these labels.
+	// +optional
+	Template v1beta1.SwitchTemplate `json:"template,omitzero"`
+
+	// flipDelaySeconds is how long a switch may stay up after the operator has noticed it, in seconds, from 0 to 86400
+	// (a day).
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	FlipDelaySeconds *int32 `json:"flipDelaySeconds,omitempty"`
+
+	// flipIntervalSeconds is the time in which the Machine turns down at most one switch, in seconds, from 0 to 86400
+	// (a day). With 0, every switch whose delay has passed is turned down at once.
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	FlipIntervalSeconds *int32 `json:"flipIntervalSeconds,omitempty"`
+}
+
+// MachineList is a list of Machines.
+//
+// +kubebuilder:object:root=true
+type MachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// items are the Machines.
+	Items []Machine `json:"items"`
+}
