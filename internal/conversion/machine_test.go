@@ -1,0 +1,331 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
+	"sigs.k8s.io/randfill"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+)
+
+var seed = flag.Int64("seed", time.Now().UnixNano(), "seed of the round-trip tests")
+
+const rounds = 10_000
+
+func newScheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+// typeMeta must survive like everything else: the handler sets it on the destination, the converter leaves it alone.
+var (
+	v1alpha1Type = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine"}
+	v1beta1Type  = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "Machine"}
+)
+
+// shapes are the objects that the API server sends: whole ones, and those it makes while it merges managed fields.
+var shapes = map[string]struct {
+	withMeta, withSpec bool
+}{
+	"whole":            {withMeta: true, withSpec: true},
+	"without spec":     {withMeta: true},
+	"without metadata": {withSpec: true},
+	"without either":   {},
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Logf("run again with -seed=%d", *seed)
+	for name, shape := range shapes {
+		t.Run("v1beta1 through v1alpha1, "+name, func(t *testing.T) {
+			fill := filler()
+			for range rounds {
+				want := &v1beta1.Machine{TypeMeta: v1beta1Type}
+				fill.Fill(&want.Status)
+				if shape.withMeta {
+					fill.Fill(&want.ObjectMeta)
+				}
+				if shape.withSpec {
+					fill.Fill(&want.Spec)
+				}
+				got := &v1beta1.Machine{TypeMeta: v1beta1Type}
+				roundTrip(t, want, &v1alpha1.Machine{TypeMeta: v1alpha1Type}, got, machineToV1alpha1, machineFromV1alpha1)
+			}
+		})
+		t.Run("v1alpha1 through v1beta1, "+name, func(t *testing.T) {
+			fill := filler()
+			for range rounds {
+				want := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
+				fill.Fill(&want.Status)
+				if shape.withMeta {
+					fill.Fill(&want.ObjectMeta)
+				}
+				if shape.withSpec {
+					fill.Fill(&want.Spec)
+				}
+				got := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
+				roundTrip(t, want, &v1beta1.Machine{TypeMeta: v1beta1Type}, got, machineFromV1alpha1, machineToV1alpha1)
+			}
+		})
+	}
+}
+
+// roundTrip converts a copy of want by way of via into got, which must then equal want to the last field.
+func roundTrip[A interface{ DeepCopy() A }, B any](t *testing.T, want A, via B, got A,
+	there func(context.Context, A, B) error, back func(context.Context, B, A) error,
+) {
+	t.Helper()
+	if err := there(t.Context(), want.DeepCopy(), via); err != nil {
+		t.Fatal(err)
+	}
+	if err := back(t.Context(), via, got); err != nil {
+		t.Fatal(err)
+	}
+	// DeepEqual first: cmp is fifty times slower and is needed only to say what differs.
+	if !reflect.DeepEqual(want, got) {
+		t.Fatalf("seed %d: lost on the way (-want +got):\n%s", *seed, cmp.Diff(want, got))
+	}
+}
+
+func filler() *randfill.Filler {
+	return randfill.NewWithSeed(*seed).NilChance(0.3).NumElements(0, 3).Funcs(
+		// The raw bytes of managed fields must be JSON, as they always are on the wire.
+		func(f *metav1.FieldsV1, c randfill.Continue) {
+			raw, err := json.Marshal(map[string]string{"f:" + c.String(8): ""})
+			if err != nil {
+				panic(err)
+			}
+			*f = *metav1.NewFieldsV1(string(raw))
+		},
+		func(at *metav1.MicroTime, c randfill.Continue) {
+			*at = metav1.NewMicroTime(time.UnixMicro(c.Int63n(1e16)))
+		},
+		func(at *metav1.Time, c randfill.Continue) { *at = metav1.Unix(c.Int63n(1e10), 0) },
+	)
+}
+
+// TestVersionsHoldTheSameFields fails when a field is added to one version only: it counts the leaves of each spec by
+// type, which says so even before a converter has heard of the field.
+func TestVersionsHoldTheSameFields(t *testing.T) {
+	alpha := leaves(reflect.TypeFor[v1alpha1.MachineSpec]())
+	beta := leaves(reflect.TypeFor[v1beta1.MachineSpec]())
+	if diff := cmp.Diff(alpha, beta); diff != "" {
+		t.Errorf("v1alpha1 and v1beta1 do not hold the same fields (-v1alpha1 +v1beta1):\n%s", diff)
+	}
+	if alpha, beta := reflect.TypeFor[v1alpha1.Machine](), reflect.TypeFor[v1beta1.Machine](); alpha.NumField() != beta.NumField() {
+		t.Errorf("v1alpha1.Machine has %d fields, v1beta1.Machine has %d", alpha.NumField(), beta.NumField())
+	}
+}
+
+// TestEveryLeafIsConverted sets one leaf at a time, so that a field which a converter forgot is named.
+func TestEveryLeafIsConverted(t *testing.T) {
+	fill := randfill.NewWithSeed(1).NilChance(0).NumElements(1, 1)
+	spec := reflect.TypeFor[v1beta1.MachineSpec]()
+	var visit func(path string, index []int, typ reflect.Type)
+	visit = func(path string, index []int, typ reflect.Type) {
+		if typ.Kind() == reflect.Struct {
+			for i := range typ.NumField() {
+				visit(path+"."+typ.Field(i).Name, append(append([]int{}, index...), i), typ.Field(i).Type)
+			}
+			return
+		}
+		t.Run(path, func(t *testing.T) {
+			want := &v1beta1.Machine{}
+			fill.Fill(reflect.ValueOf(&want.Spec).Elem().FieldByIndex(index).Addr().Interface())
+			if reflect.ValueOf(want.Spec).IsZero() {
+				t.Fatal("the test set nothing")
+			}
+			roundTrip(t, want, &v1alpha1.Machine{}, &v1beta1.Machine{}, machineToV1alpha1, machineFromV1alpha1)
+		})
+	}
+	visit("spec", nil, spec)
+}
+
+// leaves counts the leaf fields of a struct by type; nested structs are looked into, as versions may nest differently.
+func leaves(typ reflect.Type) map[string]int {
+	if typ.Kind() != reflect.Struct {
+		return map[string]int{typ.String(): 1}
+	}
+	counts := map[string]int{}
+	for i := range typ.NumField() {
+		for leaf, n := range leaves(typ.Field(i).Type) {
+			counts[leaf] += n
+		}
+	}
+	return counts
+}
+
+// TestConverterKnowsEveryVersion fails when a version is added to the scheme without a converter.
+func TestConverterKnowsEveryVersion(t *testing.T) {
+	scheme := newScheme(t)
+	if _, err := Machine(scheme); err != nil {
+		t.Error(err)
+	}
+	versions := sets.New[string]()
+	for gvk := range scheme.AllKnownTypes() {
+		if gvk.Kind == "Machine" {
+			versions.Insert(gvk.Version)
+		}
+	}
+	if want := sets.New("v1alpha1", "v1beta1"); !versions.Equal(want) {
+		t.Errorf("the scheme has Machine in %v, want %v", sets.List(versions), sets.List(want))
+	}
+}
+
+// FuzzHandler sends raw JSON through the handler that the API server calls and back. The handler may refuse what is
+// no Machine; it may not panic, and what it accepts comes back equal.
+func FuzzHandler(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`))
+	f.Add([]byte(`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`))
+	f.Add([]byte(`{"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"c":"d"}}}}}`))
+	f.Add([]byte(`{"status":{"switches":{"total":3,"up":1,"down":2},"seenAt":"2026-11-20T09:00:00.123456Z"}}`))
+	f.Add([]byte(`{"metadata":null,"spec":null,"status":null}`))
+	f.Add([]byte(`{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{}}}]}}`))
+	f.Add([]byte(`{"spec":{"switches":2147483648}}`))
+	f.Add([]byte(`{"spec":{"switches":-1,"switchPosition":"sideways"}}`))
+
+	handler, decoder := newHandler(f), conversion.NewDecoder(newScheme(f))
+
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var object map[string]any
+		if json.Unmarshal(raw, &object) != nil || object == nil {
+			t.Skip("not a JSON object")
+		}
+		object["kind"], object["apiVersion"] = "Machine", v1alpha1.GroupVersion.String()
+		spoke, err := json.Marshal(object)
+		if err != nil {
+			t.Skip(err)
+		}
+		hub, ok := convert(t, handler, spoke, v1beta1.GroupVersion.String())
+		want, _, err := decoder.Decode(spoke)
+		if ok != (err == nil) {
+			t.Fatalf("the handler's answer is %v for an object that decodes with error %v: %s", ok, err, spoke)
+		}
+		if !ok {
+			return
+		}
+		back, ok := convert(t, handler, hub, v1alpha1.GroupVersion.String())
+		if !ok {
+			t.Fatalf("refused its own result: %s", hub)
+		}
+		got, _, err := decoder.Decode(back)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Compared as text: on the wire an empty map and an absent one are the same.
+		if diff := cmp.Diff(text(t, want), text(t, got)); diff != "" {
+			t.Errorf("lost on the way (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func text(t *testing.T, object runtime.Object) string {
+	t.Helper()
+	raw, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// newHandler is the handler that the manager serves.
+func newHandler(t testing.TB) http.Handler {
+	t.Helper()
+	scheme := newScheme(t)
+	converter, err := Machine(scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := conversion.NewRegistry()
+	if err := registry.RegisterConverter(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), converter); err != nil {
+		t.Fatal(err)
+	}
+	return conversion.NewWebhookHandler(scheme, registry)
+}
+
+func newReview(t testing.TB, object []byte, version string) []byte {
+	t.Helper()
+	review, err := json.Marshal(apiextensionsv1.ConversionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
+		Request: &apiextensionsv1.ConversionRequest{
+			UID: "1", DesiredAPIVersion: version, Objects: []runtime.RawExtension{{Raw: object}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review
+}
+
+func convert(t testing.TB, handler http.Handler, object []byte, version string) (converted []byte, ok bool) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	request := httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(newReview(t, object, version)))
+	handler.ServeHTTP(recorder, request)
+	if recorder.Code != http.StatusOK {
+		return nil, false
+	}
+	var answer apiextensionsv1.ConversionReview
+	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Response.Result.Status != metav1.StatusSuccess {
+		if strings.Contains(answer.Response.Result.Message, "internal error") {
+			t.Fatalf("the converter panicked: %s", object)
+		}
+		return nil, false
+	}
+	return answer.Response.ConvertedObjects[0].Raw, true
+}
+
+// BenchmarkConvert is what the API server waits for, less the network: one Machine decoded, converted and encoded.
+func BenchmarkConvert(b *testing.B) {
+	handler := newHandler(b)
+	beta := &v1beta1.Machine{TypeMeta: v1beta1Type}
+	filler().Fill(beta)
+	beta.TypeMeta = v1beta1Type
+	alpha := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
+	if err := machineToV1alpha1(b.Context(), beta, alpha); err != nil {
+		b.Fatal(err)
+	}
+	for version, object := range map[string]runtime.Object{
+		v1alpha1.GroupVersion.String(): beta,
+		v1beta1.GroupVersion.String():  alpha,
+	} {
+		b.Run("to "+version, func(b *testing.B) {
+			raw, err := json.Marshal(object)
+			if err != nil {
+				b.Fatal(err)
+			}
+			review := newReview(b, raw, version)
+			b.ReportAllocs()
+			for b.Loop() {
+				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(review)))
+			}
+		})
+	}
+}
