@@ -1,0 +1,141 @@
+# The version of this tree is the image tag in config/manager.
+VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
+IMAGE_BASE := container.training/useless-operator
+IMG ?= $(IMAGE_BASE):v$(VERSION)
+
+# What deploy and undeploy act on: config/default (the operator makes its own certificates) or config/certmanager.
+OVERLAY ?= config/default
+
+CONTAINER_TOOL ?= docker
+KUBECTL ?= kubectl
+FUZZTIME ?= 10s
+
+# $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
+tool = go tool -modfile=$(CURDIR)/hack/tools/$(1).mod $(1)
+
+.DEFAULT_GOAL := help
+
+##@ General
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Develop
+
+.PHONY: generate
+generate: ## Generate deep copies
+	$(call tool,controller-gen) object:headerFile=hack/boilerplate.go.txt paths="./api/..."
+
+.PHONY: manifests
+manifests: ## Generate CRDs, the operator's ClusterRole and the webhook configuration
+	$(call tool,controller-gen) crd rbac:roleName=manager-role webhook paths="./api/..." paths="./internal/..." \
+		output:crd:artifacts:config=config/crd/bases
+
+.PHONY: fmt
+fmt: ## Format the code
+	go fmt ./...
+
+.PHONY: vet
+vet: ## Run go vet
+	go vet ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint
+	$(call tool,golangci-lint) run
+
+.PHONY: lint-fix
+lint-fix: ## Run golangci-lint and let it repair what it can
+	$(call tool,golangci-lint) run --fix
+
+.PHONY: tidy
+tidy: ## Tidy go.mod and every hack/tools/*.mod
+	go mod tidy
+	cd hack/tools && for mod in *.mod; do go mod tidy -modfile=$$mod || exit 1; done
+
+##@ Test
+
+.PHONY: test
+test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
+	go test -race $(TESTFLAGS) ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME (10s)
+	@git grep -o --untracked '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | while IFS=: read -r file func; do \
+		go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) </dev/null || exit 1; \
+	done
+
+.PHONY: bench
+bench: ## Run the unit benchmarks
+	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) ./internal/...
+
+.PHONY: demo
+demo: ## Show the operator at work on a control plane of its own
+	go run ./hack/demo
+
+.PHONY: verify
+verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
+	@for step in tidy generate manifests build-installer fmt vet lint; do \
+		echo "verify: $$step"; $(MAKE) --no-print-directory -s $$step || exit 1; \
+	done
+	@echo "verify: no difference"
+	@git diff --exit-code
+	@untracked=$$(git ls-files --others --exclude-standard); \
+		if [ -n "$$untracked" ]; then echo "not committed:"; echo "$$untracked"; exit 1; fi
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/manager
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o bin/manager ./cmd
+
+.PHONY: docker-build
+docker-build: ## Build the image IMG
+	$(CONTAINER_TOOL) build --build-arg VERSION=v$(VERSION) -t $(IMG) .
+
+.PHONY: docker-push
+docker-push: ## Push the image IMG
+	$(CONTAINER_TOOL) push $(IMG)
+
+.PHONY: build-installer
+build-installer: ## Render config/default into dist/install.yaml
+	@mkdir -p dist
+	$(call tool,kustomize) build config/default -o dist/install.yaml
+
+##@ Run on the cluster of the current kubeconfig
+
+.PHONY: install
+install: ## Install the CRDs, for make run (serves v1beta1 only: v1alpha1 Machines need the webhook of make deploy)
+	$(call tool,kustomize) build config/crd | $(KUBECTL) apply -f -
+
+.PHONY: run
+run: ## Run the controllers from this machine, without webhooks; ARGS passes flags on
+	go run ./cmd --webhooks=false --metrics-bind-address=0 $(ARGS)
+
+.PHONY: uninstall
+uninstall: delete-objects ## Delete all Machines, then the CRDs, while make run still runs and can let the Machines go
+	$(call tool,kustomize) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
+
+.PHONY: deploy
+deploy: overlay ## Install everything with the image IMG; OVERLAY=config/certmanager takes cert-manager's certificates
+	$(call tool,kustomize) build bin/overlay | $(KUBECTL) apply -f -
+
+.PHONY: undeploy
+undeploy: delete-objects ## Delete all Machines while the operator is there to let them go, then everything else
+	$(call tool,kustomize) build $(OVERLAY) | $(KUBECTL) delete --ignore-not-found -f -
+
+# IMG in a kustomization of its own, so that no committed file changes.
+.PHONY: overlay
+overlay:
+	@mkdir -p bin/overlay
+	@printf 'resources:\n- ../../%s\n' '$(OVERLAY)' > bin/overlay/kustomization.yaml
+	@cd bin/overlay && $(call tool,kustomize) edit set image $(IMAGE_BASE)=$(IMG)
+
+# Asks for what there is, because kubectl fails on a kind that the cluster does not know.
+.PHONY: delete-objects
+delete-objects:
+	@for kind in $$($(KUBECTL) api-resources --api-group=useless.container.training -o name); do \
+		$(KUBECTL) delete "$$kind" --all --all-namespaces --timeout=2m || exit 1; \
+	done
