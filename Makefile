@@ -10,6 +10,8 @@ CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 FUZZTIME ?= 10s
 
+TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
+
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile=$(CURDIR)/hack/tools/$(1).mod $(1)
 
@@ -51,15 +53,16 @@ lint-fix: ## Run golangci-lint and let it repair what it can
 	$(call tool,golangci-lint) run --fix
 
 .PHONY: tidy
-tidy: ## Tidy go.mod and every hack/tools/*.mod
+tidy: ## Tidy go.mod and the modules in hack/tools
 	go mod tidy
-	cd hack/tools && for mod in *.mod; do go mod tidy -modfile=$$mod || exit 1; done
+	cd hack/tools && for mod in $(TOOLS:=.mod); do go mod tidy -modfile=$$mod || exit 1; done
 
 ##@ Test
 
+# The first run on a machine builds a control plane, which go test counts.
 .PHONY: test
 test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
-	go test -race $(TESTFLAGS) ./...
+	go test -race -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
