@@ -52,3 +52,19 @@ const (
 	// ReasonNotScaled says that the Machine is not Ready because it is not Scaled.
 	ReasonNotScaled = "NotScaled"
 )
+
+// Reasons of the events on a Machine.
+const (
+	// EventScaled says how many switches were created or deleted.
+	EventScaled = "Scaled"
+	// EventRaised says how many switches were turned up because the Machine's position asked for it.
+	EventRaised = "Raised"
+	// EventFlipped names a switch that was turned down.
+	EventFlipped = "Flipped"
+	// EventAdopted names a switch that the Machine took as its own.
+	EventAdopted = "Adopted"
+	// EventReleased names a switch that the Machine let go.
+	EventReleased = "Released"
+	// EventPoweredDown says how many switches were turned down because the Machine was deleted.
+	EventPoweredDown = "PoweredDown"
+)

@@ -1,0 +1,284 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine keeps Machines useless: each has as many switches as it asks for, and whichever of them is turned
+// up is turned down again when its time has come.
+//
+// What to do follows from the Machine, its switches and the time alone (decide.go); doing it (act.go) and describing
+// the result (status.go) are separate. No step relies on an earlier one having been seen: a reconciler that is stopped
+// anywhere and started again decides anew from what is there.
+package machine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/operator-framework/operator-lib/predicate"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlpredicate "sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+const (
+	// Name is the controller's name, in --controllers, logs and metrics.
+	Name = "machine"
+
+	workers = 16
+
+	// flipPriority puts what is due before everything else, above all before the backlog of a start, which
+	// controller-runtime queues at -100 and would otherwise hand on to every RequeueAfter that comes of it.
+	flipPriority = 100
+
+	// Names of the indexes on the informers' stores.
+	switchesByOwner   = "useless/owner"
+	machinesSelecting = "useless/selecting"
+)
+
+// A Controller reconciles Machines.
+type Controller struct {
+	client   client.Client
+	reader   client.Reader // reads from the API server, where the cache may be too old
+	switches toolscache.Indexer
+	machines toolscache.Indexer
+	clock    clock.PassiveClock
+	events   events.EventRecorder
+	metrics  *metrics
+	recent   *recent
+	retries  *retries
+}
+
+// Setup adds the controller to a manager. Its metrics go to the registerer.
+func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+	switches, err := indexedStore(ctx, mgr, &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
+	if err != nil {
+		return err
+	}
+	machines, err := indexedStore(ctx, mgr, &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting})
+	if err != nil {
+		return err
+	}
+	metrics, err := newMetrics(registerer, machines)
+	if err != nil {
+		return err
+	}
+	c := &Controller{
+		client:   mgr.GetClient(),
+		reader:   mgr.GetAPIReader(),
+		switches: switches,
+		machines: machines,
+		clock:    clock,
+		events:   mgr.GetEventRecorder("useless-operator"),
+		metrics:  metrics,
+		recent:   newRecent(),
+		retries:  newRetries(clock),
+	}
+	notPaused, err := predicate.NewPause[client.Object](v1beta1.PausedAnnotation)
+	if err != nil {
+		return err
+	}
+	beingDeleted := ctrlpredicate.NewPredicateFuncs(func(object client.Object) bool { return !object.GetDeletionTimestamp().IsZero() })
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1beta1.Machine{}, builder.WithPredicates(ctrlpredicate.Or(notPaused, beingDeleted))).
+		Watches(&v1beta1.Switch{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             c.retries,
+			ReconciliationTimeout:   30 * time.Second,
+			EnableWarmup:            new(true),
+		}).
+		Complete(c)
+}
+
+// +kubebuilder:rbac:groups=useless.container.training,resources=machines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=useless.container.training,resources=machines/status,verbs=patch
+// +kubebuilder:rbac:groups=useless.container.training,resources=machines/finalizers,verbs=update
+// +kubebuilder:rbac:groups=useless.container.training,resources=switches,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=useless.container.training,resources=switches/status,verbs=patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile brings a Machine and its switches one step closer to what it asks for, and asks to be called again when
+// the next switch is due. An error means that something was not done; it is tried again with growing delays.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	m := &v1beta1.Machine{}
+	if err := c.client.Get(ctx, request.NamespacedName, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.recent.forget(request.NamespacedName)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	m = c.recent.latest(m)
+	if !m.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, c.finalize(ctx, m)
+	}
+	if paused(m) {
+		return reconcile.Result{}, nil
+	}
+	if err := c.ensureFinalizer(ctx, m); err != nil {
+		return reconcile.Result{}, err
+	}
+	selector, err := m.SwitchSelector()
+	if err != nil {
+		// Only its user can mend it, and doing so wakes us.
+		return reconcile.Result{}, c.writeStatus(ctx, m, invalidSelectorStatus(m, err, c.clock.Now()))
+	}
+	switches, err := c.read(m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	p := decide(m, selector, switches, c.clock.Now())
+	done, actErr := c.act(ctx, m, p, switches)
+	if !p.empty() {
+		if switches, err = c.read(m); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	statusErr := c.writeStatus(ctx, m, newStatus(m, selector.String(), switches, done, c.clock.Now()))
+	return c.again(request, p.next, errors.Join(actErr, statusErr))
+}
+
+// again asks for the next reconcile. It is asked for every time, because any event that comes before cancels what
+// was asked for last: the priority queue keeps one entry for an object.
+func (c *Controller) again(request reconcile.Request, next time.Time, err error) (reconcile.Result, error) {
+	if next.IsZero() {
+		return reconcile.Result{}, err
+	}
+	if err != nil {
+		c.retries.noLaterThan(request, next)
+	}
+	// At least a nanosecond: zero would mean never.
+	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1), Priority: new(flipPriority)}, err
+}
+
+// read returns the switches that the Machine controls and those of its namespace that nobody controls. They are the
+// cache's own objects, not copies.
+func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
+	// Asked for first: the version may lag behind the list, never the list behind the version.
+	seen := c.switches.LastStoreSyncResourceVersion()
+	var cached []*v1beta1.Switch
+	for _, owner := range []string{string(m.UID), orphansOf(m.Namespace)} {
+		objects, err := c.switches.ByIndex(switchesByOwner, owner)
+		if err != nil {
+			return nil, err
+		}
+		for _, object := range objects {
+			cached = append(cached, object.(*v1beta1.Switch))
+		}
+	}
+	return c.recent.overlay(m, cached, seen), nil
+}
+
+// ensureFinalizer puts the finalizer on before there is anything to finalize.
+func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) error {
+	before := m.DeepCopy()
+	if !controllerutil.AddFinalizer(m, v1beta1.MachineFinalizer) {
+		return nil
+	}
+	return c.patchMachine(ctx, m, before)
+}
+
+// writeStatus writes the status if it says anything new, and the events that the change is worth.
+func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
+	if equality.Semantic.DeepEqual(m.Status, status) {
+		return nil
+	}
+	before := m.DeepCopy()
+	m.Status = status
+	if err := c.client.Status().Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	c.recent.wrote(m)
+	if reason := scaledReason(m); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(before) {
+		c.warn(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
+	}
+	return nil
+}
+
+func (c *Controller) patchMachine(ctx context.Context, m, before *v1beta1.Machine) error {
+	// With the version it was decided on: a merge patch replaces the whole list of finalizers.
+	if err := c.client.Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	c.recent.wrote(m)
+	return nil
+}
+
+// machinesOf returns the Machines that care about a switch: the one that controls it, those that select it, and the
+// one that would give its name to a switch of its own.
+func (c *Controller) machinesOf(_ context.Context, object client.Object) []reconcile.Request {
+	wake := func(name string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}
+	}
+	prefix, _ := splitOrdinal(object.GetName())
+	requests := []reconcile.Request{wake(strings.TrimSuffix(prefix, "-"))}
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "Machine" {
+		requests = append(requests, wake(owner.Name))
+	}
+	if name := object.GetLabels()[v1beta1.MachineLabel]; name != "" {
+		requests = append(requests, wake(name))
+	}
+	selecting, err := c.machines.ByIndex(machinesSelecting, object.GetNamespace())
+	if err != nil {
+		panic(err) // the index does not exist: a mistake in Setup
+	}
+	for _, machine := range selecting {
+		m := machine.(*v1beta1.Machine)
+		if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
+			requests = append(requests, wake(m.Name))
+		}
+	}
+	return requests
+}
+
+// indexedStore returns the store of the manager's informer for a kind, with indexes added. The controller reads it
+// directly, because listing by a field through the client copies or allocates for every object.
+func indexedStore(ctx context.Context, mgr ctrl.Manager, kind client.Object, indexers toolscache.Indexers) (toolscache.Indexer, error) {
+	informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, errors.New("the manager's cache must not be split by namespace or selector")
+	}
+	return shared.GetIndexer(), shared.AddIndexers(indexers)
+}
+
+// indexByOwner indexes switches by the UID of their controller, and those without one by their namespace.
+func indexByOwner(object any) ([]string, error) {
+	sw := object.(*v1beta1.Switch)
+	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
+		return []string{string(owner.UID)}, nil
+	}
+	return []string{orphansOf(sw.Namespace)}, nil
+}
+
+func orphansOf(namespace string) string { return "orphans/" + namespace }
+
+// indexSelecting indexes the Machines that have a selector of their own by namespace.
+func indexSelecting(object any) ([]string, error) {
+	m := object.(*v1beta1.Machine)
+	if m.Spec.Switches.Selector == nil {
+		return nil, nil
+	}
+	return []string{m.Namespace}, nil
+}

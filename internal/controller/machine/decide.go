@@ -1,0 +1,254 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// A plan is what to do about a Machine. The switches in it are those that were read; they must not be changed.
+type plan struct {
+	adopt   []*v1beta1.Switch // take as own: they match and have no controller
+	release []*v1beta1.Switch // let go: they no longer match
+	create  int               // how many are missing
+	surplus []*v1beta1.Switch // delete
+	raise   []*v1beta1.Switch // turn up, as the Machine's position asks
+	notice  []*v1beta1.Switch // up, and not yet known to be
+	forget  []*v1beta1.Switch // down again, and still noted as up
+	flip    []flip            // turn down, now
+
+	carriedOut bool      // after this plan, the Machine's position is carried out
+	lower      bool      // the Machine's position is carried out and all is down again: set it back to down
+	next       time.Time // when to decide again at the latest; zero if nothing will be due
+}
+
+// A flip is a switch to turn down.
+type flip struct {
+	sw  *v1beta1.Switch
+	due time.Time
+}
+
+// empty reports whether there is nothing to write for the plan, except perhaps the status.
+func (p *plan) empty() bool {
+	return p.create == 0 && !p.lower && len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+
+		len(p.forget)+len(p.flip) == 0
+}
+
+// decide says what to do about a Machine with these switches: its own, and those of its namespace without controller.
+func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, now time.Time) plan {
+	var p plan
+	mine := p.claim(m, selector, switches)
+	mine = p.scale(m, mine)
+	if !p.position(m, mine) {
+		p.flips(m, mine, now)
+	}
+	return p
+}
+
+// claim decides on ownership, as the ReplicaSet controller does, and returns the switches that are the Machine's.
+func (p *plan) claim(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch) []*v1beta1.Switch {
+	for _, sw := range switches {
+		switch {
+		case !sw.DeletionTimestamp.IsZero() || paused(sw):
+		case metav1.GetControllerOfNoCopy(sw) == nil && selector.Matches(labels.Set(sw.Labels)):
+			p.adopt = append(p.adopt, sw)
+		case metav1.IsControlledBy(sw, m) && !selector.Matches(labels.Set(sw.Labels)):
+			p.release = append(p.release, sw)
+		}
+	}
+	return slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return slices.Contains(p.release, sw) })
+}
+
+// own returns the switches that the Machine controls and that are not being deleted, in the order of their names.
+func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
+	mine := make([]*v1beta1.Switch, 0, len(switches))
+	for _, sw := range switches {
+		if sw.DeletionTimestamp.IsZero() && metav1.IsControlledBy(sw, m) {
+			mine = append(mine, sw)
+		}
+	}
+	slices.SortFunc(mine, byName)
+	return mine
+}
+
+// scale decides how many switches to create or which ones to delete, and returns those that stay. Switches to be
+// adopted count; none is deleted before they are adopted, because one of them may be the one to go.
+func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Switch {
+	missing := int(wanted(m)) - len(mine) - len(p.adopt)
+	if missing >= 0 {
+		p.create = missing
+		return mine
+	}
+	if len(p.adopt) > 0 {
+		return mine
+	}
+	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return paused(sw) })
+	slices.SortFunc(candidates, dispensableFirst)
+	p.surplus = candidates[:min(-missing, len(candidates))]
+	return slices.DeleteFunc(mine, func(sw *v1beta1.Switch) bool { return slices.Contains(p.surplus, sw) })
+}
+
+// dispensableFirst orders switches that are down before those that are up, and newer ones before older ones.
+func dispensableFirst(a, b *v1beta1.Switch) int {
+	if isUp(a) != isUp(b) {
+		if isUp(b) {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), byName(b, a))
+}
+
+// position decides about the Machine's own position. It reports whether all switches are being turned up: none is
+// turned down in the same pass, so that they are all up once.
+func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) (rising bool) {
+	if m.Spec.Position != v1beta1.PositionUp {
+		p.carriedOut = true
+		return false
+	}
+	complete := len(mine) == int(wanted(m)) && len(p.adopt)+len(p.surplus) == 0
+	if m.Status.Position == v1beta1.PositionUp {
+		p.carriedOut = true
+		p.lower = complete && !slices.ContainsFunc(mine, isUp)
+		return false
+	}
+	if !complete {
+		return false
+	}
+	p.carriedOut = true
+	for _, sw := range mine {
+		if !isUp(sw) && !paused(sw) {
+			p.raise = append(p.raise, sw)
+		}
+	}
+	return true
+}
+
+// flips decides which switches to turn down now and when the next one will be due: never before it has been up for
+// the flip delay, never two in one flip interval, the one that has been up for longest first.
+func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) {
+	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
+	last := lastFlip(m, mine)
+	var up []*v1beta1.Switch
+	for _, sw := range mine {
+		switch {
+		case paused(sw):
+		case isUp(sw):
+			up = append(up, sw)
+		case sw.Status.SeenAt != nil:
+			p.forget = append(p.forget, sw)
+		}
+	}
+	slices.SortStableFunc(up, func(a, b *v1beta1.Switch) int { return seenAt(a, now).Compare(seenAt(b, now)) })
+
+	flipped := 0
+	for _, sw := range up {
+		due := latest(seenAt(sw, now).Add(delay), last.Add(interval))
+		if due.After(now) {
+			p.next = due
+			break
+		}
+		p.flip = append(p.flip, flip{sw, due})
+		last = now
+		flipped++
+	}
+	for _, sw := range up[flipped:] {
+		if sw.Status.SeenAt == nil {
+			p.notice = append(p.notice, sw)
+		}
+	}
+}
+
+// lastFlip is the latest instant at which one of the Machine's switches is known to have been turned down.
+func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch) time.Time {
+	var last time.Time
+	if m.Status.LastFlipTime != nil {
+		last = m.Status.LastFlipTime.Time
+	}
+	for _, sw := range mine {
+		// What is no instant was not written by the operator, and says nothing.
+		if at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]); err == nil {
+			last = latest(last, at)
+		}
+	}
+	return last
+}
+
+// names yields the names for new switches that none of the given ones has, lowest ordinal first. Names that follow
+// from what is there keep an operator with a stale view from ever creating one switch too many.
+func names(m *v1beta1.Machine, switches []*v1beta1.Switch) func() string {
+	taken := make(map[string]bool, len(switches))
+	for _, sw := range switches {
+		taken[sw.Name] = true
+	}
+	ordinal := -1
+	return func() string {
+		for {
+			ordinal++
+			if name := m.Name + "-" + strconv.Itoa(ordinal); !taken[name] {
+				return name
+			}
+		}
+	}
+}
+
+// byName orders switches by name, with the number at the end taken as a number: machine-2 before machine-10.
+func byName(a, b *v1beta1.Switch) int {
+	aPrefix, aOrdinal := splitOrdinal(a.Name)
+	bPrefix, bOrdinal := splitOrdinal(b.Name)
+	return cmp.Or(strings.Compare(aPrefix, bPrefix), cmp.Compare(aOrdinal, bOrdinal), strings.Compare(a.Name, b.Name))
+}
+
+func splitOrdinal(name string) (prefix string, ordinal uint64) {
+	prefix = strings.TrimRight(name, "0123456789")
+	ordinal, err := strconv.ParseUint(name[len(prefix):], 10, 64)
+	if err != nil {
+		return name, 0
+	}
+	return prefix, ordinal
+}
+
+// seenAt is when a switch that is up was noticed; one that was not is being noticed now.
+func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
+	if sw.Status.SeenAt == nil {
+		return now
+	}
+	return sw.Status.SeenAt.Time
+}
+
+func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }
+
+// paused reports whether an object asks not to be touched.
+func paused(object metav1.Object) bool {
+	value, err := strconv.ParseBool(object.GetAnnotations()[v1beta1.PausedAnnotation])
+	return err == nil && value
+}
+
+// wanted is the number of switches that the Machine asks for.
+func wanted(m *v1beta1.Machine) int32 {
+	return cmp.Or(m.Spec.Switches.Count, v1beta1.DefaultSwitchCount)
+}
+
+func seconds(value *int32) time.Duration {
+	if value == nil {
+		value = new(v1beta1.DefaultFlipSeconds)
+	}
+	return time.Duration(*value) * time.Second
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,132 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// recent remembers what this process wrote until its cache shows it, so that a cache that lags behind costs neither a
+// refused request nor a second one. Forgetting it, as a restart does, is always safe: names follow from what is
+// there, and every change carries the version it was decided on.
+type recent struct {
+	mu       sync.Mutex
+	machines map[types.NamespacedName]*writes
+}
+
+// writes are those of one Machine. Switches that were deleted are nil.
+type writes struct {
+	machine  *v1beta1.Machine
+	switches map[types.UID]*v1beta1.Switch
+}
+
+func newRecent() *recent {
+	return &recent{machines: map[types.NamespacedName]*writes{}}
+}
+
+func (r *recent) of(key types.NamespacedName) *writes {
+	if r.machines[key] == nil {
+		r.machines[key] = &writes{switches: map[types.UID]*v1beta1.Switch{}}
+	}
+	return r.machines[key]
+}
+
+// wrote remembers the Machine as the API server returned it.
+func (r *recent) wrote(m *v1beta1.Machine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(key(m)).machine = m.DeepCopy()
+}
+
+// wroteSwitch remembers a Machine's switch as the API server returned it.
+func (r *recent) wroteSwitch(m *v1beta1.Machine, sw *v1beta1.Switch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(key(m)).switches[sw.UID] = sw
+}
+
+// deletedSwitch remembers that a Machine's switch is gone.
+func (r *recent) deletedSwitch(m *v1beta1.Machine, uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(key(m)).switches[uid] = nil
+}
+
+// forget forgets all about a Machine.
+func (r *recent) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.machines, key)
+}
+
+// latest returns the Machine as last written if the cache has not got that far, or as the cache has it.
+func (r *recent) latest(cached *v1beta1.Machine) *v1beta1.Machine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.machines[key(cached)]
+	if known == nil || known.machine == nil {
+		return cached
+	}
+	if known.machine.UID == cached.UID && newer(known.machine.ResourceVersion, cached.ResourceVersion) {
+		return known.machine.DeepCopy()
+	}
+	known.machine = nil
+	return cached
+}
+
+// overlay returns the cached switches as they are after this process's own writes. The cache has seen everything up
+// to the version seen.
+func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen string) []*v1beta1.Switch {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.machines[key(m)]
+	if known == nil {
+		return cached
+	}
+	unseen := maps.Clone(known.switches)
+	merged := make([]*v1beta1.Switch, 0, len(cached)+len(unseen))
+	for _, sw := range cached {
+		written, ok := unseen[sw.UID]
+		delete(unseen, sw.UID)
+		switch {
+		case !ok:
+			merged = append(merged, sw)
+		case written == nil: // deleted, and the cache has yet to hear of it
+		case newer(written.ResourceVersion, sw.ResourceVersion):
+			merged = append(merged, written)
+		default:
+			delete(known.switches, sw.UID)
+			merged = append(merged, sw)
+		}
+	}
+	for uid, written := range unseen {
+		if written == nil || !newer(written.ResourceVersion, seen) {
+			delete(known.switches, uid)
+			continue
+		}
+		merged = append(merged, written)
+	}
+	if len(known.switches) == 0 && known.machine == nil {
+		delete(r.machines, key(m))
+	}
+	return slices.Clip(merged)
+}
+
+// newer reports whether version a is later than b. What cannot be compared is taken to be, which costs a refused
+// request at worst.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
+}
+
+func key(m *v1beta1.Machine) types.NamespacedName {
+	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
+}

@@ -1,0 +1,130 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// An outcome is what became of a plan.
+type outcome struct {
+	scaling    error     // why switches could not be created or deleted
+	carriedOut bool      // the Machine's position is carried out
+	flippedAt  time.Time // when the last flip was certainly done; zero if there was none
+}
+
+// newStatus describes a Machine with these switches after an outcome. It starts from the status there is, so that
+// conditions keep their transition times and nothing known is forgotten.
+func newStatus(m *v1beta1.Machine, selector string, switches []*v1beta1.Switch, done outcome, now time.Time) v1beta1.MachineStatus {
+	mine := own(m, switches)
+	status := *m.Status.DeepCopy()
+	status.ObservedGeneration = m.Generation
+	status.Selector = selector
+	status.Switches, status.Positions = count(mine)
+	status.SeenAt = oldestSeen(mine)
+	if done.carriedOut {
+		status.Position = m.Spec.Position
+	}
+	if last := latest(lastFlip(m, mine), done.flippedAt); !last.IsZero() {
+		status.LastFlipTime = instant(last)
+	}
+	setConditions(&status, wanted(m), done.scaling, now)
+	return status
+}
+
+// invalidSelectorStatus describes a Machine whose selector does not parse: nothing can be said of its switches.
+func invalidSelectorStatus(m *v1beta1.Machine, err error, now time.Time) v1beta1.MachineStatus {
+	status := *m.Status.DeepCopy()
+	status.ObservedGeneration = m.Generation
+	set := conditionSetter(&status, now)
+	set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, err.Error())
+	set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, err.Error())
+	return status
+}
+
+func count(mine []*v1beta1.Switch) (counts v1beta1.SwitchCounts, positions string) {
+	var letters strings.Builder
+	letters.Grow(len(mine))
+	for _, sw := range mine {
+		counts.Total++
+		if isUp(sw) {
+			counts.Up++
+			letters.WriteByte('u')
+		} else {
+			counts.Down++
+			letters.WriteByte('d')
+		}
+	}
+	return counts, letters.String()
+}
+
+func oldestSeen(mine []*v1beta1.Switch) *metav1.MicroTime {
+	var oldest *metav1.MicroTime
+	for _, sw := range mine {
+		if seen := sw.Status.SeenAt; isUp(sw) && seen != nil && (oldest == nil || seen.Before(oldest)) {
+			oldest = seen
+		}
+	}
+	return oldest
+}
+
+func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, now time.Time) {
+	set := conditionSetter(status, now)
+	counts := status.Switches
+
+	scaled, reason, message := metav1.ConditionTrue, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", counts.Total, wanted)
+	switch {
+	case quotaExceeded(scaling):
+		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
+	case scaling != nil && !apierrors.IsConflict(scaling):
+		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonScalingFailed, message+": "+scaling.Error()
+	case counts.Total != wanted:
+		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScaling
+	}
+	set(v1beta1.ConditionScaled, scaled, reason, message)
+
+	resting := metav1.ConditionTrue
+	if counts.Up == 0 {
+		set(v1beta1.ConditionResting, resting, v1beta1.ReasonAllDown, "All switches are down")
+	} else {
+		resting = metav1.ConditionFalse
+		set(v1beta1.ConditionResting, resting, v1beta1.ReasonSwitchesUp, fmt.Sprintf("%d of %d switches are up", counts.Up, counts.Total))
+	}
+
+	switch {
+	case scaled != metav1.ConditionTrue:
+		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNotScaled, message)
+	case resting != metav1.ConditionTrue:
+		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonSwitchesUp, "Switches are up")
+	default:
+		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches are there, and down")
+	}
+}
+
+func conditionSetter(status *v1beta1.MachineStatus, now time.Time) func(conditionType string, value metav1.ConditionStatus, reason, message string) {
+	return func(conditionType string, value metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: conditionType, Status: value, Reason: reason, Message: message,
+			ObservedGeneration: status.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+}
+
+// quotaExceeded reports whether a ResourceQuota refused a request. The API server says so in the message alone.
+func quotaExceeded(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// instant rounds up to the resolution of the wire: rounding down would make what follows from it a little early.
+func instant(t time.Time) *metav1.MicroTime {
+	return new(metav1.NewMicroTime(t.Add(time.Microsecond - time.Nanosecond).Truncate(time.Microsecond)))
+}

@@ -1,0 +1,68 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller has the one list of the operator's controllers.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"container.training/useless/internal/controller/machine"
+)
+
+// controllers are all there are, in the order in which they are added.
+var controllers = []struct {
+	name      string
+	byDefault bool
+	setup     func(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error
+}{
+	{machine.Name, true, machine.Setup},
+}
+
+// Names returns the names of all controllers.
+func Names() []string {
+	names := make([]string, 0, len(controllers))
+	for _, c := range controllers {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Setup adds the selected controllers to a manager. A selection is read as kube-controller-manager reads
+// --controllers: "*" stands for those that are on by default, "name" turns one on and "-name" turns one off. Where a
+// controller is named both ways, the first mention counts.
+func Setup(ctx context.Context, mgr ctrl.Manager, selection []string, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+	for _, selected := range selection {
+		if name := strings.TrimPrefix(selected, "-"); selected != "*" && !slices.Contains(Names(), name) {
+			return fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	for _, c := range controllers {
+		if !enabled(c.name, c.byDefault, selection) {
+			continue
+		}
+		if err := c.setup(ctx, mgr, clock, registerer); err != nil {
+			return fmt.Errorf("set up controller %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+func enabled(name string, byDefault bool, selection []string) bool {
+	for _, selected := range selection {
+		switch selected {
+		case name:
+			return true
+		case "-" + name:
+			return false
+		}
+	}
+	return byDefault && slices.Contains(selection, "*")
+}
