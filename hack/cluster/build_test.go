@@ -1,0 +1,234 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// fakeGo stands in for the go command: it writes the programs, after a moment.
+const fakeGo = `#!/bin/sh
+echo "$1" >> "$FAKE_GO_CALLS"
+case $1 in
+list) echo example.test/one; exit ;;
+esac
+while [ "$1" != -o ]; do shift; done
+sleep 0.5
+for name in server kube-apiserver kube-controller-manager kubectl; do echo $name > "$2$name"; done
+`
+
+// useFakeGo has Build find only the script as go, and an empty cache; it returns the file with the script's calls.
+func useFakeGo(t *testing.T, script string) (cache, calls string) {
+	t.Helper()
+	cache, bin := t.TempDir(), t.TempDir()
+	if script != "" {
+		writeProgram(t, filepath.Join(bin, "go"), script)
+	}
+	calls = filepath.Join(bin, "calls")
+	t.Setenv("FAKE_GO_CALLS", calls)
+	t.Setenv("PATH", bin+":/bin:/usr/bin")
+	if script == "" {
+		t.Setenv("PATH", bin)
+	}
+	t.Setenv(assetsVariable, "")
+	t.Setenv("HOME", cache) // macOS
+	t.Setenv("XDG_CACHE_HOME", cache)
+	return cache, calls
+}
+
+func writeProgram(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBuildTogether has two builds at once: one works, the other waits for it; a third finds everything there.
+func TestBuildTogether(t *testing.T) {
+	_, calls := useFakeGo(t, fakeGo)
+	var programs [2]Programs
+	var progress [2]bytes.Buffer
+	var group sync.WaitGroup
+	for i := range programs {
+		group.Go(func() {
+			var err error
+			if programs[i], err = Build(t.Context(), &progress[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if programs[0] != programs[1] || len(programs[0].missing()) > 0 {
+		t.Errorf("programs %q and %q, missing %q", programs[0], programs[1], programs[0].missing())
+	}
+	said := progress[0].String() + progress[1].String()
+	for _, want := range []string{"building Kubernetes v1.", "waiting for another build", "built Kubernetes v1."} {
+		if strings.Count(said, want) != 1 {
+			t.Errorf("progress does not say %q once:\n%s", want, said)
+		}
+	}
+	if got := read(t, calls); got != "list\nbuild\n" {
+		t.Errorf("calls of go:\n%s", got)
+	}
+
+	var again bytes.Buffer
+	if _, err := Build(t.Context(), &again); err != nil || again.Len() > 0 {
+		t.Errorf("a second build: error %v, progress:\n%s", err, again.String())
+	}
+}
+
+func TestBuildFails(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		script string
+		want   string
+	}{{
+		reason: "without the go command there is nothing to build with",
+		want:   "build Kubernetes: the go command is not in PATH",
+	}, {
+		reason: "a full disk is worth one line that names the folder, not go's own hundred",
+		script: "#!/bin/sh\n[ $1 = list ] || { echo 'link: write /x: no space left on device'; exit 1; }\n",
+		want:   "build Kubernetes: no space left: a first build needs about 3 GiB in Go's caches and CACHE/useless-operator",
+	}, {
+		reason: "what go says is the best explanation of anything else",
+		script: "#!/bin/sh\necho 'go: no such module'\nexit 1\n",
+		want:   "build Kubernetes: go list: exit status 1; the end of its log:\n\tgo: no such module",
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			cache, _ := useFakeGo(t, test.script)
+			if dir, err := os.UserCacheDir(); err == nil {
+				cache = dir
+			}
+			programs, err := Build(t.Context(), t.Output())
+			want := strings.ReplaceAll(test.want, "CACHE", cache)
+			if err == nil || err.Error() != want {
+				t.Errorf("got programs %q and error %v, want %s", programs, err, want)
+			}
+		})
+	}
+}
+
+// TestBuildInterrupted cancels a build while go's own children work.
+func TestBuildInterrupted(t *testing.T) {
+	_, calls := useFakeGo(t, `#!/bin/sh
+[ $1 = list ] && exit
+echo $$ >> $FAKE_GO_CALLS
+sh -c 'echo $$ >> $FAKE_GO_CALLS; exec sleep 600'
+`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var pids []int
+	go func() {
+		defer cancel()
+		pids = awaitPIDs(t, calls, 2)
+	}()
+	_, err := Build(ctx, t.Output())
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got error %v, want %v", err, context.Canceled)
+	}
+	awaitGone(t, pids)
+	b, err := newBuild(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(string(b.programs) + "*")
+	for _, path := range left {
+		if ext := filepath.Ext(path); ext != ".lock" && ext != ".log" {
+			t.Errorf("left behind: %s", path)
+		}
+	}
+}
+
+func TestBuildUsesAssets(t *testing.T) {
+	built, err := Build(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete := t.TempDir()
+	for _, name := range []string{etcd, apiServer, controllerManager, kubectl} {
+		writeProgram(t, filepath.Join(complete, name), "")
+	}
+	incomplete := t.TempDir() // as setup-envtest leaves it
+	for _, name := range []string{etcd, apiServer, kubectl} {
+		writeProgram(t, filepath.Join(incomplete, name), "")
+	}
+	for _, test := range []struct {
+		reason   string
+		assets   string
+		want     Programs
+		progress string
+	}{{
+		reason: "who has all programs need not build them",
+		assets: complete,
+		want:   Programs(complete),
+	}, {
+		reason:   "three of the four are not enough, and their owner should know",
+		assets:   incomplete,
+		want:     built,
+		progress: "KUBEBUILDER_ASSETS=" + incomplete + " has no kube-controller-manager: building Kubernetes instead\n",
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			t.Setenv(assetsVariable, test.assets)
+			var progress strings.Builder
+			got, err := Build(t.Context(), &progress)
+			if err != nil || got != test.want || progress.String() != test.progress {
+				t.Errorf("got %q, error %v, progress %q; want %q, progress %q",
+					got, err, progress.String(), test.want, test.progress)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// awaitPIDs waits until a file has so many numbers.
+func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
+	await(t, "process ids in "+path, func() bool {
+		text, _ := os.ReadFile(path)
+		pids = numbers(string(text))
+		return len(pids) == count
+	})
+	return pids
+}
+
+// awaitGone waits until none of the processes exists. Who was killed with its parent ends a moment after it.
+func awaitGone(t *testing.T, pids []int) {
+	t.Helper()
+	await(t, "the end of the processes", func() bool {
+		for _, pid := range pids {
+			if syscall.Kill(pid, 0) == nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return condition(), nil
+	})
+	if err != nil {
+		t.Errorf("wait for %s: %v", what, err)
+	}
+}

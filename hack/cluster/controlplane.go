@@ -1,0 +1,246 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster runs a Kubernetes control plane from source, as ordinary processes on 127.0.0.1: etcd, kube-apiserver
+// and kube-controller-manager. It needs the go command, and neither root nor containers.
+package cluster
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// startTimeout is for each of the two steps of a start, on a machine that is busy with other things.
+const startTimeout = 2 * time.Minute
+
+// stopGrace is how long a program may take to stop. kube-apiserver would wait a minute for clients that watch; nothing
+// of what it could still write matters, as the state goes with it.
+const stopGrace = 2 * time.Second
+
+// etcdURL is where kube-apiserver finds etcd.
+const etcdURL = "unix://etcd.sock:0"
+
+// Options change how a control plane runs.
+type Options struct {
+	// UnsafeNoFsync keeps etcd from waiting for the disk. It is faster than any real cluster.
+	UnsafeNoFsync bool
+	// BeforeControllers is called when the API server is ready and before the controllers start. They know the custom
+	// resources that are there by then; later ones the garbage collector and the resource quotas notice only after
+	// half a minute.
+	BeforeControllers func(context.Context, *rest.Config) error
+}
+
+// ControlPlane is a running control plane. Its state is in a temporary folder and ends with it.
+type ControlPlane struct {
+	// Config is for a client that may do everything (group system:masters), without a limit on its requests.
+	Config *rest.Config
+	// Kubeconfig is the file that says the same to other programs.
+	Kubeconfig string
+	// Dir is the temporary folder.
+	Dir string
+	// Programs are what runs.
+	Programs Programs
+
+	processes []*Process // in the order of their start
+	socket    int        // holds the port
+	stop      sync.Once
+	stopErr   error
+}
+
+// Start starts a control plane and returns when it can be used: the API server is ready, and the controllers have made
+// the ServiceAccount of the namespace default. A start that fails leaves nothing behind; its error has the end of the
+// log of the program that failed.
+func Start(ctx context.Context, programs Programs, options Options) (*ControlPlane, error) {
+	dir, err := os.MkdirTemp("", "useless-cluster-")
+	if err != nil {
+		return nil, fmt.Errorf("start a control plane: %w", err)
+	}
+	port, socket, err := holdPort()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	cp := &ControlPlane{Dir: dir, Programs: programs, Kubeconfig: filepath.Join(dir, "admin.kubeconfig"), socket: socket}
+	if err := cp.start(ctx, port, options); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a control plane: %w", err), cp.Stop())
+	}
+	return cp, nil
+}
+
+func (cp *ControlPlane) start(ctx context.Context, port int, options Options) error {
+	if err := cp.writeIdentities(fmt.Sprintf("https://127.0.0.1:%d", port)); err != nil {
+		return err
+	}
+	if err := cp.run(etcd, etcdArgs(options)); err != nil {
+		return err
+	}
+	if err := cp.run(apiServer, apiServerArgs(port)); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(cp.Config)
+	if err != nil {
+		return err
+	}
+	err = cp.await(ctx, apiServer, func(ctx context.Context) error {
+		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	if err != nil {
+		return err
+	}
+	if options.BeforeControllers != nil {
+		if err := options.BeforeControllers(ctx, cp.Config); err != nil {
+			return err
+		}
+	}
+	if err := cp.run(controllerManager, controllerManagerArgs()); err != nil {
+		return err
+	}
+	return cp.await(ctx, controllerManager, func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+// writeIdentities writes the certificates and kubeconfigs of one authority, which all programs trust.
+func (cp *ControlPlane) writeIdentities(url string) error {
+	ca, err := newAuthority()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(cp.Dir, "ca.crt"), ca.pem, 0o600); err != nil {
+		return err
+	}
+	_, tokenKey, err := newKey()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(cp.Dir, "service-accounts.key"), tokenKey, 0o600); err != nil {
+		return err
+	}
+	server, err := ca.issue(pkix.Name{CommonName: apiServer}, "localhost", "127.0.0.1", "kubernetes.default.svc")
+	if err != nil {
+		return err
+	}
+	proxy, err := ca.issue(pkix.Name{CommonName: "front-proxy"})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(server.write(cp.Dir, apiServer), proxy.write(cp.Dir, "front-proxy")); err != nil {
+		return err
+	}
+	cp.Config, err = writeClient(cp.Kubeconfig, url, ca, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
+	if err != nil {
+		return err
+	}
+	_, err = writeClient(filepath.Join(cp.Dir, controllerManager+".kubeconfig"), url, ca, pkix.Name{CommonName: "system:" + controllerManager})
+	return err
+}
+
+func etcdArgs(options Options) []string {
+	// Sockets in the folder, which is private, need neither free ports nor certificates. Their paths are relative because
+	// the system limits their length, and have a colon because etcd insists on it.
+	const peer = "unix://peer.sock:0"
+	return []string{
+		"--data-dir=etcd",
+		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
+		"--unsafe-no-fsync=" + strconv.FormatBool(options.UnsafeNoFsync),
+	}
+}
+
+func apiServerArgs(port int) []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--permit-port-sharing",
+		// Nothing in here reaches the API server through its Service, and an endpoint may not be 127.0.0.1.
+		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--tls-cert-file=" + apiServer + ".crt", "--tls-private-key-file=" + apiServer + ".key",
+		"--client-ca-file=ca.crt",
+		"--authorization-mode=RBAC", "--allow-privileged",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=service-accounts.key", "--service-account-signing-key-file=service-accounts.key",
+		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=front-proxy.crt", "--proxy-client-key-file=front-proxy.key",
+	}
+}
+
+func controllerManagerArgs() []string {
+	return []string{
+		"--kubeconfig=" + controllerManager + ".kubeconfig",
+		"--secure-port=0", // serves nothing
+		"--leader-elect=false",
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=service-accounts.key", "--root-ca-file=ca.crt",
+	}
+}
+
+func (cp *ControlPlane) run(name string, args []string) error {
+	p, err := StartProcess(Command{Name: name, Path: cp.Programs.Path(name), Args: args, Dir: cp.Dir, Log: cp.log(name)})
+	if err != nil {
+		return err
+	}
+	cp.processes = append(cp.processes, p)
+	return nil
+}
+
+// await waits until the program does what check asks of it, or any program ends.
+func (cp *ControlPlane) await(ctx context.Context, name string, check func(context.Context) error) error {
+	var unready error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		for _, p := range cp.processes {
+			if isDone(p.done) {
+				return false, p.ended()
+			}
+		}
+		unready = check(ctx)
+		return unready == nil, nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		last := cp.processes[len(cp.processes)-1]
+		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", name, startTimeout, unready, last.quoteLog())
+	}
+	return err
+}
+
+// Stop ends the programs, waits for their end and removes the temporary folder. It may be called more than once. Whoever
+// has clients running stops them first: kube-apiserver waits for them, and then has to be killed.
+func (cp *ControlPlane) Stop() error {
+	cp.stop.Do(func() {
+		for i := len(cp.processes) - 1; i >= 0; i-- {
+			cp.processes[i].Stop(stopGrace)
+		}
+		_ = unix.Close(cp.socket)
+		if err := os.RemoveAll(cp.Dir); err != nil {
+			cp.stopErr = fmt.Errorf("stop a control plane: %w", err)
+		}
+	})
+	return cp.stopErr
+}
+
+// Logs is the end of what a program (etcd, kube-apiserver or kube-controller-manager) has written, at most 64 KiB.
+func (cp *ControlPlane) Logs(name string) string { return tail(cp.log(name), logTail) }
+
+// Kubectl is a kubectl command that may do everything.
+func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, cp.Programs.Path(kubectl), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig, "KUBECACHEDIR="+filepath.Join(cp.Dir, "kubectl"))
+	return cmd
+}
+
+func (cp *ControlPlane) log(name string) string { return filepath.Join(cp.Dir, name+".log") }

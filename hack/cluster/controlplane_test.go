@@ -1,0 +1,384 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// childVariable makes a test process the one that TestParentEnds starts.
+const childVariable = "CLUSTER_TEST_PROGRAMS"
+
+func TestMain(m *testing.M) {
+	if programs := os.Getenv(childVariable); programs != "" {
+		if err := child(Programs(programs)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child does what every user of this package does: start, wait for Ctrl-C, stop.
+func child(programs Programs) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	cp, err := Start(ctx, programs, Options{UnsafeNoFsync: true})
+	if err != nil {
+		return err
+	}
+	fmt.Println("started")
+	<-ctx.Done()
+	return cp.Stop()
+}
+
+func TestControlPlane(t *testing.T) {
+	w := watch(t)
+	var calledFirst error
+	cp, err := Start(t.Context(), w.programs, Options{BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+		_, calledFirst = newClient(t, config).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cp.Stop() })
+	if !apierrors.IsNotFound(calledFirst) {
+		t.Errorf("ServiceAccount default, which a controller makes, before the controllers start: error %v, want not found", calledFirst)
+	}
+
+	client := newClient(t, cp.Config)
+	t.Run("version", func(t *testing.T) { testVersion(t, cp, client) })
+	t.Run("namespace", func(t *testing.T) { testNamespace(t, client) })
+	t.Run("garbage", func(t *testing.T) { testGarbage(t, client) })
+	t.Run("quota", func(t *testing.T) { testQuota(t, client) })
+	t.Run("service account", func(t *testing.T) { testServiceAccount(t, cp, client) })
+	t.Run("install", func(t *testing.T) { testInstall(t, cp, client) })
+
+	for range 2 {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	w.checkNothingLeft(t, 3)
+}
+
+// TestTwoControlPlanes starts two at once.
+func TestTwoControlPlanes(t *testing.T) {
+	w := watch(t)
+	var group errgroup.Group
+	for range 2 {
+		group.Go(func() error {
+			cp, err := Start(t.Context(), w.programs, Options{UnsafeNoFsync: true})
+			if err != nil {
+				return err
+			}
+			return cp.Stop()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	w.checkNothingLeft(t, 6)
+}
+
+func TestFailedStart(t *testing.T) {
+	for _, test := range []struct {
+		reason  string
+		program string
+		script  string
+		want    []string
+		started int // at least
+	}{{
+		reason:  "the last program to start takes the others with it",
+		program: controllerManager,
+		script:  "#!/bin/sh\necho the controllers are tired >&2\nexit 1\n",
+		want:    []string{"start a control plane: kube-controller-manager: exit status 1", "\tthe controllers are tired"},
+		started: 2,
+	}, {
+		reason:  "a program that ends without an error has still ended",
+		program: etcd,
+		script:  "#!/bin/sh\necho nothing to do\n",
+		want:    []string{"start a control plane: etcd: exit status 0", "\tnothing to do"},
+	}, {
+		reason:  "a program that cannot be started has no log",
+		program: apiServer,
+		script:  "no program",
+		want:    []string{"start a control plane: start kube-apiserver: ", "exec format error"},
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			w := watch(t)
+			writeProgram(t, w.programs.Path(test.program), test.script)
+			_, err := Start(t.Context(), w.programs, Options{UnsafeNoFsync: true})
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got error %v, want one with %q", err, want)
+				}
+			}
+			w.checkNothingLeft(t, test.started)
+		})
+	}
+}
+
+// TestParentEnds ends a process that runs a control plane.
+func TestParentEnds(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		signal os.Signal
+		want   string // how the process ends
+	}{{
+		reason: "Ctrl-C stops everything in order",
+		signal: os.Interrupt,
+		want:   "exit status 0",
+	}, {
+		reason: "nothing outlives a crash",
+		signal: os.Kill,
+		want:   "signal: killed",
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			if test.signal == os.Kill && runtime.GOOS != "linux" {
+				t.Skip("only Linux ends a program with its parent")
+			}
+			w := watch(t)
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), childVariable+"="+string(w.programs))
+			cmd.Stderr = t.Output()
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "started\n" {
+				t.Errorf("the process says %q, error %v", line, err)
+			}
+			if err := cmd.Process.Signal(test.signal); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait()
+			if got := cmd.ProcessState.String(); got != test.want {
+				t.Errorf("the process ended with %s, want %s", got, test.want)
+			}
+			if test.signal == os.Kill { // who was killed cannot remove its folder
+				awaitGone(t, w.pids(t, 3))
+				return
+			}
+			w.checkNothingLeft(t, 3)
+		})
+	}
+}
+
+func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	b, err := newBuild(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := client.Discovery().ServerVersion()
+	if err != nil || version.GitVersion != b.version {
+		t.Errorf("got version %v, error %v, want %s", version, err, b.version)
+	}
+	out, err := cp.Kubectl(t.Context(), "auth", "whoami", "-o", "name").CombinedOutput()
+	if err != nil {
+		t.Errorf("kubectl: %v: %s", err, out)
+	}
+	if log := cp.Logs(apiServer); !strings.Contains(log, "kube-apiserver") {
+		t.Errorf("log of kube-apiserver: %q", log)
+	}
+}
+
+func testNamespace(t *testing.T, client kubernetes.Interface) {
+	ctx := t.Context()
+	namespace := newNamespace(t, client)
+	create(t, client.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "content"}})
+	if err := client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the namespace", func() bool {
+		_, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func testGarbage(t *testing.T, client kubernetes.Interface) {
+	ctx := t.Context()
+	configMaps := client.CoreV1().ConfigMaps(newNamespace(t, client))
+	owner := create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
+	create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name:            "dependent",
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))},
+	}})
+	if err := configMaps.Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the garbage collector", func() bool {
+		_, err := configMaps.Get(ctx, "dependent", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func testQuota(t *testing.T, client kubernetes.Interface) {
+	ctx := t.Context()
+	namespace := newNamespace(t, client)
+	quotas := client.CoreV1().ResourceQuotas(namespace)
+	hard := corev1.ResourceList{"count/secrets": resource.MustParse("1")}
+	create(t, quotas, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "one-secret"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: hard},
+	})
+	await(t, "the quota controller", func() bool {
+		quota, err := quotas.Get(ctx, "one-secret", metav1.GetOptions{})
+		return err == nil && len(quota.Status.Used) > 0
+	})
+	secrets := client.CoreV1().Secrets(namespace)
+	create(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "first"}})
+	_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "second"}}, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+		t.Errorf("a second secret: got error %v, want exceeded quota", err)
+	}
+}
+
+// testServiceAccount uses a ServiceAccount that may read ConfigMaps.
+func testServiceAccount(t *testing.T, cp *ControlPlane, admin kubernetes.Interface) {
+	ctx := t.Context()
+	namespace := newNamespace(t, admin)
+	create(t, admin.CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}})
+	create(t, admin.RbacV1().Roles(namespace), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+	})
+	create(t, admin.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "reader", Namespace: namespace}},
+	})
+	path, err := cp.ServiceAccountKubeconfig(ctx, namespace, "reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := newClient(t, config)
+	await(t, "the role to apply", func() bool {
+		_, err := reader.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil
+	})
+	if _, err := reader.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("list secrets: got error %v, want forbidden", err)
+	}
+	if _, err := cp.ServiceAccountKubeconfig(ctx, namespace, "nobody"); !apierrors.IsNotFound(err) {
+		t.Errorf("a kubeconfig for nobody: got error %v, want not found", err)
+	}
+}
+
+// watched are programs that note their process ids, and the folder for temporary ones.
+type watched struct {
+	programs  Programs
+	temporary string
+	pidFile   string
+}
+
+func watch(t *testing.T) watched {
+	t.Helper()
+	real, err := Build(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w := watched{programs: Programs(dir), temporary: t.TempDir(), pidFile: filepath.Join(dir, "pids")}
+	for _, name := range []string{etcd, apiServer, controllerManager, kubectl} {
+		note := "echo $$ >> " + w.pidFile + "\n"
+		if name == kubectl {
+			note = ""
+		}
+		writeProgram(t, w.programs.Path(name), "#!/bin/sh\n"+note+"exec "+real.Path(name)+` "$@"`+"\n")
+	}
+	t.Setenv("TMPDIR", w.temporary)
+	return w
+}
+
+// pids are the processes that were started, at least so many. One that is stopped at once may not have noted its own.
+func (w watched) pids(t *testing.T, atLeast int) []int {
+	t.Helper()
+	noted, err := os.ReadFile(w.pidFile)
+	pids := numbers(string(noted))
+	if len(pids) < atLeast {
+		t.Errorf("%d programs were started, want %d (%v)", len(pids), atLeast, err)
+	}
+	return pids
+}
+
+// checkNothingLeft is for after a Stop, so it does not wait.
+func (w watched) checkNothingLeft(t *testing.T, atLeast int) {
+	t.Helper()
+	for _, pid := range w.pids(t, atLeast) {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("process %d is still there (%v)", pid, err)
+		}
+	}
+	left, err := os.ReadDir(w.temporary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the temporary folder: %v, error %v", left, err)
+	}
+}
+
+func numbers(text string) (numbers []int) {
+	for _, field := range strings.Fields(text) {
+		if n, err := strconv.Atoi(field); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+func newClient(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func newNamespace(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	return create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}).Name
+}
+
+// create creates an object of any kind.
+func create[T any](t *testing.T, client interface {
+	Create(context.Context, T, metav1.CreateOptions) (T, error)
+}, object T) T {
+	t.Helper()
+	created, err := client.Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}

@@ -1,0 +1,145 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+)
+
+// testInstall installs a webhook that runs here, twice, and has it called.
+func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	server := serveRefusals(t)
+	objects, err := ReadManifests("testdata/install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Install(t.Context(), cp.Config, objects, server); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := cp.Kubectl(t.Context(), "get", "gadgets", "-n", "installed", "-o", "name").CombinedOutput()
+	if err != nil || strings.Count(string(out), "gadget.test.useless.container.training/gadget-") != 2 {
+		t.Errorf("gadgets, one from each time: error %v, got\n%s", err, out)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
+	await(t, "the webhook to be called", func() bool { // the API server notices a new webhook a moment later
+		_, err := client.CoreV1().Secrets("installed").Create(t.Context(), secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "denied the request: called at /refuse")
+	})
+}
+
+// serveRefusals refuses whatever it is asked, and says where it was asked.
+func serveRefusals(t *testing.T) WebhookServer {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := ServingCert(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{
+			UID:    review.Request.UID,
+			Result: &metav1.Status{Message: "called at " + r.URL.Path},
+		}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return WebhookServer{URL: server.URL, CA: ca}
+}
+
+func TestRedirect(t *testing.T) {
+	const service = `{"service": {"name": "webhook", "namespace": "installed", "path": "/convert"}}`
+	const direct = `{"url": "https://127.0.0.1:9443/convert", "caBundle": "Q0E="}`
+	for _, test := range []struct {
+		reason       string
+		server       WebhookServer
+		object, want string
+	}{{
+		reason: "every webhook of a configuration is called outside the cluster",
+		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
+		object: `{"webhooks": [{"name": "a", "clientConfig": ` + service + `}, {"name": "b", "clientConfig": ` + service + `}]}`,
+		want:   `{"webhooks": [{"name": "a", "clientConfig": ` + direct + `}, {"name": "b", "clientConfig": ` + direct + `}]}`,
+	}, {
+		reason: "so is a conversion",
+		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
+		object: `{"spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": ` + service + `}}}}`,
+		want:   `{"spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": ` + direct + `}}}}`,
+	}, {
+		reason: "a conversion that calls nobody stays what it is",
+		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
+		object: `{"spec": {"conversion": {"strategy": "None"}}}`,
+		want:   `{"spec": {"conversion": {"strategy": "None"}}}`,
+	}, {
+		reason: "who names a URL means that one",
+		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
+		object: `{"webhooks": [{"name": "a", "clientConfig": {"url": "https://example.test/"}}]}`,
+		want:   `{"webhooks": [{"name": "a", "clientConfig": {"url": "https://example.test/"}}]}`,
+	}, {
+		reason: "without a server outside the cluster the one inside is meant",
+		object: `{"webhooks": [{"name": "a", "clientConfig": ` + service + `}]}`,
+		want:   `{"webhooks": [{"name": "a", "clientConfig": ` + service + `}]}`,
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			object := &unstructured.Unstructured{Object: parse(t, test.object)}
+			redirect(object, test.server)
+			if diff := cmp.Diff(parse(t, test.want), object.Object); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, text string) (object map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+func TestReadManifests(t *testing.T) {
+	dir := t.TempDir()
+	writeProgram(t, filepath.Join(dir, "kustomization.yaml"), "resources: [second.yaml, first.yaml]\n")
+	writeProgram(t, filepath.Join(dir, "first.yaml"), "{kind: A}\n---\n# nothing\n---\n{kind: B}\n")
+	writeProgram(t, filepath.Join(dir, "second.yaml"), "{kind: C}\n")
+	objects, err := ReadManifests(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds string
+	for _, object := range objects {
+		kinds += object.GetKind()
+	}
+	if kinds != "CAB" {
+		t.Errorf("got %s, want what kustomization.yaml lists, in its order: CAB", kinds)
+	}
+	if _, err := ReadManifests(filepath.Join(dir, "third.yaml")); err == nil {
+		t.Error("no error for a file that is not there")
+	}
+}

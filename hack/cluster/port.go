@@ -1,0 +1,56 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// FreePort is a TCP port of 127.0.0.1 that nothing listens on. Something else may take it before the caller does.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// holdPort reserves a port of 127.0.0.1 until the returned socket is closed: bound, without listening, and open for
+// one more socket of the same user that wants to share it. kube-apiserver is told to, and so finds its port free
+// however many others look for one at the same time.
+func holdPort() (port, socket int, err error) {
+	syscall.ForkLock.RLock()
+	socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(socket)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return 0, 0, fmt.Errorf("hold a port: %w", err)
+	}
+	port, err = bindShared(socket)
+	if err != nil {
+		_ = unix.Close(socket)
+		return 0, 0, fmt.Errorf("hold a port: %w", err)
+	}
+	return port, socket, nil
+}
+
+func bindShared(socket int) (port int, err error) {
+	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, err
+	}
+	address, err := unix.Getsockname(socket)
+	if err != nil {
+		return 0, err
+	}
+	return address.(*unix.SockaddrInet4).Port, nil
+}
