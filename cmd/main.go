@@ -1,0 +1,137 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command manager runs the operator's controllers and webhooks.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/certificates"
+	"container.training/useless/internal/controller"
+	"container.training/useless/internal/webhook"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() {
+	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args, os.Getenv)
+	if err != nil {
+		return err
+	}
+	if o.version {
+		_, err := fmt.Println(version)
+		return err
+	}
+	logger := zap.New(zap.UseFlagOptions(&o.log))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	certificate := &certificates.Server{}
+	mgr, err := ctrl.NewManager(config, o.manager(certificate))
+	if err != nil {
+		return fmt.Errorf("make the manager: %w", err)
+	}
+	if err := controller.Setup(ctx, mgr, o.controllers, clock.RealClock{}, metrics.Registry); err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if o.webhooks {
+		if err := o.setupWebhooks(ctx, mgr, certificate); err != nil {
+			return err
+		}
+	}
+	logger.Info("Starting useless-operator", "version", version, "controllers", o.controllers, "webhooks", o.webhooks)
+	return mgr.Start(ctx)
+}
+
+func (o *options) manager(certificate *certificates.Server) ctrl.Options {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1beta1.AddToScheme(scheme))
+
+	// HTTP/2 is off for its rapid-reset attacks (CVE-2023-44487), which a client needs no credentials for.
+	tlsOptions := []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
+	webhookTLS := tlsOptions
+	cacheOptions := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+	if o.selfManagedCerts {
+		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = certificate.GetCertificate })
+		cacheOptions.ByObject = certificates.CacheOptions(o.namespace)
+	}
+	options := ctrl.Options{
+		Scheme: scheme,
+		Cache:  cacheOptions,
+		Metrics: metricsserver.Options{
+			BindAddress:   o.metricsAddress,
+			SecureServing: o.metricsSecure,
+			CertDir:       o.metricsCertDir,
+			TLSOpts:       tlsOptions,
+		},
+		HealthProbeBindAddress:        o.probeAddress,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "leader.useless.container.training",
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+			Host:    o.webhookHost,
+			Port:    o.webhookPort,
+			CertDir: o.webhookCertDir,
+			TLSOpts: webhookTLS,
+		}),
+	}
+	if o.metricsSecure {
+		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return options
+}
+
+func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certificate *certificates.Server) error {
+	if err := webhook.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
+		return fmt.Errorf("set up the webhooks: %w", err)
+	}
+	if o.selfManagedCerts {
+		if err := certificate.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
+			return fmt.Errorf("set up the certificates: %w", err)
+		}
+		if err := mgr.AddReadyzCheck("certificates", certificate.Injected); err != nil {
+			return err
+		}
+	}
+	return mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker())
+}

@@ -1,0 +1,102 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"container.training/useless/internal/controller"
+)
+
+// options are the command line's flags. Each has a twin in the environment (--max-switches is USELESS_MAX_SWITCHES),
+// because users of OLM configure an operator through its Subscription's environment alone; a flag that is given wins.
+type options struct {
+	controllers      []string
+	namespace        string
+	leaderElect      bool
+	maxSwitches      int
+	metricsAddress   string
+	metricsSecure    bool
+	metricsCertDir   string
+	probeAddress     string
+	webhooks         bool
+	webhookHost      string
+	webhookPort      int
+	webhookCertDir   string
+	selfManagedCerts bool
+	version          bool
+	log              zap.Options
+}
+
+// parse reads the flags, and what they leave open from the environment.
+func parse(args []string, getenv func(string) string) (*options, error) {
+	o := &options{controllers: []string{"*"}}
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	flags.Func("controllers", fmt.Sprintf("comma-separated controllers to run: '*' for all that are on by default, 'name' for one more, "+
+		"'-name' for one less (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")), func(value string) error {
+		o.controllers = strings.Split(value, ",")
+		return nil
+	})
+	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
+	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where to serve metrics; 0 for nowhere")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those who may read them")
+	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for the metrics (default: self-signed)")
+	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "where to serve /healthz and /readyz; 0 for nowhere")
+	flags.BoolVar(&o.webhooks, "webhooks", true, "serve the admission and conversion webhooks")
+	flags.StringVar(&o.webhookHost, "webhook-host", "", "address to serve the webhooks on (default: all)")
+	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port to serve the webhooks on")
+	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
+		"folder with tls.crt and tls.key for the webhooks")
+	flags.BoolVar(&o.selfManagedCerts, "self-managed-certs", false, "make and rotate the webhooks' certificates, rather than find them in the folder")
+	flags.BoolVar(&o.version, "version", false, "print the version and exit")
+	config.RegisterFlags(flags)
+	o.log.BindFlags(flags)
+
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: every option is a flag", flags.Arg(0))
+	}
+	if err := fromEnvironment(flags, getenv); err != nil {
+		return nil, err
+	}
+	return o, o.validate()
+}
+
+// fromEnvironment sets the flags that were not given from their twins in the environment.
+func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	flags.VisitAll(func(f *flag.Flag) {
+		twin := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if value := getenv(twin); value != "" && !given[f.Name] {
+			if err := flags.Set(f.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("invalid value %q for environment variable %s: %w", value, twin, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+func (o *options) validate() error {
+	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
+		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
+	}
+	if o.selfManagedCerts && o.namespace == "" {
+		return errors.New("--self-managed-certs needs --namespace: the certificates are kept in a Secret there")
+	}
+	return nil
+}

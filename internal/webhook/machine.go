@@ -1,0 +1,218 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook checks what the schema of a Machine cannot: what depends on how the operator was started, and what
+// needs a label parser. It lets everything through that was wrong before and is left as it was, so that no object
+// that exists ever becomes unwritable.
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/conversion"
+)
+
+const (
+	scalePath = "/validate-useless-container-training-v1beta1-machine-scale"
+
+	// selectorIndex finds the Machines that have a selector of their own.
+	selectorIndex = "spec.switches.selector"
+	hasSelector   = "present"
+
+	// A warning is not worth more waiting than this.
+	warningTimeout = time.Second
+)
+
+// Setup adds the admission and conversion webhooks to a manager. Machines with more switches than maxSwitches are
+// refused.
+func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Machine{}, selectorIndex, func(object client.Object) []string {
+		if object.(*v1beta1.Machine).Spec.Switches.Selector == nil {
+			return nil
+		}
+		return []string{hasSelector}
+	})
+	if err != nil {
+		return err
+	}
+	mgr.GetWebhookServer().Register(scalePath, admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}))
+	return ctrl.NewWebhookManagedBy(mgr, &v1beta1.Machine{}).
+		WithValidator(&machineValidator{mgr.GetClient(), maxSwitches}).
+		WithConverter(conversion.Machine).
+		Complete()
+}
+
+// What changes no spec is not sent here: neither labels nor finalizers may depend on the webhook being there.
+
+// +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
+// +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
+
+// A machineValidator checks Machines.
+type machineValidator struct {
+	reader      client.Reader
+	maxSwitches int32
+}
+
+var _ admission.Validator[*v1beta1.Machine] = &machineValidator{}
+
+// ValidateCreate implements admission.Validator.
+func (v *machineValidator) ValidateCreate(ctx context.Context, m *v1beta1.Machine) (admission.Warnings, error) {
+	if errs := validate(nil, m, v.maxSwitches, pathsOf(ctx)); len(errs) > 0 {
+		return nil, invalid(m, errs)
+	}
+	return v.overlapWarnings(ctx, m), nil
+}
+
+// ValidateUpdate implements admission.Validator.
+func (v *machineValidator) ValidateUpdate(ctx context.Context, old, m *v1beta1.Machine) (admission.Warnings, error) {
+	if errs := validate(old, m, v.maxSwitches, pathsOf(ctx)); len(errs) > 0 {
+		return nil, invalid(m, errs)
+	}
+	return nil, nil
+}
+
+// ValidateDelete implements admission.Validator. Deletions are not sent here.
+func (v *machineValidator) ValidateDelete(context.Context, *v1beta1.Machine) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func invalid(m *v1beta1.Machine, errs field.ErrorList) error {
+	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), m.Name, errs)
+}
+
+// paths are where the user finds what is wrong, in the version that the request was made in.
+type paths struct {
+	count, selector, template *field.Path
+}
+
+func pathsOf(ctx context.Context) paths {
+	spec := field.NewPath("spec")
+	request, err := admission.RequestFromContext(ctx)
+	if err == nil && request.RequestKind != nil && request.RequestKind.Version == v1alpha1.GroupVersion.Version {
+		return paths{spec.Child("switches"), spec.Child("selector"), spec.Child("template", "metadata")}
+	}
+	switches := spec.Child("switches")
+	return paths{switches.Child("count"), switches.Child("selector"), switches.Child("template", "metadata")}
+}
+
+// validate returns everything that is wrong with a Machine and was not wrong with the old one, which is nil if there
+// was none.
+func validate(old, m *v1beta1.Machine, maxSwitches int32, at paths) field.ErrorList {
+	var errs field.ErrorList
+	if old == nil && len(m.Name) > v1beta1.MaxMachineNameLength {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name,
+			fmt.Sprintf("must be at most %d characters, because it becomes a label value", v1beta1.MaxMachineNameLength)))
+	}
+	var oldCount int32
+	if old != nil {
+		oldCount = old.Spec.Switches.Count
+	}
+	errs = append(errs, validateCount(oldCount, m.Spec.Switches.Count, maxSwitches, at.count)...)
+	if old != nil && equality.Semantic.DeepEqual(old.Spec.Switches.Selector, m.Spec.Switches.Selector) &&
+		equality.Semantic.DeepEqual(old.Spec.Switches.Template, m.Spec.Switches.Template) {
+		return errs
+	}
+	if old != nil && !equality.Semantic.DeepEqual(old.Spec.Switches.Selector, m.Spec.Switches.Selector) {
+		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "is immutable: create a new Machine instead"))
+	}
+	return append(errs, validateTemplate(m, at)...)
+}
+
+// validateCount refuses a count that is out of range, unless it was further out before.
+func validateCount(old, count, maxSwitches int32, at *field.Path) field.ErrorList {
+	switch {
+	case count < 0: // zero stands for absent
+		return field.ErrorList{field.Invalid(at, count, "must be at least 1")}
+	case count > maxSwitches && count > old:
+		return field.ErrorList{field.Invalid(at, count, fmt.Sprintf("must be at most %d, which is the operator's --max-switches", maxSwitches))}
+	}
+	return nil
+}
+
+func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
+	template := m.Spec.Switches.Template.Metadata
+	errs := metav1validation.ValidateLabels(template.Labels, at.template.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, at.template.Child("annotations"))...)
+
+	selector, err := m.SwitchSelector()
+	switch {
+	case err != nil:
+		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "does not parse: "+err.Error()))
+	case selector.Empty():
+		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "must not be empty: it would take every Switch in the namespace"))
+	case !selector.Matches(labels.Set(m.SwitchLabels())):
+		errs = append(errs, field.Invalid(at.template.Child("labels"), template.Labels, fmt.Sprintf("must satisfy the selector %s", selector)))
+	}
+	return errs
+}
+
+// overlapWarnings tells of other Machines whose selectors could select the same switches. Switches have one
+// controller each, so nothing breaks; but which Machine adopts one that has none is then a matter of chance.
+func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machine) admission.Warnings {
+	selector, err := m.SwitchSelector()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, warningTimeout)
+	defer cancel()
+	others := &v1beta1.MachineList{}
+	options := []client.ListOption{client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy}
+	if !mentions(selector, v1beta1.MachineLabel) || m.Spec.Switches.Selector == nil {
+		// The selectors that follow from names tell each other apart, and concern no selector without that label.
+		options = append(options, client.MatchingFields{selectorIndex: hasSelector})
+	}
+	if v.reader.List(ctx, others, options...) != nil {
+		return nil // no list, no warning
+	}
+	var warnings admission.Warnings
+	for i := range others.Items {
+		other := &others.Items[i]
+		if otherSelector, err := other.SwitchSelector(); err == nil && other.Name != m.Name && overlap(selector, otherSelector) {
+			warnings = append(warnings, fmt.Sprintf("selector %s overlaps that of Machine %s, %s: either may adopt a Switch that matches both",
+				selector, other.Name, otherSelector))
+		}
+	}
+	return warnings
+}
+
+// A scaleValidator checks what comes in through the scale subresource, which is no Machine and would pass by the
+// other validator.
+type scaleValidator struct {
+	maxSwitches int32
+}
+
+var _ admission.Validator[*autoscalingv1.Scale] = &scaleValidator{}
+
+// ValidateCreate implements admission.Validator. A scale is never created.
+func (v *scaleValidator) ValidateCreate(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
+	return nil, nil
+}
+
+// ValidateUpdate implements admission.Validator.
+func (v *scaleValidator) ValidateUpdate(_ context.Context, old, scale *autoscalingv1.Scale) (admission.Warnings, error) {
+	errs := validateCount(old.Spec.Replicas, scale.Spec.Replicas, v.maxSwitches, field.NewPath("spec", "replicas"))
+	if len(errs) == 0 {
+		return nil, nil
+	}
+	return nil, apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), scale.Name, errs)
+}
+
+// ValidateDelete implements admission.Validator. A scale is never deleted.
+func (v *scaleValidator) ValidateDelete(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
+	return nil, nil
+}
