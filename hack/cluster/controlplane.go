@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -181,7 +182,13 @@ func apiServerArgs(port int) []string {
 }
 
 func controllerManagerArgs() []string {
+	// All of them together take five seconds to start, and most of them need nodes.
+	controllers := []string{
+		"clusterrole-aggregation", "deployment", "endpointslice", "garbage-collector", "namespace", "replicaset",
+		"resourcequota", "root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token",
+	}
 	return []string{
+		"--controllers=" + strings.Join(controllers, "-controller,") + "-controller",
 		"--kubeconfig=" + controllerManager + ".kubeconfig",
 		"--secure-port=0", // serves nothing
 		"--leader-elect=false",
