@@ -146,7 +146,7 @@ func validateCount(old, count, maxSwitches int32, at *field.Path) field.ErrorLis
 
 func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
 	template := m.Spec.Switches.Template.Metadata
-	errs := metav1validation.ValidateLabels(template.Labels, at.template.Child("labels"))
+	errs := metav1validation.ValidateLabels(m.SwitchLabels(), at.template.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, at.template.Child("annotations"))...)
 
 	selector, err := m.SwitchSelector()

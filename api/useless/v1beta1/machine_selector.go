@@ -4,8 +4,6 @@
 package v1beta1
 
 import (
-	"maps"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -22,20 +20,33 @@ func (m *Machine) SwitchSelector() (labels.Selector, error) {
 // SwitchLabels are the labels of a new switch: those that the selector names, and the template's.
 func (m *Machine) SwitchLabels() map[string]string {
 	merged := map[string]string{}
-	if m.Spec.Switches.Selector == nil {
+	if selector := m.Spec.Switches.Selector; selector == nil {
 		merged[MachineLabel] = m.Name
 	} else {
-		maps.Copy(merged, m.Spec.Switches.Selector.MatchLabels)
+		mergeLabels(merged, selector.MatchLabels)
 	}
-	maps.Copy(merged, m.Spec.Switches.Template.Metadata.Labels)
+	mergeLabels(merged, m.Spec.Switches.Template.Metadata.Labels)
 	return merged
 }
 
 // AsSelector parses the selector. It fails where metav1.LabelSelectorAsSelector does.
 func (s *LabelSelector) AsSelector() (labels.Selector, error) {
-	meta := &metav1.LabelSelector{MatchLabels: s.MatchLabels}
+	meta := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+	mergeLabels(meta.MatchLabels, s.MatchLabels)
 	for _, requirement := range s.MatchExpressions {
-		meta.MatchExpressions = append(meta.MatchExpressions, metav1.LabelSelectorRequirement(requirement))
+		values := make([]string, 0, len(requirement.Values))
+		for _, value := range requirement.Values {
+			values = append(values, string(value))
+		}
+		meta.MatchExpressions = append(meta.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: requirement.Key, Operator: requirement.Operator, Values: values,
+		})
 	}
 	return metav1.LabelSelectorAsSelector(meta)
+}
+
+func mergeLabels(into map[string]string, from map[string]LabelValue) {
+	for name, value := range from {
+		into[name] = string(value)
+	}
 }

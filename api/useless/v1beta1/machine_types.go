@@ -75,10 +75,10 @@ type MachineSpec struct {
 
 // SwitchesSpec says how many switches a Machine has and which ones they are.
 //
-// +kubebuilder:validation:XValidation:rule="self.?selector == oldSelf.?selector",fieldPath=".selector",message="selector is immutable: create a new Machine instead"
-// +kubebuilder:validation:XValidation:rule="self.?selector.?matchLabels.orValue({}).all(k, self.?template.?metadata.?labels[?k].orValue(self.selector.matchLabels[k]) == self.selector.matchLabels[k])",fieldPath=".template.metadata.labels",message="template labels must satisfy the selector's matchLabels"
-// +kubebuilder:validation:XValidation:rule="self.?selector.?matchExpressions.orValue([]).all(e, e.operator == 'Exists' || e.operator == 'In' ? self.?template.?metadata.?labels[?e.key].or(self.selector.?matchLabels[?e.key]).hasValue() : true)",fieldPath=".template.metadata.labels",message="template labels must have every key that the selector's matchExpressions ask for"
-// +kubebuilder:validation:XValidation:rule="self.?selector.?matchExpressions.orValue([]).all(e, !self.?template.?metadata.?labels[?e.key].or(self.selector.?matchLabels[?e.key]).hasValue() || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && (e.operator == 'In') == (self.?template.?metadata.?labels[?e.key].or(self.selector.?matchLabels[?e.key]).value() in e.?values.orValue([]))))",fieldPath=".template.metadata.labels",message="template labels must satisfy the selector's matchExpressions"
+// +kubebuilder:validation:XValidation:rule="has(self.selector) == has(oldSelf.selector) && (!has(self.selector) || self.selector == oldSelf.selector)",fieldPath=".selector",message="selector is immutable: create a new Machine instead"
+// +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchLabels) && has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels)) || self.selector.matchLabels.all(k, !(k in self.template.metadata.labels) || self.template.metadata.labels[k] == self.selector.matchLabels[k])",fieldPath=".template.metadata.labels",message="template labels must satisfy the selector's matchLabels"
+// +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchExpressions)) || self.selector.matchExpressions.all(e, e.operator in ['NotIn', 'DoesNotExist'] || (has(self.selector.matchLabels) && e.key in self.selector.matchLabels) || (has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels) && e.key in self.template.metadata.labels))",fieldPath=".template.metadata.labels",message="template labels must have every key that the selector's matchExpressions ask for"
+// +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchExpressions) && has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels)) || self.selector.matchExpressions.all(e, !(e.key in self.template.metadata.labels) || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.template.metadata.labels[e.key] in e.values)))",fieldPath=".template.metadata.labels",message="template labels must satisfy the selector's matchExpressions"
 type SwitchesSpec struct {
 	// count is the number of switches, from 1 to 1000. An operator may allow fewer (its flag --max-switches, 100 by
 	// default).
@@ -98,6 +98,10 @@ type SwitchesSpec struct {
 	Template SwitchTemplate `json:"template,omitzero"`
 }
 
+// LabelValue is the value of a label.
+// +kubebuilder:validation:MaxLength=63
+type LabelValue string
+
 // LabelSelector selects objects by their labels, as metav1.LabelSelector does. Its bounds let the API server
 // check it without a webhook.
 //
@@ -107,7 +111,7 @@ type LabelSelector struct {
 	// matchLabels are the labels that an object must have, with exactly these values.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 
 	// matchExpressions are further requirements; all of them must hold.
 	// +optional
@@ -135,8 +139,7 @@ type LabelSelectorRequirement struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=63
-	Values []string `json:"values,omitempty"`
+	Values []LabelValue `json:"values,omitempty"`
 }
 
 // SwitchTemplate is what new switches start from.
@@ -151,7 +154,7 @@ type TemplateMetadata struct {
 	// labels of new switches, beside those that the selector asks for.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]LabelValue `json:"labels,omitempty"`
 
 	// annotations of new switches.
 	// +optional

@@ -1,0 +1,378 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package integration has the operator's user stories, told on a real control plane.
+//
+// Tests that run in parallel share one operator, as users of a cluster do, and have a namespace each. Tests that stop,
+// kill or reconfigure the operator are not parallel and start their own: go test runs them first, while there is no
+// shared one.
+package integration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster"
+	"container.training/useless/internal/controller"
+	"container.training/useless/internal/webhook"
+)
+
+const repository = "../.."
+
+// The control plane that all tests of this package run on.
+var (
+	plane       *cluster.ControlPlane
+	admin       client.WithWatch // may do everything
+	webhookPort int
+	webhookDir  string
+	operatorKey string // path of a kubeconfig with the rights of the operator's ServiceAccount
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctrl.SetLogger(zap.New(zap.UseDevMode(true), zap.WriteTo(logFile{})))
+	if err := startControlPlane(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot start the control plane:", err)
+		return 1
+	}
+	defer func() {
+		if err := plane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "cannot stop the control plane:", err)
+		}
+	}()
+	// Ctrl-C ends the tests' processes, too: go test forwards nothing and would leave them to Pdeathsig.
+	interrupted := context.AfterFunc(ctx, func() {
+		_ = plane.Stop()
+		os.Exit(130)
+	})
+	defer interrupted()
+	defer func() {
+		if sharedStop != nil {
+			sharedStop()
+		}
+	}()
+	return m.Run()
+}
+
+func startControlPlane(ctx context.Context) error {
+	programs, err := cluster.Build(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if webhookPort, err = cluster.FreePort(); err != nil {
+		return err
+	}
+	if webhookDir, err = os.MkdirTemp("", "useless-webhook-"); err != nil {
+		return err
+	}
+	ca, err := cluster.ServingCert(webhookDir)
+	if err != nil {
+		return err
+	}
+	manifests, err := cluster.ReadManifests(filepath.Join(repository, "dist", "install.yaml"))
+	if err != nil {
+		return err
+	}
+	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", webhookPort), CA: ca}
+	plane, err = cluster.Start(ctx, programs, cluster.Options{
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, manifests, server)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if admin, err = client.NewWithWatch(plane.Config, client.Options{Scheme: newScheme()}); err != nil {
+		return err
+	}
+	operatorKey, err = plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager")
+	return err
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	return scheme
+}
+
+// logFile writes the operator's log to the file that USELESS_TEST_LOG names, for whoever looks into a failure.
+type logFile struct{}
+
+var openLog = sync.OnceValue(func() *os.File {
+	path := os.Getenv("USELESS_TEST_LOG")
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		panic(err)
+	}
+	return file
+})
+
+func (logFile) Write(line []byte) (int, error) {
+	if file := openLog(); file != nil {
+		return file.Write(line)
+	}
+	return len(line), nil
+}
+
+// operatorOptions are what tests change about an operator.
+type operatorOptions struct {
+	maxSwitches int32                     // 100 if zero
+	noWebhooks  bool                      // somebody else serves them, or nobody
+	transport   func(*rest.Config)        // wraps what goes to the API server
+	clock       clock.PassiveClock        // the real one if nil
+	changeCache func(opts *cache.Options) // changes what the operator sees
+}
+
+var (
+	sharedOnce sync.Once
+	sharedStop func()
+	errShared  error
+)
+
+// shared makes sure that the operator that parallel tests share runs.
+func shared(t *testing.T) {
+	t.Helper()
+	sharedOnce.Do(func() { sharedStop, errShared = runOperator(operatorOptions{}) })
+	if errShared != nil {
+		t.Fatal(errShared)
+	}
+}
+
+// exclusive runs an operator for one test, which must not be parallel. The operator stops with the test, or earlier
+// by the function that is returned.
+func exclusive(t *testing.T, options operatorOptions) (stop func()) {
+	t.Helper()
+	stop, err := runOperator(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves.
+func runOperator(options operatorOptions) (stop func(), err error) {
+	restConfig, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	if err != nil {
+		return nil, err
+	}
+	restConfig.QPS = -1
+	if options.transport != nil {
+		options.transport(restConfig)
+	}
+	cacheOptions := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+	if options.changeCache != nil {
+		options.changeCache(&cacheOptions)
+	}
+	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme:     newScheme(),
+		Cache:      cacheOptions,
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+			Host: "127.0.0.1", Port: webhookPort, CertDir: webhookDir,
+		}),
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var clk clock.PassiveClock = clock.RealClock{}
+	if options.clock != nil {
+		clk = options.clock
+	}
+	if err := controller.Setup(ctx, mgr, []string{"*"}, clk, prometheus.NewRegistry()); err != nil {
+		cancel()
+		return nil, err
+	}
+	ready := func() bool { return true }
+	if !options.noWebhooks {
+		if err := webhook.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100)); err != nil {
+			cancel()
+			return nil, err
+		}
+		checker := mgr.GetWebhookServer().StartedChecker()
+		ready = func() bool { return checker(nil) == nil }
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		select {
+		case err := <-ended:
+			ended <- nil
+			return false, errors.Join(errors.New("the operator ended"), err)
+		default:
+			return ready() && mgr.GetCache().WaitForCacheSync(ctx), nil
+		}
+	})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// newNamespace makes a namespace for one test, and deletes it at the end without waiting.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := admin.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := admin.Delete(context.Background(), namespace); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+	return namespace.Name
+}
+
+// kubectl runs kubectl as an administrator, with a manifest on its standard input if there is one, and returns what it
+// prints on standard output, and on standard error.
+func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	command := plane.Kubectl(t.Context(), args...)
+	var out, problems strings.Builder
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(manifest), &out, &problems
+	err = command.Run()
+	return out.String(), problems.String(), err
+}
+
+// mustKubectl is kubectl for what must succeed.
+func mustKubectl(t *testing.T, manifest string, args ...string) string {
+	t.Helper()
+	stdout, stderr, err := kubectl(t, manifest, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s%s", strings.Join(args, " "), err, stdout, stderr)
+	}
+	return stdout
+}
+
+// eventually waits until a condition holds, and fails the test with what it last said if it does not in time.
+func eventually(t *testing.T, within time.Duration, condition func() (ok bool, got string)) {
+	t.Helper()
+	var got string
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, within, true, func(context.Context) (ok bool, _ error) {
+		ok, got = condition()
+		return ok, nil
+	})
+	if err != nil {
+		t.Fatalf("not within %s: %s", within, got)
+	}
+}
+
+// createMachine creates a v1beta1 Machine.
+func createMachine(t *testing.T, namespace, name string, change func(*v1beta1.MachineSpec)) *v1beta1.Machine {
+	t.Helper()
+	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if change != nil {
+		change(&m.Spec)
+	}
+	if err := admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func getMachine(t *testing.T, namespace, name string) *v1beta1.Machine {
+	t.Helper()
+	m := &v1beta1.Machine{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func getSwitch(t *testing.T, namespace, name string) *v1beta1.Switch {
+	t.Helper()
+	sw := &v1beta1.Switch{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, sw); err != nil {
+		t.Fatal(err)
+	}
+	return sw
+}
+
+// switchesOf lists the switches that a Machine controls, by the API server's account.
+func switchesOf(t *testing.T, m *v1beta1.Machine) []v1beta1.Switch {
+	t.Helper()
+	list := &v1beta1.SwitchList{}
+	if err := admin.List(t.Context(), list, client.InNamespace(m.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	var own []v1beta1.Switch
+	for _, sw := range list.Items {
+		if metav1.IsControlledBy(&sw, m) {
+			own = append(own, sw)
+		}
+	}
+	return own
+}
+
+// turnUp turns a switch up, as a user does.
+func turnUp(t *testing.T, namespace, name string) {
+	t.Helper()
+	sw := &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"position":"up"}}`))
+	if err := admin.Patch(t.Context(), sw, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForPositions waits until a Machine's status has the positions and describes its current spec, and returns it.
+func waitForPositions(t *testing.T, namespace, name, positions string, within time.Duration) *v1beta1.Machine {
+	t.Helper()
+	var m *v1beta1.Machine
+	eventually(t, within, func() (bool, string) {
+		m = getMachine(t, namespace, name)
+		return m.Status.Positions == positions && m.Status.ObservedGeneration == m.Generation,
+			fmt.Sprintf("positions are %q, not %q; status %+v", m.Status.Positions, positions, m.Status)
+	})
+	return m
+}

@@ -1,0 +1,60 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// TestTutorial applies the tutorial's manifests as they are, with the operator's real flip delay.
+func TestTutorial(t *testing.T) {
+	t.Parallel()
+	shared(t)
+
+	t.Run("a machine that is switched up is switched down after 5 s", func(t *testing.T) {
+		t.Parallel()
+		namespace := newNamespace(t)
+		start := time.Now()
+		mustKubectl(t, `
+apiVersion: useless.container.training/v1alpha1
+kind: Machine
+metadata: {name: machine-1}
+spec: {switchPosition: up}
+`, "create", "-n", namespace, "-f", "-")
+		waitForPositions(t, namespace, "machine-1", "u", 10*time.Second)
+		eventually(t, 15*time.Second, func() (bool, string) {
+			m := getMachine(t, namespace, "machine-1")
+			return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "d", fmt.Sprintf("%+v", m)
+		})
+		if took := time.Since(start); took < 5*time.Second {
+			t.Errorf("was switched down after %s, which is early", took)
+		}
+	})
+
+	t.Run("a machine with three switches has them all down", func(t *testing.T) {
+		t.Parallel()
+		namespace := newNamespace(t)
+		mustKubectl(t, `
+apiVersion: useless.container.training/v1alpha1
+kind: Machine
+metadata: {name: machine-2}
+spec: {switches: 3}
+`, "create", "-n", namespace, "-f", "-")
+		waitForPositions(t, namespace, "machine-2", "ddd", 10*time.Second)
+
+		mustKubectl(t, `
+apiVersion: useless.container.training/v1alpha1
+kind: Switch
+metadata: {generateName: switch-, labels: {machine: machine-2}}
+spec: {position: up}
+`, "create", "-n", namespace, "-f", "-")
+		// The switch is one too many, and up; one that is down goes instead. Its name comes after the others'.
+		waitForPositions(t, namespace, "machine-2", "ddu", 10*time.Second)
+		waitForPositions(t, namespace, "machine-2", "ddd", 10*time.Second)
+	})
+}
