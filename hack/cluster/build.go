@@ -93,7 +93,7 @@ type build struct {
 var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\S+)`)
 
 func newBuild(progress io.Writer) (*build, error) {
-	root, err := moduleRoot()
+	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func newBuild(progress io.Writer) (*build, error) {
 	return b, nil
 }
 
-// moduleRoot finds the source tree from the working folder, as the go command does.
-func moduleRoot() (string, error) {
+// Root is the folder of the source tree that the working folder is in.
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the source tree: %w", err)

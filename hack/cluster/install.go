@@ -17,6 +17,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -102,9 +103,9 @@ func readFile(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// Install applies objects: CustomResourceDefinitions first, which it waits for, then the others in their order. An
-// object that has only a generateName is created. Where a webhook server is given, the API server is told to call it
-// instead of the Services that the objects name.
+// Install applies objects: CustomResourceDefinitions first, which it waits for, then the others in their order. One that
+// has only a generateName is created, and one that names no namespace and needs one is in the namespace default. Where
+// a webhook server is given, the API server is told to call it instead of the Services that the objects name.
 func Install(ctx context.Context, config *rest.Config, objects []*unstructured.Unstructured, server WebhookServer) error {
 	c, err := client.New(config, client.Options{})
 	if err != nil {
@@ -134,6 +135,13 @@ func Install(ctx context.Context, config *rest.Config, objects []*unstructured.U
 }
 
 func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured) error {
+	namespaced, err := c.IsObjectNamespaced(object)
+	if err != nil {
+		return err
+	}
+	if namespaced && object.GetNamespace() == "" {
+		object.SetNamespace(metav1.NamespaceDefault)
+	}
 	if object.GetName() == "" {
 		return c.Create(ctx, object, fieldOwner)
 	}

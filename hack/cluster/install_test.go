@@ -36,6 +36,9 @@ func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	if err != nil || strings.Count(string(out), "gadget.test.useless.container.training/gadget-") != 2 {
 		t.Errorf("gadgets, one from each time: error %v, got\n%s", err, out)
 	}
+	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "without-namespace", metav1.GetOptions{}); err != nil {
+		t.Errorf("an object that names no namespace: %v", err)
+	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
 	await(t, "the webhook to be called", func() bool { // the API server notices a new webhook a moment later
 		_, err := client.CoreV1().Secrets("installed").Create(t.Context(), secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
