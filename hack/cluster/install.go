@@ -154,11 +154,11 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return false, err
 		}
-		conditions, _, err := unstructured.NestedSlice(crd.Object, "status", "conditions")
+		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // null at first
 		return slices.ContainsFunc(conditions, func(condition any) bool {
 			c, _ := condition.(map[string]any)
 			return c["type"] == "Established" && c["status"] == "True"
-		}), err
+		}), nil
 	})
 }
 
