@@ -1,0 +1,214 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo shows the operator at work on a control plane of its own: it builds what is missing, installs the
+// operator as its users do, runs it with the rights that it has there, applies the samples and shows what happens until
+// Ctrl-C. Where nobody can watch it, it ends as soon as every sample is at rest.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"container.training/useless/hack/cluster"
+)
+
+// local is the folder with what a second terminal needs while the demo runs, and with the operator's log.
+const local = ".local"
+
+// startTimeout is for the operator, on a machine that is busy with other things.
+const startTimeout = time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log.SetLogger(logr.Discard()) // the screen belongs to the machines
+	klog.SetLogger(logr.Discard())
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	root, err := cluster.Root()
+	if err != nil {
+		return err
+	}
+	programs, err := cluster.Build(ctx, os.Stdout)
+	if err != nil {
+		return err
+	}
+	d := &demo{root: root, programs: programs}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"building the operator", d.buildOperator},
+		{"starting Kubernetes", d.startKubernetes},
+		{"starting the operator", d.startOperator},
+		{"applying the samples", d.applySamples},
+	} {
+		fmt.Println(step.name)
+		if err := step.do(ctx); err != nil {
+			return err
+		}
+	}
+	if term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("CI") != "true" {
+		return d.draw(ctx)
+	}
+	return d.report(ctx)
+}
+
+// demo is what runs.
+type demo struct {
+	root        string
+	programs    cluster.Programs
+	plane       *cluster.ControlPlane
+	webhookPort int
+	operator    *cluster.Process
+	samples     []*unstructured.Unstructured
+}
+
+// path is that of a file in the source tree.
+func (d *demo) path(elements ...string) string {
+	return filepath.Join(d.root, filepath.Join(elements...))
+}
+
+func (d *demo) buildOperator(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", d.path("bin", "manager"), "./cmd")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = d.root, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build the operator: %w", err)
+	}
+	return nil
+}
+
+// startKubernetes starts a control plane on which the operator is installed, but does not run.
+func (d *demo) startKubernetes(ctx context.Context) error {
+	manifests, err := cluster.ReadManifests(d.path("dist", "install.yaml"))
+	if err != nil {
+		return err
+	}
+	ca, err := cluster.ServingCert(d.path(local, "webhook"))
+	if err != nil {
+		return err
+	}
+	if d.webhookPort, err = cluster.FreePort(); err != nil {
+		return err
+	}
+	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", d.webhookPort), CA: ca}
+	d.plane, err = cluster.Start(ctx, d.programs, cluster.Options{
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, manifests, server)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	d.plane.Config.WarningHandler = rest.NoWarnings{} // half of the samples are in the old version on purpose
+	return errors.Join(
+		link(d.plane.Kubeconfig, d.path(local, "kubeconfig")),
+		link(d.programs.Path("kubectl"), d.path(local, "kubectl")),
+	)
+}
+
+// link replaces what a demo that was killed has left.
+func link(target, path string) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.Symlink(target, path)
+}
+
+// startOperator runs the operator with the rights of its ServiceAccount, and waits until it is ready.
+func (d *demo) startOperator(ctx context.Context) error {
+	kubeconfig, err := d.plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager")
+	if err != nil {
+		return err
+	}
+	healthPort, err := cluster.FreePort()
+	if err != nil {
+		return err
+	}
+	log := d.path(local, "operator.log")
+	if err := os.RemoveAll(log); err != nil {
+		return err
+	}
+	d.operator, err = cluster.StartProcess(cluster.Command{
+		Name: "the operator",
+		Path: d.path("bin", "manager"),
+		Args: []string{
+			"--kubeconfig=" + kubeconfig,
+			"--webhook-host=127.0.0.1",
+			fmt.Sprintf("--webhook-port=%d", d.webhookPort),
+			"--webhook-cert-dir=" + d.path(local, "webhook"),
+			"--metrics-bind-address=0",
+			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", healthPort),
+		},
+		Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d/readyz", healthPort)
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(context.Context) (bool, error) {
+		select {
+		case <-d.operator.Done():
+			return false, d.operator.Err()
+		default:
+		}
+		response, err := http.Get(url)
+		if err != nil {
+			return false, nil // it does not listen yet
+		}
+		return response.StatusCode == http.StatusOK, response.Body.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the operator is ready (its log is %s): %w", log, err)
+	}
+	return nil
+}
+
+// applySamples applies all samples, also the one that has no name and so is not in the kustomization.
+func (d *demo) applySamples(ctx context.Context) error {
+	for _, path := range []string{d.path("config", "samples"), d.path("config", "samples", "useless_v1alpha1_switch.yaml")} {
+		samples, err := cluster.ReadManifests(path)
+		if err != nil {
+			return err
+		}
+		d.samples = append(d.samples, samples...)
+	}
+	return cluster.Install(ctx, d.plane.Config, d.samples, cluster.WebhookServer{})
+}
+
+// stop ends the operator before the API server that it talks to.
+func (d *demo) stop() (err error) {
+	if d.operator != nil {
+		d.operator.Stop(5 * time.Second)
+	}
+	if d.plane != nil {
+		err = d.plane.Stop()
+	}
+	for _, name := range []string{"kubeconfig", "kubectl", "webhook"} {
+		err = errors.Join(err, os.RemoveAll(d.path(local, name)))
+	}
+	return err
+}

@@ -1,0 +1,194 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// view is what there is to see: machines in the order of their names, events in the order of time.
+type view struct {
+	machines []v1beta1.Machine
+	events   []eventsv1.Event
+}
+
+func sorted(machines []v1beta1.Machine, events []eventsv1.Event) view {
+	events = slices.DeleteFunc(events, func(e eventsv1.Event) bool {
+		return !strings.HasPrefix(e.Regarding.APIVersion, v1beta1.GroupVersion.Group+"/")
+	})
+	slices.SortFunc(machines, func(a, b v1beta1.Machine) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(events, func(a, b eventsv1.Event) int {
+		return cmp.Or(happened(a).Compare(happened(b)), strings.Compare(a.Name, b.Name))
+	})
+	return view{machines: machines, events: events}
+}
+
+func happened(e eventsv1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	return e.EventTime.Time
+}
+
+// The columns of a screen that is 80 wide; only an event's note grows with it.
+const (
+	machineColumns = "%-20s  %8s  %-20s  %-5s  %s"
+	eventColumns   = "%s  %-13s  %-11s  %s"
+	noteColumn     = 38
+)
+
+// screen is the view as the lines of a terminal, with the last line left free.
+func screen(v view, kubeconfig string, now time.Time, width, height int) string {
+	top := []string{
+		bold("Useless machines") + ": turn a switch up, and it is turned down again. Ctrl-C ends it.",
+		"",
+		bold(fmt.Sprintf(machineColumns, "MACHINE", "SWITCHES", "POSITIONS", "READY", "NEXT")),
+	}
+	bottom := []string{
+		"",
+		bold("In a second terminal:"),
+		"  export KUBECONFIG=" + kubeconfig,
+		"  .local/kubectl get switches --watch",
+		"  .local/kubectl patch machine machine-2 --type merge -p 'spec: {position: up}'",
+		"  .local/kubectl scale machine machine-2 --replicas 10",
+	}
+	space := height - 1 - len(top) - len(bottom)
+	middle := machineLines(v.machines, now, space/2)
+	middle = append(middle, "", bold("EVENTS"))
+	for _, e := range v.events[max(0, len(v.events)-max(0, space-len(middle))):] {
+		middle = append(middle, eventLine(e, width))
+	}
+	for len(middle) < space {
+		middle = append(middle, "")
+	}
+	return strings.Join(slices.Concat(top, middle, bottom), "\n")
+}
+
+func machineLines(machines []v1beta1.Machine, now time.Time, most int) (lines []string) {
+	for i, m := range machines {
+		if len(lines) == most-1 && i+1 < len(machines) {
+			return append(lines, fmt.Sprintf("… and %d more", len(machines)-i))
+		}
+		lines = append(lines, machineLine(m, now))
+	}
+	return lines
+}
+
+func machineLine(m v1beta1.Machine, now time.Time) string {
+	positions := fmt.Sprintf("%-20s", cut(m.Status.Positions, 20))
+	return strings.TrimRight(fmt.Sprintf(machineColumns,
+		cut(name(m.Namespace, m.Name), 20),
+		fmt.Sprintf("%d/%d", m.Status.Switches.Total, m.Spec.Switches.Count),
+		strings.ReplaceAll(positions, "u", highlight("u")),
+		ready(m),
+		next(m, now),
+	), " ")
+}
+
+func eventLine(e eventsv1.Event, width int) string {
+	return fmt.Sprintf(eventColumns, happened(e).Local().Format(time.TimeOnly), cut(name(e.Namespace, e.Regarding.Name), 13),
+		cut(e.Reason, 11), cut(e.Note, width-noteColumn))
+}
+
+// next says when the machine turns a switch down, as the operator reckons it.
+func next(m v1beta1.Machine, now time.Time) string {
+	if m.Status.SeenAt == nil {
+		return ""
+	}
+	seconds := func(n *int32) time.Duration {
+		return time.Duration(ptr.Deref(n, v1beta1.DefaultFlipSeconds)) * time.Second
+	}
+	due := m.Status.SeenAt.Add(seconds(m.Spec.Flip.DelaySeconds))
+	if last := m.Status.LastFlipTime; last != nil {
+		if rested := last.Add(seconds(m.Spec.Flip.IntervalSeconds)); rested.After(due) {
+			due = rested
+		}
+	}
+	return fmt.Sprintf("down in %.0f s", max(0, math.Ceil(due.Sub(now).Seconds())))
+}
+
+func ready(m v1beta1.Machine) string {
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady); c != nil {
+		return string(c.Status)
+	}
+	return ""
+}
+
+// line is what a log says about one thing; it says it again when the text changes.
+type line struct{ about, text string }
+
+func lines(v view) (lines []line) {
+	for _, m := range v.machines {
+		about := name(m.Namespace, m.Name)
+		lines = append(lines, line{about, fmt.Sprintf("machine %s: %d of %d switches, positions %q, ready %q",
+			about, m.Status.Switches.Total, m.Spec.Switches.Count, m.Status.Positions, ready(m))})
+	}
+	for _, e := range v.events {
+		lines = append(lines, line{string(e.UID), fmt.Sprintf("%s %s: %s: %s",
+			happened(e).Local().Format(time.TimeOnly), name(e.Namespace, e.Regarding.Name), e.Reason, e.Note)})
+	}
+	return lines
+}
+
+// turnedUp names the machines that the samples give something to do: their own position is up, or a switch's is.
+func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
+	names := map[string]bool{}
+	for _, sample := range samples {
+		position, _, _ := unstructured.NestedString(sample.Object, "spec", "position")
+		oldPosition, _, _ := unstructured.NestedString(sample.Object, "spec", "switchPosition")
+		switch {
+		case cmp.Or(oldPosition, position) != string(v1beta1.PositionUp):
+		case sample.GetKind() == "Machine":
+			names[sample.GetName()] = true
+		case sample.GetKind() == "Switch":
+			names[sample.GetLabels()[v1beta1.MachineLabel]] = true
+		}
+	}
+	return names
+}
+
+// notAtRest names the machines that have something to do, and those that were to do something and have not.
+func notAtRest(machines []v1beta1.Machine, turnedUp map[string]bool) (names []string) {
+	for _, m := range machines {
+		settled := ready(m) == string(metav1.ConditionTrue) && m.Status.ObservedGeneration == m.Generation &&
+			m.Status.Switches.Up == 0 && m.Spec.Position == m.Status.Position
+		if !settled || turnedUp[m.Name] && m.Status.LastFlipTime == nil {
+			names = append(names, name(m.Namespace, m.Name))
+		}
+	}
+	return names
+}
+
+func name(namespace, name string) string {
+	if namespace == metav1.NamespaceDefault {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// cut shortens a text to so many characters.
+func cut(text string, length int) string {
+	if runes := []rune(text); len(runes) > length {
+		return string(runes[:max(0, length-1)]) + "…"
+	}
+	return text
+}
+
+func bold(text string) string      { return "\x1b[1m" + text + "\x1b[0m" }
+func highlight(text string) string { return "\x1b[1;33m" + text + "\x1b[0m" }

@@ -1,0 +1,169 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.Local)
+
+// machine has positions that its status shows, and is as ready as they are.
+func machine(name, positions string, change ...func(*v1beta1.Machine)) v1beta1.Machine {
+	up := int32(strings.Count(positions, "u"))
+	m := v1beta1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Generation: 1},
+		Spec:       v1beta1.MachineSpec{Position: v1beta1.PositionDown, Switches: v1beta1.SwitchesSpec{Count: int32(len(positions))}},
+		Status: v1beta1.MachineStatus{
+			ObservedGeneration: 1,
+			Positions:          positions,
+			Position:           v1beta1.PositionDown,
+			Switches:           v1beta1.SwitchCounts{Total: int32(len(positions)), Up: up, Down: int32(len(positions)) - up},
+			Conditions:         []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}},
+		},
+	}
+	if up > 0 {
+		m.Status.SeenAt = at(0)
+		m.Status.Conditions[0].Status = metav1.ConditionFalse
+	}
+	for _, c := range change {
+		c(&m)
+	}
+	return m
+}
+
+func at(seconds time.Duration) *metav1.MicroTime {
+	return &metav1.MicroTime{Time: now.Add(seconds * time.Second)}
+}
+
+func event(seconds time.Duration, about, reason, note string) eventsv1.Event {
+	return eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default"},
+		EventTime:  *at(seconds),
+		Regarding:  corev1.ObjectReference{APIVersion: v1beta1.GroupVersion.String(), Name: about},
+		Reason:     reason,
+		Note:       note,
+	}
+}
+
+func TestScreen(t *testing.T) {
+	for _, test := range []struct {
+		reason   string
+		golden   string
+		machines []v1beta1.Machine
+		events   []eventsv1.Event
+	}{{
+		reason: "before the operator has seen a machine there is little to say",
+		golden: "new.txt",
+		machines: []v1beta1.Machine{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "machine-1"},
+			Spec:       v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: 3}},
+		}},
+	}, {
+		reason: "one is due when its delay is over, another when its machine has rested, a third is late",
+		golden: "busy.txt",
+		machines: []v1beta1.Machine{
+			machine("machine-2", "dduud", func(m *v1beta1.Machine) { m.Status.LastFlipTime = at(2) }),
+			machine("machine-1", "u"),
+			machine("machine-3", "ddd"),
+			machine("late", "u", func(m *v1beta1.Machine) { m.Status.SeenAt = at(-60) }),
+			machine("quick", "u", func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = ptr.To(int32(1)) }),
+		},
+		events: []eventsv1.Event{
+			event(2, "machine-2", "Flipped", "Turned switch machine-2-0 down"),
+			event(1, "machine-1", "Scaled", "Created 1 switch"),
+			{Regarding: corev1.ObjectReference{APIVersion: "apps/v1", Name: "useless-controller-manager"}, Note: "of no interest"},
+		},
+	}, {
+		reason:   "whatever people do to it, it stays inside 80 columns and 24 lines",
+		golden:   "crowded.txt",
+		machines: crowd(),
+		events:   storm(),
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			got := screen(sorted(test.machines, test.events), "/src/.local/kubeconfig", now, 80, 24)
+			got = strings.NewReplacer(highlight("u"), "U", "\x1b[1m", "", "\x1b[0m", "").Replace(got)
+			want, err := os.ReadFile(filepath.Join("testdata", test.golden))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.TrimSuffix(string(want), "\n"), got); diff != "" {
+				t.Errorf("not as in %s (-want +got):\n%s\n%s", test.golden, diff, got)
+			}
+			lines := strings.Split(got, "\n")
+			if len(lines) > 23 {
+				t.Errorf("%d lines", len(lines))
+			}
+			for _, l := range lines {
+				if len([]rune(l)) > 80 {
+					t.Errorf("too wide: %q", l)
+				}
+			}
+		})
+	}
+}
+
+func crowd() (machines []v1beta1.Machine) {
+	for i := range 12 {
+		machines = append(machines, machine(fmt.Sprintf("machine-%02d", i), strings.Repeat("du", 1+i*4)))
+	}
+	machines[1].Namespace = "a-namespace-with-a-long-name"
+	return machines
+}
+
+func storm() (events []eventsv1.Event) {
+	for i := range 40 {
+		events = append(events, event(time.Duration(i), "machine-with-a-long-name", "QuotaExceededALot", "A note that says very much about very little, as notes do"))
+	}
+	return events
+}
+
+func TestNotAtRest(t *testing.T) {
+	samples := []*unstructured.Unstructured{
+		{Object: map[string]any{"kind": "Machine", "metadata": map[string]any{"name": "old"}, "spec": map[string]any{"switchPosition": "up"}}},
+		{Object: map[string]any{"kind": "Machine", "metadata": map[string]any{"name": "new"}, "spec": map[string]any{"position": "up"}}},
+		{Object: map[string]any{"kind": "Machine", "metadata": map[string]any{"name": "lazy"}}},
+		{Object: map[string]any{
+			"kind": "Switch", "metadata": map[string]any{"labels": map[string]any{"machine": "switched"}}, "spec": map[string]any{"position": "up"},
+		}},
+	}
+	busy := turnedUp(samples)
+	if diff := cmp.Diff(map[string]bool{"old": true, "new": true, "switched": true}, busy); diff != "" {
+		t.Error(diff)
+	}
+	flipped := func(m *v1beta1.Machine) { m.Status.LastFlipTime = at(0) }
+	for _, test := range []struct {
+		reason  string
+		machine v1beta1.Machine
+		rests   bool
+	}{
+		{"who had nothing to do may rest", machine("lazy", "ddd"), true},
+		{"who had something to do has to do it first", machine("old", "ddd"), false},
+		{"afterwards it rests", machine("old", "ddd", flipped), true},
+		{"a switch that is up is work", machine("old", "ddu", flipped), false},
+		{"a status of before the last change says nothing", machine("old", "ddd", flipped, func(m *v1beta1.Machine) { m.Generation = 2 }), false},
+		{"a position that is not carried out is work", machine("old", "ddd", flipped, func(m *v1beta1.Machine) { m.Spec.Position = "up" }), false},
+		{"a machine without a status has not begun", v1beta1.Machine{}, false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			if names := notAtRest([]v1beta1.Machine{test.machine}, busy); (len(names) == 0) != test.rests {
+				t.Errorf("not at rest: %q, want at rest: %t", names, test.rests)
+			}
+		})
+	}
+}

@@ -1,0 +1,97 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// restTimeout is how long the samples may take to come to rest.
+const restTimeout = time.Minute
+
+// draw shows the machines on a terminal until Ctrl-C.
+func (d *demo) draw(ctx context.Context) error {
+	fmt.Print("\x1b[?25l\x1b[2J") // no cursor, an empty screen
+	defer fmt.Print("\x1b[?25h\n")
+	err := d.watch(ctx, func(v view) (done bool) {
+		width, height, err := term.GetSize(int(os.Stdout.Fd()))
+		if err != nil {
+			width, height = 80, 24
+		}
+		text := screen(v, d.path(local, "kubeconfig"), time.Now(), width, height)
+		fmt.Print("\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J") // over the last one, so nothing flickers
+		return false
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// report writes a line for each change until all samples are at rest.
+func (d *demo) report(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, restTimeout, fmt.Errorf("not within %s", restTimeout))
+	defer cancel()
+	fmt.Printf("export KUBECONFIG=%s\n", d.path(local, "kubeconfig"))
+	busy, written := turnedUp(d.samples), map[string]string{}
+	var restless []string
+	err := d.watch(ctx, func(v view) (done bool) {
+		for _, l := range lines(v) {
+			if written[l.about] != l.text {
+				written[l.about] = l.text
+				fmt.Println(l.text)
+			}
+		}
+		restless = notAtRest(v.machines, busy)
+		return len(restless) == 0
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s to come to rest: %w", strings.Join(restless, ", "), err)
+	}
+	fmt.Println("every sample is at rest")
+	return nil
+}
+
+// watch looks four times a second, which is all that an eye needs.
+func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1beta1.AddToScheme(scheme), eventsv1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	c, err := client.New(d.plane.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("watch the machines: %w", err)
+	}
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var machines v1beta1.MachineList
+		var events eventsv1.EventList
+		if err := errors.Join(c.List(ctx, &machines), c.List(ctx, &events)); err != nil {
+			return fmt.Errorf("watch the machines: %w", err)
+		}
+		if look(sorted(machines.Items, events.Items)) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-d.operator.Done():
+			return errors.Join(errors.New("the operator has ended"), d.operator.Err())
+		case <-tick.C:
+		}
+	}
+}
