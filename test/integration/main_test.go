@@ -60,7 +60,21 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	runSideBySide()
 	os.Exit(testMain(m))
+}
+
+// runSideBySide lets many tests run at a time, unless the command line says how many: they wait for seconds to pass more
+// than for a processor.
+func runSideBySide() {
+	const name = "test.parallel"
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if !given {
+		if err := flag.Set(name, "16"); err != nil {
+			panic(err)
+		}
+	}
 }
 
 func testMain(m *testing.M) int {

@@ -1,0 +1,320 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// A story is a test with a namespace of its own.
+type story struct {
+	name string
+	tell func(t *testing.T, namespace string)
+}
+
+// tell tells stories side by side, with the shared operator.
+func tell(t *testing.T, stories []story) {
+	t.Helper()
+	t.Parallel()
+	shared(t)
+	for _, story := range stories {
+		t.Run(story.name, func(t *testing.T) {
+			t.Parallel()
+			story.tell(t, newNamespace(t))
+		})
+	}
+}
+
+func TestOwnership(t *testing.T) {
+	tell(t, []story{
+		{"a switch that is relabelled away is released, and adopted again when it comes back", testRelabelledAway},
+		{"a switch that is relabelled to another machine changes hands", testRelabelledToAnother},
+		{"a switch that somebody adds by label is adopted, and one too many goes", testAddedByLabel},
+		{"of too many switches, those that are down and the newest go first", testSurplusOrder},
+		{"a switch that something else controls is left alone", testForeignController},
+		{"a switch that is deleted by hand comes back under the lowest free name", testDeletedByHand},
+		{"a name that something else has is passed over", testTakenNames},
+		{"machines of the same name in two namespaces do not touch each other", testNamespacesApart},
+	})
+}
+
+func testRelabelledAway(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 3)
+	m := waitForPositions(t, namespace, "m", "ddd", patience)
+
+	setLabel(t, namespace, "m-1", "nobody")
+	waitForEvent(t, m, v1beta1.EventReleased)
+	waitForNames(t, m, "m-0", "m-2", "m-3")
+	if owner := metav1.GetControllerOf(getSwitch(t, namespace, "m-1")); owner != nil {
+		t.Errorf("m-1 is still controlled by %s", owner.Name)
+	}
+	waitForTotal(t, namespace, "m", 3)
+
+	setLabel(t, namespace, "m-1", "m")
+	waitForEvent(t, m, v1beta1.EventAdopted)
+	// m-3 is the newest: it replaced m-1, and has to go again.
+	waitForNames(t, m, "m-0", "m-1", "m-2")
+	waitForTotal(t, namespace, "m", 3)
+}
+
+func testRelabelledToAnother(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "a", 2)
+	slowMachine(t, namespace, "b", 1)
+	a, b := waitForPositions(t, namespace, "a", "dd", patience), waitForPositions(t, namespace, "b", "d", patience)
+	// One that is up stays, so it is plain which one b keeps.
+	turnUp(t, namespace, "a-0")
+	waitForPositions(t, namespace, "a", "ud", patience)
+
+	setLabel(t, namespace, "a-0", "b")
+	waitForNames(t, b, "a-0")
+	waitForNames(t, a, "a-1", "a-2")
+	waitForPositions(t, namespace, "a", "dd", patience)
+	waitForPositions(t, namespace, "b", "u", patience)
+	waitForEvent(t, a, v1beta1.EventReleased)
+	waitForEvent(t, b, v1beta1.EventAdopted)
+}
+
+func testAddedByLabel(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 2)
+	m := waitForPositions(t, namespace, "m", "dd", patience)
+	switches := recordSwitches(t, namespace)
+
+	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
+	waitForEvent(t, m, v1beta1.EventAdopted)
+	switches.untilDeleted(t, "m-1")
+	waitForNames(t, m, "extra", "m-0")
+	waitForPositions(t, namespace, "m", "ud", patience)
+	if most := mostAtOnce(switches.all(t)); most != 1 {
+		t.Errorf("there were %d new switches at once, not only the one that was added", most)
+	}
+}
+
+func testSurplusOrder(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 3)
+	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	scale(t, namespace, "m", 10)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", 10), patience)
+	names := make([]string, 10)
+	for i := range names {
+		names[i] = fmt.Sprintf("m-%d", i)
+	}
+	waitForNames(t, m, names...)
+
+	turnUp(t, namespace, "m-7")
+	waitForPositions(t, namespace, "m", "dddddddudd", patience)
+	scale(t, namespace, "m", 2)
+	waitForNames(t, m, "m-0", "m-7")
+	waitForPositions(t, namespace, "m", "du", patience)
+
+	scale(t, namespace, "m", 4)
+	waitForNames(t, m, "m-0", "m-1", "m-2", "m-7")
+	waitForPositions(t, namespace, "m", "dddu", patience)
+}
+
+func testForeignController(t *testing.T, namespace string) {
+	// It has to exist: the garbage collector removes what belongs to nothing.
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
+	if err := admin.Create(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: new(true)}
+	foreign := createSwitch(t, namespace, "foreign", "m", v1beta1.PositionUp, &ref)
+	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
+		spec.Switches.Count = 2
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
+	})
+	m := waitForPositions(t, namespace, "m", "dd", patience)
+	// Flips, counts and deletes while the foreign switch is there and up.
+	switches := recordSwitches(t, namespace)
+	turnUp(t, namespace, "m-0")
+	switches.untilObject(t, "m-0", "is turned down", flipped)
+	scale(t, namespace, "m", 1)
+	waitForNames(t, m, "m-0")
+	waitForTotal(t, namespace, "m", 1)
+	machines := recordMachines(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
+	machines.untilDeleted(t, "m")
+	switches.untilDeleted(t, "m-0")
+
+	if diff := cmp.Diff(foreign, getSwitch(t, namespace, "foreign")); diff != "" {
+		t.Errorf("the foreign switch was touched (-before +after):\n%s", diff)
+	}
+}
+
+func testDeletedByHand(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 4)
+	m := waitForPositions(t, namespace, "m", "dddd", patience)
+	gone := getSwitch(t, namespace, "m-1")
+	mustKubectl(t, "", "delete", "switch", "m-1", "-n", namespace)
+	eventually(t, patience, func() (bool, string) {
+		names, uids := namesAndUIDs(t, m)
+		return slices.Equal(names, []string{"m-0", "m-1", "m-2", "m-3"}) && !slices.Contains(uids, gone.UID), fmt.Sprint(names)
+	})
+	waitForTotal(t, namespace, "m", 4)
+}
+
+func testTakenNames(t *testing.T, namespace string) {
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
+	if err := admin.Create(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: new(true)}
+	taken := []*v1beta1.Switch{
+		createSwitch(t, namespace, "m-1", "", v1beta1.PositionUp, nil),
+		createSwitch(t, namespace, "m-2", "", v1beta1.PositionUp, &ref),
+	}
+	slowMachine(t, namespace, "m", 3)
+	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForNames(t, m, "m-0", "m-3", "m-4")
+	for _, sw := range taken {
+		if diff := cmp.Diff(sw, getSwitch(t, namespace, sw.Name)); diff != "" {
+			t.Errorf("%s was touched (-before +after):\n%s", sw.Name, diff)
+		}
+	}
+}
+
+func testNamespacesApart(t *testing.T, namespace string) {
+	other := newNamespace(t)
+	slowMachine(t, namespace, "m", 3)
+	slowMachine(t, other, "m", 3)
+	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, other, "m", "ddd", patience)
+	machines, switches := recordMachines(t, other), recordSwitches(t, other)
+
+	setLabel(t, namespace, "m-2", "nobody")
+	waitForNames(t, m, "m-0", "m-1", "m-3")
+	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
+	waitForPositions(t, namespace, "m", "udd", patience)
+	scale(t, namespace, "m", 1)
+	waitForNames(t, m, "extra")
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
+
+	if changes := machines.all(t); len(changes) > 0 {
+		t.Errorf("the machine in the other namespace was touched:\n%s", describe(changes))
+	}
+	if changes := switches.all(t); len(changes) > 0 {
+		t.Errorf("switches in the other namespace were touched:\n%s", describe(changes))
+	}
+}
+
+// slowMachine creates a Machine that turns no switch down while a test runs.
+func slowMachine(t *testing.T, namespace, name string, count int32) *v1beta1.Machine {
+	t.Helper()
+	return createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) {
+		spec.Switches.Count = count
+		spec.Flip.DelaySeconds = new(int32(3600))
+	})
+}
+
+// createSwitch creates a switch with the machine label if there is a value for it, and with an owner if there is one.
+func createSwitch(t *testing.T, namespace, name, machine string, position v1beta1.Position, owner *metav1.OwnerReference) *v1beta1.Switch {
+	t.Helper()
+	sw := &v1beta1.Switch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1beta1.SwitchSpec{Position: position},
+	}
+	if machine != "" {
+		sw.Labels = map[string]string{v1beta1.MachineLabel: machine}
+	}
+	if owner != nil {
+		sw.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	if err := admin.Create(t.Context(), sw); err != nil {
+		t.Fatal(err)
+	}
+	return sw
+}
+
+// mergePatch changes an object as kubectl patch does.
+func mergePatch(t *testing.T, object client.Object, format string, args ...any) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
+	if err := admin.Patch(t.Context(), object, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func aMachine(namespace, name string) *v1beta1.Machine {
+	return &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func aSwitch(namespace, name string) *v1beta1.Switch {
+	return &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+// setLabel says which machine a switch belongs to.
+func setLabel(t *testing.T, namespace, name, machine string) {
+	t.Helper()
+	mergePatch(t, aSwitch(namespace, name), `{"metadata":{"labels":{%q:%q}}}`, v1beta1.MachineLabel, machine)
+}
+
+func scale(t *testing.T, namespace, name string, count int) {
+	t.Helper()
+	mustKubectl(t, "", "scale", "machine", name, "-n", namespace, fmt.Sprintf("--replicas=%d", count))
+}
+
+// flipped reports whether the operator has turned a switch down.
+func flipped(sw *v1beta1.Switch) bool {
+	return sw.Spec.Position == v1beta1.PositionDown && sw.Annotations[v1beta1.FlippedAtAnnotation] != ""
+}
+
+func namesAndUIDs(t *testing.T, m *v1beta1.Machine) (names []string, uids []types.UID) {
+	t.Helper()
+	for _, sw := range switchesOf(t, m) {
+		names, uids = append(names, sw.Name), append(uids, sw.UID)
+	}
+	return names, uids
+}
+
+// waitForNames waits until a Machine controls exactly the switches of these names, in the order of the alphabet.
+func waitForNames(t *testing.T, m *v1beta1.Machine, want ...string) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		got, _ := namesAndUIDs(t, m)
+		return slices.Equal(got, want), fmt.Sprintf("%s controls %v, not %v", m.Name, got, want)
+	})
+}
+
+// waitForTotal waits until a Machine's status has so many switches, and says that this is what was asked for.
+func waitForTotal(t *testing.T, namespace, name string, total int32) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		m := getMachine(t, namespace, name)
+		scaled := slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
+			return c.Type == v1beta1.ConditionScaled && c.Status == metav1.ConditionTrue && c.ObservedGeneration == m.Generation
+		})
+		return m.Status.Switches.Total == total && scaled, fmt.Sprintf("status %+v", m.Status)
+	})
+}
+
+// eventsOn lists the events of a reason on a Machine.
+func eventsOn(t *testing.T, m *v1beta1.Machine, reason string) []eventsv1.Event {
+	t.Helper()
+	list := &eventsv1.EventList{}
+	if err := admin.List(t.Context(), list, client.InNamespace(m.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(event eventsv1.Event) bool {
+		return event.Regarding.UID != m.UID || event.Reason != reason
+	})
+}
+
+func waitForEvent(t *testing.T, m *v1beta1.Machine, reason string) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		return len(eventsOn(t, m, reason)) > 0, "no event " + reason + " on " + m.Name
+	})
+}

@@ -1,0 +1,199 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// patience is how long a test waits for what should take a moment, on a machine that is busy with other things.
+const patience = time.Minute
+
+// A recording is everything that happens to the objects of one kind in a namespace from some moment on, by the API
+// server's account.
+type recording[T client.Object] struct {
+	mu      sync.Mutex
+	changes []change[T]
+	err     error
+	more    chan struct{} // closed and replaced when there is more
+}
+
+// A change is one revision of an object.
+type change[T client.Object] struct {
+	at     time.Time // when this process was told
+	kind   watch.EventType
+	object T
+}
+
+// record starts a recording, which ends with the test. The list says which kind.
+func record[T client.Object](t *testing.T, list client.ObjectList, namespace string) *recording[T] {
+	t.Helper()
+	if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	// Not t.Context(), whose end would look like a failure.
+	ctx, cancel := context.WithCancel(context.Background())
+	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+	watcher, err := admin.Watch(ctx, list, from)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	r := &recording[T]{more: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range watcher.ResultChan() {
+			r.add(time.Now(), event)
+		}
+	}()
+	t.Cleanup(func() {
+		watcher.Stop()
+		cancel()
+		<-done
+	})
+	return r
+}
+
+func recordSwitches(t *testing.T, namespace string) *recording[*v1beta1.Switch] {
+	t.Helper()
+	return record[*v1beta1.Switch](t, &v1beta1.SwitchList{}, namespace)
+}
+
+func recordMachines(t *testing.T, namespace string) *recording[*v1beta1.Machine] {
+	t.Helper()
+	return record[*v1beta1.Machine](t, &v1beta1.MachineList{}, namespace)
+}
+
+func (r *recording[T]) add(at time.Time, event watch.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if object, ok := event.Object.(T); ok {
+		r.changes = append(r.changes, change[T]{at, event.Type, object})
+	} else {
+		r.err = fmt.Errorf("the watch says %s: %v", event.Type, event.Object)
+	}
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+// soFar returns all that was recorded, and a channel that is closed when there is more.
+func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return slices.Clip(r.changes), r.more
+}
+
+// all returns what was recorded so far.
+func (r *recording[T]) all(t *testing.T) []change[T] {
+	t.Helper()
+	changes, _ := r.soFar(t)
+	return changes
+}
+
+// until waits for what the changes so far are to show, and returns them.
+func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) bool) []change[T] {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		changes, more := r.soFar(t)
+		if shown(changes) {
+			return changes
+		}
+		select {
+		case <-more:
+		case <-timeout:
+			t.Fatalf("not within %s: %s; recorded:\n%s", patience, what, describe(changes))
+		}
+	}
+}
+
+// untilObject waits for one revision of an object that shows something, and returns it.
+func (r *recording[T]) untilObject(t *testing.T, name, what string, shown func(T) bool) T {
+	t.Helper()
+	var found T
+	r.until(t, name+" "+what, func(changes []change[T]) bool {
+		for _, change := range changes {
+			if change.object.GetName() == name && shown(change.object) {
+				found = change.object
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// untilDeleted waits until an object is gone, and returns its last revision, which is that of its deletion.
+func (r *recording[T]) untilDeleted(t *testing.T, name string) T {
+	t.Helper()
+	var last T
+	r.until(t, name+" is deleted", func(changes []change[T]) bool {
+		for _, change := range changes {
+			if change.object.GetName() == name && change.kind == watch.Deleted {
+				last = change.object
+				return true
+			}
+		}
+		return false
+	})
+	return last
+}
+
+// mostAtOnce is the greatest number of objects that there were at any revision.
+func mostAtOnce[T client.Object](changes []change[T]) int {
+	most, now := 0, 0
+	for _, change := range changes {
+		switch change.kind {
+		case watch.Added:
+			now++
+		case watch.Deleted:
+			now--
+		}
+		most = max(most, now)
+	}
+	return most
+}
+
+func describe[T client.Object](changes []change[T]) string {
+	var text strings.Builder
+	for _, change := range changes {
+		fmt.Fprintf(&text, "%s %s %s", change.at.Format("15:04:05.000"), change.kind, change.object.GetName())
+		switch object := any(change.object).(type) {
+		case *v1beta1.Switch:
+			fmt.Fprintf(&text, " position %s, seenAt %v, %v", object.Spec.Position, object.Status.SeenAt, object.Annotations)
+		case *v1beta1.Machine:
+			fmt.Fprintf(&text, " position %s, status %+v", object.Spec.Position, object.Status)
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}
+
+// before reports whether one revision came before another, of any two objects.
+func before(t *testing.T, a, b client.Object) bool {
+	t.Helper()
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return order < 0
+}
