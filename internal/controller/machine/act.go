@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,11 +29,12 @@ import (
 // maxBatch bounds how many requests for one Machine are under way at a time.
 const maxBatch = 64
 
-// act carries out a plan. Its steps do not depend on each other, so one that fails keeps none of the others back.
-func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switches []*v1beta1.Switch) (outcome, error) {
+// act carries out a plan and returns the Machine's switches as they are then. Its steps do not depend on each other,
+// so one that fails keeps none of the others back.
+func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switches []*v1beta1.Switch) ([]*v1beta1.Switch, outcome, error) {
 	done := outcome{carriedOut: p.carriedOut}
 	if p.empty() {
-		return done, nil
+		return p.mine, done, nil
 	}
 	ownership := errors.Join(c.release(ctx, m, p.release), c.adopt(ctx, m, p.adopt))
 	done.scaling = errors.Join(c.create(ctx, m, p.create, names(m, switches)), c.delete(ctx, m, p.surplus))
@@ -41,11 +43,8 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switch
 	noticing := errors.Join(c.note(ctx, m, p.notice, instant(c.clock.Now())), c.note(ctx, m, p.forget, nil))
 	flippedAt, flipping := c.flip(ctx, m, p.flip)
 	done.flippedAt = flippedAt
-	var lowering error
-	if p.lower {
-		lowering = c.lower(ctx, m)
-	}
-	return done, errors.Join(ownership, done.scaling, raising, noticing, flipping, lowering)
+	switches, reading := c.read(m)
+	return own(m, switches), done, errors.Join(ownership, done.scaling, raising, noticing, flipping, reading)
 }
 
 // release lets go of switches that no longer match.
@@ -172,22 +171,11 @@ func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*
 	return err
 }
 
-// lower sets the Machine's position back to down, once all that it asked for has come and gone.
-func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine) error {
-	before := m.DeepCopy()
-	m.Spec.Position = v1beta1.PositionDown
-	if err := c.patchMachine(ctx, m, before); err != nil {
-		m.Spec.Position = v1beta1.PositionUp
-		return client.IgnoreNotFound(err)
-	}
-	return nil
-}
-
 // note writes down when switches were noticed to be up, or nil when they are down again.
 func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	return inBatches(switches, func(sw *v1beta1.Switch) error {
 		noted := sw.DeepCopy()
-		noted.Status.SeenAt = seen
+		noted.Status.SeenAt = seen.DeepCopy()
 		if err := c.client.Status().Patch(ctx, noted, client.MergeFromWithOptions(sw, client.MergeFromWithOptimisticLock{})); err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -240,8 +228,7 @@ func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.
 // finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It
 // waits for nothing: neither a namespace nor an uninstallation is ever held up.
 func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
-	before := m.DeepCopy()
-	if !controllerutil.RemoveFinalizer(m, v1beta1.MachineFinalizer) {
+	if !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer) {
 		return nil
 	}
 	if !paused(m) {
@@ -249,8 +236,9 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 			return err
 		}
 	}
-	if err := c.patchMachine(ctx, m, before); err != nil {
-		return client.IgnoreNotFound(err)
+	_, err := c.patchMachine(ctx, m, func(m *v1beta1.Machine) { controllerutil.RemoveFinalizer(m, v1beta1.MachineFinalizer) })
+	if client.IgnoreNotFound(err) != nil {
+		return err
 	}
 	c.recent.forget(key(m))
 	return nil
@@ -283,7 +271,7 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 			Namespace:       m.Namespace,
 			Name:            name,
 			Labels:          m.SwitchLabels(),
-			Annotations:     m.Spec.Switches.Template.Metadata.Annotations,
+			Annotations:     maps.Clone(m.Spec.Switches.Template.Metadata.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine"))},
 		},
 		Spec: v1beta1.SwitchSpec{Position: v1beta1.PositionDown},

@@ -12,13 +12,12 @@ package machine
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/operator-framework/operator-lib/predicate"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,11 +67,11 @@ type Controller struct {
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
 func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	switches, err := indexedStore(ctx, mgr, &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
+	switches, err := indexedStore(ctx, mgr.GetCache(), &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
 	if err != nil {
 		return err
 	}
-	machines, err := indexedStore(ctx, mgr, &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting})
+	machines, err := indexedStore(ctx, mgr.GetCache(), &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting})
 	if err != nil {
 		return err
 	}
@@ -119,21 +118,19 @@ func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, regi
 // Reconcile brings a Machine and its switches one step closer to what it asks for, and asks to be called again when
 // the next switch is due. An error means that something was not done; it is tried again with growing delays.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	m := &v1beta1.Machine{}
-	if err := c.client.Get(ctx, request.NamespacedName, m); err != nil {
-		if apierrors.IsNotFound(err) {
-			c.recent.forget(request.NamespacedName)
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	cached, exists, err := c.machines.GetByKey(request.String())
+	if err != nil || !exists {
+		c.recent.forget(request.NamespacedName)
+		return reconcile.Result{}, err
 	}
-	m = c.recent.latest(m)
+	m := c.recent.latest(cached.(*v1beta1.Machine))
 	if !m.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, c.finalize(ctx, m)
 	}
 	if paused(m) {
 		return reconcile.Result{}, nil
 	}
-	if err := c.ensureFinalizer(ctx, m); err != nil {
+	if m, err = c.ensureFinalizer(ctx, m); err != nil {
 		return reconcile.Result{}, err
 	}
 	selector, err := m.SwitchSelector()
@@ -146,13 +143,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	p := decide(m, selector, switches, c.clock.Now())
-	done, actErr := c.act(ctx, m, p, switches)
-	if !p.empty() {
-		if switches, err = c.read(m); err != nil {
-			return reconcile.Result{}, err
-		}
+	if p.lower {
+		return reconcile.Result{}, c.lower(ctx, m)
 	}
-	statusErr := c.writeStatus(ctx, m, newStatus(m, selector.String(), switches, done, c.clock.Now()))
+	mine, done, actErr := c.act(ctx, m, p, switches)
+	statusErr := c.writeStatus(ctx, m, newStatus(m, selector.String(), mine, done, c.clock.Now()))
 	return c.again(request, p.next, errors.Join(actErr, statusErr))
 }
 
@@ -174,12 +169,16 @@ func (c *Controller) again(request reconcile.Request, next time.Time, err error)
 func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 	// Asked for first: the version may lag behind the list, never the list behind the version.
 	seen := c.switches.LastStoreSyncResourceVersion()
-	var cached []*v1beta1.Switch
-	for _, owner := range []string{string(m.UID), orphansOf(m.Namespace)} {
-		objects, err := c.switches.ByIndex(switchesByOwner, owner)
-		if err != nil {
-			return nil, err
-		}
+	own, err := c.switches.ByIndex(switchesByOwner, string(m.UID))
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := c.switches.ByIndex(switchesByOwner, orphansOf(m.Namespace))
+	if err != nil {
+		return nil, err
+	}
+	cached := make([]*v1beta1.Switch, 0, len(own)+len(orphans))
+	for _, objects := range [][]any{own, orphans} {
 		for _, object := range objects {
 			cached = append(cached, object.(*v1beta1.Switch))
 		}
@@ -187,39 +186,47 @@ func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 	return c.recent.overlay(m, cached, seen), nil
 }
 
-// ensureFinalizer puts the finalizer on before there is anything to finalize.
-func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) error {
-	before := m.DeepCopy()
-	if !controllerutil.AddFinalizer(m, v1beta1.MachineFinalizer) {
-		return nil
+// ensureFinalizer puts the finalizer on before there is anything to finalize. It returns the Machine as it is then.
+func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
+	if controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer) {
+		return m, nil
 	}
-	return c.patchMachine(ctx, m, before)
+	return c.patchMachine(ctx, m, func(m *v1beta1.Machine) { controllerutil.AddFinalizer(m, v1beta1.MachineFinalizer) })
+}
+
+// lower sets the Machine's position back to down, once all that it asked for has come and gone. That wakes us again.
+func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine) error {
+	_, err := c.patchMachine(ctx, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
+	return client.IgnoreNotFound(err)
 }
 
 // writeStatus writes the status if it says anything new, and the events that the change is worth.
 func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
-	if equality.Semantic.DeepEqual(m.Status, status) {
+	if reflect.DeepEqual(&m.Status, &status) {
 		return nil
 	}
-	before := m.DeepCopy()
-	m.Status = status
-	if err := c.client.Status().Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	changed := m.DeepCopy()
+	status.DeepCopyInto(&changed.Status) // it shares instants with cached switches, and the answer is decoded into it
+	if err := c.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	c.recent.wrote(m)
-	if reason := scaledReason(m); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(before) {
+	c.recent.wrote(changed)
+	if reason := scaledReason(changed); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
 		c.warn(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
 	}
 	return nil
 }
 
-func (c *Controller) patchMachine(ctx context.Context, m, before *v1beta1.Machine) error {
-	// With the version it was decided on: a merge patch replaces the whole list of finalizers.
-	if err := c.client.Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return err
+// patchMachine changes a Machine, unless it has changed since it was read, and returns it as it is then. The one
+// that was read belongs to the cache and stays as it is.
+func (c *Controller) patchMachine(ctx context.Context, m *v1beta1.Machine, change func(*v1beta1.Machine)) (*v1beta1.Machine, error) {
+	changed := m.DeepCopy()
+	change(changed)
+	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})); err != nil {
+		return nil, err
 	}
-	c.recent.wrote(m)
-	return nil
+	c.recent.wrote(changed)
+	return changed, nil
 }
 
 // machinesOf returns the Machines that care about a switch: the one that controls it, those that select it, and the
@@ -249,10 +256,10 @@ func (c *Controller) machinesOf(_ context.Context, object client.Object) []recon
 	return requests
 }
 
-// indexedStore returns the store of the manager's informer for a kind, with indexes added. The controller reads it
+// indexedStore returns the store of the cache's informer for a kind, with indexes added. The controller reads it
 // directly, because listing by a field through the client copies or allocates for every object.
-func indexedStore(ctx context.Context, mgr ctrl.Manager, kind client.Object, indexers toolscache.Indexers) (toolscache.Indexer, error) {
-	informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+func indexedStore(ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers) (toolscache.Indexer, error) {
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, err
 	}

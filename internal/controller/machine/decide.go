@@ -18,6 +18,8 @@ import (
 
 // A plan is what to do about a Machine. The switches in it are those that were read; they must not be changed.
 type plan struct {
+	mine []*v1beta1.Switch // the Machine's own switches as they are, in the order of their names
+
 	adopt   []*v1beta1.Switch // take as own: they match and have no controller
 	release []*v1beta1.Switch // let go: they no longer match
 	create  int               // how many are missing
@@ -28,7 +30,7 @@ type plan struct {
 	flip    []flip            // turn down, now
 
 	carriedOut bool      // after this plan, the Machine's position is carried out
-	lower      bool      // the Machine's position is carried out and all is down again: set it back to down
+	lower      bool      // what the Machine's position asked for has come and gone: set it back to down, and no more
 	next       time.Time // when to decide again at the latest; zero if nothing will be due
 }
 
@@ -40,33 +42,42 @@ type flip struct {
 
 // empty reports whether there is nothing to write for the plan, except perhaps the status.
 func (p *plan) empty() bool {
-	return p.create == 0 && !p.lower && len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+
+	return p.create == 0 && len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+
 		len(p.forget)+len(p.flip) == 0
 }
 
 // decide says what to do about a Machine with these switches: its own, and those of its namespace without controller.
 func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, now time.Time) plan {
 	var p plan
-	mine := p.claim(m, selector, switches)
-	mine = p.scale(m, mine)
-	if !p.position(m, mine) {
-		p.flips(m, mine, now)
+	p.mine = own(m, switches)
+	staying := p.scale(m, p.claim(m, selector, switches))
+	if !p.position(m, staying) {
+		p.flips(m, staying, now)
 	}
 	return p
 }
 
-// claim decides on ownership, as the ReplicaSet controller does, and returns the switches that are the Machine's.
+// claim decides on ownership, as the ReplicaSet controller does, and returns the switches that stay the Machine's.
 func (p *plan) claim(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	for _, sw := range switches {
+		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
-		case !sw.DeletionTimestamp.IsZero() || paused(sw):
-		case metav1.GetControllerOfNoCopy(sw) == nil && selector.Matches(labels.Set(sw.Labels)):
+		case selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || paused(sw):
+		case orphan:
 			p.adopt = append(p.adopt, sw)
-		case metav1.IsControlledBy(sw, m) && !selector.Matches(labels.Set(sw.Labels)):
+		case metav1.IsControlledBy(sw, m):
 			p.release = append(p.release, sw)
 		}
 	}
-	return slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return slices.Contains(p.release, sw) })
+	return without(p.mine, p.release)
+}
+
+// without returns the switches that are not among others.
+func without(switches, others []*v1beta1.Switch) []*v1beta1.Switch {
+	if len(others) == 0 {
+		return switches
+	}
+	return slices.DeleteFunc(slices.Clone(switches), func(sw *v1beta1.Switch) bool { return slices.Contains(others, sw) })
 }
 
 // own returns the switches that the Machine controls and that are not being deleted, in the order of their names.
@@ -95,7 +106,7 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Swit
 	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return paused(sw) })
 	slices.SortFunc(candidates, dispensableFirst)
 	p.surplus = candidates[:min(-missing, len(candidates))]
-	return slices.DeleteFunc(mine, func(sw *v1beta1.Switch) bool { return slices.Contains(p.surplus, sw) })
+	return without(mine, p.surplus)
 }
 
 // dispensableFirst orders switches that are down before those that are up, and newer ones before older ones.
@@ -210,12 +221,15 @@ func byName(a, b *v1beta1.Switch) int {
 }
 
 func splitOrdinal(name string) (prefix string, ordinal uint64) {
-	prefix = strings.TrimRight(name, "0123456789")
-	ordinal, err := strconv.ParseUint(name[len(prefix):], 10, 64)
-	if err != nil {
+	digits := len(name)
+	for digits > 0 && '0' <= name[digits-1] && name[digits-1] <= '9' {
+		digits--
+	}
+	ordinal, err := strconv.ParseUint(name[digits:], 10, 64)
+	if err != nil { // no digits, or too many
 		return name, 0
 	}
-	return prefix, ordinal
+	return name[:digits], ordinal
 }
 
 // seenAt is when a switch that is up was noticed; one that was not is being noticed now.
@@ -230,7 +244,11 @@ func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.Position
 
 // paused reports whether an object asks not to be touched.
 func paused(object metav1.Object) bool {
-	value, err := strconv.ParseBool(object.GetAnnotations()[v1beta1.PausedAnnotation])
+	annotation, ok := object.GetAnnotations()[v1beta1.PausedAnnotation]
+	if !ok {
+		return false
+	}
+	value, err := strconv.ParseBool(annotation)
 	return err == nil && value
 }
 

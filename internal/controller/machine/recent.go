@@ -39,11 +39,11 @@ func (r *recent) of(key types.NamespacedName) *writes {
 	return r.machines[key]
 }
 
-// wrote remembers the Machine as the API server returned it.
+// wrote remembers the Machine as the API server returned it. Like those of the cache, it is not to be changed again.
 func (r *recent) wrote(m *v1beta1.Machine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(key(m)).machine = m.DeepCopy()
+	r.of(key(m)).machine = m
 }
 
 // wroteSwitch remembers a Machine's switch as the API server returned it.
@@ -76,7 +76,7 @@ func (r *recent) latest(cached *v1beta1.Machine) *v1beta1.Machine {
 		return cached
 	}
 	if known.machine.UID == cached.UID && newer(known.machine.ResourceVersion, cached.ResourceVersion) {
-		return known.machine.DeepCopy()
+		return known.machine
 	}
 	known.machine = nil
 	return cached

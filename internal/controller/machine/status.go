@@ -5,6 +5,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,20 +23,20 @@ type outcome struct {
 	flippedAt  time.Time // when the last flip was certainly done; zero if there was none
 }
 
-// newStatus describes a Machine with these switches after an outcome. It starts from the status there is, so that
+// newStatus describes a Machine that has these switches, in the order of their names, after an outcome. It starts from the status there is, so that
 // conditions keep their transition times and nothing known is forgotten.
-func newStatus(m *v1beta1.Machine, selector string, switches []*v1beta1.Switch, done outcome, now time.Time) v1beta1.MachineStatus {
-	mine := own(m, switches)
-	status := *m.Status.DeepCopy()
+func newStatus(m *v1beta1.Machine, selector string, mine []*v1beta1.Switch, done outcome, now time.Time) v1beta1.MachineStatus {
+	status := m.Status
+	status.Conditions = slices.Clone(m.Status.Conditions)
 	status.ObservedGeneration = m.Generation
 	status.Selector = selector
 	status.Switches, status.Positions = count(mine)
-	status.SeenAt = oldestSeen(mine)
+	status.SeenAt = keepEqual(status.SeenAt, oldestSeen(mine))
 	if done.carriedOut {
 		status.Position = m.Spec.Position
 	}
 	if last := latest(lastFlip(m, mine), done.flippedAt); !last.IsZero() {
-		status.LastFlipTime = instant(last)
+		status.LastFlipTime = keepEqual(status.LastFlipTime, instant(last))
 	}
 	setConditions(&status, wanted(m), done.scaling, now)
 	return status
@@ -75,6 +76,14 @@ func oldestSeen(mine []*v1beta1.Switch) *metav1.MicroTime {
 		}
 	}
 	return oldest
+}
+
+// keepEqual returns the old instant where the new one is the same, in whatever zone it is written.
+func keepEqual(old, updated *metav1.MicroTime) *metav1.MicroTime {
+	if old.Equal(updated) {
+		return old
+	}
+	return updated
 }
 
 func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, now time.Time) {

@@ -1,0 +1,350 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *metav1.MicroTime { return new(metav1.NewMicroTime(now.Add(-d))) }
+
+// newMachine is a Machine of count switches with the default flip times.
+func newMachine(count int32, changes ...func(*v1beta1.Machine)) *v1beta1.Machine {
+	m := &v1beta1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m", UID: "machine", Generation: 1},
+		Spec:       v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: count}},
+	}
+	for _, change := range changes {
+		change(m)
+	}
+	return m
+}
+
+func flipTimes(delay, interval int32) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) {
+		m.Spec.Flip = v1beta1.FlipSpec{DelaySeconds: &delay, IntervalSeconds: &interval}
+	}
+}
+
+func position(spec, status v1beta1.Position) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Spec.Position, m.Status.Position = spec, status }
+}
+
+func lastFlipped(d time.Duration) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Status.LastFlipTime = ago(d) }
+}
+
+// newTestSwitch is a switch of the Machine that newMachine makes.
+func newTestSwitch(name string, changes ...func(*v1beta1.Switch)) *v1beta1.Switch {
+	sw := newSwitch(newMachine(0), name)
+	sw.UID = types.UID(name)
+	for _, change := range changes {
+		change(sw)
+	}
+	return sw
+}
+
+func up(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }
+
+func seen(d time.Duration) func(*v1beta1.Switch) {
+	return func(sw *v1beta1.Switch) { up(sw); sw.Status.SeenAt = ago(d) }
+}
+
+func flipped(d time.Duration) func(*v1beta1.Switch) {
+	return func(sw *v1beta1.Switch) {
+		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, now.Add(-d).Format(metav1.RFC3339Micro))
+	}
+}
+
+func orphan(sw *v1beta1.Switch)      { sw.OwnerReferences = nil }
+func foreign(sw *v1beta1.Switch)     { sw.OwnerReferences[0].UID = "another" }
+func relabelled(sw *v1beta1.Switch)  { sw.Labels = map[string]string{v1beta1.MachineLabel: "another"} }
+func terminating(sw *v1beta1.Switch) { sw.DeletionTimestamp = new(metav1.NewTime(now)) }
+func pausedSwitch(sw *v1beta1.Switch) {
+	metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.PausedAnnotation, "true")
+}
+
+func created(d time.Duration) func(*v1beta1.Switch) {
+	return func(sw *v1beta1.Switch) { sw.CreationTimestamp = metav1.NewTime(now.Add(-d)) }
+}
+
+// summary is a plan by the names of its switches.
+type summary struct {
+	Adopt, Release, Surplus, Raise, Notice, Forget, Flip []string
+	Create                                               int
+	CarriedOut, Lower                                    bool
+	Next                                                 time.Duration // from now; zero for never
+}
+
+func summarize(p plan) summary {
+	flips := make([]*v1beta1.Switch, 0, len(p.flip))
+	for _, f := range p.flip {
+		flips = append(flips, f.sw)
+	}
+	s := summary{
+		Adopt: namesOf(p.adopt), Release: namesOf(p.release), Surplus: namesOf(p.surplus), Raise: namesOf(p.raise),
+		Notice: namesOf(p.notice), Forget: namesOf(p.forget), Flip: namesOf(flips),
+		Create: p.create, CarriedOut: p.carriedOut, Lower: p.lower,
+	}
+	if !p.next.IsZero() {
+		s.Next = p.next.Sub(now)
+	}
+	return s
+}
+
+func namesOf(switches []*v1beta1.Switch) []string {
+	var names []string
+	for _, sw := range switches {
+		names = append(names, sw.Name)
+	}
+	return names
+}
+
+func TestDecide(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		machine  *v1beta1.Machine
+		switches []*v1beta1.Switch
+		want     summary
+	}{
+		"New": {
+			reason:  "a machine without switches gets all of them",
+			machine: newMachine(3),
+			want:    summary{Create: 3, CarriedOut: true},
+		},
+		"NoCount": {
+			reason:  "absent and default mean the same",
+			machine: newMachine(0),
+			want:    summary{Create: 1, CarriedOut: true},
+		},
+		"AtRest": {
+			reason:   "nothing is done when all is well",
+			machine:  newMachine(2),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
+			want:     summary{CarriedOut: true},
+		},
+		"Terminating": {
+			reason:   "a switch that is being deleted is none",
+			machine:  newMachine(2),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", terminating, up)},
+			want:     summary{Create: 1, CarriedOut: true},
+		},
+		"Adopt": {
+			reason:   "a matching switch that nobody controls counts, once it is adopted",
+			machine:  newMachine(2),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan, up)},
+			want:     summary{Adopt: []string{"stray"}, CarriedOut: true},
+		},
+		"AdoptBeforeDelete": {
+			reason:   "a stray that is one too many is adopted first, because it may be the one to go",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan)},
+			want:     summary{Adopt: []string{"stray"}, CarriedOut: true},
+		},
+		"OtherOrphan": {
+			reason:   "an orphan that does not match is nobody's business",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan, relabelled)},
+			want:     summary{CarriedOut: true},
+		},
+		"TerminatingOrphan": {
+			reason:   "an orphan that is being deleted is not adopted",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan, terminating)},
+			want:     summary{CarriedOut: true},
+		},
+		"Release": {
+			reason:   "a switch that no longer matches is let go and replaced, and not flipped any more",
+			machine:  newMachine(2),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", relabelled, seen(time.Hour))},
+			want:     summary{Release: []string{"m-1"}, Create: 1, CarriedOut: true},
+		},
+		"Foreign": {
+			reason:   "what another controls is left alone, whatever its labels say",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", foreign, seen(time.Hour))},
+			want:     summary{CarriedOut: true},
+		},
+		"DownBeforeUp": {
+			reason:   "a switch that is down goes before one that is up, even if it is older",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", created(time.Hour)), newTestSwitch("m-1", created(time.Minute), seen(time.Second))},
+			want:     summary{Surplus: []string{"m-0"}, CarriedOut: true, Next: 4 * time.Second},
+		},
+		"NewestFirst": {
+			reason:  "among equals the newest goes first, and the highest number among those of one second",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{
+				newTestSwitch("m-2", created(time.Hour)), newTestSwitch("m-9", created(time.Minute)),
+				newTestSwitch("m-10", created(time.Minute)), newTestSwitch("m-1", created(2*time.Hour)),
+			},
+			want: summary{Surplus: []string{"m-10", "m-9", "m-2"}, CarriedOut: true},
+		},
+		"PausedSurplus": {
+			reason:   "a paused switch is not deleted, even where it is the only one that could be",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", pausedSwitch), newTestSwitch("m-1", pausedSwitch)},
+			want:     summary{CarriedOut: true},
+		},
+		"Notice": {
+			reason:   "a switch that is up is noticed first, and due the delay after that",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", up)},
+			want:     summary{Notice: []string{"m-0"}, CarriedOut: true, Next: 5 * time.Second},
+		},
+		"NotYet": {
+			reason:   "a microsecond early is early",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second-time.Microsecond))},
+			want:     summary{CarriedOut: true, Next: time.Microsecond},
+		},
+		"Due": {
+			reason:   "a switch is due the moment its delay is over",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second))},
+			want:     summary{Flip: []string{"m-0"}, CarriedOut: true},
+		},
+		"OldestFirst": {
+			reason:  "of several that are due the oldest is turned down, and the next one an interval later",
+			machine: newMachine(3),
+			switches: []*v1beta1.Switch{
+				newTestSwitch("m-0", seen(6*time.Second)), newTestSwitch("m-1", seen(8*time.Second)), newTestSwitch("m-2", seen(7*time.Second)),
+			},
+			want: summary{Flip: []string{"m-1"}, CarriedOut: true, Next: 5 * time.Second},
+		},
+		"IntervalByStatus": {
+			reason:   "the interval counts from the machine's last flip",
+			machine:  newMachine(1, lastFlipped(2*time.Second)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
+			want:     summary{CarriedOut: true, Next: 3 * time.Second},
+		},
+		"IntervalByAnnotation": {
+			reason:   "a flip that the status has not heard of, because of a crash, counts just the same",
+			machine:  newMachine(2, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
+			want:     summary{CarriedOut: true, Next: 4 * time.Second},
+		},
+		"BadAnnotation": {
+			reason:  "what is no instant says nothing",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute), func(sw *v1beta1.Switch) {
+				metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, "yesterday")
+			})},
+			want: summary{Flip: []string{"m-0"}, CarriedOut: true},
+		},
+		"DelayLongerThanInterval": {
+			reason:   "both times have to pass",
+			machine:  newMachine(1, flipTimes(60, 1), lastFlipped(2*time.Second)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(10*time.Second))},
+			want:     summary{CarriedOut: true, Next: 50 * time.Second},
+		},
+		"NoDelayNoInterval": {
+			reason:   "with neither delay nor interval all go down at once, unnoticed",
+			machine:  newMachine(3, flipTimes(0, 0), lastFlipped(0)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", up), newTestSwitch("m-1", up), newTestSwitch("m-2", seen(time.Second))},
+			want:     summary{Flip: []string{"m-2", "m-0", "m-1"}, CarriedOut: true},
+		},
+		"NoDelay": {
+			reason:   "without delay one goes down at once and the others are noticed, to keep their order",
+			machine:  newMachine(2, flipTimes(0, 5)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-1", up), newTestSwitch("m-0", up)},
+			want:     summary{Flip: []string{"m-0"}, Notice: []string{"m-1"}, CarriedOut: true, Next: 5 * time.Second},
+		},
+		"NoInterval": {
+			reason:   "without interval each goes down when its own delay is over",
+			machine:  newMachine(2, flipTimes(5, 0), lastFlipped(0)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second)), newTestSwitch("m-1", seen(3*time.Second))},
+			want:     summary{Flip: []string{"m-0"}, CarriedOut: true, Next: 2 * time.Second},
+		},
+		"Forget": {
+			reason:   "a switch that is down again is not known to be up: the next time it is, its delay starts anew",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown })},
+			want:     summary{Forget: []string{"m-0"}, CarriedOut: true},
+		},
+		"PausedSwitch": {
+			reason:   "a paused switch is neither noticed nor flipped nor released, and keeps nobody else up",
+			machine:  newMachine(3),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", pausedSwitch, seen(time.Hour)), newTestSwitch("m-1", pausedSwitch, up, relabelled), newTestSwitch("m-2", seen(time.Minute))},
+			want:     summary{Flip: []string{"m-2"}, CarriedOut: true},
+		},
+		"Raise": {
+			reason:   "position up turns up what is down, and nothing down in the same pass",
+			machine:  newMachine(3, position(v1beta1.PositionUp, v1beta1.PositionDown)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour)), newTestSwitch("m-2", pausedSwitch)},
+			want:     summary{Raise: []string{"m-0"}, CarriedOut: true},
+		},
+		"RaiseWaits": {
+			reason:   "position up waits until there are as many switches as asked for",
+			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionDown)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
+			want:     summary{Create: 1},
+		},
+		"RaisedOnce": {
+			reason:   "what position up has turned up is turned down by the ordinary rule",
+			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour))},
+			want:     summary{Flip: []string{"m-1"}, CarriedOut: true},
+		},
+		"Lower": {
+			reason:   "when the last is down, the machine's position follows",
+			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
+			want:     summary{CarriedOut: true, Lower: true},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			selector, err := c.machine.SwitchSelector()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, summarize(decide(c.machine, selector, c.switches, now))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestNames(t *testing.T) {
+	next := names(newMachine(0), []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-2", terminating), newTestSwitch("stray-1", orphan)})
+	got := []string{next(), next(), next()}
+	if diff := cmp.Diff([]string{"m-1", "m-3", "m-4"}, got); diff != "" {
+		t.Errorf("the lowest free ordinals come first (-want +got):\n%s", diff)
+	}
+}
+
+func TestByName(t *testing.T) {
+	want := []string{"machine", "machine-1", "machine-2", "machine-010", "machine-10", "machine-99999999999999999999999", "switch-x7k"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, func(a, b string) int { return byName(newTestSwitch(a), newTestSwitch(b)) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("numbers are ordered as numbers (-want +got):\n%s", diff)
+	}
+}
+
+func TestPaused(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "1": true, "T": true, "false": false, "": false, "yes": false} {
+		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) {
+			metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.PausedAnnotation, value)
+		})
+		if got := paused(sw); got != want {
+			t.Errorf("paused with annotation %q is %v", value, got)
+		}
+	}
+	if paused(newTestSwitch("m-0")) {
+		t.Error("paused without annotation")
+	}
+}

@@ -1,0 +1,138 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated users")
+
+// TestFlipRule lets users turn switches up and down at random, and the operator wake up late, crash between its steps
+// and restart, for a simulated hour at a time. Whatever happens, no switch is turned down early, no two within one
+// interval, none out of turn, and in the end all are down.
+func TestFlipRule(t *testing.T) {
+	t.Logf("run again with -seed=%d", *seed)
+	random := rand.New(rand.NewPCG(*seed, 0))
+	for round := range 300 {
+		w := newWorld(t, random)
+		for w.now.Before(now.Add(time.Hour)) {
+			w.users()
+			w.operator(random.IntN(4) == 0)
+			w.sleep()
+		}
+		for range 10 * len(w.switches) {
+			w.operator(false)
+			w.now = latest(w.now.Add(time.Millisecond), w.next)
+		}
+		for _, sw := range w.switches {
+			if isUp(sw) {
+				t.Fatalf("seed %d, round %d: %s is still up", *seed, round, sw.Name)
+			}
+		}
+	}
+}
+
+// A world is a Machine, its switches and the time.
+type world struct {
+	*testing.T
+	random   *rand.Rand
+	now      time.Time
+	machine  *v1beta1.Machine
+	switches []*v1beta1.Switch
+	next     time.Time // when the operator wants to be called again
+	lastFlip time.Time
+}
+
+func newWorld(t *testing.T, random *rand.Rand) *world {
+	count := 1 + random.IntN(5)
+	w := &world{
+		T: t, random: random, now: now,
+		machine: newMachine(int32(count), flipTimes(int32(random.IntN(60)), int32(random.IntN(60)))),
+	}
+	for i := range count {
+		w.switches = append(w.switches, newTestSwitch(fmt.Sprintf("m-%d", i)))
+	}
+	return w
+}
+
+func (w *world) users() {
+	for _, sw := range w.switches {
+		switch w.random.IntN(20) {
+		case 0:
+			sw.Spec.Position = v1beta1.PositionUp
+		case 1:
+			sw.Spec.Position = v1beta1.PositionDown
+			if w.random.IntN(2) == 0 { // the operator hears of it before the switch is turned up again, or does not
+				w.operator(false)
+			}
+		}
+	}
+}
+
+// sleep passes the time until the operator wants to be called, or a little longer, or less.
+func (w *world) sleep() {
+	w.now = w.now.Add(time.Duration(w.random.Int64N(int64(10 * time.Second))))
+	if w.random.IntN(2) == 0 && w.next.After(w.now) {
+		w.now = w.next
+	}
+}
+
+// operator decides and acts once. If it crashes, it does so after one of its writes.
+func (w *world) operator(crashes bool) {
+	selector, err := w.machine.SwitchSelector()
+	if err != nil {
+		w.Fatal(err)
+	}
+	p := decide(w.machine, selector, w.switches, w.now)
+	w.next = p.next
+	writes := []func(){}
+	for _, sw := range p.notice {
+		writes = append(writes, func() { sw.Status.SeenAt = instant(w.now) })
+	}
+	for _, sw := range p.forget {
+		writes = append(writes, func() { sw.Status.SeenAt = nil })
+	}
+	for _, f := range p.flip {
+		writes = append(writes, func() { w.flip(f) })
+	}
+	writes = append(writes, func() { // the status comes last
+		w.machine.Status = newStatus(w.machine, selector.String(), own(w.machine, w.switches), outcome{carriedOut: true}, w.now)
+	})
+	if crashes {
+		writes = writes[:w.random.IntN(len(writes))]
+	}
+	for _, write := range writes {
+		write()
+	}
+}
+
+func (w *world) flip(f flip) {
+	w.Helper()
+	delay, interval := seconds(w.machine.Spec.Flip.DelaySeconds), seconds(w.machine.Spec.Flip.IntervalSeconds)
+	switch {
+	case f.due.After(w.now):
+		w.Fatalf("seed %d: %s is turned down before it is due", *seed, f.sw.Name)
+	case w.now.Before(seenAt(f.sw, w.now).Add(delay)):
+		w.Fatalf("seed %d: %s is turned down %s after it was noticed, not %s", *seed, f.sw.Name, w.now.Sub(seenAt(f.sw, w.now)), delay)
+	case w.now.Before(w.lastFlip.Add(interval)):
+		w.Fatalf("seed %d: %s is turned down %s after the last flip, not %s", *seed, f.sw.Name, w.now.Sub(w.lastFlip), interval)
+	}
+	for _, other := range w.switches {
+		if isUp(other) && seenAt(other, w.now).Before(seenAt(f.sw, w.now)) {
+			w.Fatalf("seed %d: %s is turned down before %s, which has been up for longer", *seed, f.sw.Name, other.Name)
+		}
+	}
+	w.lastFlip = w.now
+	f.sw.Spec.Position = v1beta1.PositionDown
+	metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation, instant(w.now).Format(metav1.RFC3339Micro))
+}

@@ -1,0 +1,111 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func at(version string) func(*v1beta1.Switch) {
+	return func(sw *v1beta1.Switch) { sw.ResourceVersion = version }
+}
+
+func TestOverlay(t *testing.T) {
+	const deleted = "deleted"
+	cases := map[string]struct {
+		reason  string
+		wrote   *v1beta1.Switch // nil for a deletion
+		cached  *v1beta1.Switch // nil if the cache has none
+		seen    string
+		want    string // the version that is seen, or deleted
+		forgets bool
+	}{
+		"NotYetCreated":  {reason: "what the cache has not heard of is there", wrote: newTestSwitch("m-0", at("5")), seen: "4", want: "5"},
+		"SinceDeleted":   {reason: "what the cache has heard of and no longer has is gone", wrote: newTestSwitch("m-0", at("5")), seen: "6", want: deleted, forgets: true},
+		"NothingSeen":    {reason: "a cache that cannot say what it has seen has seen nothing", wrote: newTestSwitch("m-0", at("5")), want: "5"},
+		"Older":          {reason: "a newer write hides an older object", wrote: newTestSwitch("m-0", at("10")), cached: newTestSwitch("m-0", at("9")), seen: "9", want: "10"},
+		"CaughtUp":       {reason: "the cache has it, and is believed", wrote: newTestSwitch("m-0", at("10")), cached: newTestSwitch("m-0", at("10")), seen: "10", want: "10", forgets: true},
+		"Overtaken":      {reason: "somebody has changed it since", wrote: newTestSwitch("m-0", at("10")), cached: newTestSwitch("m-0", at("11")), seen: "11", want: "11", forgets: true},
+		"StillThere":     {reason: "what was deleted is gone, though the cache still has it", cached: newTestSwitch("m-0", at("9")), seen: "9", want: deleted},
+		"DeletionIsSeen": {reason: "a deletion that the cache shows is remembered no longer", seen: "12", want: deleted, forgets: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r, m := newRecent(), newMachine(1)
+			if c.wrote != nil {
+				r.wroteSwitch(m, c.wrote)
+			} else {
+				r.deletedSwitch(m, "m-0")
+			}
+			var cached []*v1beta1.Switch
+			if c.cached != nil {
+				cached = append(cached, c.cached)
+			}
+			got := deleted
+			if merged := r.overlay(m, cached, c.seen); len(merged) == 1 {
+				got = merged[0].ResourceVersion
+			}
+			if got != c.want {
+				t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
+			}
+			if forgot := len(r.machines) == 0; forgot != c.forgets {
+				t.Errorf("%s: forgot is %v", c.reason, forgot)
+			}
+		})
+	}
+}
+
+func TestOverlayKeepsMachinesApart(t *testing.T) {
+	r, other := newRecent(), newMachine(1)
+	other.Name = "other"
+	r.wroteSwitch(other, newTestSwitch("other-0", at("5")))
+	cached := []*v1beta1.Switch{newTestSwitch("m-0", at("1"))}
+	if got := r.overlay(newMachine(1), cached, "1"); !slices.Equal(got, cached) {
+		t.Errorf("got %v", namesOf(got))
+	}
+}
+
+func TestLatest(t *testing.T) {
+	machine := func(uid, version string) *v1beta1.Machine {
+		return newMachine(1, func(m *v1beta1.Machine) {
+			m.UID, m.ResourceVersion = "uid-"+m.UID, version
+			m.Labels = map[string]string{"uid": uid}
+		})
+	}
+	r := newRecent()
+	r.wrote(machine("a", "5"))
+	for _, c := range []struct{ reason, version, want string }{
+		{"the cache lags behind", "4", "5"},
+		{"the cache has caught up", "5", "5"},
+		{"the cache has gone on", "6", "6"},
+		{"what was caught up with is forgotten", "4", "4"},
+	} {
+		if got := r.latest(machine("a", c.version)); got.ResourceVersion != c.want {
+			t.Errorf("%s: got version %s, want %s", c.reason, got.ResourceVersion, c.want)
+		}
+	}
+}
+
+func TestRetriesDoNotDelayFlips(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(now)
+	r := newRetries(clock)
+	request := requestFor(0)
+	for range 20 {
+		r.When(request) // fails until it is delayed for long
+	}
+	r.noLaterThan(request, now.Add(3*time.Second))
+	got := []time.Duration{r.When(request), r.When(request)}
+	r.noLaterThan(request, now.Add(-time.Second))
+	got = append(got, r.When(request))
+	if diff := cmp.Diff([]time.Duration{3 * time.Second, lastRetry, 0}, got); diff != "" {
+		t.Errorf("a flip bounds one retry (-want +got):\n%s", diff)
+	}
+}

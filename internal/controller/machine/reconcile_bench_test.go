@@ -1,0 +1,155 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// maxNoOpAllocations is what a reconcile may allocate that finds nothing to do. It does not depend on the machine
+// that runs the test, nor on how many Machines there are.
+const maxNoOpAllocations = 40
+
+func TestNoOpReconcileAllocates(t *testing.T) {
+	for _, machines := range []int{100, 1_000} {
+		c := newIdleController(t, machines, 10)
+		request := requestFor(machines / 2)
+		allocations := testing.AllocsPerRun(100, func() { reconcileNoOp(t, c, request) })
+		t.Logf("%d machines: %.0f allocations", machines, allocations)
+		if allocations > maxNoOpAllocations {
+			t.Errorf("a no-op reconcile among %d Machines allocates %.0f times, more than %d", machines, allocations, maxNoOpAllocations)
+		}
+	}
+}
+
+// BenchmarkNoOpReconcile shows that what a reconcile costs does not depend on how many Machines there are. "among"
+// reconciles the same number of Machines whatever the size of the cache, so that the processor's own caches serve
+// all sizes alike; "all" reconciles each in turn, which for many Machines is mostly waiting for memory.
+func BenchmarkNoOpReconcile(b *testing.B) {
+	for _, machines := range []int{100, 10_000} {
+		c := newIdleController(b, machines, 10)
+		run := func(name string, stride int) {
+			b.Run(fmt.Sprintf("%s/machines=%d", name, machines), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					reconcileNoOp(b, c, requestFor(i%machines))
+					i += stride
+				}
+			})
+		}
+		run("among", machines/100)
+		run("all", 1)
+	}
+}
+
+func reconcileNoOp(t testing.TB, c *Controller, request reconcile.Request) {
+	t.Helper()
+	result, err := c.Reconcile(context.Background(), request)
+	if err != nil || result != (reconcile.Result{}) {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+}
+
+func requestFor(i int) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("machine-%d", i)}}
+}
+
+// newIdleController is a controller on controller-runtime's own cache, which is full of Machines at rest. It has no
+// client, so that a write would panic.
+func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(v1beta1.GroupVersion.WithKind("Machine"), meta.RESTScopeNamespace)
+	mapper.Add(v1beta1.GroupVersion.WithKind("Switch"), meta.RESTScopeNamespace)
+
+	machineList, switchList := restingMachines(machines, switchesEach)
+	informers, err := cache.New(&rest.Config{}, cache.Options{
+		Scheme: scheme, Mapper: mapper,
+		NewInformer: func(_ toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			var list runtime.Object = machineList
+			if _, ok := kind.(*v1beta1.Switch); ok {
+				list = switchList
+			}
+			return toolscache.NewSharedIndexInformer(still{list}, kind, resync, indexers)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), recent: newRecent()}
+	c.retries = newRetries(c.clock)
+	if c.switches, err = indexedStore(t.Context(), informers, &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner}); err != nil {
+		t.Fatal(err)
+	}
+	if c.machines, err = indexedStore(t.Context(), informers, &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting}); err != nil {
+		t.Fatal(err)
+	}
+	if c.metrics, err = newMetrics(prometheus.NewRegistry(), c.machines); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = informers.Start(t.Context()) }()
+	if !informers.WaitForCacheSync(t.Context()) {
+		t.Fatal("the cache did not fill")
+	}
+	return c
+}
+
+// still lists objects that never change.
+type still struct{ list runtime.Object }
+
+func (s still) List(metav1.ListOptions) (runtime.Object, error)   { return s.list, nil }
+func (s still) Watch(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
+func (s still) IsWatchListSemanticsUnSupported() bool             { return true }
+
+func restingMachines(machines, switchesEach int) (*v1beta1.MachineList, *v1beta1.SwitchList) {
+	now := time.Unix(1e9, 0)
+	machineList := &v1beta1.MachineList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+	switchList := &v1beta1.SwitchList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+	for i := range machines {
+		m := v1beta1.Machine{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: requestFor(i).Name, UID: types.UID(fmt.Sprintf("uid-%d", i)), ResourceVersion: "1",
+				Generation: 1, CreationTimestamp: metav1.NewTime(now), Finalizers: []string{v1beta1.MachineFinalizer},
+			},
+			Spec: v1beta1.MachineSpec{
+				Switches: v1beta1.SwitchesSpec{Count: int32(switchesEach)}, Position: v1beta1.PositionDown,
+				Flip: v1beta1.FlipSpec{DelaySeconds: new(int32(5)), IntervalSeconds: new(int32(5))},
+			},
+		}
+		var own []*v1beta1.Switch
+		for range switchesEach {
+			sw := newSwitch(&m, fmt.Sprintf("%s-%d", m.Name, len(own)))
+			sw.UID, sw.ResourceVersion = types.UID(sw.Name), "1"
+			sw.Annotations = map[string]string{v1beta1.FlippedAtAnnotation: "2001-09-09T01:46:40.000000Z"}
+			switchList.Items = append(switchList.Items, *sw)
+			own = append(own, sw)
+		}
+		selector, _ := m.SwitchSelector()
+		m.Status = newStatus(&m, selector.String(), own, outcome{carriedOut: true}, now)
+		machineList.Items = append(machineList.Items, m)
+	}
+	return machineList, switchList
+}

@@ -1,0 +1,154 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestNewStatus(t *testing.T) {
+	resource := schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "switches"}
+	overQuota := errors.Join(nil, apierrors.NewForbidden(resource, "m-1", errors.New("exceeded quota: few, requested: 1")))
+
+	condition := func(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{
+			Type: conditionType, Status: status, Reason: reason, Message: message,
+			ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(now),
+		}
+	}
+	atRest := []metav1.Condition{
+		condition("Scaled", "True", "CountReached", "1 of 1 switches"),
+		condition("Resting", "True", "AllDown", "All switches are down"),
+		condition("Ready", "True", "Useless", "All switches are there, and down"),
+	}
+	cases := map[string]struct {
+		reason   string
+		machine  *v1beta1.Machine
+		switches []*v1beta1.Switch
+		done     outcome
+		want     v1beta1.MachineStatus
+	}{
+		"AtRest": {
+			reason:   "a machine that has what it asks for, all down, is ready",
+			machine:  newMachine(1, position(v1beta1.PositionDown, "")),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
+			done:     outcome{carriedOut: true},
+			want: v1beta1.MachineStatus{
+				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d", Position: "down", Conditions: atRest,
+			},
+		},
+		"Up": {
+			reason:   "the status knows which switch has been up for longest, and of the last flip",
+			machine:  newMachine(3, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second)), newTestSwitch("m-1", flipped(time.Minute)), newTestSwitch("m-2", seen(2*time.Second))},
+			done:     outcome{carriedOut: true},
+			want: v1beta1.MachineStatus{
+				Switches: v1beta1.SwitchCounts{Total: 3, Up: 2, Down: 1}, Positions: "udu",
+				SeenAt: ago(2 * time.Second), LastFlipTime: ago(time.Minute),
+				Conditions: []metav1.Condition{
+					condition("Scaled", "True", "CountReached", "3 of 3 switches"),
+					condition("Resting", "False", "SwitchesUp", "2 of 3 switches are up"),
+					condition("Ready", "False", "SwitchesUp", "Switches are up"),
+				},
+			},
+		},
+		"FlippedNow": {
+			reason:   "the next interval counts from when the flip was certainly done",
+			machine:  newMachine(1, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second))},
+			done:     outcome{carriedOut: true, flippedAt: now.Add(time.Nanosecond)},
+			want: v1beta1.MachineStatus{
+				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d", Conditions: atRest,
+				LastFlipTime: new(metav1.NewMicroTime(now.Add(time.Microsecond))),
+			},
+		},
+		"NotCarriedOut": {
+			reason:   "a position that is not carried out yet is not reported",
+			machine:  newMachine(1, position(v1beta1.PositionUp, v1beta1.PositionDown)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
+			want: v1beta1.MachineStatus{
+				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d", Position: "down", Conditions: atRest,
+			},
+		},
+		"Quota": {
+			reason:   "a quota is told apart from other refusals",
+			machine:  newMachine(2),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
+			done:     outcome{carriedOut: true, scaling: overQuota},
+			want: v1beta1.MachineStatus{
+				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d",
+				Conditions: []metav1.Condition{
+					condition("Scaled", "False", "QuotaExceeded", "1 of 2 switches: a ResourceQuota refuses more"),
+					condition("Resting", "True", "AllDown", "All switches are down"),
+					condition("Ready", "False", "NotScaled", "1 of 2 switches: a ResourceQuota refuses more"),
+				},
+			},
+		},
+		"Refused": {
+			reason:  "any other refusal is passed on",
+			machine: newMachine(1),
+			done:    outcome{carriedOut: true, scaling: errors.New("create switches: no")},
+			want: v1beta1.MachineStatus{
+				Conditions: []metav1.Condition{
+					condition("Scaled", "False", "ScalingFailed", "0 of 1 switches: create switches: no"),
+					condition("Resting", "True", "AllDown", "All switches are down"),
+					condition("Ready", "False", "NotScaled", "0 of 1 switches: create switches: no"),
+				},
+			},
+		},
+		"Conflict": {
+			reason:  "a conflict is tried again and none of a user's business",
+			machine: newMachine(1),
+			done:    outcome{carriedOut: true, scaling: apierrors.NewConflict(resource, "m-0", errors.New("changed"))},
+			want: v1beta1.MachineStatus{
+				Conditions: []metav1.Condition{
+					condition("Scaled", "False", "Scaling", "0 of 1 switches"),
+					condition("Resting", "True", "AllDown", "All switches are down"),
+					condition("Ready", "False", "NotScaled", "0 of 1 switches"),
+				},
+			},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			c.want.ObservedGeneration, c.want.Selector = 1, "machine=m"
+			got := newStatus(c.machine, "machine=m", c.switches, c.done, now)
+			if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+// TestNewStatusIsStable shows that nothing is written while nothing changes, however late it is.
+func TestNewStatusIsStable(t *testing.T) {
+	m := newMachine(2)
+	switches := []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second)), newTestSwitch("m-1", seen(time.Second))}
+	m.Status = newStatus(m, "machine=m", switches, outcome{carriedOut: true}, now)
+	before := m.Status.DeepCopy()
+	again := newStatus(m, "machine=m", switches, outcome{carriedOut: true}, now.Add(time.Hour))
+	if diff := cmp.Diff(*before, again); diff != "" {
+		t.Errorf("the status changes by itself (-want +got):\n%s", diff)
+	}
+}
+
+func TestInstantNeverRoundsDown(t *testing.T) {
+	for nanoseconds, want := range map[time.Duration]time.Duration{
+		0: 0, 1: time.Microsecond, 999: time.Microsecond, 1000: time.Microsecond, 1001: 2 * time.Microsecond,
+	} {
+		if got := instant(now.Add(nanoseconds)).Sub(now); got != want {
+			t.Errorf("%s becomes %s, want %s", nanoseconds, got, want)
+		}
+	}
+}
