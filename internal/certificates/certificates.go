@@ -33,9 +33,9 @@ import (
 // Names that config/ gives to what the operator manages certificates for.
 const (
 	SecretName        = "useless-webhook-server-cert"
-	serviceName       = "useless-webhook-service"
-	validatingWebhook = "useless-validating-webhook-configuration"
-	machineCRD        = "machines.useless.container.training"
+	ServiceName       = "useless-webhook-service"
+	ValidatingWebhook = "useless-validating-webhook-configuration"
+	MachineCRD        = "machines.useless.container.training"
 )
 
 // A Server serves a certificate that may change while it does.
@@ -86,7 +86,7 @@ func (s *Server) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 		return err
 	}
 	s.injected = make(chan struct{})
-	host := serviceName + "." + namespace + ".svc"
+	host := ServiceName + "." + namespace + ".svc"
 	return rotator.AddRotator(mgr, &rotator.CertRotator{
 		SecretKey:      types.NamespacedName{Namespace: namespace, Name: SecretName},
 		CertDir:        dir,
@@ -97,8 +97,8 @@ func (s *Server) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 		FieldOwner:     "useless-operator-certificates",
 		IsReady:        s.injected,
 		Webhooks: []rotator.WebhookInfo{
-			{Name: validatingWebhook, Type: rotator.Validating},
-			{Name: machineCRD, Type: rotator.CRDConversion},
+			{Name: ValidatingWebhook, Type: rotator.Validating},
+			{Name: MachineCRD, Type: rotator.CRDConversion},
 		},
 	})
 }

@@ -54,6 +54,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, random *rand.Rand) *world {
+	t.Helper()
 	count := 1 + random.IntN(5)
 	w := &world{
 		T: t, random: random, now: now,

@@ -1,0 +1,84 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParse(t *testing.T) {
+	type result struct {
+		Controllers []string
+		MaxSwitches int
+		LeaderElect bool
+	}
+	cases := map[string]struct {
+		reason      string
+		args        []string
+		environment map[string]string
+		want        result
+		wantErr     string
+	}{
+		"Defaults": {
+			reason: "without flags all controllers run that do so by default",
+			want:   result{Controllers: []string{"*"}, MaxSwitches: 100},
+		},
+		"Flags": {
+			reason: "flags are read",
+			args:   []string{"--max-switches=7", "--leader-elect", "--controllers=*,-machine"},
+			want:   result{Controllers: []string{"*", "-machine"}, MaxSwitches: 7, LeaderElect: true},
+		},
+		"Environment": {
+			reason:      "each flag has a twin in the environment",
+			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true", "USELESS_CONTROLLERS": "machine"},
+			want:        result{Controllers: []string{"machine"}, MaxSwitches: 8, LeaderElect: true},
+		},
+		"FlagWins": {
+			reason:      "a flag wins over its twin, even with its default value",
+			args:        []string{"--max-switches=100", "--leader-elect=false"},
+			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
+			want:        result{Controllers: []string{"*"}, MaxSwitches: 100},
+		},
+		"BadEnvironment": {
+			reason:      "the variable is named, not the flag that nobody gave",
+			environment: map[string]string{"USELESS_MAX_SWITCHES": "many"},
+			wantErr:     `invalid value "many" for environment variable USELESS_MAX_SWITCHES`,
+		},
+		"TooManySwitches": {
+			reason:  "the schema allows no more than 1000 switches",
+			args:    []string{"--max-switches=1001"},
+			wantErr: "invalid value 1001 for flag --max-switches: must be from 1 to 1000",
+		},
+		"Argument": {
+			reason:  "what is no flag is a mistake",
+			args:    []string{"machine"},
+			wantErr: `unexpected argument "machine"`,
+		},
+		"NoNamespace": {
+			reason:  "certificates need a place",
+			args:    []string{"--self-managed-certs"},
+			wantErr: "--self-managed-certs needs --namespace",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(c.args, func(name string) string { return c.environment[name] })
+			if c.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
+					t.Fatalf("%s: got error %v, want %q", c.reason, err, c.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, result{o.controllers, o.maxSwitches, o.leaderElect}); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package manifests checks what is installed without installing it.
+package manifests
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/operator-framework/api/pkg/validation"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"container.training/useless/internal/certificates"
+)
+
+const installation = "../../dist/install.yaml"
+
+// objects returns the objects of a kind in the installation.
+func objects[T any](t *testing.T, kind string) []T {
+	t.Helper()
+	raw, err := os.ReadFile(installation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []T
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if object.GetKind() != kind {
+			continue
+		}
+		var typed T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &typed, true); err != nil {
+			t.Fatalf("%s %s: %v", kind, object.GetName(), err)
+		}
+		found = append(found, typed)
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %s in %s", kind, installation)
+	}
+	return found
+}
+
+// TestCRDs lets OLM's own validator judge the CRDs, which a bundle will carry.
+func TestCRDs(t *testing.T) {
+	crds := objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition")
+	for _, crd := range crds {
+		for _, result := range validation.CustomResourceDefinitionValidator.Validate(&crd) {
+			for _, problem := range append(result.Errors, result.Warnings...) {
+				t.Errorf("%s: %v", crd.Name, problem)
+			}
+		}
+		if crd.Spec.Conversion != nil && crd.Spec.Conversion.Webhook != nil && crd.Spec.Conversion.Webhook.ClientConfig.CABundle != nil {
+			t.Errorf("%s has a caBundle: whoever makes the certificates is to write it", crd.Name)
+		}
+	}
+}
+
+// TestOnlyMachinesNeedTheConversionWebhook guards what a write of a Switch costs.
+func TestOnlyMachinesNeedTheConversionWebhook(t *testing.T) {
+	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
+		converts := crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
+		if want := crd.Spec.Names.Kind == "Machine"; converts != want {
+			t.Errorf("%s: conversion by webhook is %v", crd.Name, converts)
+		}
+	}
+}
+
+// TestCertificatesFindTheirObjects guards the names that internal/certificates and config/ must agree on.
+func TestCertificatesFindTheirObjects(t *testing.T) {
+	secrets := objects[corev1.Secret](t, "Secret")
+	if len(secrets) != 1 || secrets[0].Name != certificates.SecretName {
+		t.Errorf("want one Secret, %s", certificates.SecretName)
+	}
+	var services []string
+	for _, service := range objects[corev1.Service](t, "Service") {
+		services = append(services, service.Name)
+	}
+	if !slices.Contains(services, certificates.ServiceName) {
+		t.Errorf("no Service %s among %v", certificates.ServiceName, services)
+	}
+	for _, configuration := range objects[admissionregistrationv1.ValidatingWebhookConfiguration](t, "ValidatingWebhookConfiguration") {
+		if configuration.Name != certificates.ValidatingWebhook {
+			t.Errorf("ValidatingWebhookConfiguration %s is unknown", configuration.Name)
+		}
+		for _, webhook := range configuration.Webhooks {
+			if got := webhook.ClientConfig.Service.Name; got != certificates.ServiceName {
+				t.Errorf("webhook %s is served by %s", webhook.Name, got)
+			}
+		}
+	}
+	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
+		if crd.Spec.Names.Kind == "Machine" && crd.Name != certificates.MachineCRD {
+			t.Errorf("CustomResourceDefinition %s is unknown", crd.Name)
+		}
+	}
+}
+
+// TestPermissionsAreNamed keeps wildcards out.
+func TestPermissionsAreNamed(t *testing.T) {
+	for _, role := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
+		for _, rule := range role.Rules {
+			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+				if strings.Contains(word, "*") {
+					t.Errorf("ClusterRole %s grants %v", role.Name, rule)
+				}
+			}
+		}
+	}
+}
+
+// TestPodIsRestricted checks what the Pod Security profile "restricted" asks for, and more: nothing can be written
+// but the certificates.
+func TestPodIsRestricted(t *testing.T) {
+	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
+		pod := deployment.Spec.Template.Spec
+		if pod.SecurityContext.RunAsNonRoot == nil || !*pod.SecurityContext.RunAsNonRoot ||
+			pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("Pod security context is %+v", pod.SecurityContext)
+		}
+		for _, container := range pod.Containers {
+			security := container.SecurityContext
+			if !*security.ReadOnlyRootFilesystem || *security.AllowPrivilegeEscalation || !slices.Contains(security.Capabilities.Drop, "ALL") {
+				t.Errorf("security context of %s is %+v", container.Name, security)
+			}
+			if strings.HasSuffix(container.Image, ":latest") || !strings.Contains(filepath.Base(container.Image), ":") {
+				t.Errorf("image %s of %s names no version", container.Image, container.Name)
+			}
+		}
+	}
+}
