@@ -126,6 +126,14 @@ func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) 
 	}
 }
 
+// untilLast waits until the last change shows something, and returns all.
+func (r *recording[T]) untilLast(t *testing.T, what string, shown func(T) bool) []change[T] {
+	t.Helper()
+	return r.until(t, what, func(changes []change[T]) bool {
+		return len(changes) > 0 && shown(changes[len(changes)-1].object)
+	})
+}
+
 // untilObject waits for one revision of an object that shows something, and returns it.
 func (r *recording[T]) untilObject(t *testing.T, name, what string, shown func(T) bool) T {
 	t.Helper()

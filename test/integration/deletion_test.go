@@ -1,0 +1,194 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestDeletion(t *testing.T) {
+	tell(t, []story{
+		{"a machine is powered down before it goes, and its switches follow", testPoweredDown},
+		{"a machine that is deleted in the foreground goes after its switches", testForeground},
+		{"switches that are orphaned stay, until a machine of the same name takes them", testOrphans},
+		{"a machine that is created again has switches of its own once the old ones are gone", testRecreatedWhileTerminating},
+		{"a machine that is created again at once has switches of its own", testRecreatedAtOnce},
+		{"a namespace is never held up", testNamespaceDeletion},
+	})
+}
+
+func testPoweredDown(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 3)
+	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	turnUp(t, namespace, "m-0")
+	turnUp(t, namespace, "m-2")
+	waitForPositions(t, namespace, "m", "udu", patience)
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
+	gone := machines.untilDeleted(t, "m")
+	for _, name := range []string{"m-0", "m-2"} {
+		down := switches.untilObject(t, name, "is turned down", flipped)
+		if !before(t, down, gone) {
+			t.Errorf("%s was turned down at revision %s, when the machine had gone at %s", name, down.ResourceVersion, gone.ResourceVersion)
+		}
+	}
+	for _, name := range []string{"m-0", "m-1", "m-2"} {
+		if sw := switches.untilDeleted(t, name); !before(t, gone, sw) {
+			t.Errorf("%s went at revision %s, before the machine at %s", name, sw.ResourceVersion, gone.ResourceVersion)
+		}
+	}
+	noneAdded(t, switches.all(t))
+	waitForEvent(t, m, v1beta1.EventPoweredDown)
+}
+
+func testForeground(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 3)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	turnUp(t, namespace, "m-1")
+	waitForPositions(t, namespace, "m", "dud", patience)
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=foreground")
+	gone := machines.untilDeleted(t, "m")
+	for _, name := range []string{"m-0", "m-1", "m-2"} {
+		if sw := switches.untilDeleted(t, name); !before(t, sw, gone) {
+			t.Errorf("%s went at revision %s, after the machine at %s", name, sw.ResourceVersion, gone.ResourceVersion)
+		}
+	}
+	noneAdded(t, switches.all(t))
+}
+
+func testOrphans(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 3)
+	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	_, kept := namesAndUIDs(t, m)
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=orphan")
+	gone := machines.untilDeleted(t, "m")
+	switches.until(t, "the switches belong to nobody", func(changes []change[*v1beta1.Switch]) bool {
+		return len(changes) >= 3
+	})
+	// Another machine comes and is complete, so there was time to take them back.
+	slowMachine(t, namespace, "other", 1)
+	waitForPositions(t, namespace, "other", "d", patience)
+	for _, change := range switches.all(t) {
+		if sw := change.object; slices.Contains(kept, sw.UID) && (change.kind != watch.Modified || len(sw.OwnerReferences) > 0) {
+			t.Errorf("%s was %s, and belongs to %v", sw.Name, change.kind, sw.OwnerReferences)
+		} else if !before(t, sw, gone) && slices.Contains(kept, sw.UID) {
+			t.Errorf("%s was touched when its machine had gone", sw.Name)
+		}
+	}
+
+	again := slowMachine(t, namespace, "m", 3)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	if _, adopted := namesAndUIDs(t, again); !slices.Equal(adopted, kept) {
+		t.Errorf("the new machine has switches %v, not those that were kept, %v", adopted, kept)
+	}
+}
+
+func testRecreatedWhileTerminating(t *testing.T, namespace string) {
+	const hold = "useless.container.training/test"
+	slowMachine(t, namespace, "m", 3)
+	old := waitForPositions(t, namespace, "m", "ddd", patience)
+	names, _ := namesAndUIDs(t, old)
+	for _, name := range names {
+		mergePatch(t, aSwitch(namespace, name), `{"metadata":{"finalizers":[%q]}}`, hold)
+	}
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
+	machines.untilDeleted(t, "m")
+	for _, name := range names {
+		switches.untilObject(t, name, "is about to go", func(sw *v1beta1.Switch) bool { return !sw.DeletionTimestamp.IsZero() })
+	}
+
+	m := slowMachine(t, namespace, "m", 3)
+	machines.untilObject(t, "m", "has a status", func(got *v1beta1.Machine) bool {
+		return got.UID == m.UID && got.Status.ObservedGeneration == m.Generation
+	})
+	if own := switchesOf(t, m); len(own) > 0 {
+		t.Errorf("the new machine has %d switches while their names are taken", len(own))
+	}
+	for _, name := range names {
+		mergePatch(t, aSwitch(namespace, name), `{"metadata":{"finalizers":null}}`)
+	}
+	waitForNames(t, m, "m-0", "m-1", "m-2")
+	waitForTotal(t, namespace, "m", 3)
+	neverCountedOthers(t, m.UID, machines.all(t), switches.all(t))
+}
+
+func testRecreatedAtOnce(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 5)
+	waitForPositions(t, namespace, "m", "ddddd", patience)
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
+	m := slowMachine(t, namespace, "m", 5)
+	waitForTotal(t, namespace, "m", 5)
+	waitForPositions(t, namespace, "m", "ddddd", patience)
+	eventually(t, patience, func() (bool, string) {
+		list := &v1beta1.SwitchList{}
+		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items) == 5 && len(switchesOf(t, m)) == 5, fmt.Sprintf("there are %d switches", len(list.Items))
+	})
+	neverCountedOthers(t, m.UID, machines.all(t), switches.all(t))
+}
+
+func testNamespaceDeletion(t *testing.T, namespace string) {
+	for _, name := range []string{"a", "b", "c"} {
+		slowMachine(t, namespace, name, 3)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		waitForPositions(t, namespace, name, "ddd", patience)
+		turnUp(t, namespace, name+"-1")
+		waitForPositions(t, namespace, name, "dud", patience)
+	}
+	mustKubectl(t, "", "delete", "namespace", namespace, "--wait=false")
+	eventually(t, patience, func() (bool, string) {
+		object := &corev1.Namespace{}
+		err := admin.Get(t.Context(), client.ObjectKey{Name: namespace}, object)
+		return client.IgnoreNotFound(err) == nil && err != nil, fmt.Sprintf("%+v", object.Status)
+	})
+}
+
+// noneAdded fails the test if a switch came into being.
+func noneAdded(t *testing.T, changes []change[*v1beta1.Switch]) {
+	t.Helper()
+	for _, change := range changes {
+		if change.kind == watch.Added {
+			t.Errorf("switch %s was created", change.object.Name)
+		}
+	}
+}
+
+// neverCountedOthers fails the test if a Machine's status ever counted more switches than the Machine had by then.
+func neverCountedOthers(t *testing.T, uid types.UID, machines []change[*v1beta1.Machine], switches []change[*v1beta1.Switch]) {
+	t.Helper()
+	for _, change := range machines {
+		if change.object.UID != uid {
+			continue
+		}
+		var own int32
+		for _, sw := range switches {
+			if owner := metav1.GetControllerOf(sw.object); sw.kind == watch.Added && owner != nil && owner.UID == uid && before(t, sw.object, change.object) {
+				own++
+			}
+		}
+		if total := change.object.Status.Switches.Total; total > own {
+			t.Errorf("the machine's status has %d switches at revision %s, when there were %d", total, change.object.ResourceVersion, own)
+		}
+	}
+}

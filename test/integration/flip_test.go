@@ -1,0 +1,300 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// A flip is one time that the operator turned a switch down.
+type flip struct {
+	name     string
+	up       time.Time // just before the test turned the switch up; zero if something else did
+	seenAt   time.Time // when the operator says that it noticed; zero if it did not have to
+	at       time.Time // when the operator says that it turned the switch down
+	received time.Time // when the watch told
+}
+
+// flips finds the operator's flips of switches whose turning up was recorded, too, in the order of their writes. ups
+// says when the test turned which switch up.
+func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
+	var found []flip
+	last := map[string]*v1beta1.Switch{}
+	for _, change := range changes {
+		sw, previous := change.object, last[change.object.Name]
+		last[sw.Name] = sw
+		if change.kind != watch.Modified || previous == nil || previous.Spec.Position != v1beta1.PositionUp {
+			continue
+		}
+		stamp := sw.Annotations[v1beta1.FlippedAtAnnotation]
+		if stamp != previous.Annotations[v1beta1.FlippedAtAnnotation] {
+			at, err := time.Parse(time.RFC3339Nano, stamp)
+			if err != nil {
+				panic(err) // only the operator writes it
+			}
+			f := flip{name: sw.Name, up: ups[sw.Name], at: at, received: change.at}
+			if sw.Status.SeenAt != nil {
+				f.seenAt = sw.Status.SeenAt.Time
+			}
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// turnedDown counts how often each switch went from up to down, whoever turned it.
+func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
+	counts, up := map[string]int{}, map[string]bool{}
+	for _, change := range changes {
+		sw := change.object
+		isUp := sw.Spec.Position == v1beta1.PositionUp
+		if up[sw.Name] && !isUp {
+			counts[sw.Name]++
+		}
+		up[sw.Name] = isUp && change.kind != watch.Deleted
+	}
+	return counts
+}
+
+// checkFlips fails the test if a switch was turned down early, or two of them in one interval, by the operator's own
+// account or by when the changes arrived, or not in the order in which they were noticed.
+func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
+	t.Helper()
+	for i, f := range found {
+		if f.seenAt.IsZero() || f.at.Before(f.seenAt.Add(delay)) {
+			t.Errorf("%s was turned down at %s, early: it was noticed at %s", f.name, f.at, f.seenAt)
+		}
+		if !f.up.IsZero() && (f.seenAt.Before(f.up) || f.received.Before(f.up.Add(delay))) {
+			t.Errorf("%s was down at %s, early: it was turned up at %s, and noticed at %s", f.name, f.received, f.up, f.seenAt)
+		}
+		// The instant is rounded up to the microsecond.
+		if f.at.After(f.received.Add(time.Microsecond)) {
+			t.Errorf("%s was down at %s, before it was turned down at %s", f.name, f.received, f.at)
+		}
+		if i == 0 {
+			continue
+		}
+		previous := found[i-1]
+		if f.at.Before(previous.at.Add(interval)) || f.received.Before(previous.at.Add(interval)) {
+			t.Errorf("%s was turned down at %s, known at %s: within %s of %s at %s", f.name, f.at, f.received, interval, previous.name, previous.at)
+		}
+		if f.seenAt.Before(previous.seenAt) {
+			t.Errorf("%s, noticed at %s, was turned down after %s, noticed at %s", f.name, f.seenAt, previous.name, previous.seenAt)
+		}
+	}
+}
+
+// lateness returns by how much each flip came after it was due.
+func lateness(found []flip, delay, interval time.Duration) []time.Duration {
+	late := make([]time.Duration, 0, len(found))
+	for i, f := range found {
+		due := f.seenAt.Add(delay)
+		if i > 0 {
+			due = latest(due, found[i-1].at.Add(interval))
+		}
+		late = append(late, f.at.Sub(due))
+	}
+	return late
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// reportLateness logs how late flips were, and fails the test if one was very late.
+func reportLateness(t *testing.T, found []flip, delay, interval, bound time.Duration) {
+	t.Helper()
+	late := lateness(found, delay, interval)
+	if len(late) == 0 {
+		t.Fatal("no flips")
+	}
+	slices.Sort(late)
+	t.Logf("%d flips, lateness p50 %s, max %s", len(late), late[len(late)/2], late[len(late)-1])
+	if late[len(late)-1] > bound {
+		t.Errorf("a flip was %s late", late[len(late)-1])
+	}
+}
+
+// flippingMachine creates a Machine with this flip rule and waits until all its switches are there.
+func flippingMachine(t *testing.T, namespace, name string, count, delay, interval int32) *v1beta1.Machine {
+	t.Helper()
+	createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) {
+		spec.Switches.Count = count
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(delay), new(interval)
+	})
+	return waitForPositions(t, namespace, name, strings.Repeat("d", int(count)), patience)
+}
+
+// turnUpInOrder turns switches up, each when the operator has noticed the one before, and returns the times.
+func turnUpInOrder(t *testing.T, switches *recording[*v1beta1.Switch], namespace string, names ...string) map[string]time.Time {
+	t.Helper()
+	ups := map[string]time.Time{}
+	for _, name := range names {
+		ups[name] = time.Now()
+		turnUp(t, namespace, name)
+		switches.untilObject(t, name, "is noticed", noticed)
+	}
+	return ups
+}
+
+func noticed(sw *v1beta1.Switch) bool {
+	return sw.Spec.Position == v1beta1.PositionUp && sw.Status.SeenAt != nil
+}
+
+// untilFlips waits for a number of flips and returns them.
+func untilFlips(t *testing.T, switches *recording[*v1beta1.Switch], ups map[string]time.Time, n int) []flip {
+	t.Helper()
+	return flips(switches.until(t, fmt.Sprintf("%d flips", n), func(changes []change[*v1beta1.Switch]) bool {
+		return len(flips(changes, ups)) >= n
+	}), ups)
+}
+
+func TestFlips(t *testing.T) {
+	tell(t, []story{
+		{"switches are turned down one per interval, oldest first, never early", testFlipOrder},
+		{"with the default rule, three switches take fifteen seconds", testDefaultRule},
+		{"without delay and interval, all switches are turned down at once", testNoDelay},
+		{"a switch that is turned down and up by hand may stay up anew", testNewDelay},
+		{"a machine that changes in the meantime turns its switch down nonetheless", testChangesInBetween},
+		{"position up turns all switches up once, and is down again in the end", testPositionUp},
+	})
+}
+
+func testFlipOrder(t *testing.T, namespace string) {
+	const delay, interval = 2 * time.Second, time.Second
+	flippingMachine(t, namespace, "m", 5, 2, 1)
+	switches := recordSwitches(t, namespace)
+	order := []string{"m-3", "m-0", "m-4", "m-2", "m-1"}
+	ups := turnUpInOrder(t, switches, namespace, order...)
+	found := untilFlips(t, switches, ups, len(order))
+	checkFlips(t, found, delay, interval)
+	reportLateness(t, found, delay, interval, 10*time.Second)
+	var got []string
+	for _, f := range found {
+		got = append(got, f.name)
+	}
+	if diff := cmp.Diff(order, got); diff != "" {
+		t.Errorf("not in the order in which they were turned up (-want +got):\n%s", diff)
+	}
+	m := waitForPositions(t, namespace, "m", "ddddd", patience)
+	if last := found[len(found)-1].at; m.Status.LastFlipTime == nil || m.Status.LastFlipTime.Time.Before(last) || m.Status.SeenAt != nil {
+		t.Errorf("the last flip was at %s; status %+v", last, m.Status)
+	}
+}
+
+func testDefaultRule(t *testing.T, namespace string) {
+	const delay, interval = 5 * time.Second, 5 * time.Second
+	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 3 })
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-2", "m-0", "m-1")
+	found := untilFlips(t, switches, ups, 3)
+	checkFlips(t, found, delay, interval)
+	reportLateness(t, found, delay, interval, 10*time.Second)
+	if took := found[2].received.Sub(ups["m-2"]); took < 15*time.Second {
+		t.Errorf("three switches were down after %s", took)
+	}
+}
+
+func testNoDelay(t *testing.T, namespace string) {
+	const count = 8
+	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
+		spec.Switches.Count, spec.Position = count, v1beta1.PositionUp
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
+	})
+	switches := recordSwitches(t, namespace)
+	found := untilFlips(t, switches, nil, count)
+	if took := found[count-1].at.Sub(found[0].at); took > 10*time.Second {
+		t.Errorf("the last was turned down %s after the first", took)
+	}
+	waitForPositions(t, namespace, "m", strings.Repeat("d", count), patience)
+	for name, times := range turnedDown(switches.all(t)) {
+		if times != 1 {
+			t.Errorf("%s was turned down %d times", name, times)
+		}
+	}
+}
+
+func testNewDelay(t *testing.T, namespace string) {
+	const delay = 3 * time.Second
+	flippingMachine(t, namespace, "m", 1, 3, 0)
+	switches := recordSwitches(t, namespace)
+	turnUpInOrder(t, switches, namespace, "m-0")
+	mergePatch(t, aSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
+	switches.untilLast(t, "m-0 is down and forgotten", func(last *v1beta1.Switch) bool {
+		return last.Spec.Position == v1beta1.PositionDown && last.Status.SeenAt == nil
+	})
+	ups := map[string]time.Time{"m-0": time.Now()}
+	turnUp(t, namespace, "m-0")
+	found := untilFlips(t, switches, ups, 1)
+	checkFlips(t, found, delay, 0)
+	reportLateness(t, found, delay, 0, 10*time.Second)
+	if got := turnedDown(switches.all(t)); got["m-0"] != 2 {
+		t.Errorf("turned down %d times, not once by hand and once by the operator", got["m-0"])
+	}
+}
+
+// testChangesInBetween changes the Machine for most of the time that its switch may stay up: the work queue keeps one
+// entry for an object, so each of the changes cancels what the controller has asked for.
+func testChangesInBetween(t *testing.T, namespace string) {
+	const delay = 3 * time.Second
+	flippingMachine(t, namespace, "m", 1, 3, 0)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-0")
+	edits := 0
+	for tick := time.NewTicker(100 * time.Millisecond); time.Since(ups["m-0"]) < delay-500*time.Millisecond; <-tick.C {
+		edits++
+		mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"labels":{"edit":"%d"}}}`, edits)
+	}
+	t.Logf("%d edits", edits)
+	found := untilFlips(t, switches, ups, 1)
+	checkFlips(t, found, delay, 0)
+	reportLateness(t, found, delay, 0, 10*time.Second)
+}
+
+func testPositionUp(t *testing.T, namespace string) {
+	const delay, interval = time.Second, time.Second
+	flippingMachine(t, namespace, "m", 4, 1, 1)
+	want := getMachine(t, namespace, "m").Spec
+	for _, round := range []string{"first", "second"} {
+		machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+		mergePatch(t, aMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
+		changes := machines.untilLast(t, round+" time: position is down again", func(last *v1beta1.Machine) bool {
+			return last.Spec.Position == v1beta1.PositionDown && last.Status.Position == v1beta1.PositionDown &&
+				last.Status.ObservedGeneration == last.Generation
+		})
+		if diff := cmp.Diff([]int{0, 4, 3, 2, 1, 0}, upCounts(changes)); diff != "" {
+			t.Errorf("%s time: switches that were up, as the status went on (-want +got):\n%s", round, diff)
+		}
+		found := flips(switches.all(t), nil)
+		if len(found) != 4 {
+			t.Errorf("%s time: %d flips, not 4", round, len(found))
+		}
+		checkFlips(t, found, delay, interval)
+		if diff := cmp.Diff(want, getMachine(t, namespace, "m").Spec); diff != "" {
+			t.Errorf("%s time: the spec is not as it was (-before +after):\n%s", round, diff)
+		}
+	}
+}
+
+// upCounts is how many switches were up by the status, without repetitions.
+func upCounts(changes []change[*v1beta1.Machine]) []int {
+	var counts []int
+	for _, change := range changes {
+		counts = append(counts, strings.Count(change.object.Status.Positions, "u"))
+	}
+	return slices.Compact(counts)
+}

@@ -1,0 +1,173 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestPause(t *testing.T) {
+	tell(t, []story{
+		{"a machine that is paused from the start is not touched until it is unpaused", testPausedFromTheStart},
+		{"a machine that is paused turns no switch down until it is unpaused", testPausedMachine},
+		{"a machine that is paused can be deleted", testPausedMachineDeleted},
+		{"a switch that is paused is not turned down until it is unpaused, and others are", testPausedSwitchUp},
+		{"a switch that is paused is not deleted until it is unpaused, and others are", testPausedSwitchSurplus},
+		{"a switch that is paused is not adopted until it is unpaused", testPausedSwitchNotAdopted},
+	})
+}
+
+func testPausedFromTheStart(t *testing.T, namespace string) {
+	paused := aMachine(namespace, "paused")
+	paused.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
+	paused.Spec.Switches.Count = 2
+	if err := admin.Create(t.Context(), paused); err != nil {
+		t.Fatal(err)
+	}
+	operatorIsThrough(t, namespace)
+	if diff := cmp.Diff(paused, getMachine(t, namespace, "paused")); diff != "" {
+		t.Errorf("the paused machine was touched (-before +after):\n%s", diff)
+	}
+	if switches := switchesOf(t, paused); len(switches) > 0 {
+		t.Errorf("the paused machine has %d switches", len(switches))
+	}
+	setPaused(t, aMachine(namespace, "paused"), false)
+	waitForPositions(t, namespace, "paused", "dd", patience)
+}
+
+func testPausedMachine(t *testing.T, namespace string) {
+	flippingMachine(t, namespace, "m", 2, 0, 0)
+	setPaused(t, aMachine(namespace, "m"), true)
+	// A machine and its switches come by different watches: wait until the operator knows that this one is paused.
+	operatorIsThrough(t, namespace)
+	before := getMachine(t, namespace, "m")
+	switches := recordSwitches(t, namespace)
+	turnUp(t, namespace, "m-1")
+	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
+	operatorIsThrough(t, namespace)
+	if diff := cmp.Diff(before, getMachine(t, namespace, "m")); diff != "" {
+		t.Errorf("the paused machine was touched (-before +after):\n%s", diff)
+	}
+	if sw := getSwitch(t, namespace, "m-1"); sw.Spec.Position != v1beta1.PositionUp || sw.Status.SeenAt != nil {
+		t.Errorf("the paused machine's switch was touched: position %s, status %+v", sw.Spec.Position, sw.Status)
+	}
+	if owner := metav1.GetControllerOf(getSwitch(t, namespace, "extra")); owner != nil {
+		t.Errorf("the paused machine adopted a switch: %+v", owner)
+	}
+	setPaused(t, aMachine(namespace, "m"), false)
+	switches.untilObject(t, "m-1", "is turned down", flipped)
+	waitForTotal(t, namespace, "m", 2)
+}
+
+func testPausedMachineDeleted(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 2)
+	waitForPositions(t, namespace, "m", "dd", patience)
+	turnUp(t, namespace, "m-0")
+	waitForPositions(t, namespace, "m", "ud", patience)
+	setPaused(t, aMachine(namespace, "m"), true)
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
+	machines.untilDeleted(t, "m")
+	if last := switches.untilDeleted(t, "m-0"); last.Spec.Position != v1beta1.PositionUp {
+		t.Error("the paused machine's switch was turned down")
+	}
+	switches.untilDeleted(t, "m-1")
+}
+
+func testPausedSwitchUp(t *testing.T, namespace string) {
+	flippingMachine(t, namespace, "m", 3, 0, 0)
+	setPaused(t, aSwitch(namespace, "m-0"), true)
+	switches := recordSwitches(t, namespace)
+	turnUp(t, namespace, "m-0")
+	up := getSwitch(t, namespace, "m-0")
+	turnUp(t, namespace, "m-1")
+	switches.untilObject(t, "m-1", "is turned down", flipped)
+	// It is counted all the same: it is there.
+	waitForPositions(t, namespace, "m", "udd", patience)
+	operatorIsThrough(t, namespace)
+	if diff := cmp.Diff(up, getSwitch(t, namespace, "m-0")); diff != "" {
+		t.Errorf("the paused switch was touched (-before +after):\n%s", diff)
+	}
+	setPaused(t, aSwitch(namespace, "m-0"), false)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	switches.untilObject(t, "m-0", "is turned down", flipped)
+}
+
+func testPausedSwitchSurplus(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 4)
+	m := waitForPositions(t, namespace, "m", "dddd", patience)
+	// The newest, which would go first; and the operator knows, because its status says so.
+	mergePatch(t, aSwitch(namespace, "m-3"), `{"metadata":{"annotations":{%q:"true"}},"spec":{"position":"up"}}`, v1beta1.PausedAnnotation)
+	waitForPositions(t, namespace, "m", "dddu", patience)
+	mergePatch(t, aSwitch(namespace, "m-3"), `{"spec":{"position":"down"}}`)
+	waitForPositions(t, namespace, "m", "dddd", patience)
+
+	scale(t, namespace, "m", 2)
+	waitForNames(t, m, "m-0", "m-3")
+	waitForTotal(t, namespace, "m", 2)
+	setPaused(t, aSwitch(namespace, "m-0"), true)
+	scale(t, namespace, "m", 1)
+	operatorIsThrough(t, namespace)
+	waitForNames(t, m, "m-0", "m-3")
+	setPaused(t, aSwitch(namespace, "m-3"), false)
+	waitForNames(t, m, "m-0")
+	waitForTotal(t, namespace, "m", 1)
+}
+
+func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 2)
+	m := waitForPositions(t, namespace, "m", "dd", patience)
+	paused := aSwitch(namespace, "extra")
+	paused.Labels = map[string]string{v1beta1.MachineLabel: "m"}
+	paused.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
+	paused.Spec.Position = v1beta1.PositionUp
+	if err := admin.Create(t.Context(), paused); err != nil {
+		t.Fatal(err)
+	}
+	// One that is not paused is adopted; it goes again, for one is too many.
+	switches := recordSwitches(t, namespace)
+	createSwitch(t, namespace, "other", "m", v1beta1.PositionUp, nil)
+	switches.untilDeleted(t, "m-1")
+	waitForNames(t, m, "m-0", "other")
+	waitForTotal(t, namespace, "m", 2)
+	if diff := cmp.Diff(paused, getSwitch(t, namespace, "extra")); diff != "" {
+		t.Errorf("the paused switch was touched (-before +after):\n%s", diff)
+	}
+	setPaused(t, aSwitch(namespace, "extra"), false)
+	eventually(t, patience, func() (bool, string) {
+		owner := metav1.GetControllerOf(getSwitch(t, namespace, "extra"))
+		return owner != nil && owner.UID == m.UID, "extra is not adopted"
+	})
+	waitForTotal(t, namespace, "m", 2)
+}
+
+func setPaused(t *testing.T, object client.Object, paused bool) {
+	t.Helper()
+	value := "null"
+	if paused {
+		value = `"true"`
+	}
+	mergePatch(t, object, `{"metadata":{"annotations":{%q:%s}}}`, v1beta1.PausedAnnotation, value)
+}
+
+// operatorIsThrough returns when the operator has done all that it will do about what happened before: it has made
+// another machine, whose creation it learnt of later, and turned down one of its switches.
+func operatorIsThrough(t *testing.T, namespace string) {
+	t.Helper()
+	machine := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "fence-"}}
+	machine.Spec.Flip.DelaySeconds, machine.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
+	switches := recordSwitches(t, namespace)
+	if err := admin.Create(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	waitForPositions(t, namespace, machine.Name, "d", patience)
+	turnUp(t, namespace, machine.Name+"-0")
+	switches.untilObject(t, machine.Name+"-0", "is turned down", flipped)
+}

@@ -1,0 +1,121 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestScaling(t *testing.T) {
+	tell(t, []story{
+		{"positions are in the order of the switches' numbers", testNaturalOrder},
+		{"a machine that a quota keeps small says so once, and grows when the quota does", testQuotaRaised},
+		{"a machine that a quota keeps small turns its switches down on time", testQuotaFlip},
+	})
+}
+
+func testNaturalOrder(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 12)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", 12), patience)
+	turnUp(t, namespace, "m-2")
+	turnUp(t, namespace, "m-10")
+	m := waitForPositions(t, namespace, "m", "ddudddddddud", patience)
+	if counts := m.Status.Switches; counts != (v1beta1.SwitchCounts{Total: 12, Up: 2, Down: 10}) {
+		t.Errorf("counts %+v", counts)
+	}
+}
+
+func testQuotaRaised(t *testing.T, namespace string) {
+	quota := createQuota(t, namespace, 3)
+	slowMachine(t, namespace, "m", 5)
+	m := waitForQuotaExceeded(t, namespace, "m")
+	waitForNames(t, m, "m-0", "m-1", "m-2")
+	mergePatch(t, quota, `{"spec":{"hard":{%q:"5"}}}`, switchQuota)
+	waitForNames(t, m, "m-0", "m-1", "m-2", "m-3", "m-4")
+	waitForTotal(t, namespace, "m", 5)
+	onlyOneQuotaWarning(t, m)
+}
+
+// testQuotaFlip waits for longer than it otherwise would: by the time at which the switch is due, the next retry of
+// the refused creation is as far away as the last one, many seconds, and the flip must not wait for it.
+func testQuotaFlip(t *testing.T, namespace string) {
+	createQuota(t, namespace, 3)
+	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
+		spec.Switches.Count = 5
+		spec.Flip.DelaySeconds = new(int32(12))
+	})
+	m := waitForQuotaExceeded(t, namespace, "m")
+	waitForNames(t, m, "m-0", "m-1", "m-2")
+	switches := recordSwitches(t, namespace)
+	ups := map[string]time.Time{"m-1": time.Now()}
+	turnUp(t, namespace, "m-1")
+	switches.untilObject(t, "m-1", "is turned down", flipped)
+	found := flips(switches.all(t), ups)
+	if len(found) != 1 {
+		t.Fatalf("%d flips, not 1:\n%s", len(found), describe(switches.all(t)))
+	}
+	checkFlips(t, found, 12*time.Second, 5*time.Second)
+	if late := lateness(found, 12*time.Second, 5*time.Second)[0]; late > 4*time.Second {
+		t.Errorf("turned down %s late", late)
+	}
+	if found := meta.FindStatusCondition(getMachine(t, namespace, "m").Status.Conditions, v1beta1.ConditionScaled); found.Reason != v1beta1.ReasonQuotaExceeded {
+		t.Errorf("condition Scaled is %+v", found)
+	}
+	onlyOneQuotaWarning(t, m)
+}
+
+const switchQuota = "count/switches.useless.container.training"
+
+// createQuota limits the switches in a namespace, and returns when the limit holds.
+func createQuota(t *testing.T, namespace string, switches int64) *corev1.ResourceQuota {
+	t.Helper()
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "switches"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{switchQuota: *apiresource.NewQuantity(switches, apiresource.DecimalSI)}},
+	}
+	if err := admin.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() (bool, string) {
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(quota), quota); err != nil {
+			t.Fatal(err)
+		}
+		_, counted := quota.Status.Used[switchQuota]
+		return counted, fmt.Sprintf("quota status %+v", quota.Status)
+	})
+	return quota
+}
+
+func waitForQuotaExceeded(t *testing.T, namespace, name string) *v1beta1.Machine {
+	t.Helper()
+	var m *v1beta1.Machine
+	eventually(t, patience, func() (bool, string) {
+		m = getMachine(t, namespace, name)
+		scaled := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionScaled)
+		return scaled != nil && scaled.Status == metav1.ConditionFalse && scaled.Reason == v1beta1.ReasonQuotaExceeded &&
+			m.Status.Switches.Total == 3, fmt.Sprintf("status %+v", m.Status)
+	})
+	waitForEvent(t, m, v1beta1.ReasonQuotaExceeded)
+	return m
+}
+
+// onlyOneQuotaWarning fails the test if the quota's refusal was told more than once.
+func onlyOneQuotaWarning(t *testing.T, m *v1beta1.Machine) {
+	t.Helper()
+	events := eventsOn(t, m, v1beta1.ReasonQuotaExceeded)
+	if len(events) != 1 || events[0].Series != nil || events[0].Type != corev1.EventTypeWarning {
+		t.Errorf("events about the quota: %+v; want one warning", events)
+	}
+}
