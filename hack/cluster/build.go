@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -229,21 +228,21 @@ func (b *build) compile(ctx context.Context, into Programs) error {
 	packages := string(b.programs) + ".packages"
 	defer os.Remove(packages)
 	downloading := func() string { return lastLine(packages) }
-	if err := b.goCommand(ctx, packages, downloading, "list", "-modfile=kubernetes.mod", "-deps", "tool"); err != nil {
+	if err := b.goCommand(ctx, into, packages, downloading, "list", "-modfile=kubernetes.mod", "-deps", "tool"); err != nil {
 		return err
 	}
 	total := lines(packages)
 
 	log := string(b.programs) + ".log"
-	compiling := func() string { // with -v, go build writes a line for each package that was not in its cache
-		return fmt.Sprintf("%d of at most %d packages, now %s", lines(log), total, lastLine(log))
+	compiling := func() string { // with -v, go build writes a line for each package that is not in its cache
+		return fmt.Sprintf("compiled %d of at most %d packages", lines(log), total)
 	}
-	return b.goCommand(ctx, log, compiling,
+	return b.goCommand(ctx, into, log, compiling,
 		"build", "-v", "-modfile=kubernetes.mod", "-trimpath", "-ldflags", b.ldflags, "-o", string(into)+"/", "tool")
 }
 
 // goCommand runs the go command in hack/tools, and reports its state until it is done.
-func (b *build) goCommand(ctx context.Context, log string, state func() string, args ...string) error {
+func (b *build) goCommand(ctx context.Context, temporary Programs, log string, state func() string, args ...string) error {
 	path, err := exec.LookPath("go")
 	if err != nil {
 		return errors.New("the go command is not in PATH")
@@ -255,9 +254,10 @@ func (b *build) goCommand(ctx context.Context, log string, state func() string, 
 		Name: "go " + args[0],
 		Path: path,
 		Args: args,
-		Env:  []string{"CGO_ENABLED=0", "GOWORK=off"},
-		Dir:  b.tools,
-		Log:  log,
+		// A go command that is interrupted leaves its temporary files; there they go with everything else.
+		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOTMPDIR=" + string(temporary)},
+		Dir: b.tools,
+		Log: log,
 	})
 	if err != nil {
 		return err
@@ -267,14 +267,28 @@ func (b *build) goCommand(ctx context.Context, log string, state func() string, 
 	for {
 		select {
 		case <-p.Done():
-			return b.explain(p)
+			return b.explain(p.Err())
 		case <-ctx.Done():
-			stopGo(p)
+			p.Kill()
 			return context.Cause(ctx)
 		case <-tick.C:
 			fmt.Fprintf(b.progress, "building Kubernetes: %.0f s, %s\n", time.Since(b.started).Seconds(), state())
 		}
 	}
+}
+
+// explain turns what the go command says about a full disk, dozens of lines, into the one that names the file.
+func (b *build) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(err.Error()) {
+		if strings.Contains(line, unix.ENOSPC.Error()) {
+			return fmt.Errorf("%s (a first build needs about %d GiB in Go's caches and %s)",
+				strings.TrimSpace(line), buildSpace>>30, filepath.Dir(string(b.programs)))
+		}
+	}
+	return err
 }
 
 // lines counts the packages that the go command has named, beside what it says about downloads.
@@ -286,24 +300,4 @@ func lines(file string) int {
 func lastLine(file string) string {
 	text := strings.TrimSpace(tail(file, 1<<10))
 	return text[strings.LastIndexByte(text, '\n')+1:]
-}
-
-// stopGo interrupts the go command, which then removes its temporary files.
-func stopGo(p *Process) {
-	p.signalGroup(syscall.SIGINT)
-	select {
-	case <-p.Done():
-	case <-time.After(5 * time.Second):
-		p.Kill()
-	}
-}
-
-// explain turns what go build says about a full disk, dozens of lines, into one.
-func (b *build) explain(p *Process) error {
-	err := p.Err()
-	if err != nil && strings.Contains(err.Error(), unix.ENOSPC.Error()) {
-		return fmt.Errorf("no space left: a first build needs about %d GiB in Go's caches and %s",
-			buildSpace>>30, filepath.Dir(string(b.programs)))
-	}
-	return err
 }

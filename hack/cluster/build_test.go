@@ -30,22 +30,20 @@ for name in server kube-apiserver kube-controller-manager kubectl; do echo $name
 `
 
 // useFakeGo has Build find only the script as go, and an empty cache; it returns the file with the script's calls.
-func useFakeGo(t *testing.T, script string) (cache, calls string) {
+func useFakeGo(t *testing.T, script string) (calls string) {
 	t.Helper()
 	cache, bin := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin)
 	if script != "" {
 		writeProgram(t, filepath.Join(bin, "go"), script)
+		t.Setenv("PATH", bin+":/bin:/usr/bin")
 	}
 	calls = filepath.Join(bin, "calls")
 	t.Setenv("FAKE_GO_CALLS", calls)
-	t.Setenv("PATH", bin+":/bin:/usr/bin")
-	if script == "" {
-		t.Setenv("PATH", bin)
-	}
 	t.Setenv(assetsVariable, "")
 	t.Setenv("HOME", cache) // macOS
 	t.Setenv("XDG_CACHE_HOME", cache)
-	return cache, calls
+	return calls
 }
 
 func writeProgram(t *testing.T, path, text string) {
@@ -57,7 +55,7 @@ func writeProgram(t *testing.T, path, text string) {
 
 // TestBuildTogether has two builds at once: one works, the other waits for it; a third finds everything there.
 func TestBuildTogether(t *testing.T) {
-	_, calls := useFakeGo(t, fakeGo)
+	calls := useFakeGo(t, fakeGo)
 	var programs [2]Programs
 	var progress [2]bytes.Buffer
 	var group sync.WaitGroup
@@ -98,21 +96,22 @@ func TestBuildFails(t *testing.T) {
 		reason: "without the go command there is nothing to build with",
 		want:   "build Kubernetes: the go command is not in PATH",
 	}, {
-		reason: "a full disk is worth one line that names the folder, not go's own hundred",
-		script: "#!/bin/sh\n[ $1 = list ] || { echo 'link: write /x: no space left on device'; exit 1; }\n",
-		want:   "build Kubernetes: no space left: a first build needs about 3 GiB in Go's caches and CACHE/useless-operator",
+		reason: "a full disk is worth one line that names the file, not go's own hundred",
+		script: "#!/bin/sh\n[ $1 = list ] || { echo link; echo write /cache/x: no space left on device; echo; exit 1; }\n",
+		want:   "build Kubernetes: write /cache/x: no space left on device (a first build needs about 3 GiB in Go's caches and CACHE)",
 	}, {
 		reason: "what go says is the best explanation of anything else",
 		script: "#!/bin/sh\necho 'go: no such module'\nexit 1\n",
 		want:   "build Kubernetes: go list: exit status 1; the end of its log:\n\tgo: no such module",
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
-			cache, _ := useFakeGo(t, test.script)
-			if dir, err := os.UserCacheDir(); err == nil {
-				cache = dir
+			useFakeGo(t, test.script)
+			cache, err := os.UserCacheDir()
+			if err != nil {
+				t.Fatal(err)
 			}
+			want := strings.ReplaceAll(test.want, "CACHE", filepath.Join(cache, "useless-operator"))
 			programs, err := Build(t.Context(), t.Output())
-			want := strings.ReplaceAll(test.want, "CACHE", cache)
 			if err == nil || err.Error() != want {
 				t.Errorf("got programs %q and error %v, want %s", programs, err, want)
 			}
@@ -122,7 +121,7 @@ func TestBuildFails(t *testing.T) {
 
 // TestBuildInterrupted cancels a build while go's own children work.
 func TestBuildInterrupted(t *testing.T) {
-	_, calls := useFakeGo(t, `#!/bin/sh
+	calls := useFakeGo(t, `#!/bin/sh
 [ $1 = list ] && exit
 echo $$ >> $FAKE_GO_CALLS
 sh -c 'echo $$ >> $FAKE_GO_CALLS; exec sleep 600'
@@ -202,6 +201,7 @@ func read(t *testing.T, path string) string {
 
 // awaitPIDs waits until a file has so many numbers.
 func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
+	t.Helper()
 	await(t, "process ids in "+path, func() bool {
 		text, _ := os.ReadFile(path)
 		pids = numbers(string(text))

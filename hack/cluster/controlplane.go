@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -229,8 +230,8 @@ func (cp *ControlPlane) await(ctx context.Context, name string, check func(conte
 // has clients running stops them first: kube-apiserver waits for them, and then has to be killed.
 func (cp *ControlPlane) Stop() error {
 	cp.stop.Do(func() {
-		for i := len(cp.processes) - 1; i >= 0; i-- {
-			cp.processes[i].Stop(stopGrace)
+		for _, p := range slices.Backward(cp.processes) {
+			p.Stop(stopGrace)
 		}
 		_ = unix.Close(cp.socket)
 		if err := os.RemoveAll(cp.Dir); err != nil {

@@ -306,7 +306,7 @@ type watched struct {
 
 func watch(t *testing.T) watched {
 	t.Helper()
-	real, err := Build(t.Context(), os.Stderr)
+	built, err := Build(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func watch(t *testing.T) watched {
 		if name == kubectl {
 			note = ""
 		}
-		writeProgram(t, w.programs.Path(name), "#!/bin/sh\n"+note+"exec "+real.Path(name)+` "$@"`+"\n")
+		writeProgram(t, w.programs.Path(name), "#!/bin/sh\n"+note+"exec "+built.Path(name)+` "$@"`+"\n")
 	}
 	t.Setenv("TMPDIR", w.temporary)
 	return w
@@ -348,13 +348,13 @@ func (w watched) checkNothingLeft(t *testing.T, atLeast int) {
 	}
 }
 
-func numbers(text string) (numbers []int) {
-	for _, field := range strings.Fields(text) {
+func numbers(text string) (found []int) {
+	for field := range strings.FieldsSeq(text) {
 		if n, err := strconv.Atoi(field); err == nil {
-			numbers = append(numbers, n)
+			found = append(found, n)
 		}
 	}
-	return numbers
+	return found
 }
 
 func newClient(t *testing.T, config *rest.Config) kubernetes.Interface {

@@ -111,7 +111,9 @@ func (p *Process) Signal(s os.Signal) error {
 
 // Kill ends the process at once, as a crash would, together with what it has started, and waits for its end.
 func (p *Process) Kill() {
-	p.signalGroup(syscall.SIGKILL)
+	if !isDone(p.done) {
+		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // the whole group
+	}
 	<-p.done
 }
 
@@ -127,13 +129,6 @@ func (p *Process) Stop(grace time.Duration) {
 
 // Log is the end of what the process has written, at most 64 KiB.
 func (p *Process) Log() string { return tail(p.log, logTail) }
-
-// signalGroup signals the process and what it has started. A group exists as long as one of its members does.
-func (p *Process) signalGroup(s syscall.Signal) {
-	if !isDone(p.done) {
-		_ = syscall.Kill(-p.PID(), s)
-	}
-}
 
 // quoteLog is the end of the log as a part of an error.
 func (p *Process) quoteLog() string {

@@ -175,11 +175,10 @@ func (d *demo) startOperator(ctx context.Context) error {
 			return false, d.operator.Err()
 		default:
 		}
-		response, err := http.Get(url)
-		if err != nil {
-			return false, nil // it does not listen yet
+		if response, err := http.Get(url); err == nil {
+			return response.StatusCode == http.StatusOK, response.Body.Close()
 		}
-		return response.StatusCode == http.StatusOK, response.Body.Close()
+		return false, nil // it does not listen yet
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the operator is ready (its log is %s): %w", log, err)

@@ -16,7 +16,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -47,11 +46,11 @@ func machine(name, positions string, change ...func(*v1beta1.Machine)) v1beta1.M
 	return m
 }
 
-func at(seconds time.Duration) *metav1.MicroTime {
-	return &metav1.MicroTime{Time: now.Add(seconds * time.Second)}
+func at(seconds int) *metav1.MicroTime {
+	return &metav1.MicroTime{Time: now.Add(time.Duration(seconds) * time.Second)}
 }
 
-func event(seconds time.Duration, about, reason, note string) eventsv1.Event {
+func event(seconds int, about, reason, note string) eventsv1.Event {
 	return eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default"},
 		EventTime:  *at(seconds),
@@ -82,7 +81,7 @@ func TestScreen(t *testing.T) {
 			machine("machine-1", "u"),
 			machine("machine-3", "ddd"),
 			machine("late", "u", func(m *v1beta1.Machine) { m.Status.SeenAt = at(-60) }),
-			machine("quick", "u", func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = ptr.To(int32(1)) }),
+			machine("quick", "u", func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = new(int32(1)) }),
 		},
 		events: []eventsv1.Event{
 			event(2, "machine-2", "Flipped", "Turned switch machine-2-0 down"),
@@ -128,7 +127,7 @@ func crowd() (machines []v1beta1.Machine) {
 
 func storm() (events []eventsv1.Event) {
 	for i := range 40 {
-		events = append(events, event(time.Duration(i), "machine-with-a-long-name", "QuotaExceededALot", "A note that says very much about very little, as notes do"))
+		events = append(events, event(i, "machine-with-a-long-name", "QuotaExceededALot", "A note that says very much about very little, as notes do"))
 	}
 	return events
 }

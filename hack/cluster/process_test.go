@@ -1,0 +1,118 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// run starts a shell script and waits for what it writes first.
+func run(t *testing.T, script string) *Process {
+	t.Helper()
+	p, err := StartProcess(Command{
+		Name: "the script",
+		Path: "/bin/sh",
+		Args: []string{"-c", script},
+		Env:  []string{"GREETING=hello"},
+		Log:  filepath.Join(t.TempDir(), "log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	await(t, "output", func() bool { return p.Log() != "" })
+	return p
+}
+
+func TestProcess(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		script string
+		end    func(*Process)
+		want   string // the error; empty for none
+	}{{
+		reason: "success is no error",
+		script: "echo $GREETING",
+		end:    func(p *Process) { <-p.Done() },
+	}, {
+		reason: "a failure comes with what the program said",
+		script: "echo $GREETING; exit 3",
+		end:    func(p *Process) { <-p.Done() },
+		want:   "the script: exit status 3; the end of its log:\n\thello",
+	}, {
+		reason: "a program may clean up when it is stopped",
+		script: "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+		end:    func(p *Process) { p.Stop(time.Minute) },
+	}, {
+		reason: "one that does not stop is killed",
+		script: "trap '' TERM; echo ready; while :; do sleep 0.05; done",
+		end:    func(p *Process) { p.Stop(50 * time.Millisecond) },
+		want:   "the script: signal: killed; the end of its log:\n\tready",
+	}, {
+		reason: "any signal can be sent",
+		script: "trap 'exit 4' HUP; echo ready; while :; do sleep 0.05; done",
+		end: func(p *Process) {
+			_ = p.Signal(syscall.SIGHUP)
+			<-p.Done()
+		},
+		want: "the script: exit status 4; the end of its log:\n\tready",
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			p := run(t, test.script)
+			test.end(p)
+			got := ""
+			if err := p.Err(); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got error %q, want %q", got, test.want)
+			}
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Errorf("a signal after the end: %v", err)
+			}
+		})
+	}
+}
+
+// TestProcessErr has the error that callers may look into, and none while the process runs.
+func TestProcessErr(t *testing.T) {
+	p := run(t, "echo ready; exec sleep 600")
+	if err := p.Err(); err != nil {
+		t.Errorf("error of a running process: %v", err)
+	}
+	p.Kill()
+	if exit := (*exec.ExitError)(nil); !errors.As(p.Err(), &exit) {
+		t.Errorf("error of a killed process: %v", p.Err())
+	}
+}
+
+// TestKillTakesChildren has a program with a child that it does not wait for.
+func TestKillTakesChildren(t *testing.T) {
+	p := run(t, "sleep 600 & echo $! && wait")
+	p.Kill()
+	awaitGone(t, numbers(p.Log()))
+}
+
+// TestHoldPort shows why a port that is held cannot be lost: nobody else gets it, and kube-apiserver does.
+func TestHoldPort(t *testing.T) {
+	port, socket, err := holdPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(socket)
+	if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+		_ = l.Close()
+		t.Errorf("port %d, which is held, was free for a stranger", port)
+	} else if !strings.Contains(err.Error(), "address already in use") {
+		t.Error(err)
+	}
+}
