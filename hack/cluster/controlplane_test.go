@@ -144,6 +144,20 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
+// TestInterruptedStart is Ctrl-C while the controllers start.
+func TestInterruptedStart(t *testing.T) {
+	w := watch(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Start(ctx, w.programs, Options{UnsafeNoFsync: true, BeforeControllers: func(context.Context, *rest.Config) error {
+		cancel()
+		return nil
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want %v", err, context.Canceled)
+	}
+	w.checkNothingLeft(t, 2)
+}
+
 // TestParentEnds ends a process that runs a control plane.
 func TestParentEnds(t *testing.T) {
 	for _, test := range []struct {
