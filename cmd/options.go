@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,25 @@ type options struct {
 // parse reads the flags, and what they leave open from the environment.
 func parse(args []string, getenv func(string) string) (*options, error) {
 	o := &options{controllers: []string{"*"}}
+	flags := newFlagSet(o)
+	flags.SetOutput(io.Discard) // a mistake is worth one line, which main prints
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		flags.SetOutput(os.Stdout)
+		flags.Usage()
+		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("%w (--help shows all flags)", err)
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: every option is a flag", flags.Arg(0))
+	}
+	if err := fromEnvironment(flags, getenv); err != nil {
+		return nil, err
+	}
+	return o, o.validate()
+}
+
+func newFlagSet(o *options) *flag.FlagSet {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	flags.Func("controllers", fmt.Sprintf("comma-separated controllers to run: '*' for all that are on by default, 'name' for one more, "+
 		"'-name' for one less (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")), func(value string) error {
@@ -62,17 +82,7 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	config.RegisterFlags(flags)
 	o.log.BindFlags(flags)
-
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: every option is a flag", flags.Arg(0))
-	}
-	if err := fromEnvironment(flags, getenv); err != nil {
-		return nil, err
-	}
-	return o, o.validate()
+	return flags
 }
 
 // fromEnvironment sets the flags that were not given from their twins in the environment.

@@ -4,10 +4,14 @@
 package main
 
 import (
+	"flag"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 func TestParse(t *testing.T) {
@@ -80,5 +84,24 @@ func TestParse(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// TestFlagsAreDocumented compares the flags with their table, both ways.
+func TestFlagsAreDocumented(t *testing.T) {
+	raw, err := os.ReadFile("../docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(raw), "\n## Flags\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	documented := sets.New[string]()
+	for _, match := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(table, -1) {
+		documented.Insert(match[1])
+	}
+	flags := sets.New[string]()
+	newFlagSet(&options{}).VisitAll(func(f *flag.Flag) { flags.Insert(f.Name) })
+	if diff := cmp.Diff(sets.List(flags), sets.List(documented)); diff != "" {
+		t.Errorf("the flags in docs/reference.md are not those that there are (-flags +documented):\n%s", diff)
 	}
 }
