@@ -146,7 +146,11 @@ func validateCount(old, count, maxSwitches int32, at *field.Path) field.ErrorLis
 
 func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
 	template := m.Spec.Switches.Template.Metadata
-	errs := metav1validation.ValidateLabels(m.SwitchLabels(), at.template.Child("labels"))
+	own := make(map[string]string, len(template.Labels))
+	for name, value := range template.Labels {
+		own[name] = string(value)
+	}
+	errs := metav1validation.ValidateLabels(own, at.template.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, at.template.Child("annotations"))...)
 
 	selector, err := m.SwitchSelector()

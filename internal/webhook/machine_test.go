@@ -1,0 +1,237 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionv1 "k8s.io/api/admission/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+const maxSwitches = 100
+
+// machine is a Machine that is right, but for what the changes do to it.
+func machine(changes ...func(*v1beta1.Machine)) *v1beta1.Machine {
+	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m"}}
+	m.Spec.Switches.Count = 1
+	for _, change := range changes {
+		change(m)
+	}
+	return m
+}
+
+func count(n int32) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Spec.Switches.Count = n }
+}
+
+func named(name string) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Name = name }
+}
+
+func selecting(labels map[string]v1beta1.LabelValue, requirements ...v1beta1.LabelSelectorRequirement) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) {
+		m.Spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: labels, MatchExpressions: requirements}
+	}
+}
+
+func requirement(key string, operator metav1.LabelSelectorOperator, values ...v1beta1.LabelValue) v1beta1.LabelSelectorRequirement {
+	return v1beta1.LabelSelectorRequirement{Key: key, Operator: operator, Values: values}
+}
+
+func labelled(labels map[string]v1beta1.LabelValue) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Spec.Switches.Template.Metadata.Labels = labels }
+}
+
+func annotated(annotations map[string]string) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Spec.Switches.Template.Metadata.Annotations = annotations }
+}
+
+func flipping(seconds int32) func(*v1beta1.Machine) {
+	return func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = &seconds }
+}
+
+type values = map[string]v1beta1.LabelValue
+
+func TestValidate(t *testing.T) {
+	const (
+		name        = "metadata.name"
+		number      = "spec.switches.count"
+		selector    = "spec.switches.selector"
+		labels      = "spec.switches.template.metadata.labels"
+		annotations = "spec.switches.template.metadata.annotations"
+	)
+	front := values{"tier": "front"}
+	for test, tc := range map[string]struct {
+		reason string
+		old, m *v1beta1.Machine
+		want   map[string]string // by field, the beginning of what is wrong with it
+	}{
+		"Small":         {reason: "the smallest Machine", m: machine()},
+		"Largest":       {reason: "the limit itself", m: machine(count(maxSwitches))},
+		"Unset":         {reason: "zero stands for absent, which is defaulted", m: machine(count(0))},
+		"TooMany":       {reason: "more than the limit", m: machine(count(101)), want: map[string]string{number: "must be at most 100, which is the operator's --max-switches"}},
+		"Negative":      {reason: "less than one", m: machine(count(-1)), want: map[string]string{number: "must be at least 1"}},
+		"LongName":      {reason: "a name that is a label value", m: machine(named(strings.Repeat("m", 63)))},
+		"TooLongName":   {reason: "a name that is none", m: machine(named(strings.Repeat("m", 64))), want: map[string]string{name: "must be at most 63 characters"}},
+		"EmptySelector": {reason: "it would take every Switch", m: machine(selecting(nil)), want: map[string]string{selector: "must not be empty"}},
+		"MatchLabels":   {reason: "new switches get the selector's labels", m: machine(selecting(front))},
+		"Agreeing":      {reason: "a template that says so again", m: machine(selecting(front), labelled(front))},
+		"Expressions": {
+			reason: "a template that satisfies every operator",
+			m: machine(
+				selecting(nil, requirement("tier", "In", "front", "back"), requirement("colour", "NotIn", "red"), requirement("size", "Exists"), requirement("old", "DoesNotExist")),
+				labelled(values{"tier": "front", "colour": "blue", "size": ""})),
+		},
+		"UnknownOperator": {reason: "does not parse", m: machine(selecting(front, requirement("tier", "Is", "front"))), want: map[string]string{selector: `does not parse: "Is" is not a valid label selector operator`}},
+		"InNothing":       {reason: "does not parse", m: machine(selecting(front, requirement("tier", "In"))), want: map[string]string{selector: "does not parse"}},
+		"ExistsValues":    {reason: "does not parse", m: machine(selecting(front, requirement("tier", "Exists", "front"))), want: map[string]string{selector: "does not parse"}},
+		"BadKey":          {reason: "no label has this name", m: machine(selecting(values{"a tier": "front"})), want: map[string]string{selector: "does not parse"}},
+		"BadValue":        {reason: "no label has this value", m: machine(selecting(values{"tier": "no value"})), want: map[string]string{selector: "does not parse"}},
+		"BadTemplateKey":  {reason: "no label has this name", m: machine(labelled(values{"a tier": "front"})), want: map[string]string{labels: "name part must consist of"}},
+		"BadTemplateValue": {
+			reason: "no label has this value", m: machine(labelled(values{"tier": "no value"})),
+			want: map[string]string{labels: "a valid label must be"},
+		},
+		"BadAnnotation":   {reason: "no annotation has this name", m: machine(annotated(map[string]string{"a note": ""})), want: map[string]string{annotations: "name part must consist of"}},
+		"OwnName":         {reason: "the default selector, said again", m: machine(labelled(values{"machine": "m"}))},
+		"AnotherName":     {reason: "the default selector", m: machine(labelled(values{"machine": "n"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
+		"NotMatchLabels":  {reason: "matchLabels", m: machine(selecting(front), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier=front"}},
+		"NotIn":           {reason: "In", m: machine(selecting(nil, requirement("tier", "In", "front")), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier in (front)"}},
+		"NotNotIn":        {reason: "NotIn", m: machine(selecting(nil, requirement("tier", "NotIn", "front")), labelled(front)), want: map[string]string{labels: "must satisfy the selector tier notin (front)"}},
+		"NotExists":       {reason: "Exists", m: machine(selecting(nil, requirement("tier", "Exists"))), want: map[string]string{labels: "must satisfy the selector tier"}},
+		"NotDoesNotExist": {reason: "DoesNotExist", m: machine(selecting(nil, requirement("tier", "DoesNotExist")), labelled(front)), want: map[string]string{labels: "must satisfy the selector !tier"}},
+		"ContradictsItself": {
+			reason: "no switch would ever match", m: machine(selecting(front, requirement("tier", "NotIn", "front"))),
+			want: map[string]string{labels: "must satisfy the selector tier=front,tier notin (front)"},
+		},
+		"Everything": {
+			reason: "all problems at once",
+			m: machine(named(strings.Repeat("m", 64)), count(101), selecting(values{"a tier": "x"}),
+				labelled(values{"a colour": "x"}), annotated(map[string]string{"a note": ""})),
+			want: map[string]string{name: "must be", number: "must be", selector: "does not parse", labels: "name part", annotations: "name part"},
+		},
+
+		"Changed":          {reason: "the selector decides whose switches are whose", old: machine(selecting(front)), m: machine(selecting(values{"tier": "back"})), want: map[string]string{selector: "is immutable"}},
+		"Added":            {reason: "absent is a selector, too", old: machine(), m: machine(selecting(front)), want: map[string]string{selector: "is immutable"}},
+		"Removed":          {reason: "absent is a selector, too", old: machine(selecting(front)), m: machine(), want: map[string]string{selector: "is immutable"}},
+		"StillTooMany":     {reason: "what was wrong before may stay", old: machine(count(500)), m: machine(count(500), flipping(1))},
+		"Fewer":            {reason: "a step in the right direction", old: machine(count(500)), m: machine(count(400))},
+		"More":             {reason: "a step in the wrong direction", old: machine(count(500)), m: machine(count(501)), want: map[string]string{number: "must be at most 100"}},
+		"MoreWithin":       {reason: "within the limit", old: machine(count(1)), m: machine(count(100))},
+		"StillTooLong":     {reason: "names cannot be changed", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), flipping(1))},
+		"TooLongTemplate":  {reason: "nor do they spoil the template", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
+		"StillBadSelector": {reason: "what was wrong before may stay", old: machine(selecting(nil)), m: machine(selecting(nil), count(2))},
+		"StillBadTemplate": {reason: "what was wrong before may stay", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "n"}), count(2))},
+		"OtherBadTemplate": {reason: "but not become wrong in another way", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "o"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
+		"MendedTemplate":   {reason: "the right direction", old: machine(labelled(values{"machine": "n"})), m: machine()},
+	} {
+		t.Run(test, func(t *testing.T) {
+			got := map[string]string{}
+			for _, err := range validate(tc.old, tc.m, maxSwitches, pathsOf(t.Context())) {
+				if _, twice := got[err.Field]; twice {
+					t.Errorf("%s is reported more than once: %v", err.Field, err)
+				}
+				got[err.Field] = err.Detail
+			}
+			beginning := cmp.Comparer(func(a, b string) bool {
+				return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
+			})
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty(), beginning); diff != "" {
+				t.Errorf("%s: (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestProblemsAreNamedInTheRequestsVersion(t *testing.T) {
+	bad := machine(named(strings.Repeat("m", 64)), count(101), selecting(nil), labelled(values{"a tier": ""}), annotated(map[string]string{"a note": ""}))
+	inV1beta1 := []string{
+		"metadata.name", "spec.switches.count", "spec.switches.template.metadata.labels",
+		"spec.switches.template.metadata.annotations", "spec.switches.selector",
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		request *metav1.GroupVersionKind
+		want    []string
+	}{
+		"V1beta1": {
+			reason:  "the version that is checked",
+			request: &metav1.GroupVersionKind{Group: "useless.container.training", Version: "v1beta1", Kind: "Machine"},
+			want:    inV1beta1,
+		},
+		"V1alpha1": {
+			reason:  "the API server converted it before it asked",
+			request: &metav1.GroupVersionKind{Group: "useless.container.training", Version: "v1alpha1", Kind: "Machine"},
+			want:    []string{"metadata.name", "spec.switches", "spec.template.metadata.labels", "spec.template.metadata.annotations", "spec.selector"},
+		},
+		"Unknown": {reason: "a request that does not say", want: inV1beta1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := admission.NewContextWithRequest(t.Context(), admission.Request{
+				AdmissionRequest: admissionv1.AdmissionRequest{RequestKind: tc.request},
+			})
+			var got []string
+			for _, err := range validate(nil, bad, maxSwitches, pathsOf(ctx)) {
+				got = append(got, err.Field)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+	if got := pathsOf(t.Context()).count.String(); got != "spec.switches.count" {
+		t.Errorf("without a request, the count is %s", got)
+	}
+}
+
+func TestValidateCount(t *testing.T) {
+	at := field.NewPath("spec", "replicas")
+	const tooMany, tooFew = "must be at most 100, which is the operator's --max-switches", "must be at least 1"
+	for name, tc := range map[string]struct {
+		reason     string
+		old, count int32
+		want       string
+	}{
+		"One":              {reason: "the least", count: 1},
+		"Limit":            {reason: "the most", count: 100},
+		"BeyondLimit":      {reason: "one more", count: 101, want: tooMany},
+		"Absent":           {reason: "left to the schema", count: 0},
+		"Negative":         {reason: "never", count: -1, want: tooFew},
+		"NegativeBefore":   {reason: "not even if it was", old: -1, count: -1, want: tooFew},
+		"Raised":           {reason: "within the limit", old: 1, count: 100},
+		"RaisedBeyond":     {reason: "from within the limit", old: 100, count: 101, want: tooMany},
+		"RaisedFromBeyond": {reason: "further away from the limit", old: 500, count: 501, want: tooMany},
+		"Kept":             {reason: "the limit was lowered under it", old: 500, count: 500},
+		"LoweredWithin":    {reason: "back to the limit", old: 500, count: 100},
+		"LoweredBeyond":    {reason: "nearer to the limit", old: 500, count: 499},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want field.ErrorList
+			if tc.want != "" {
+				want = field.ErrorList{field.Invalid(at, tc.count, tc.want)}
+			}
+			if diff := cmp.Diff(want, validateCount(tc.old, tc.count, maxSwitches, at)); diff != "" {
+				t.Errorf("%s: (-want +got):\n%s", tc.reason, diff)
+			}
+			validator := &scaleValidator{maxSwitches}
+			_, err := validator.ValidateUpdate(t.Context(), scale(tc.old), scale(tc.count))
+			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), want.ToAggregate().Error()) {
+				t.Errorf("%s: as a scale: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+func scale(replicas int32) *autoscalingv1.Scale {
+	return &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
+}

@@ -1,0 +1,91 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func parse(t *testing.T, text string) labels.Selector {
+	t.Helper()
+	selector, err := labels.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return selector
+}
+
+func TestOverlap(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		a, b   string
+		want   bool
+	}{
+		"Same":             {reason: "the same selector twice", a: "tier=front", b: "tier=front", want: true},
+		"OtherValue":       {reason: "a label has one value", a: "tier=front", b: "tier=back"},
+		"OtherLabel":       {reason: "selectors without a common label hardly ever mean the same objects", a: "tier=front", b: "colour=red"},
+		"OneOfTwoDiffers":  {reason: "one label that cannot be both is enough", a: "tier=front,colour=red", b: "tier=front,colour=blue"},
+		"OneOfTwoIsShared": {reason: "an object can have all three labels", a: "tier=front,colour=red", b: "tier=front,size=big", want: true},
+		"Narrower":         {reason: "what the narrower one selects the wider one selects, too", a: "tier=front", b: "tier in (front,back)", want: true},
+		"Everything":       {reason: "a selector of everything has no label in common", a: "", b: "tier=front"},
+		"Nothing":          {reason: "a selector that contradicts itself selects nothing", a: "tier=front,tier=back", b: "tier=front"},
+		"NothingElsewhere": {reason: "the contradiction is in a label that only one has", a: "tier=front", b: "tier=front,colour,!colour"},
+
+		"InIn":           {reason: "a value in common", a: "tier in (front,middle)", b: "tier in (middle,back)", want: true},
+		"InInApart":      {reason: "no value in common", a: "tier in (front)", b: "tier in (middle,back)"},
+		"InNotIn":        {reason: "a value that is not excluded", a: "tier in (front,middle)", b: "tier notin (front)", want: true},
+		"InNotInApart":   {reason: "all values excluded", a: "tier in (front,middle)", b: "tier notin (front,middle,back)"},
+		"InExists":       {reason: "any value exists", a: "tier in (front)", b: "tier", want: true},
+		"InDoesNotExist": {reason: "a value needs a label", a: "tier in (front)", b: "!tier"},
+
+		"NotInNotIn":        {reason: "a third value, or none", a: "tier notin (front)", b: "tier notin (back)", want: true},
+		"NotInExists":       {reason: "another value", a: "tier notin (front)", b: "tier", want: true},
+		"NotInDoesNotExist": {reason: "without the label, NotIn holds", a: "tier notin (front)", b: "!tier", want: true},
+
+		"ExistsExists":             {reason: "any value", a: "tier", b: "tier", want: true},
+		"ExistsDoesNotExist":       {reason: "with and without", a: "tier", b: "!tier"},
+		"DoesNotExistDoesNotExist": {reason: "both without", a: "!tier", b: "!tier", want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := parse(t, test.a), parse(t, test.b)
+			if got := overlap(a, b); got != test.want {
+				t.Errorf("%s: overlap(%q, %q) = %v", test.reason, test.a, test.b, got)
+			}
+			if got := overlap(b, a); got != test.want {
+				t.Errorf("%s: overlap(%q, %q) = %v", test.reason, test.b, test.a, got)
+			}
+		})
+	}
+}
+
+// TestOverlapFindsWhatObjectsShow compares overlap with what selectors do to every object there can be.
+func TestOverlapFindsWhatObjectsShow(t *testing.T) {
+	requirements := []string{
+		"a=1", "a==2", "a!=1", "a in (1,2)", "a in (2,3)", "a notin (1,2)", "a notin (1,2,3)", "a", "!a",
+		"a in (1,2),a!=2", "a=1,a!=1", "a notin (1),a", "a!=1,!a",
+	}
+	objects := []labels.Set{{}, {"a": "1"}, {"a": "2"}, {"a": "3"}, {"a": "4"}}
+	for _, left := range requirements {
+		for _, right := range requirements {
+			a, b := parse(t, left), parse(t, right)
+			want := false
+			for _, object := range objects {
+				want = want || a.Matches(object) && b.Matches(object)
+			}
+			if got := overlap(a, b); got != want {
+				t.Errorf("overlap(%q, %q) = %v", left, right, got)
+			}
+			all := append(requirementsOf(a), requirementsOf(b)...)
+			if got := satisfiable(all); got != want {
+				t.Errorf("satisfiable(%v) = %v", all, got)
+			}
+		}
+	}
+}
+
+func requirementsOf(selector labels.Selector) []labels.Requirement {
+	return append([]labels.Requirement(nil), requirements(selector)...)
+}
