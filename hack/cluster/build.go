@@ -35,8 +35,9 @@ const assetsVariable = "KUBEBUILDER_ASSETS"
 // progressInterval is how often a build says how far it is.
 const progressInterval = 10 * time.Second
 
-// buildSpace is about what the first build writes: Go's caches of downloaded and of compiled packages, and the programs.
-const buildSpace = 3 << 30
+// buildSpace is about what the first build writes: 3 GiB of compiled and half a GiB of downloaded packages in Go's caches,
+// the programs, and temporary files.
+const buildSpace = 5 << 30
 
 // Programs is the folder that has etcd, kube-apiserver, kube-controller-manager and kubectl.
 type Programs string
@@ -167,7 +168,7 @@ func (b *build) run(ctx context.Context) error {
 	if err := os.Mkdir(string(partial), 0o755); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.progress, "building Kubernetes %s, once: several minutes, about %d GiB in Go's caches and %s\n",
+	fmt.Fprintf(b.progress, "building Kubernetes %s, once: several minutes, up to %d GiB in Go's caches and %s\n",
 		b.version, buildSpace>>30, b.programs)
 	b.warnOfFullDisk()
 	if err := b.compile(ctx, partial); err != nil {
@@ -284,7 +285,7 @@ func (b *build) explain(err error) error {
 	}
 	for line := range strings.Lines(err.Error()) {
 		if strings.Contains(line, unix.ENOSPC.Error()) {
-			return fmt.Errorf("%s (a first build needs about %d GiB in Go's caches and %s)",
+			return fmt.Errorf("%s (a first build needs up to %d GiB in Go's caches and %s)",
 				strings.TrimSpace(line), buildSpace>>30, filepath.Dir(string(b.programs)))
 		}
 	}

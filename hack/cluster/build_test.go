@@ -98,7 +98,7 @@ func TestBuildFails(t *testing.T) {
 	}, {
 		reason: "a full disk is worth one line that names the file, not go's own hundred",
 		script: "#!/bin/sh\n[ $1 = list ] || { echo link; echo write /cache/x: no space left on device; echo; exit 1; }\n",
-		want:   "build Kubernetes: write /cache/x: no space left on device (a first build needs about 3 GiB in Go's caches and CACHE)",
+		want:   "build Kubernetes: write /cache/x: no space left on device (a first build needs up to 5 GiB in Go's caches and CACHE)",
 	}, {
 		reason: "what go says is the best explanation of anything else",
 		script: "#!/bin/sh\necho 'go: no such module'\nexit 1\n",
