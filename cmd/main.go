@@ -68,7 +68,8 @@ func run(ctx context.Context, args []string) error {
 	if err := controller.Setup(ctx, mgr, o.controllers, clock.RealClock{}, metrics.Registry); err != nil {
 		return err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	// Both paths are there only if they have a check, also where the webhooks add none.
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
 	if o.webhooks {
