@@ -41,6 +41,11 @@ type SwitchSpec struct {
 
 // SwitchStatus is what the operator noticed. It is the same in every version.
 type SwitchStatus struct {
+	// observedGeneration is the metadata.generation that seenAt belongs to. A switch that has been turned since then is
+	// yet to be noticed, even if it is up again.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// seenAt is when the operator noticed that the switch is up; absent while it is down.
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`

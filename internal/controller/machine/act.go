@@ -175,7 +175,7 @@ func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*
 func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	return inBatches(switches, func(sw *v1beta1.Switch) error {
 		noted := sw.DeepCopy()
-		noted.Status.SeenAt = seen.DeepCopy()
+		noted.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen.DeepCopy()}
 		if err := c.client.Status().Patch(ctx, noted, client.MergeFromWithOptions(sw, client.MergeFromWithOptimisticLock{})); err != nil {
 			return client.IgnoreNotFound(err)
 		}

@@ -174,7 +174,7 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 		flipped++
 	}
 	for _, sw := range up[flipped:] {
-		if sw.Status.SeenAt == nil {
+		if !noticed(sw) {
 			p.notice = append(p.notice, sw)
 		}
 	}
@@ -234,10 +234,15 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 
 // seenAt is when a switch that is up was noticed; one that was not is being noticed now.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
-	if sw.Status.SeenAt == nil {
+	if !noticed(sw) {
 		return now
 	}
 	return sw.Status.SeenAt.Time
+}
+
+// noticed reports whether a switch was noticed since it was last turned. Only turning it changes its generation.
+func noticed(sw *v1beta1.Switch) bool {
+	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation
 }
 
 func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }

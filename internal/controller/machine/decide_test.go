@@ -273,6 +273,12 @@ func TestDecide(t *testing.T) {
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown })},
 			want:     summary{Forget: []string{"m-0"}, CarriedOut: true},
 		},
+		"TurnedAgain": {
+			reason:   "a switch that was turned down and up again, both unseen, has its delay start anew",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute), func(sw *v1beta1.Switch) { sw.Generation += 2 })},
+			want:     summary{Notice: []string{"m-0"}, CarriedOut: true, Next: 5 * time.Second},
+		},
 		"PausedSwitch": {
 			reason:   "a paused switch is neither noticed nor flipped nor released, and keeps nobody else up",
 			machine:  newMachine(3),

@@ -49,7 +49,8 @@ type world struct {
 	now      time.Time
 	machine  *v1beta1.Machine
 	switches []*v1beta1.Switch
-	next     time.Time // when the operator wants to be called again
+	next     time.Time            // when the operator wants to be called again
+	turned   map[string]time.Time // when each switch was last turned, by whomever
 	lastFlip time.Time
 }
 
@@ -57,7 +58,7 @@ func newWorld(t *testing.T, random *rand.Rand) *world {
 	t.Helper()
 	count := 1 + random.IntN(5)
 	w := &world{
-		T: t, random: random, now: now,
+		T: t, random: random, now: now, turned: map[string]time.Time{},
 		machine: newMachine(int32(count), flipTimes(int32(random.IntN(60)), int32(random.IntN(60)))),
 	}
 	for i := range count {
@@ -70,13 +71,22 @@ func (w *world) users() {
 	for _, sw := range w.switches {
 		switch w.random.IntN(20) {
 		case 0:
-			sw.Spec.Position = v1beta1.PositionUp
+			w.turn(sw, v1beta1.PositionUp)
 		case 1:
-			sw.Spec.Position = v1beta1.PositionDown
+			w.turn(sw, v1beta1.PositionDown)
 			if w.random.IntN(2) == 0 { // the operator hears of it before the switch is turned up again, or does not
 				w.operator(false)
 			}
 		}
+	}
+}
+
+// turn turns a switch, as the API server does.
+func (w *world) turn(sw *v1beta1.Switch, position v1beta1.Position) {
+	if sw.Spec.Position != position {
+		sw.Spec.Position = position
+		sw.Generation++
+		w.turned[sw.Name] = w.now
 	}
 }
 
@@ -98,7 +108,9 @@ func (w *world) operator(crashes bool) {
 	w.next = p.next
 	writes := []func(){}
 	for _, sw := range p.notice {
-		writes = append(writes, func() { sw.Status.SeenAt = instant(w.now) })
+		writes = append(writes, func() {
+			sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: instant(w.now)}
+		})
 	}
 	for _, sw := range p.forget {
 		writes = append(writes, func() { sw.Status.SeenAt = nil })
@@ -123,8 +135,8 @@ func (w *world) flip(f flip) {
 	switch {
 	case f.due.After(w.now):
 		w.Fatalf("seed %d: %s is turned down before it is due", *seed, f.sw.Name)
-	case w.now.Before(seenAt(f.sw, w.now).Add(delay)):
-		w.Fatalf("seed %d: %s is turned down %s after it was noticed, not %s", *seed, f.sw.Name, w.now.Sub(seenAt(f.sw, w.now)), delay)
+	case w.now.Before(w.turned[f.sw.Name].Add(delay)):
+		w.Fatalf("seed %d: %s is turned down %s after it was turned up, not %s", *seed, f.sw.Name, w.now.Sub(w.turned[f.sw.Name]), delay)
 	case w.now.Before(w.lastFlip.Add(interval)):
 		w.Fatalf("seed %d: %s is turned down %s after the last flip, not %s", *seed, f.sw.Name, w.now.Sub(w.lastFlip), interval)
 	}
@@ -134,6 +146,6 @@ func (w *world) flip(f flip) {
 		}
 	}
 	w.lastFlip = w.now
-	f.sw.Spec.Position = v1beta1.PositionDown
+	w.turn(f.sw, v1beta1.PositionDown)
 	metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation, instant(w.now).Format(metav1.RFC3339Micro))
 }

@@ -71,8 +71,8 @@ func count(mine []*v1beta1.Switch) (counts v1beta1.SwitchCounts, positions strin
 func oldestSeen(mine []*v1beta1.Switch) *metav1.MicroTime {
 	var oldest *metav1.MicroTime
 	for _, sw := range mine {
-		if seen := sw.Status.SeenAt; isUp(sw) && seen != nil && (oldest == nil || seen.Before(oldest)) {
-			oldest = seen
+		if isUp(sw) && noticed(sw) && (oldest == nil || sw.Status.SeenAt.Before(oldest)) {
+			oldest = sw.Status.SeenAt
 		}
 	}
 	return oldest
