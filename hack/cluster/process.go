@@ -103,7 +103,7 @@ func (p *Process) ended() error {
 
 // Signal sends the process a signal; one that has ended gets none.
 func (p *Process) Signal(s os.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil && !isDone(p.done) {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to %s: %w", s, p.name, err)
 	}
 	return nil
