@@ -79,7 +79,8 @@ bench: ## Run the unit benchmarks
 
 .PHONY: demo
 demo: ## Show the operator at work on a control plane of its own
-	go run ./hack/demo
+	@go build -o bin/demo ./hack/demo
+	@bin/demo
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged

@@ -86,7 +86,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() {
-		if err := plane.Stop(); err != nil {
+		if err := errors.Join(plane.Stop(), os.RemoveAll(webhookDir)); err != nil {
 			fmt.Fprintln(os.Stderr, "cannot stop the control plane:", err)
 		}
 	}()
@@ -255,7 +255,9 @@ func runOperator(options operatorOptions) (stop func(), err error) {
 	go func() { ended <- mgr.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		<-ended
+		if err := <-ended; err != nil {
+			fmt.Fprintln(os.Stderr, "the operator ended with an error:", err)
+		}
 	})
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		select {
