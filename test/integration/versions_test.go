@@ -345,7 +345,7 @@ func ownedFields(t *testing.T, u *unstructured.Unstructured, managers ...string)
 		for _, manager := range managers {
 			if entry.Manager == manager {
 				var set map[string]any
-				if err := json.Unmarshal(entry.FieldsV1.Raw, &set); err != nil {
+				if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &set); err != nil {
 					t.Fatal(err)
 				}
 				version := strings.TrimPrefix(entry.APIVersion, v1beta1.GroupVersion.Group+"/")
