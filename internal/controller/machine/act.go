@@ -237,11 +237,7 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 		}
 	}
 	_, err := c.patchMachine(ctx, m, func(m *v1beta1.Machine) { controllerutil.RemoveFinalizer(m, v1beta1.MachineFinalizer) })
-	if client.IgnoreNotFound(err) != nil {
-		return err
-	}
-	c.recent.forget(key(m))
-	return nil
+	return client.IgnoreNotFound(err)
 }
 
 func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {

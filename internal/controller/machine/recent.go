@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -75,7 +76,11 @@ func (r *recent) latest(cached *v1beta1.Machine) *v1beta1.Machine {
 	if known == nil || known.machine == nil {
 		return cached
 	}
-	if known.machine.UID == cached.UID && newer(known.machine.ResourceVersion, cached.ResourceVersion) {
+	if known.machine.UID != cached.UID {
+		delete(r.machines, key(cached)) // an earlier one of that name
+		return cached
+	}
+	if newer(known.machine.ResourceVersion, cached.ResourceVersion) || letGo(known.machine) {
 		return known.machine
 	}
 	known.machine = nil
@@ -118,6 +123,12 @@ func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen stri
 		delete(r.machines, key(m))
 	}
 	return slices.Clip(merged)
+}
+
+// letGo reports whether a Machine is on its way out and no longer waits for the operator, which is for good. Where
+// nothing else held it, the API server's answer has the version of before: there is no later one but the deletion.
+func letGo(m *v1beta1.Machine) bool {
+	return !m.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer)
 }
 
 // newer reports whether version a is later than b. What cannot be compared is taken to be, which costs a refused

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -91,6 +92,25 @@ func TestLatest(t *testing.T) {
 		if got := r.latest(machine("a", c.version)); got.ResourceVersion != c.want {
 			t.Errorf("%s: got version %s, want %s", c.reason, got.ResourceVersion, c.want)
 		}
+	}
+}
+
+func TestLatestOfDeleted(t *testing.T) {
+	deleted := func(finalizers ...string) *v1beta1.Machine {
+		return newMachine(1, func(m *v1beta1.Machine) {
+			m.ResourceVersion, m.DeletionTimestamp, m.Finalizers = "5", new(metav1.NewTime(now)), finalizers
+		})
+	}
+	r := newRecent()
+	r.wrote(deleted())
+	// The API server answers the removal of the last finalizer with the version that it removed.
+	if got := r.latest(deleted(v1beta1.MachineFinalizer)); len(got.Finalizers) > 0 {
+		t.Error("a Machine that was let go is to be let go again")
+	}
+	again := newMachine(1, func(m *v1beta1.Machine) { m.UID, m.ResourceVersion = "another", "4" })
+	r.wroteSwitch(again, newTestSwitch("m-0", at("10")))
+	if got := r.latest(again); got != again || len(r.machines) > 0 {
+		t.Errorf("a Machine of the same name got %+v, with %d machines known", got, len(r.machines))
 	}
 }
 
