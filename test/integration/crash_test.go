@@ -1,0 +1,164 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestCrashBetweenNoticingAndFlipping(t *testing.T) {
+	const delay = 4 * time.Second
+	namespace := newNamespace(t)
+	operator := startedOperator(t)
+	flippingMachine(t, namespace, "m", 1, 4, 0)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-0")
+	operator.Kill()
+	startedOperator(t)
+	ready := time.Now()
+
+	found := untilFlips(t, switches, ups, 1)
+	checkFlips(t, found, delay, 0)
+	due := latest(found[0].seenAt.Add(delay), ready)
+	t.Logf("turned down %s after it was due and the operator was back", found[0].at.Sub(due))
+	if late := found[0].at.Sub(due); late > 15*time.Second {
+		t.Errorf("turned down %s late", late)
+	}
+	for _, change := range switches.all(t) {
+		if seen := change.object.Status.SeenAt; seen != nil && !seen.Time.Equal(found[0].seenAt) {
+			t.Errorf("noticed at %s by revision %s, and at %s in the end", seen, change.object.ResourceVersion, found[0].seenAt)
+		}
+	}
+	onceEach(t, switches.all(t), "m-0")
+}
+
+func TestCrashBetweenFlips(t *testing.T) {
+	const delay, interval = time.Second, 3 * time.Second
+	namespace := newNamespace(t)
+	operator := startedOperator(t)
+	flippingMachine(t, namespace, "m", 3, 1, 3)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-1", "m-2", "m-0")
+	untilFlips(t, switches, ups, 1)
+	operator.Kill() // before it can write that down anywhere else, if it is quick
+	startedOperator(t)
+
+	found := untilFlips(t, switches, ups, 3)
+	checkFlips(t, found, delay, interval)
+	reportLateness(t, found, delay, interval, 15*time.Second)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	onceEach(t, switches.all(t), "m-0", "m-1", "m-2")
+}
+
+func TestCrashWhileCreating(t *testing.T) {
+	const count = 60
+	namespace := newNamespace(t)
+	operator := startedOperator(t)
+	switches := recordSwitches(t, namespace)
+	slowMachine(t, namespace, "m", count)
+	switches.until(t, "a few switches are there", func(changes []change[*v1beta1.Switch]) bool { return len(changes) >= 5 })
+	operator.Kill()
+	m := getMachine(t, namespace, "m")
+	created := len(switchesOf(t, m))
+	t.Logf("killed when there were %d of %d switches", created, count)
+	if created >= count {
+		t.Error("the operator was killed too late for this test to tell anything")
+	}
+	startedOperator(t)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", count), patience)
+	changes := switches.all(t)
+	if most := mostAtOnce(changes); most != count || len(changes) != count {
+		t.Errorf("at most %d switches at once, and %d changes; want %d creations and nothing else", most, len(changes), count)
+	}
+	if own := len(switchesOf(t, m)); own != count {
+		t.Errorf("%d switches", own)
+	}
+}
+
+func TestLeaderChange(t *testing.T) {
+	const delay, interval = time.Second, 2 * time.Second
+	namespace := newNamespace(t)
+	leader := []string{"--leader-elect", "--namespace=useless-system"}
+	first := startedOperator(t, leader...)
+	firstID := waitForLeader(t, "")
+	second := startedOperator(t, append(leader, "--webhooks=false")...)
+	flippingMachine(t, namespace, "m", 6, 1, 2)
+	switches := recordSwitches(t, namespace)
+
+	order := []string{"m-3", "m-0", "m-5", "m-1", "m-4", "m-2"}
+	ups := turnUpInOrder(t, switches, namespace, order...)
+	untilFlips(t, switches, ups, 2)
+	stopped := time.Now()
+	if err := first.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	secondID := waitForLeader(t, firstID)
+	t.Logf("another led %s after SIGTERM to the leader", time.Since(stopped))
+	if took := time.Since(stopped); took > 10*time.Second {
+		t.Errorf("another led %s after the leader was asked to stop: the lease was not released", took)
+	}
+	if code := first.ended(t); code != 0 {
+		t.Errorf("the leader that was asked to stop ended with exit code %d", code)
+	}
+	untilFlips(t, switches, ups, 3)
+
+	startedOperator(t, leader...)
+	killed := time.Now()
+	second.Kill()
+	waitForLeader(t, secondID)
+	t.Logf("another led %s after SIGKILL to the leader", time.Since(killed))
+	if took := time.Since(killed); took > 45*time.Second {
+		t.Errorf("another led only %s after the leader was killed", took)
+	}
+	found := untilFlips(t, switches, ups, len(order))
+	checkFlips(t, found, delay, interval)
+	waitForPositions(t, namespace, "m", "dddddd", patience)
+	onceEach(t, switches.all(t), order...)
+}
+
+// waitForLeader waits until the lease is held by another than before, and returns by whom.
+func waitForLeader(t *testing.T, before string) string {
+	t.Helper()
+	var holder string
+	eventually(t, patience, func() (bool, string) {
+		lease := &coordinationv1.Lease{}
+		key := client.ObjectKey{Namespace: "useless-system", Name: "leader.useless.container.training"}
+		if err := admin.Get(t.Context(), key, lease); err != nil {
+			return false, err.Error()
+		}
+		if lease.Spec.HolderIdentity != nil {
+			holder = *lease.Spec.HolderIdentity
+		}
+		return holder != "" && holder != before, fmt.Sprintf("the lease is held by %q", holder)
+	})
+	return holder
+}
+
+// onceEach fails the test unless exactly these switches were turned down, once each, and none came or went.
+func onceEach(t *testing.T, changes []change[*v1beta1.Switch], names ...string) {
+	t.Helper()
+	want := map[string]int{}
+	for _, name := range names {
+		want[name] = 1
+	}
+	if diff := cmp.Diff(want, turnedDown(changes)); diff != "" {
+		t.Errorf("how often each switch was turned down (-want +got):\n%s", diff)
+	}
+	for _, change := range changes {
+		if change.kind != watch.Modified {
+			t.Errorf("switch %s was %s", change.object.Name, change.kind)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"container.training/useless/hack/cluster"
+)
+
+// buildOperator builds the operator, with the race detector where there is a C compiler for it.
+var buildOperator = sync.OnceValues(func() (path string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	path = filepath.Join(plane.Dir, "manager") // goes when the control plane does
+	args := []string{"build"}
+	if cgo, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED").Output(); err == nil && strings.TrimSpace(string(cgo)) == "1" {
+		args = append(args, "-race")
+	}
+	command := exec.CommandContext(ctx, "go", append(args, "-o", path, "./cmd")...)
+	command.Dir = repository
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the operator: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// An operatorProcess is the operator as it is shipped: a process that can be killed.
+type operatorProcess struct {
+	*cluster.Process
+	probes string // URL of the health probes
+}
+
+// startOperator starts the operator with its ServiceAccount's rights and returns at once. Arguments come after those
+// that every test needs, and win over them. It ends with the test.
+func startOperator(t *testing.T, env []string, args ...string) *operatorProcess {
+	t.Helper()
+	path, err := buildOperator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	args = append([]string{
+		"--kubeconfig=" + operatorKey,
+		"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", webhookPort), "--webhook-cert-dir=" + webhookDir,
+		"--metrics-bind-address=0",
+		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", port),
+	}, args...)
+	log := filepath.Join(t.TempDir(), "operator.log")
+	process, err := cluster.StartProcess(cluster.Command{Name: "useless-operator", Path: path, Args: args, Env: env, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		process.Stop(10 * time.Second)
+		if text, err := os.ReadFile(log); err != nil || strings.Contains(string(text), "DATA RACE") {
+			t.Errorf("the operator has a data race, or no log: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the end of the operator's log:\n%s", process.Log())
+		}
+	})
+	return &operatorProcess{process, fmt.Sprintf("http://127.0.0.1:%d", port)}
+}
+
+// startedOperator is startOperator for an operator that is to work, and returns when it is ready.
+func startedOperator(t *testing.T, args ...string) *operatorProcess {
+	t.Helper()
+	operator := startOperator(t, nil, args...)
+	operator.waitUntilReady(t)
+	return operator
+}
+
+func (p *operatorProcess) waitUntilReady(t *testing.T) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		status, body := p.probe(t, "/readyz")
+		return status == http.StatusOK, body
+	})
+}
+
+// probe asks for the operator's health; status 0 means that it did not answer.
+func (p *operatorProcess) probe(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	select {
+	case <-p.Done():
+		t.Fatalf("the operator ended: %v", p.Err())
+	default:
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.probes+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer(t, http.DefaultClient, request)
+}
+
+// answer returns what a server answers; status 0 means nothing.
+func answer(t *testing.T, client *http.Client, request *http.Request) (status int, body string) {
+	t.Helper()
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := cluster.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// ended waits until the operator has ended and returns its exit code.
+func (p *operatorProcess) ended(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(patience):
+		t.Fatalf("the operator did not end within %s", patience)
+	}
+	var exit *exec.ExitError
+	switch err := p.Err(); {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	default:
+		t.Fatal(err)
+		return -1
+	}
+}

@@ -1,0 +1,313 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/client-go/rest"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// TestWrites counts what an operator asks of the API server. What it costs must not depend on how quickly the operator
+// learns of its own writes.
+func TestWrites(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lag  time.Duration
+	}{
+		{"with a fresh view of switches", 0},
+		{"with a view of switches that is half a second old", 500 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			requests := newTally()
+			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+				config.Wrap(requests.wrap)
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/switches", tt.lag} })
+			}})
+			namespace := newNamespace(t)
+			t.Run("a new machine of 20 costs a write per switch and three more", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
+			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
+			t.Run("a deletion costs a write per switch that is up and two more", func(t *testing.T) { testCostOfDeletion(t, requests, namespace) })
+		})
+	}
+}
+
+func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
+	requests.reset()
+	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
+		spec.Switches.Count = 20
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(1)), new(int32(0))
+	})
+	waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
+	requests.check(t, namespace, map[string]int{
+		"POST switches":         20,
+		"PATCH machines":        1, // the finalizer
+		"PATCH machines/status": 1,
+		"POST events":           1,
+	})
+}
+
+func testCostOfFlip(t *testing.T, requests *tally, namespace string) {
+	requests.reset()
+	switches := recordSwitches(t, namespace)
+	turnUp(t, namespace, "m-7")
+	switches.untilLast(t, "m-7 is turned down and forgotten", func(last *v1beta1.Switch) bool {
+		return flipped(last) && last.Status.SeenAt == nil
+	})
+	requests.check(t, namespace, map[string]int{
+		"PATCH switches/status": 2, // noticed, forgotten
+		"PATCH switches":        1,
+		"PATCH machines/status": 2, // up, down
+		"POST events":           1,
+	})
+}
+
+func testCostOfDeletion(t *testing.T, requests *tally, namespace string) {
+	mergePatch(t, aMachine(namespace, "m"), `{"spec":{"flip":{"delaySeconds":3600}}}`)
+	turnUp(t, namespace, "m-3")
+	turnUp(t, namespace, "m-4")
+	waitForPositions(t, namespace, "m", "ddduu"+strings.Repeat("d", 15), patience)
+	requests.quiet(t)
+	requests.reset()
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
+	machines.untilDeleted(t, "m")
+	switches.untilDeleted(t, "m-0")
+	requests.check(t, namespace, map[string]int{
+		"PATCH switches": 2,
+		"PATCH machines": 1, // the finalizer
+		"POST events":    1,
+	})
+}
+
+// TestRest shows that an operator with nothing to do does nothing.
+func TestRest(t *testing.T) {
+	tell(t, []story{{"at rest, nothing is written for a minute", testRest}})
+}
+
+func testRest(t *testing.T, namespace string) {
+	flippingMachine(t, namespace, "m", 20, 0, 0)
+	m := waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
+	switches := recordSwitches(t, namespace)
+	turnUp(t, namespace, "m-0")
+	switches.untilLast(t, "m-0 is turned down", flipped)
+	waitForEvent(t, m, v1beta1.EventScaled)
+	waitForEvent(t, m, v1beta1.EventFlipped)
+	waitForTotal(t, namespace, "m", 20)
+
+	machines, events := recordMachines(t, namespace), record[*eventsv1.Event](t, &eventsv1.EventList{}, namespace)
+	switches = recordSwitches(t, namespace)
+	machineChanges, machineChanged := machines.soFar(t)
+	switchChanges, switchChanged := switches.soFar(t)
+	eventChanges, eventHappened := events.soFar(t)
+	if len(machineChanges)+len(switchChanges)+len(eventChanges) > 0 {
+		machineChanged = closed()
+	}
+	select {
+	case <-machineChanged:
+	case <-switchChanged:
+	case <-eventHappened:
+	case <-time.After(time.Minute):
+		return
+	}
+	t.Errorf("written at rest:\n%s%s%s", describe(machines.all(t)), describe(switches.all(t)), describe(events.all(t)))
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// A tally counts requests by namespace, and by method and resource. Requests for all namespaces are under "". Those that
+// were refused are counted with the status, and watches not at all.
+type tally struct {
+	mu     sync.Mutex
+	counts map[string]map[string]int
+	last   time.Time
+}
+
+func newTally() *tally {
+	return &tally{counts: map[string]map[string]int{}}
+}
+
+func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if request.URL.Query().Get("watch") != "" {
+			return response, err
+		}
+		namespace, what := subject(request.URL.Path)
+		what = request.Method + " " + what
+		switch {
+		case err != nil:
+			what += " " + err.Error()
+		case response.StatusCode >= http.StatusBadRequest:
+			what += fmt.Sprintf(" %d", response.StatusCode)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.counts[namespace] == nil {
+			c.counts[namespace] = map[string]int{}
+		}
+		c.counts[namespace][what]++
+		c.last = time.Now()
+		return response, err
+	})
+}
+
+// subject is the namespace of a request and the resource with its subresource, if it is for one.
+func subject(path string) (namespace, resource string) {
+	_, rest, found := strings.Cut(path, "/namespaces/")
+	if !found {
+		return "", path
+	}
+	parts := strings.Split(rest, "/")
+	switch len(parts) {
+	case 2, 3:
+		return parts[0], parts[1]
+	case 4:
+		return parts[0], parts[1] + "/" + parts[3]
+	default:
+		return "", path
+	}
+}
+
+func (c *tally) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts = map[string]map[string]int{}
+}
+
+// quiet waits until there was no request for a while that is longer than any lag in a test.
+func (c *tally) quiet(t *testing.T) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return time.Since(c.last) > time.Second, fmt.Sprintf("last request at %s", c.last)
+	})
+}
+
+// check waits until requests have ceased and compares them, those about a namespace and those about all of them: there
+// must be none of the latter, as the caches are full.
+func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
+	t.Helper()
+	c.quiet(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := maps.Clone(c.counts[namespace])
+	for what, n := range c.counts[""] {
+		got[what] = n
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// laggingWatch holds back what watches of a resource tell, as a busy API server does.
+type laggingWatch struct {
+	next   http.RoundTripper
+	suffix string // of the path
+	lag    time.Duration
+}
+
+func (w laggingWatch) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := w.next.RoundTrip(request)
+	if err == nil && w.lag > 0 && request.URL.Query().Get("watch") != "" && strings.HasSuffix(request.URL.Path, w.suffix) {
+		response.Body = newLaggingBody(response.Body, w.lag)
+	}
+	return response, err
+}
+
+// A laggingBody hands on every piece of a body a while after it came.
+type laggingBody struct {
+	body   io.ReadCloser
+	lag    time.Duration
+	pieces chan piece
+	done   chan struct{}
+	close  func() error
+	rest   []byte
+	err    error
+}
+
+type piece struct {
+	came time.Time
+	data []byte
+	err  error
+}
+
+func newLaggingBody(body io.ReadCloser, lag time.Duration) *laggingBody {
+	b := &laggingBody{body: body, lag: lag, pieces: make(chan piece, 1<<12), done: make(chan struct{})}
+	b.close = sync.OnceValue(func() error {
+		close(b.done)
+		return body.Close()
+	})
+	go b.collect()
+	return b
+}
+
+func (b *laggingBody) collect() {
+	for {
+		buffer := make([]byte, 32<<10)
+		n, err := b.body.Read(buffer)
+		select {
+		case b.pieces <- piece{time.Now(), buffer[:n], err}:
+		case <-b.done:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read implements io.Reader.
+func (b *laggingBody) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 && b.err == nil {
+		select {
+		case next := <-b.pieces:
+			if !b.wait(time.Until(next.came.Add(b.lag))) {
+				return 0, io.ErrClosedPipe
+			}
+			b.rest, b.err = next.data, next.err
+		case <-b.done:
+			return 0, io.ErrClosedPipe
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	if n == 0 {
+		return 0, b.err
+	}
+	return n, nil
+}
+
+// wait reports whether the time passed before the body was closed.
+func (b *laggingBody) wait(lag time.Duration) bool {
+	select {
+	case <-time.After(lag):
+		return true
+	case <-b.done:
+		return false
+	}
+}
+
+// Close implements io.Closer.
+func (b *laggingBody) Close() error { return b.close() }
