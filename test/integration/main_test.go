@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -173,11 +174,9 @@ func (logFile) Write(line []byte) (int, error) {
 
 // operatorOptions are what tests change about an operator.
 type operatorOptions struct {
-	maxSwitches int32                     // 100 if zero
-	noWebhooks  bool                      // somebody else serves them, or nobody
-	transport   func(*rest.Config)        // wraps what goes to the API server
-	clock       clock.PassiveClock        // the real one if nil
-	changeCache func(opts *cache.Options) // changes what the operator sees
+	maxSwitches int32              // 100 if zero
+	noWebhooks  bool               // somebody else serves them, or nobody
+	transport   func(*rest.Config) // wraps what goes to the API server
 }
 
 var (
@@ -209,47 +208,11 @@ func exclusive(t *testing.T, options operatorOptions) (stop func()) {
 
 // runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves.
 func runOperator(options operatorOptions) (stop func(), err error) {
-	restConfig, err := clientcmd.BuildConfigFromFlags("", operatorKey)
-	if err != nil {
-		return nil, err
-	}
-	restConfig.QPS = -1
-	if options.transport != nil {
-		options.transport(restConfig)
-	}
-	cacheOptions := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
-	if options.changeCache != nil {
-		options.changeCache(&cacheOptions)
-	}
-	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme:     newScheme(),
-		Cache:      cacheOptions,
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-			Host: "127.0.0.1", Port: webhookPort, CertDir: webhookDir,
-		}),
-	})
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var clk clock.PassiveClock = clock.RealClock{}
-	if options.clock != nil {
-		clk = options.clock
-	}
-	if err := controller.Setup(ctx, mgr, []string{"*"}, clk, prometheus.NewRegistry()); err != nil {
+	mgr, ready, err := newOperator(ctx, options)
+	if err != nil {
 		cancel()
 		return nil, err
-	}
-	ready := func() bool { return true }
-	if !options.noWebhooks {
-		if err := webhook.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100)); err != nil {
-			cancel()
-			return nil, err
-		}
-		checker := mgr.GetWebhookServer().StartedChecker()
-		ready = func() bool { return checker(nil) == nil }
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -265,7 +228,7 @@ func runOperator(options operatorOptions) (stop func(), err error) {
 			ended <- nil
 			return false, errors.Join(errors.New("the operator ended"), err)
 		default:
-			return ready() && mgr.GetCache().WaitForCacheSync(ctx), nil
+			return ready(nil) == nil && mgr.GetCache().WaitForCacheSync(ctx), nil
 		}
 	})
 	if err != nil {
@@ -273,6 +236,36 @@ func runOperator(options operatorOptions) (stop func(), err error) {
 		return nil, err
 	}
 	return stop, nil
+}
+
+func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager, ready healthz.Checker, err error) {
+	restConfig, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	restConfig.QPS = -1
+	if options.transport != nil {
+		options.transport(restConfig)
+	}
+	mgr, err = ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme:     newScheme(),
+		Cache:      cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+			Host: "127.0.0.1", Port: webhookPort, CertDir: webhookDir,
+		}),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := controller.Setup(ctx, mgr, []string{"*"}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+		return nil, nil, err
+	}
+	if options.noWebhooks {
+		return mgr, healthz.Ping, nil
+	}
+	return mgr, mgr.GetWebhookServer().StartedChecker(), webhook.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100))
 }
 
 // newNamespace makes a namespace for one test, and deletes it at the end without waiting.

@@ -6,6 +6,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,24 +42,44 @@ func TestNoOpReconcileAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkNoOpReconcile shows that what a reconcile costs does not depend on how many Machines there are. "among"
-// reconciles the same number of Machines whatever the size of the cache, so that the processor's own caches serve
-// all sizes alike; "all" reconciles each in turn, which for many Machines is mostly waiting for memory.
+// BenchmarkNoOpReconcile reconciles one Machine after the other. Among many that is mostly waiting for memory.
 func BenchmarkNoOpReconcile(b *testing.B) {
 	for _, machines := range []int{100, 10_000} {
-		c := newIdleController(b, machines, 10)
-		run := func(name string, stride int) {
-			b.Run(fmt.Sprintf("%s/machines=%d", name, machines), func(b *testing.B) {
-				b.ReportAllocs()
-				i := 0
-				for b.Loop() {
-					reconcileNoOp(b, c, requestFor(i%machines))
-					i += stride
+		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
+			c := newIdleController(b, machines, 10)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				reconcileNoOp(b, c, requestFor(i%machines))
+				i++
+			}
+		})
+	}
+}
+
+// BenchmarkNoOpReconcileSlope compares what a reconcile costs among 10,000 Machines and among 100, by turns, so that
+// whatever else the computer does hits both alike, and reports the median ratio. Reconciling one Machine again and
+// again shows whether there is more to do among many; reconciling a hundred shows also that they lie further apart in
+// memory.
+func BenchmarkNoOpReconcileSlope(b *testing.B) {
+	few, many := newIdleController(b, 100, 10), newIdleController(b, 10_000, 10)
+	for _, distinct := range []int{1, 100} {
+		b.Run(fmt.Sprintf("machines=%d", distinct), func(b *testing.B) {
+			hundred := func(c *Controller, stride int) time.Duration {
+				start := clock.RealClock{}.Now()
+				for i := range 100 {
+					reconcileNoOp(b, c, requestFor(i%distinct*stride))
 				}
-			})
-		}
-		run("among", machines/100)
-		run("all", 1)
+				return clock.RealClock{}.Since(start)
+			}
+			var ratios []float64
+			for b.Loop() {
+				a1, b1, b2, a2 := hundred(few, 1), hundred(many, 100), hundred(many, 100), hundred(few, 1)
+				ratios = append(ratios, float64(b1+b2)/float64(a1+a2))
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "ratio")
+		})
 	}
 }
 
