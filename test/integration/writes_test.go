@@ -209,9 +209,7 @@ func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	got := maps.Clone(c.counts[namespace])
-	for what, n := range c.counts[""] {
-		got[what] = n
-	}
+	maps.Copy(got, c.counts[""])
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}

@@ -1,0 +1,172 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/certificates"
+)
+
+const webhookService = "useless-webhook-service.useless-system.svc"
+
+// TestSelfManagedCertificates runs the operator as dist/install.yaml does. Its certificate is for a Service, which is
+// not where this API server looks for it: nothing else works meanwhile.
+func TestSelfManagedCertificates(t *testing.T) {
+	installed := authorities(t)
+	restoreWebhooks(t)
+	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
+
+	unready := false
+	eventually(t, patience, func() (bool, string) {
+		status, body := operator.probe(t, "/readyz")
+		unready = unready || status == http.StatusInternalServerError
+		return status == http.StatusOK, body
+	})
+	if !unready {
+		t.Error("was ready before it could have a certificate")
+	}
+	secret := certificateSecret(t)
+	for _, key := range []string{"ca.crt", "ca.key", corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
+		if len(secret.Data[key]) == 0 {
+			t.Errorf("the Secret has no %s", key)
+		}
+	}
+	served := servedCertificate(t, nil)
+	if slices.EqualFunc(authorities(t), installed, bytes.Equal) {
+		t.Error("the authorities are those from before")
+	}
+
+	for _, tt := range []struct{ reason, patch string }{
+		{"a certificate that is lost is made anew", `{"data":{"tls.crt":null}}`},
+		{"an authority that is lost is made anew, and known everywhere", `{"data":null}`},
+	} {
+		start := time.Now()
+		mergePatch(t, certificateSecret(t), "%s", tt.patch)
+		served = servedCertificate(t, served)
+		t.Logf("%s: served after %s", tt.reason, time.Since(start))
+	}
+	operator.waitUntilReady(t)
+}
+
+// servedCertificate waits until the webhooks are served with a certificate other than before, that every authority which
+// the API server was told of vouches for, and returns it.
+func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate {
+	t.Helper()
+	var served *x509.Certificate
+	eventually(t, patience, func() (bool, string) {
+		for _, ca := range authorities(t) {
+			roots := x509.NewCertPool()
+			roots.AppendCertsFromPEM(ca)
+			connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", webhookPort), &tls.Config{RootCAs: roots, ServerName: webhookService})
+			if err != nil {
+				return false, err.Error()
+			}
+			served = connection.ConnectionState().PeerCertificates[0]
+			connection.Close()
+		}
+		return before == nil || !served.Equal(before), "the certificate of before is served"
+	})
+	return served
+}
+
+// authorities are those that the API server is told of: one by the CustomResourceDefinition, and one by each webhook.
+func authorities(t *testing.T) [][]byte {
+	t.Helper()
+	crd, configuration := webhookObjects(t)
+	encoded, _, err := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := [][]byte{ca}
+	for _, webhook := range configuration.Webhooks {
+		all = append(all, webhook.ClientConfig.CABundle)
+	}
+	return all
+}
+
+func webhookObjects(t *testing.T) (*unstructured.Unstructured, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	for name, object := range map[string]client.Object{
+		"machines.useless.container.training":      crd,
+		"useless-validating-webhook-configuration": configuration,
+	} {
+		if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return crd, configuration
+}
+
+func certificateSecret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	secret := &corev1.Secret{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: "useless-system", Name: certificates.SecretName}, secret); err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// restoreWebhooks makes the API server call the webhooks at the end of the test as it does now.
+func restoreWebhooks(t *testing.T) {
+	t.Helper()
+	secret := certificateSecret(t)
+	crd, configuration := webhookObjects(t)
+	conversion, _, err := unstructured.NestedMap(crd.Object, "spec", "conversion")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		for _, restored := range []struct {
+			object client.Object
+			fields map[string]any
+		}{
+			{crd, map[string]any{"spec": map[string]any{"conversion": conversion}}},
+			{configuration, map[string]any{"webhooks": configuration.Webhooks}},
+			{secret, map[string]any{"data": nil}},
+		} {
+			patch, err := json.Marshal(restored.fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := admin.Patch(ctx, restored.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The API server takes a moment to notice; then it finds nobody at the address from before.
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			return strings.Contains(fmt.Sprint(admin.Create(ctx, aMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
+		})
+		if err != nil {
+			t.Error("the API server does not call the webhooks as before")
+		}
+	})
+}
