@@ -4,8 +4,11 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -60,6 +64,38 @@ func TestCrashBetweenFlips(t *testing.T) {
 	reportLateness(t, found, delay, interval, 15*time.Second)
 	waitForPositions(t, namespace, "m", "ddd", patience)
 	onceEach(t, switches.all(t), "m-0", "m-1", "m-2")
+}
+
+// TestCrashBeforeTheStatus stops an operator that has turned a switch down and could tell nobody: what the switch says
+// must do.
+func TestCrashBeforeTheStatus(t *testing.T) {
+	const delay, interval = time.Second, 3 * time.Second
+	var mute atomic.Bool
+	stop := exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if mute.Load() && request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/machines/m/status") {
+					return nil, errors.New("the connection is gone")
+				}
+				return next.RoundTrip(request)
+			})
+		})
+	}})
+	namespace := newNamespace(t)
+	flippingMachine(t, namespace, "m", 2, 1, 3)
+	mute.Store(true)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-1", "m-0")
+	untilFlips(t, switches, ups, 1)
+	stop()
+	if last := getMachine(t, namespace, "m").Status.LastFlipTime; last != nil {
+		t.Fatalf("the status says %s", last)
+	}
+	exclusive(t, operatorOptions{})
+	found := untilFlips(t, switches, ups, 2)
+	checkFlips(t, found, delay, interval)
+	waitForPositions(t, namespace, "m", "dd", patience)
+	onceEach(t, switches.all(t), "m-0", "m-1")
 }
 
 func TestCrashWhileCreating(t *testing.T) {

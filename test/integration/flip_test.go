@@ -168,6 +168,7 @@ func TestFlips(t *testing.T) {
 		{"with the default rule, three switches take fifteen seconds", testDefaultRule},
 		{"without delay and interval, all switches are turned down at once", testNoDelay},
 		{"a switch that is turned down and up by hand may stay up anew", testNewDelay},
+		{"a switch that is turned down and up by hand in an instant may stay up anew, too", testNewDelayUnseen},
 		{"a machine that changes in the meantime turns its switch down nonetheless", testChangesInBetween},
 		{"position up turns all switches up once, and is down again in the end", testPositionUp},
 	})
@@ -245,6 +246,22 @@ func testNewDelay(t *testing.T, namespace string) {
 	if got := turnedDown(switches.all(t)); got["m-0"] != 2 {
 		t.Errorf("turned down %d times, not once by hand and once by the operator", got["m-0"])
 	}
+}
+
+// testNewDelayUnseen changes the switch so quickly that the operator may see it up and nothing else.
+func testNewDelayUnseen(t *testing.T, namespace string) {
+	const delay = 3 * time.Second
+	flippingMachine(t, namespace, "m", 1, 3, 0)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-0")
+	for range 10 {
+		mergePatch(t, aSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
+		ups["m-0"] = time.Now()
+		turnUp(t, namespace, "m-0")
+	}
+	found := untilFlips(t, switches, ups, 1)
+	checkFlips(t, found, delay, 0)
+	reportLateness(t, found, delay, 0, 10*time.Second)
 }
 
 // testChangesInBetween changes the Machine for most of the time that its switch may stay up: the work queue keeps one
