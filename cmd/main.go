@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -60,8 +61,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)
 	}
-	certificate := &certificates.Server{}
-	mgr, err := ctrl.NewManager(config, o.manager(certificate))
+	keeper := &certificates.Keeper{}
+	mgr, err := ctrl.NewManager(config, o.manager(keeper))
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
@@ -73,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.webhooks {
-		if err := o.setupWebhooks(ctx, mgr, certificate); err != nil {
+		if err := o.setupWebhooks(ctx, mgr, keeper); err != nil {
 			return err
 		}
 	}
@@ -81,7 +82,7 @@ func run(ctx context.Context, args []string) error {
 	return mgr.Start(ctx)
 }
 
-func (o *options) manager(certificate *certificates.Server) ctrl.Options {
+func (o *options) manager(keeper *certificates.Keeper) ctrl.Options {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -92,7 +93,7 @@ func (o *options) manager(certificate *certificates.Server) ctrl.Options {
 	webhookTLS := tlsOptions
 	cacheOptions := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
 	if o.selfManagedCerts {
-		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = certificate.GetCertificate })
+		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = keeper.GetCertificate })
 		cacheOptions.ByObject = certificates.CacheOptions(o.namespace)
 	}
 	options := ctrl.Options{
@@ -109,6 +110,8 @@ func (o *options) manager(certificate *certificates.Server) ctrl.Options {
 		LeaderElectionID:              "leader.useless.container.training",
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
+		// Less than what a Pod has to end in, so that the lease is released within that.
+		GracefulShutdownTimeout: new(5 * time.Second),
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host:    o.webhookHost,
 			Port:    o.webhookPort,
@@ -122,15 +125,15 @@ func (o *options) manager(certificate *certificates.Server) ctrl.Options {
 	return options
 }
 
-func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certificate *certificates.Server) error {
+func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, keeper *certificates.Keeper) error {
 	if err := webhook.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
 		return fmt.Errorf("set up the webhooks: %w", err)
 	}
 	if o.selfManagedCerts {
-		if err := certificate.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
+		if err := keeper.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
 			return fmt.Errorf("set up the certificates: %w", err)
 		}
-		if err := mgr.AddReadyzCheck("certificates", certificate.Injected); err != nil {
+		if err := mgr.AddReadyzCheck("certificates", keeper.Injected); err != nil {
 			return err
 		}
 	}

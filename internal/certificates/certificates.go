@@ -38,34 +38,34 @@ const (
 	MachineCRD        = "machines.useless.container.training"
 )
 
-// A Server serves a certificate that may change while it does.
-type Server struct {
+// A Keeper has the webhooks' serving certificate.
+type Keeper struct {
 	current  atomic.Pointer[tls.Certificate]
 	injected chan struct{}
 }
 
 // GetCertificate implements the function of that name in tls.Config. It fails until the first certificate is there,
 // which keeps the webhook server from being taken for ready.
-func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if certificate := s.current.Load(); certificate != nil {
+func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := k.current.Load(); certificate != nil {
 		return certificate, nil
 	}
 	return nil, errors.New("the serving certificate is not there yet")
 }
 
 // Injected implements healthz.Checker: it is healthy once everything that names the webhook trusts the certificate.
-func (s *Server) Injected(*http.Request) error {
+func (k *Keeper) Injected(*http.Request) error {
 	select {
-	case <-s.injected:
+	case <-k.injected:
 		return nil
 	default:
 		return errors.New("the certificate authority is not yet where it must be known")
 	}
 }
 
-// Setup adds to a manager what makes certificates in the namespace, rotates them and hands them to the server. The
+// Setup adds to a manager what makes certificates in the namespace, rotates them and gives them to the Keeper. The
 // directory must be writable; the rotator takes the certificate's presence there for readiness.
-func (s *Server) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
+func (k *Keeper) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the certificate directory: %w", err)
 	}
@@ -75,7 +75,7 @@ func (s *Server) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 	}
 	logger := log.FromContext(ctx).WithName("certificates")
 	take := func(object any) {
-		if err := s.take(object.(*corev1.Secret), dir); err != nil {
+		if err := k.take(object.(*corev1.Secret), dir); err != nil {
 			logger.Error(err, "Cannot use the serving certificate", "secret", SecretName)
 		}
 	}
@@ -85,9 +85,9 @@ func (s *Server) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 	}); err != nil {
 		return err
 	}
-	s.injected = make(chan struct{})
+	k.injected = make(chan struct{})
 	host := ServiceName + "." + namespace + ".svc"
-	return rotator.AddRotator(mgr, &rotator.CertRotator{
+	return rotator.AddRotator(narrowManager{mgr}, &rotator.CertRotator{
 		SecretKey:      types.NamespacedName{Namespace: namespace, Name: SecretName},
 		CertDir:        dir,
 		CAName:         "useless-operator-ca",
@@ -95,7 +95,7 @@ func (s *Server) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 		DNSName:        host,
 		ExtraDNSNames:  []string{host + ".cluster.local"},
 		FieldOwner:     "useless-operator-certificates",
-		IsReady:        s.injected,
+		IsReady:        k.injected,
 		Webhooks: []rotator.WebhookInfo{
 			{Name: ValidatingWebhook, Type: rotator.Validating},
 			{Name: MachineCRD, Type: rotator.CRDConversion},
@@ -114,7 +114,7 @@ func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 }
 
 // take serves the certificate in a Secret from now on. A Secret that the rotator has not filled yet is passed over.
-func (s *Server) take(secret *corev1.Secret, dir string) error {
+func (k *Keeper) take(secret *corev1.Secret, dir string) error {
 	certificate, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(certificate) == 0 {
 		return nil
@@ -123,6 +123,6 @@ func (s *Server) take(secret *corev1.Secret, dir string) error {
 	if err != nil {
 		return err
 	}
-	s.current.Store(&pair)
+	k.current.Store(&pair)
 	return os.WriteFile(filepath.Join(dir, corev1.TLSCertKey), certificate, 0o600)
 }

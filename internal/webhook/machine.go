@@ -9,6 +9,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -34,8 +35,9 @@ const (
 	selectorIndex = "spec.switches.selector"
 	hasSelector   = "present"
 
-	// A warning is not worth more waiting than this.
+	// Warnings are not worth more waiting than this, nor more lines.
 	warningTimeout = time.Second
+	maxWarnings    = 5
 )
 
 // Setup adds the admission and conversion webhooks to a manager. Machines with more switches than maxSwitches are
@@ -113,24 +115,30 @@ func pathsOf(ctx context.Context) paths {
 // validate returns everything that is wrong with a Machine and was not wrong with the old one, which is nil if there
 // was none.
 func validate(old, m *v1beta1.Machine, maxSwitches int32, at paths) field.ErrorList {
-	var errs field.ErrorList
-	if old == nil && len(m.Name) > v1beta1.MaxMachineNameLength {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name,
-			fmt.Sprintf("must be at most %d characters, because it becomes a label value", v1beta1.MaxMachineNameLength)))
+	if old == nil {
+		errs := append(validateName(m), validateCount(0, m.Spec.Switches.Count, maxSwitches, at.count)...)
+		return append(errs, validateTemplate(m, at)...)
 	}
-	var oldCount int32
-	if old != nil {
-		oldCount = old.Spec.Switches.Count
-	}
-	errs = append(errs, validateCount(oldCount, m.Spec.Switches.Count, maxSwitches, at.count)...)
-	if old != nil && equality.Semantic.DeepEqual(old.Spec.Switches.Selector, m.Spec.Switches.Selector) &&
-		equality.Semantic.DeepEqual(old.Spec.Switches.Template, m.Spec.Switches.Template) {
-		return errs
-	}
-	if old != nil && !equality.Semantic.DeepEqual(old.Spec.Switches.Selector, m.Spec.Switches.Selector) {
+	errs := validateCount(old.Spec.Switches.Count, m.Spec.Switches.Count, maxSwitches, at.count)
+	if !equality.Semantic.DeepEqual(old.Spec.Switches.Selector, m.Spec.Switches.Selector) {
 		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "is immutable: create a new Machine instead"))
 	}
-	return append(errs, validateTemplate(m, at)...)
+	before := validateTemplate(old, at)
+	for _, err := range validateTemplate(m, at) {
+		isOld := slices.ContainsFunc(before, func(b *field.Error) bool { return b.Error() == err.Error() })
+		if !isOld {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+func validateName(m *v1beta1.Machine) field.ErrorList {
+	if len(m.Name) <= v1beta1.MaxMachineNameLength {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), m.Name,
+		fmt.Sprintf("must be at most %d characters, because it becomes a label value", v1beta1.MaxMachineNameLength))}
 }
 
 // validateCount refuses a count that is out of range, unless it was further out before.
@@ -185,6 +193,9 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	}
 	var warnings admission.Warnings
 	for i := range others.Items {
+		if len(warnings) == maxWarnings {
+			return append(warnings, "there may be more")
+		}
 		other := &others.Items[i]
 		if otherSelector, err := other.SwitchSelector(); err == nil && other.Name != m.Name && overlap(selector, otherSelector) {
 			warnings = append(warnings, fmt.Sprintf("selector %s overlaps that of Machine %s, %s: either may adopt a Switch that matches both",

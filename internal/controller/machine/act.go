@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -26,8 +27,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// maxBatch bounds how many requests for one Machine are under way at a time.
-const maxBatch = 64
+// maxConcurrent bounds how many requests for one Machine are under way at a time.
+const maxConcurrent = 64
 
 // act carries out a plan and returns the Machine's switches as they are then. Its steps do not depend on each other,
 // so one that fails keeps none of the others back.
@@ -36,20 +37,32 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switch
 	if p.empty() {
 		return p.mine, done, nil
 	}
-	ownership := errors.Join(c.release(ctx, m, p.release), c.adopt(ctx, m, p.adopt))
-	done.scaling = errors.Join(c.create(ctx, m, p.create, names(m, switches)), c.delete(ctx, m, p.surplus))
+	done.scaling = errors.Join(
+		c.release(ctx, m, p.release),
+		c.adopt(ctx, m, p.adopt),
+		c.create(ctx, m, p.create, names(m, c.taken(m, switches))),
+		c.delete(ctx, m, p.surplus),
+	)
 	raising := c.raise(ctx, m, p.raise)
 	done.carriedOut = p.carriedOut && raising == nil
 	noticing := errors.Join(c.note(ctx, m, p.notice, instant(c.clock.Now())), c.note(ctx, m, p.forget, nil))
 	flippedAt, flipping := c.flip(ctx, m, p.flip)
 	done.flippedAt = flippedAt
 	switches, reading := c.read(m)
-	return own(m, switches), done, errors.Join(ownership, done.scaling, raising, noticing, flipping, reading)
+	return own(m, switches), done, errors.Join(done.scaling, raising, noticing, flipping, reading)
+}
+
+// taken tells which names of switches are taken, as far as the cache and this process know.
+func (c *Controller) taken(m *v1beta1.Machine, switches []*v1beta1.Switch) func(name string) bool {
+	return func(name string) bool {
+		_, cached, err := c.switches.GetByKey(m.Namespace + "/" + name)
+		return err == nil && cached || slices.ContainsFunc(switches, func(sw *v1beta1.Switch) bool { return sw.Name == name })
+	}
 }
 
 // release lets go of switches that no longer match.
 func (c *Controller) release(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	return inBatches(switches, func(sw *v1beta1.Switch) error {
+	return forEach(switches, func(sw *v1beta1.Switch) error {
 		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
 			sw.OwnerReferences = slices.DeleteFunc(sw.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == m.UID })
 		}, func() {
@@ -72,7 +85,7 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 	if current.UID != m.UID || !current.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	return inBatches(switches, func(sw *v1beta1.Switch) error {
+	return forEach(switches, func(sw *v1beta1.Switch) error {
 		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
 			sw.OwnerReferences = append(sw.OwnerReferences, *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine")))
 		}, func() {
@@ -81,69 +94,77 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 	})
 }
 
-// create makes missing switches. A name that something else has taken is passed over.
-func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int, name func() string) error {
-	var mu sync.Mutex
+// create makes missing switches, in batches that grow while they succeed (1, 2, 4, …): whatever refuses all of them
+// then refuses a few requests, not a thousand. A name that turns out to be taken is passed over.
+func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int, name func() string) (err error) {
 	var created []*v1beta1.Switch
-	defer func() {
-		if len(created) > 0 {
-			c.tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
+	for batch := 1; missing > 0 && err == nil; batch = min(2*batch, maxConcurrent) {
+		news := make([]*v1beta1.Switch, min(batch, missing))
+		for i := range news {
+			news[i] = newSwitch(m, name())
 		}
-	}()
-	for missing > 0 {
-		candidates := make([]string, missing)
-		for i := range candidates {
-			candidates[i] = name()
-		}
-		var taken atomic.Int32
-		err := inBatches(candidates, func(name string) error {
-			sw := newSwitch(m, name)
-			err := c.client.Create(ctx, sw)
-			switch {
-			case err == nil:
-				c.recent.wroteSwitch(m, sw)
-				mu.Lock()
-				defer mu.Unlock()
+		var mu sync.Mutex
+		err = forEach(news, func(sw *v1beta1.Switch) error {
+			isNew, isThere, err := c.createOne(ctx, m, sw)
+			mu.Lock()
+			defer mu.Unlock()
+			if isNew {
 				created = append(created, sw)
-			case apierrors.IsAlreadyExists(err):
-				var free bool
-				if free, err = c.exists(ctx, m, name); !free {
-					taken.Add(1)
-				}
-			case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-				return nil // nothing can be created, nor need it be
+			}
+			if isThere {
+				missing--
 			}
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("create switches: %w", err)
-		}
-		missing = int(taken.Load())
+	}
+	if len(created) > 0 {
+		c.tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
+	}
+	if err != nil {
+		return fmt.Errorf("create switches: %w", err)
 	}
 	return nil
 }
 
-// exists looks at what has the name that a new switch was to have. It reports whether that name is the Machine's to
-// have: the switch is its own already, or is about to go, which will wake us.
+// createOne makes a switch. It reports whether it is new and whether its place is taken by one that is, or will be,
+// the Machine's: then there is no need for another.
+func (c *Controller) createOne(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch) (isNew, isThere bool, err error) {
+	err = c.client.Create(ctx, sw)
+	switch {
+	case err == nil:
+		c.recent.wroteSwitch(m, sw)
+		return true, true, nil
+	case apierrors.IsAlreadyExists(err):
+		isThere, err = c.exists(ctx, m, sw.Name)
+		return false, isThere, err
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return false, true, nil // nothing can be created, nor need it be
+	}
+	return false, false, err
+}
+
+// exists looks at a switch that the cache does not show. It reports whether it is the Machine's, or is about to be
+// because it has no controller and matches, which wakes us when the cache shows it.
 func (c *Controller) exists(ctx context.Context, m *v1beta1.Machine, name string) (bool, error) {
 	existing := &v1beta1.Switch{}
 	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, existing); err != nil {
-		return true, fmt.Errorf("look at switch %s, which exists already: %w", name, err)
+		return false, fmt.Errorf("look at switch %s, which exists already: %w", name, err)
 	}
 	if !existing.DeletionTimestamp.IsZero() {
-		return true, nil
-	}
-	if !metav1.IsControlledBy(existing, m) {
 		return false, nil
 	}
-	c.recent.wroteSwitch(m, existing)
-	return true, nil
+	if metav1.IsControlledBy(existing, m) {
+		c.recent.wroteSwitch(m, existing)
+		return true, nil
+	}
+	selector, err := m.SwitchSelector()
+	return metav1.GetControllerOf(existing) == nil && selector.Matches(labels.Set(existing.Labels)) && !paused(existing), err
 }
 
 // delete removes switches that are too many, and only those that were meant.
 func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
 	var deleted atomic.Int32
-	err := inBatches(switches, func(sw *v1beta1.Switch) error {
+	err := forEach(switches, func(sw *v1beta1.Switch) error {
 		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID})
 		if err == nil {
 			deleted.Add(1)
@@ -160,23 +181,30 @@ func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []
 	return err
 }
 
-// raise turns switches up, as the Machine's position asks.
+// raise turns switches up, as the Machine's position asks. One that may not be turned stays down, or the others could
+// never be turned down again.
 func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	err := inBatches(switches, func(sw *v1beta1.Switch) error {
-		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }, nil)
+	var raised atomic.Int32
+	err := forEach(switches, func(sw *v1beta1.Switch) error {
+		err := c.patch(ctx, m, sw, func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }, func() { raised.Add(1) })
+		if refused(err) {
+			log.FromContext(ctx).Info("Leaving a switch down that may not be turned up", "switch", sw.Name, "reason", err.Error())
+			return nil
+		}
+		return err
 	})
-	if err == nil && len(switches) > 0 {
-		c.tell(m, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", len(switches), plural(len(switches)))
+	if n := int(raised.Load()); n > 0 {
+		c.tell(m, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
 	}
 	return err
 }
 
 // note writes down when switches were noticed to be up, or nil when they are down again.
 func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
-	return inBatches(switches, func(sw *v1beta1.Switch) error {
+	return forEach(switches, func(sw *v1beta1.Switch) error {
 		noted := sw.DeepCopy()
 		noted.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen.DeepCopy()}
-		if err := c.client.Status().Patch(ctx, noted, client.MergeFromWithOptions(sw, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := c.client.Status().Patch(ctx, noted, unlessChanged(sw)); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		c.recent.wroteSwitch(m, noted)
@@ -188,13 +216,17 @@ func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v
 // counts from: each instant on a switch is a little earlier than its write.
 func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip) (flippedAt time.Time, err error) {
 	var flipped atomic.Bool
-	err = inBatches(flips, func(flip flip) error {
-		return c.turnDown(ctx, m, flip.sw, func(at time.Time) {
+	err = forEach(flips, func(flip flip) error {
+		err := c.turnDown(ctx, m, flip.sw, func() {
 			flipped.Store(true)
-			c.metrics.flips.Inc()
-			c.metrics.lateness.Observe(max(at.Sub(flip.due), 0).Seconds())
+			c.metrics.lateness.Observe(c.clock.Since(flip.due).Seconds())
 			c.tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
+		if refused(err) {
+			// Its turn is over: the next in line must not wait for one that may not be turned.
+			return errors.Join(err, c.note(ctx, m, []*v1beta1.Switch{flip.sw}, instant(c.clock.Now())))
+		}
+		return err
 	})
 	if flipped.Load() {
 		flippedAt = c.clock.Now()
@@ -203,26 +235,32 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 }
 
 // turnDown writes the position together with the instant, so that no crash can part them.
-func (c *Controller) turnDown(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, then func(at time.Time)) error {
-	at := instant(c.clock.Now())
+func (c *Controller) turnDown(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, then func()) error {
+	at := instant(c.clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
 		sw.Spec.Position = v1beta1.PositionDown
-		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, at.UTC().Format(metav1.RFC3339Micro))
-	}, func() { then(at.Time) })
+		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, at)
+	}, func() {
+		c.metrics.flips.Inc()
+		then()
+	})
 }
 
-// patch changes a switch, unless it has changed since it was read. One that is gone needs no change.
+// patch changes a switch, unless it has changed since it was read. One that is gone needs no change, and no sequel.
 func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	changed := sw.DeepCopy()
 	change(changed)
-	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(sw, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.client.Patch(ctx, changed, unlessChanged(sw)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	c.recent.wroteSwitch(m, changed)
-	if then != nil {
-		then()
-	}
+	then()
 	return nil
+}
+
+// refused reports whether a request was turned down for what it asks, so that to repeat it is no use.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 
 // finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It
@@ -240,22 +278,24 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 	return client.IgnoreNotFound(err)
 }
 
+// powerDown turns down what is up. Only a switch that has changed meanwhile is worth another try.
 func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	switches, err := c.read(m)
 	if err != nil {
 		return err
 	}
 	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return paused(sw) || !isUp(sw) })
-	err = inBatches(up, func(sw *v1beta1.Switch) error {
-		err := c.turnDown(ctx, m, sw, func(time.Time) { c.metrics.flips.Inc() })
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			log.FromContext(ctx).Info("Leaving a switch up that may not be turned down", "switch", sw.Name, "reason", err.Error())
+	var down atomic.Int32
+	err = forEach(up, func(sw *v1beta1.Switch) error {
+		err := c.turnDown(ctx, m, sw, func() { down.Add(1) })
+		if err != nil && !apierrors.IsConflict(err) {
+			log.FromContext(ctx).Error(err, "Leaving a switch up that cannot be turned down", "switch", sw.Name)
 			return nil
 		}
 		return err
 	})
-	if err == nil && len(up) > 0 {
-		c.tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", len(up), plural(len(up)))
+	if n := int(down.Load()); n > 0 {
+		c.tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
 	}
 	return err
 }
@@ -274,21 +314,22 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 	}
 }
 
-// inBatches does something for every item, a batch at a time. Batches grow while they succeed (1, 2, 4, …), so that
-// whatever refuses all of the requests refuses one of them, not a thousand.
-func inBatches[T any](items []T, do func(T) error) error {
-	for size := 1; len(items) > 0; size = min(2*size, maxBatch) {
-		batch := items[:min(size, len(items))]
-		items = items[len(batch):]
-		var group errgroup.Group
-		for _, item := range batch {
-			group.Go(func() error { return do(item) })
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
+// forEach does something for every item, several at a time. An item that fails keeps none of the others back; the
+// error of the first such item is returned.
+func forEach[T any](items []T, do func(T) error) error {
+	var group errgroup.Group
+	group.SetLimit(maxConcurrent)
+	errs := make([]error, len(items))
+	for i, item := range items {
+		group.Go(func() error {
+			errs[i] = do(item)
+			return errs[i]
+		})
 	}
-	return nil
+	if group.Wait() == nil {
+		return nil
+	}
+	return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
 }
 
 // tell emits an event about something that was done, with the switch that it was done to.

@@ -131,7 +131,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	if m, err = c.ensureFinalizer(ctx, m); err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -154,14 +154,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // again asks for the next reconcile. It is asked for every time, because any event that comes before cancels what
 // was asked for last: the priority queue keeps one entry for an object.
 func (c *Controller) again(request reconcile.Request, next time.Time, err error) (reconcile.Result, error) {
-	if next.IsZero() {
+	switch {
+	case next.IsZero():
 		return reconcile.Result{}, err
-	}
-	if err != nil {
+	case err != nil:
 		c.retries.noLaterThan(request, next)
+		return reconcile.Result{Priority: new(flipPriority)}, err
 	}
 	// At least a nanosecond: zero would mean never.
-	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1), Priority: new(flipPriority)}, err
+	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1), Priority: new(flipPriority)}, nil
 }
 
 // read returns the switches that the Machine controls and those of its namespace that nobody controls. They are the
@@ -169,11 +170,12 @@ func (c *Controller) again(request reconcile.Request, next time.Time, err error)
 func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 	// Asked for first: the version may lag behind the list, never the list behind the version.
 	seen := c.switches.LastStoreSyncResourceVersion()
-	own, err := c.switches.ByIndex(switchesByOwner, string(m.UID))
+	// Orphans first: one that is adopted between the two questions is then in both answers, not in neither.
+	orphans, err := c.switches.ByIndex(switchesByOwner, ownerKey(m.Namespace, noOwner))
 	if err != nil {
 		return nil, err
 	}
-	orphans, err := c.switches.ByIndex(switchesByOwner, orphansOf(m.Namespace))
+	own, err := c.switches.ByIndex(switchesByOwner, ownerKey(m.Namespace, m.UID))
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +209,7 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 	}
 	changed := m.DeepCopy()
 	status.DeepCopyInto(&changed.Status) // it shares instants with cached switches, and the answer is decoded into it
-	if err := c.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.client.Status().Patch(ctx, changed, unlessChanged(m)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	c.recent.wrote(changed)
@@ -222,11 +224,17 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 func (c *Controller) patchMachine(ctx context.Context, m *v1beta1.Machine, change func(*v1beta1.Machine)) (*v1beta1.Machine, error) {
 	changed := m.DeepCopy()
 	change(changed)
-	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.client.Patch(ctx, changed, unlessChanged(m)); err != nil {
 		return nil, err
 	}
 	c.recent.wrote(changed)
 	return changed, nil
+}
+
+// unlessChanged is a patch from an object as it was read, which is refused if the object has changed since: a merge
+// patch replaces whole lists, such as finalizers, and what was decided on an old state may be wrong for a new one.
+func unlessChanged(read client.Object) client.Patch {
+	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 }
 
 // machinesOf returns the Machines that care about a switch: the one that controls it, those that select it, and the
@@ -235,8 +243,11 @@ func (c *Controller) machinesOf(_ context.Context, object client.Object) []recon
 	wake := func(name string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}
 	}
+	var requests []reconcile.Request
 	prefix, _ := splitOrdinal(object.GetName())
-	requests := []reconcile.Request{wake(strings.TrimSuffix(prefix, "-"))}
+	if name, ok := strings.CutSuffix(prefix, "-"); ok {
+		requests = append(requests, wake(name))
+	}
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "Machine" {
 		requests = append(requests, wake(owner.Name))
 	}
@@ -258,7 +269,9 @@ func (c *Controller) machinesOf(_ context.Context, object client.Object) []recon
 
 // indexedStore returns the store of the cache's informer for a kind, with indexes added. The controller reads it
 // directly, because listing by a field through the client copies or allocates for every object.
-func indexedStore(ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers) (toolscache.Indexer, error) {
+func indexedStore(
+	ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers,
+) (toolscache.Indexer, error) {
 	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, err
@@ -270,16 +283,20 @@ func indexedStore(ctx context.Context, informers cache.Informers, kind client.Ob
 	return shared.GetIndexer(), shared.AddIndexers(indexers)
 }
 
-// indexByOwner indexes switches by the UID of their controller, and those without one by their namespace.
+// noOwner stands for the owner of switches that have none.
+const noOwner types.UID = ""
+
+// indexByOwner indexes switches by their namespace and the UID of their controller: an owner is in the same namespace,
+// whatever an ownerReference says.
 func indexByOwner(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
-		return []string{string(owner.UID)}, nil
+		return []string{ownerKey(sw.Namespace, owner.UID)}, nil
 	}
-	return []string{orphansOf(sw.Namespace)}, nil
+	return []string{ownerKey(sw.Namespace, noOwner)}, nil
 }
 
-func orphansOf(namespace string) string { return "orphans/" + namespace }
+func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
 // indexSelecting indexes the Machines that have a selector of their own by namespace.
 func indexSelecting(object any) ([]string, error) {

@@ -16,6 +16,9 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
+// maxClockSkew is how far the clocks of two nodes may be apart.
+const maxClockSkew = 10 * time.Second
+
 // A plan is what to do about a Machine. The switches in it are those that were read; they must not be changed.
 type plan struct {
 	mine []*v1beta1.Switch // the Machine's own switches as they are, in the order of their names
@@ -149,7 +152,7 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) (rising bool
 // the flip delay, never two in one flip interval, the one that has been up for longest first.
 func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
-	last := lastFlip(m, mine)
+	last := lastFlip(m, mine, now)
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {
@@ -162,7 +165,6 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 	}
 	slices.SortStableFunc(up, func(a, b *v1beta1.Switch) int { return seenAt(a, now).Compare(seenAt(b, now)) })
 
-	flipped := 0
 	for _, sw := range up {
 		due := latest(seenAt(sw, now).Add(delay), last.Add(interval))
 		if due.After(now) {
@@ -171,42 +173,43 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 		}
 		p.flip = append(p.flip, flip{sw, due})
 		last = now
-		flipped++
 	}
-	for _, sw := range up[flipped:] {
-		if !noticed(sw) {
+	for _, sw := range up[len(p.flip):] {
+		if !noticed(sw, now) {
 			p.notice = append(p.notice, sw)
 		}
 	}
 }
 
 // lastFlip is the latest instant at which one of the Machine's switches is known to have been turned down.
-func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch) time.Time {
+func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) time.Time {
 	var last time.Time
-	if m.Status.LastFlipTime != nil {
-		last = m.Status.LastFlipTime.Time
+	if at := m.Status.LastFlipTime; at != nil && credible(at.Time, now) {
+		last = at.Time
 	}
 	for _, sw := range mine {
 		// What is no instant was not written by the operator, and says nothing.
-		if at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]); err == nil {
+		if at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]); err == nil && credible(at, now) {
 			last = latest(last, at)
 		}
 	}
 	return last
 }
 
-// names yields the names for new switches that none of the given ones has, lowest ordinal first. Names that follow
-// from what is there keep an operator with a stale view from ever creating one switch too many.
-func names(m *v1beta1.Machine, switches []*v1beta1.Switch) func() string {
-	taken := make(map[string]bool, len(switches))
-	for _, sw := range switches {
-		taken[sw.Name] = true
-	}
+// credible reports whether something can have happened at an instant. One that is further ahead than the clocks of
+// nodes are apart was written by somebody else, or by a leader whose clock was wrong: waiting for it could take years.
+func credible(at, now time.Time) bool {
+	return !at.After(now.Add(maxClockSkew))
+}
+
+// names yields the names for new switches that are not taken, lowest ordinal first. Names that follow from what is
+// there keep an operator with a stale view from ever creating one switch too many.
+func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	ordinal := -1
 	return func() string {
 		for {
 			ordinal++
-			if name := m.Name + "-" + strconv.Itoa(ordinal); !taken[name] {
+			if name := m.Name + "-" + strconv.Itoa(ordinal); !taken(name) {
 				return name
 			}
 		}
@@ -234,15 +237,15 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 
 // seenAt is when a switch that is up was noticed; one that was not is being noticed now.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
-	if !noticed(sw) {
+	if !noticed(sw, now) {
 		return now
 	}
 	return sw.Status.SeenAt.Time
 }
 
 // noticed reports whether a switch was noticed since it was last turned. Only turning it changes its generation.
-func noticed(sw *v1beta1.Switch) bool {
-	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation
+func noticed(sw *v1beta1.Switch, now time.Time) bool {
+	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation && credible(sw.Status.SeenAt.Time, now)
 }
 
 func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -279,6 +280,24 @@ func TestDecide(t *testing.T) {
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute), func(sw *v1beta1.Switch) { sw.Generation += 2 })},
 			want:     summary{Notice: []string{"m-0"}, CarriedOut: true, Next: 5 * time.Second},
 		},
+		"FlippedInTheFuture": {
+			reason:   "a flip that has yet to happen holds nobody up: a clock was wrong, or somebody wrote it",
+			machine:  newMachine(2, lastFlipped(-time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(-24*time.Hour))},
+			want:     summary{Flip: []string{"m-0"}, CarriedOut: true},
+		},
+		"SeenInTheFuture": {
+			reason:   "nor does a switch that is yet to be seen stay up until then",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(-time.Hour))},
+			want:     summary{Notice: []string{"m-0"}, CarriedOut: true, Next: 5 * time.Second},
+		},
+		"SlightlyInTheFuture": {
+			reason:   "clocks of nodes differ a little, and no interval is cut short by that",
+			machine:  newMachine(1, lastFlipped(-time.Second)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
+			want:     summary{CarriedOut: true, Next: 6 * time.Second},
+		},
 		"PausedSwitch": {
 			reason:   "a paused switch is neither noticed nor flipped nor released, and keeps nobody else up",
 			machine:  newMachine(3),
@@ -323,8 +342,26 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestEmptyPlan guards plan.empty against fields that it does not know of.
+func TestEmptyPlan(t *testing.T) {
+	notWritten := []string{"mine", "carriedOut", "lower", "next"}
+	for field := range reflect.TypeFor[plan]().Fields() {
+		var p plan
+		value := reflect.NewAt(field.Type, reflect.ValueOf(&p).Elem().FieldByIndex(field.Index).Addr().UnsafePointer()).Elem()
+		switch field.Type.Kind() {
+		case reflect.Slice:
+			value.Set(reflect.MakeSlice(field.Type, 1, 1))
+		case reflect.Int:
+			value.SetInt(1)
+		}
+		if want := slices.Contains(notWritten, field.Name); p.empty() != want {
+			t.Errorf("a plan with %s is empty: %v", field.Name, !want)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
-	next := names(newMachine(0), []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-2", terminating), newTestSwitch("stray-1", orphan)})
+	next := names(newMachine(0), func(name string) bool { return name == "m-0" || name == "m-2" })
 	got := []string{next(), next(), next()}
 	if diff := cmp.Diff([]string{"m-1", "m-3", "m-4"}, got); diff != "" {
 		t.Errorf("the lowest free ordinals come first (-want +got):\n%s", diff)

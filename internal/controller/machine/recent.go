@@ -104,7 +104,10 @@ func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen stri
 		switch {
 		case !ok:
 			merged = append(merged, sw)
-		case written == nil: // deleted, and the cache has yet to hear of it
+		case written == nil && sw.DeletionTimestamp.IsZero(): // deleted, and the cache has yet to hear of it
+		case written == nil: // the deletion has begun, and somebody's finalizer keeps it from ending
+			delete(known.switches, sw.UID)
+			merged = append(merged, sw)
 		case newer(written.ResourceVersion, sw.ResourceVersion):
 			merged = append(merged, written)
 		default:
@@ -131,11 +134,11 @@ func letGo(m *v1beta1.Machine) bool {
 	return !m.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer)
 }
 
-// newer reports whether version a is later than b. What cannot be compared is taken to be, which costs a refused
-// request at worst.
+// newer reports whether version a is known to be later than b. Where that cannot be told the cache is believed, which
+// costs a refused request at worst; a write that is believed for ever would cost a switch.
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err != nil || order > 0
+	return err == nil && order > 0
 }
 
 func key(m *v1beta1.Machine) types.NamespacedName {

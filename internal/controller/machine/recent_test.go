@@ -31,11 +31,12 @@ func TestOverlay(t *testing.T) {
 	}{
 		"NotYetCreated":  {reason: "what the cache has not heard of is there", wrote: newTestSwitch("m-0", at("5")), seen: "4", want: "5"},
 		"SinceDeleted":   {reason: "what the cache has heard of and no longer has is gone", wrote: newTestSwitch("m-0", at("5")), seen: "6", want: deleted, forgets: true},
-		"NothingSeen":    {reason: "a cache that cannot say what it has seen has seen nothing", wrote: newTestSwitch("m-0", at("5")), want: "5"},
+		"NothingSeen":    {reason: "a cache that cannot say what it has seen is believed, or a ghost could stay for ever", wrote: newTestSwitch("m-0", at("5")), want: deleted, forgets: true},
 		"Older":          {reason: "a newer write hides an older object", wrote: newTestSwitch("m-0", at("10")), cached: newTestSwitch("m-0", at("9")), seen: "9", want: "10"},
 		"CaughtUp":       {reason: "the cache has it, and is believed", wrote: newTestSwitch("m-0", at("10")), cached: newTestSwitch("m-0", at("10")), seen: "10", want: "10", forgets: true},
 		"Overtaken":      {reason: "somebody has changed it since", wrote: newTestSwitch("m-0", at("10")), cached: newTestSwitch("m-0", at("11")), seen: "11", want: "11", forgets: true},
 		"StillThere":     {reason: "what was deleted is gone, though the cache still has it", cached: newTestSwitch("m-0", at("9")), seen: "9", want: deleted},
+		"DeletionBegun":  {reason: "what somebody's finalizer holds is there, and has its name", cached: newTestSwitch("m-0", at("10"), terminating), seen: "10", want: "10", forgets: true},
 		"DeletionIsSeen": {reason: "a deletion that the cache shows is remembered no longer", seen: "12", want: deleted, forgets: true},
 	}
 	for name, c := range cases {
@@ -71,6 +72,21 @@ func TestOverlayKeepsMachinesApart(t *testing.T) {
 	cached := []*v1beta1.Switch{newTestSwitch("m-0", at("1"))}
 	if got := r.overlay(newMachine(1), cached, "1"); !slices.Equal(got, cached) {
 		t.Errorf("got %v", namesOf(got))
+	}
+}
+
+func TestOwnersAreOfOneNamespace(t *testing.T) {
+	elsewhere := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Namespace = "elsewhere" })
+	here, err := indexByOwner(newTestSwitch("m-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := indexByOwner(elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(here, there) {
+		t.Errorf("a switch that names an owner in another namespace is indexed as %v, as that owner's own", there)
 	}
 }
 

@@ -18,26 +18,26 @@ import (
 
 // An outcome is what became of a plan.
 type outcome struct {
-	scaling    error     // why switches could not be created or deleted
+	scaling    error     // why switches could not be created, deleted, adopted or released
 	carriedOut bool      // the Machine's position is carried out
 	flippedAt  time.Time // when the last flip was certainly done; zero if there was none
 }
 
 // newStatus describes a Machine that has these switches, in the order of their names, after an outcome. It starts from the status there is, so that
 // conditions keep their transition times and nothing known is forgotten.
-func newStatus(m *v1beta1.Machine, selector string, mine []*v1beta1.Switch, done outcome, now time.Time) v1beta1.MachineStatus {
+func newStatus(
+	m *v1beta1.Machine, selector string, mine []*v1beta1.Switch, done outcome, now time.Time,
+) v1beta1.MachineStatus {
 	status := m.Status
 	status.Conditions = slices.Clone(m.Status.Conditions)
 	status.ObservedGeneration = m.Generation
 	status.Selector = selector
 	status.Switches, status.Positions = count(mine)
-	status.SeenAt = keepEqual(status.SeenAt, oldestSeen(mine))
+	status.SeenAt = keepEqual(status.SeenAt, oldestSeen(mine, now))
 	if done.carriedOut {
 		status.Position = m.Spec.Position
 	}
-	if last := latest(lastFlip(m, mine), done.flippedAt); !last.IsZero() {
-		status.LastFlipTime = keepEqual(status.LastFlipTime, instant(last))
-	}
+	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(latest(lastFlip(m, mine, now), done.flippedAt)))
 	setConditions(&status, wanted(m), done.scaling, now)
 	return status
 }
@@ -68,10 +68,10 @@ func count(mine []*v1beta1.Switch) (counts v1beta1.SwitchCounts, positions strin
 	return counts, letters.String()
 }
 
-func oldestSeen(mine []*v1beta1.Switch) *metav1.MicroTime {
+func oldestSeen(mine []*v1beta1.Switch, now time.Time) *metav1.MicroTime {
 	var oldest *metav1.MicroTime
 	for _, sw := range mine {
-		if isUp(sw) && noticed(sw) && (oldest == nil || sw.Status.SeenAt.Before(oldest)) {
+		if isUp(sw) && noticed(sw, now) && (oldest == nil || sw.Status.SeenAt.Before(oldest)) {
 			oldest = sw.Status.SeenAt
 		}
 	}
@@ -119,7 +119,9 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	}
 }
 
-func conditionSetter(status *v1beta1.MachineStatus, now time.Time) func(conditionType string, value metav1.ConditionStatus, reason, message string) {
+func conditionSetter(
+	status *v1beta1.MachineStatus, now time.Time,
+) func(conditionType string, value metav1.ConditionStatus, reason, message string) {
 	return func(conditionType string, value metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: conditionType, Status: value, Reason: reason, Message: message,
@@ -133,7 +135,11 @@ func quotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// instant rounds up to the resolution of the wire: rounding down would make what follows from it a little early.
+// instant rounds up to the resolution of the wire: rounding down would make what follows from it a little early. The
+// zero time is none.
 func instant(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
+	}
 	return new(metav1.NewMicroTime(t.Add(time.Microsecond - time.Nanosecond).Truncate(time.Microsecond)))
 }
