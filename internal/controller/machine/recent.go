@@ -102,17 +102,11 @@ func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen stri
 		written, ok := unseen[sw.UID]
 		delete(unseen, sw.UID)
 		switch {
-		case !ok:
-			merged = append(merged, sw)
-		case written == nil && sw.DeletionTimestamp.IsZero(): // deleted, and the cache has yet to hear of it
-		case written == nil: // the deletion has begun, and somebody's finalizer keeps it from ending
+		case !ok || outdated(written, sw):
 			delete(known.switches, sw.UID)
 			merged = append(merged, sw)
-		case newer(written.ResourceVersion, sw.ResourceVersion):
+		case written != nil:
 			merged = append(merged, written)
-		default:
-			delete(known.switches, sw.UID)
-			merged = append(merged, sw)
 		}
 	}
 	for uid, written := range unseen {
@@ -126,6 +120,15 @@ func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen stri
 		delete(r.machines, key(m))
 	}
 	return slices.Clip(merged)
+}
+
+// outdated reports whether the cache has got as far as a write, or further. A deletion that has only begun, because
+// somebody's finalizer keeps it from ending, is there to be seen.
+func outdated(written, cached *v1beta1.Switch) bool {
+	if written == nil {
+		return !cached.DeletionTimestamp.IsZero()
+	}
+	return !newer(written.ResourceVersion, cached.ResourceVersion)
 }
 
 // letGo reports whether a Machine is on its way out and no longer waits for the operator, which is for good. Where
