@@ -5,13 +5,16 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -96,6 +99,30 @@ func testOrphans(t *testing.T, namespace string) {
 	waitForPositions(t, namespace, "m", "ddd", patience)
 	if _, adopted := namesAndUIDs(t, again); !slices.Equal(adopted, kept) {
 		t.Errorf("the new machine has switches %v, not those that were kept, %v", adopted, kept)
+	}
+}
+
+// TestOrphansAndLag deletes a Machine whose switches are to stay while the operator learns of its Machines late: it sees
+// switches without a controller that match a Machine of which it does not know yet that it is being deleted.
+func TestOrphansAndLag(t *testing.T) {
+	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return laggingWatch{next, "/machines", 2 * time.Second}
+		})
+	}})
+	namespace := newNamespace(t)
+	slowMachine(t, namespace, "m", 3)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=orphan", "--wait=false")
+	machines.untilDeleted(t, "m")
+	changes := switches.until(t, "the switches belong to nobody", func(changes []change[*v1beta1.Switch]) bool {
+		return len(changes) >= 3
+	})
+	for _, change := range changes {
+		if sw := change.object; change.kind != watch.Modified || len(sw.OwnerReferences) > 0 {
+			t.Errorf("%s was %s, and belongs to %v", sw.Name, change.kind, sw.OwnerReferences)
+		}
 	}
 }
 
