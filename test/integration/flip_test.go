@@ -169,6 +169,7 @@ func TestFlips(t *testing.T) {
 		{"without delay and interval, all switches are turned down at once", testNoDelay},
 		{"a switch that is turned down and up by hand may stay up anew", testNewDelay},
 		{"a switch that is turned down and up by hand in an instant may stay up anew, too", testNewDelayUnseen},
+		{"an interval holds when the switch that was turned down is gone", testFlippedAndDeleted},
 		{"a machine that changes in the meantime turns its switch down nonetheless", testChangesInBetween},
 		{"position up turns all switches up once, and is down again in the end", testPositionUp},
 	})
@@ -262,6 +263,18 @@ func testNewDelayUnseen(t *testing.T, namespace string) {
 	found := untilFlips(t, switches, ups, 1)
 	checkFlips(t, found, delay, 0)
 	reportLateness(t, found, delay, 0, 10*time.Second)
+}
+
+func testFlippedAndDeleted(t *testing.T, namespace string) {
+	const delay, interval = time.Second, 4 * time.Second
+	flippingMachine(t, namespace, "m", 2, 1, 4)
+	switches := recordSwitches(t, namespace)
+	ups := turnUpInOrder(t, switches, namespace, "m-1", "m-0")
+	untilFlips(t, switches, ups, 1)
+	mustKubectl(t, "", "delete", "switch", "m-1", "-n", namespace)
+	found := untilFlips(t, switches, ups, 2)
+	checkFlips(t, found, delay, interval)
+	reportLateness(t, found, delay, interval, 10*time.Second)
 }
 
 // testChangesInBetween changes the Machine for most of the time that its switch may stay up: the work queue keeps one

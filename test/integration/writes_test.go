@@ -24,17 +24,18 @@ import (
 // learns of its own writes.
 func TestWrites(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		lag  time.Duration
+		name, path string
+		lag        time.Duration
 	}{
-		{"with a fresh view of switches", 0},
-		{"with a view of switches that is half a second old", 500 * time.Millisecond},
+		{name: "with a fresh view"},
+		{"with a view of switches that is half a second old", "/switches", 500 * time.Millisecond},
+		{"with a view of machines that is half a second old", "/machines", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			requests := newTally()
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
-				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/switches", tt.lag} })
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
 			}})
 			namespace := newNamespace(t)
 			t.Run("a new machine of 20 costs a write per switch and three more", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
