@@ -238,8 +238,9 @@ func (b *build) compile(ctx context.Context, into Programs) error {
 	compiling := func() string { // with -v, go build writes a line for each package that is not in its cache
 		return fmt.Sprintf("compiled %d of at most %d packages", lines(log), total)
 	}
-	return b.goCommand(ctx, into, log, compiling,
-		"build", "-v", "-modfile=kubernetes.mod", "-trimpath", "-ldflags", b.ldflags, "-o", string(into)+"/", "tool")
+	// The linker would drop what -dwarf=false keeps the compiler from making.
+	return b.goCommand(ctx, into, log, compiling, "build", "-v", "-modfile=kubernetes.mod", "-trimpath",
+		"-gcflags=all=-dwarf=false", "-ldflags", b.ldflags, "-o", string(into)+"/", "tool")
 }
 
 // goCommand runs the go command in hack/tools, and reports its state until it is done.
@@ -255,8 +256,9 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 		Name: "go " + args[0],
 		Path: path,
 		Args: args,
-		// A go command that is interrupted leaves its temporary files; there they go with everything else.
-		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOTMPDIR=" + string(temporary)},
+		// A go command that is interrupted leaves its temporary files; there they go with everything else. A compiler
+		// that collects less garbage is faster.
+		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOGC=400", "GOTMPDIR=" + string(temporary)},
 		Dir: b.tools,
 		Log: log,
 	})
