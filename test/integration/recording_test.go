@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +28,9 @@ const patience = time.Minute
 // A recording is everything that happens to the objects of one kind in a namespace from some moment on, by the API
 // server's account.
 type recording[T client.Object] struct {
+	start     client.ObjectList // what there was at that moment
+	namespace string
+
 	mu      sync.Mutex
 	changes []change[T]
 	err     error
@@ -53,7 +58,7 @@ func record[T client.Object](t *testing.T, list client.ObjectList, namespace str
 		cancel()
 		t.Fatal(err)
 	}
-	r := &recording[T]{more: make(chan struct{})}
+	r := &recording[T]{start: list, namespace: namespace, more: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -102,11 +107,56 @@ func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
 	return slices.Clip(r.changes), r.more
 }
 
-// all returns what was recorded so far.
+// all returns everything that has happened. It waits until the recording has got as far as the API server has.
 func (r *recording[T]) all(t *testing.T) []change[T] {
 	t.Helper()
-	changes, _ := r.soFar(t)
-	return changes
+	current := r.start.DeepCopyObject().(client.ObjectList)
+	if err := admin.List(t.Context(), current, client.InNamespace(r.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	want := versions(t, current)
+	return r.until(t, "has recorded everything", func(changes []change[T]) bool {
+		latest, alive := versions(t, r.start), versions(t, r.start)
+		for _, change := range changes {
+			name, version := change.object.GetName(), change.object.GetResourceVersion()
+			latest[name], alive[name] = version, version
+			if change.kind == watch.Deleted {
+				delete(alive, name)
+			}
+		}
+		for name, version := range want {
+			if !reaches(latest[name], version) {
+				return false
+			}
+		}
+		for name, version := range alive {
+			if want[name] == "" && !reaches(version, current.GetResourceVersion()) {
+				return false // its deletion has yet to be recorded
+			}
+		}
+		return true
+	})
+}
+
+// versions are the versions of a list's objects by name.
+func versions(t *testing.T, list client.ObjectList) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		object := item.(client.Object)
+		found[object.GetName()] = object.GetResourceVersion()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// reaches reports whether a version, if there is one, is another one or later.
+func reaches(version, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err == nil && order >= 0
 }
 
 // until waits for what the changes so far are to show, and returns them.
