@@ -63,7 +63,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Logf("run again with -seed=%d", *seed)
 	for name, shape := range shapes {
 		t.Run("v1beta1 through v1alpha1, "+name, func(t *testing.T) {
-			fill := filler()
+			fill := filler(*seed)
 			for range rounds {
 				want := &v1beta1.Machine{TypeMeta: v1beta1Type}
 				fill.Fill(&want.Status)
@@ -78,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 		})
 		t.Run("v1alpha1 through v1beta1, "+name, func(t *testing.T) {
-			fill := filler()
+			fill := filler(*seed)
 			for range rounds {
 				want := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
 				fill.Fill(&want.Status)
@@ -112,8 +112,8 @@ func roundTrip[A interface{ DeepCopy() A }, B any](t *testing.T, want A, via B, 
 	}
 }
 
-func filler() *randfill.Filler {
-	return randfill.NewWithSeed(*seed).NilChance(0.3).NumElements(0, 3).Funcs(
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).Funcs(
 		// The raw bytes of managed fields must be JSON, as they always are on the wire.
 		func(f *metav1.FieldsV1, c randfill.Continue) {
 			raw, err := json.Marshal(map[string]string{"f:" + c.String(8): ""})
@@ -307,7 +307,7 @@ func convert(t testing.TB, handler http.Handler, object []byte, version string) 
 func BenchmarkConvert(b *testing.B) {
 	handler := newHandler(b)
 	beta := &v1beta1.Machine{TypeMeta: v1beta1Type}
-	filler().Fill(beta)
+	filler(1).Fill(beta)
 	beta.TypeMeta = v1beta1Type
 	alpha := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
 	if err := machineToV1alpha1(b.Context(), beta, alpha); err != nil {
