@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,16 +28,25 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// maxConcurrent bounds how many requests for one Machine are under way at a time.
-const maxConcurrent = 64
+const (
+	// maxConcurrent bounds how many requests for one Machine are under way at a time.
+	maxConcurrent = 64
+
+	// refusedFlipRetry is when a switch that may not be turned down is tried again. It is less than maxClockSkew.
+	refusedFlipRetry = 5 * time.Second
+)
 
 // act carries out a plan and returns the Machine's switches as they are then. Its steps do not depend on each other,
 // so one that fails keeps none of the others back.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switches []*v1beta1.Switch) ([]*v1beta1.Switch, outcome, error) {
-	done := outcome{carriedOut: p.carriedOut}
+	done := outcome{carriedOut: p.carriedOut, lastFlip: p.lastFlip}
 	if p.empty() {
 		return p.mine, done, nil
 	}
+	// Flips first: nothing else is due at a certain time.
+	flippedAt, flipping := c.flip(ctx, m, p.flip)
+	done.lastFlip = latest(p.lastFlip, flippedAt)
+	noticing := errors.Join(c.note(ctx, m, p.notice, instant(c.clock.Now())), c.note(ctx, m, p.forget, nil))
 	done.scaling = errors.Join(
 		c.release(ctx, m, p.release),
 		c.adopt(ctx, m, p.adopt),
@@ -45,18 +55,24 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switch
 	)
 	raising := c.raise(ctx, m, p.raise)
 	done.carriedOut = p.carriedOut && raising == nil
-	noticing := errors.Join(c.note(ctx, m, p.notice, instant(c.clock.Now())), c.note(ctx, m, p.forget, nil))
-	flippedAt, flipping := c.flip(ctx, m, p.flip)
-	done.flippedAt = flippedAt
 	switches, reading := c.read(m)
-	return own(m, switches), done, errors.Join(done.scaling, raising, noticing, flipping, reading)
+	return own(m, switches), done, errors.Join(flipping, noticing, done.scaling, raising, reading)
 }
 
-// taken tells which names of switches are taken, as far as the cache and this process know.
+// taken tells which names are taken, as far as is known: by the given switches, or by others in the cache. Own ones that
+// only the cache has were deleted.
 func (c *Controller) taken(m *v1beta1.Machine, switches []*v1beta1.Switch) func(name string) bool {
+	known := sets.New[string]()
+	for _, sw := range switches {
+		known.Insert(sw.Name)
+	}
 	return func(name string) bool {
-		_, cached, err := c.switches.GetByKey(m.Namespace + "/" + name)
-		return err == nil && cached || slices.ContainsFunc(switches, func(sw *v1beta1.Switch) bool { return sw.Name == name })
+		cached, exists, err := c.switches.GetByKey(m.Namespace + "/" + name)
+		if err != nil || !exists || known.Has(name) {
+			return known.Has(name)
+		}
+		sw := cached.(*v1beta1.Switch)
+		return !metav1.IsControlledBy(sw, m) || !sw.DeletionTimestamp.IsZero()
 	}
 }
 
@@ -120,7 +136,8 @@ func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int
 	if len(created) > 0 {
 		c.tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
 	}
-	if err != nil {
+	// In a namespace that is being deleted nothing can be created, nor need it be.
+	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create switches: %w", err)
 	}
 	return nil
@@ -130,24 +147,26 @@ func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int
 // the Machine's: then there is no need for another.
 func (c *Controller) createOne(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch) (isNew, isThere bool, err error) {
 	err = c.client.Create(ctx, sw)
-	switch {
-	case err == nil:
-		c.recent.wroteSwitch(m, sw)
-		return true, true, nil
-	case apierrors.IsAlreadyExists(err):
+	if apierrors.IsAlreadyExists(err) {
 		isThere, err = c.exists(ctx, m, sw.Name)
 		return false, isThere, err
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, true, nil // nothing can be created, nor need it be
 	}
-	return false, false, err
+	if err != nil {
+		return false, false, err
+	}
+	c.recent.wroteSwitch(m, sw)
+	return true, true, nil
 }
 
 // exists looks at a switch that the cache does not show. It reports whether it is the Machine's, or is about to be
 // because it has no controller and matches, which wakes us when the cache shows it.
 func (c *Controller) exists(ctx context.Context, m *v1beta1.Machine, name string) (bool, error) {
 	existing := &v1beta1.Switch{}
-	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, existing); err != nil {
+	err := c.reader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, existing)
+	if apierrors.IsNotFound(err) {
+		return false, nil // it has gone since
+	}
+	if err != nil {
 		return false, fmt.Errorf("look at switch %s, which exists already: %w", name, err)
 	}
 	if !existing.DeletionTimestamp.IsZero() {
@@ -184,10 +203,11 @@ func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []
 // raise turns switches up, as the Machine's position asks. One that may not be turned stays down, or the others could
 // never be turned down again.
 func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	var raised atomic.Int32
+	var raised, left atomic.Int32
 	err := forEach(switches, func(sw *v1beta1.Switch) error {
 		err := c.patch(ctx, m, sw, func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }, func() { raised.Add(1) })
 		if refused(err) {
+			left.Add(1)
 			log.FromContext(ctx).Info("Leaving a switch down that may not be turned up", "switch", sw.Name, "reason", err.Error())
 			return nil
 		}
@@ -195,6 +215,9 @@ func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*
 	})
 	if n := int(raised.Load()); n > 0 {
 		c.tell(m, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
+	}
+	if n := int(left.Load()); n > 0 {
+		c.warn(m, v1beta1.EventRaised, "Raise", "Left %d %s down that may not be turned up", n, plural(n))
 	}
 	return err
 }
@@ -223,8 +246,10 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 			c.tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
 		if refused(err) {
-			// Its turn is over: the next in line must not wait for one that may not be turned.
-			return errors.Join(err, c.note(ctx, m, []*v1beta1.Switch{flip.sw}, instant(c.clock.Now())))
+			// Its turn is over, and comes again after a while whatever the delay is: the next in line must not wait for
+			// one that may not be turned.
+			again := c.clock.Now().Add(refusedFlipRetry - seconds(m.Spec.Flip.DelaySeconds))
+			return errors.Join(err, c.note(ctx, m, []*v1beta1.Switch{flip.sw}, instant(again)))
 		}
 		return err
 	})
@@ -258,9 +283,10 @@ func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.
 	return nil
 }
 
-// refused reports whether a request was turned down for what it asks, so that to repeat it is no use.
+// refused reports whether a request was turned down for what it asks, so that to repeat it at once is no use. A webhook
+// that denies a request without saying with which code makes it a bad one.
 func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It
@@ -317,9 +343,9 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 // forEach does something for every item, several at a time. An item that fails keeps none of the others back; the
 // error of the first such item is returned.
 func forEach[T any](items []T, do func(T) error) error {
+	errs := make([]error, len(items))
 	var group errgroup.Group
 	group.SetLimit(maxConcurrent)
-	errs := make([]error, len(items))
 	for i, item := range items {
 		group.Go(func() error {
 			errs[i] = do(item)

@@ -32,6 +32,7 @@ type plan struct {
 	forget  []*v1beta1.Switch // down again, and still noted as up
 	flip    []flip            // turn down, now
 
+	lastFlip   time.Time // when one of the switches was last turned down, as far as is known; zero for never
 	carriedOut bool      // after this plan, the Machine's position is carried out
 	lower      bool      // what the Machine's position asked for has come and gone: set it back to down, and no more
 	next       time.Time // when to decide again at the latest; zero if nothing will be due
@@ -53,6 +54,7 @@ func (p *plan) empty() bool {
 func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, now time.Time) plan {
 	var p plan
 	p.mine = own(m, switches)
+	p.lastFlip = lastFlip(m, p.mine, now) // also by those that are about to go
 	staying := p.scale(m, p.claim(m, selector, switches))
 	if !p.position(m, staying) {
 		p.flips(m, staying, now)
@@ -152,7 +154,7 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) (rising bool
 // the flip delay, never two in one flip interval, the one that has been up for longest first.
 func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
-	last := lastFlip(m, mine, now)
+	last := p.lastFlip
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {

@@ -236,6 +236,12 @@ func TestDecide(t *testing.T) {
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{CarriedOut: true, Next: 4 * time.Second},
 		},
+		"IntervalBySurplus": {
+			reason:   "the flip of a switch that is about to go counts just the same",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
+			want:     summary{Surplus: []string{"m-1"}, CarriedOut: true, Next: 4 * time.Second},
+		},
 		"BadAnnotation": {
 			reason:  "what is no instant says nothing",
 			machine: newMachine(1),
@@ -344,7 +350,7 @@ func TestDecide(t *testing.T) {
 
 // TestEmptyPlan guards plan.empty against fields that it does not know of.
 func TestEmptyPlan(t *testing.T) {
-	notWritten := []string{"mine", "carriedOut", "lower", "next"}
+	notWritten := []string{"mine", "lastFlip", "carriedOut", "lower", "next"}
 	for field := range reflect.TypeFor[plan]().Fields() {
 		var p plan
 		value := reflect.NewAt(field.Type, reflect.ValueOf(&p).Elem().FieldByIndex(field.Index).Addr().UnsafePointer()).Elem()

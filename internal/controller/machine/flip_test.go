@@ -119,7 +119,7 @@ func (w *world) operator(crashes bool) {
 		writes = append(writes, func() { w.flip(f) })
 	}
 	writes = append(writes, func() { // the status comes last
-		w.machine.Status = newStatus(w.machine, selector.String(), own(w.machine, w.switches), outcome{carriedOut: true}, w.now)
+		w.machine.Status = newStatus(w.machine, selector.String(), own(w.machine, w.switches), outcome{carriedOut: true, lastFlip: p.lastFlip}, w.now)
 	})
 	if crashes {
 		writes = writes[:w.random.IntN(len(writes))]

@@ -20,7 +20,7 @@ import (
 type outcome struct {
 	scaling    error     // why switches could not be created, deleted, adopted or released
 	carriedOut bool      // the Machine's position is carried out
-	flippedAt  time.Time // when the last flip was certainly done; zero if there was none
+	lastFlip   time.Time // when the last flip was certainly done, whether by this plan or before; zero for never
 }
 
 // newStatus describes a Machine that has these switches, in the order of their names, after an outcome. It starts from the status there is, so that
@@ -37,7 +37,7 @@ func newStatus(
 	if done.carriedOut {
 		status.Position = m.Spec.Position
 	}
-	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(latest(lastFlip(m, mine, now), done.flippedAt)))
+	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(done.lastFlip))
 	setConditions(&status, wanted(m), done.scaling, now)
 	return status
 }
@@ -95,7 +95,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	case quotaExceeded(scaling):
 		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
 	case scaling != nil && !apierrors.IsConflict(scaling):
-		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonScalingFailed, message+": "+scaling.Error()
+		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScalingFailed
+		message = firstRefusal(status, message, scaling)
 	case counts.Total != wanted:
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScaling
 	}
@@ -117,6 +118,17 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	default:
 		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches are there, and down")
 	}
+}
+
+// firstRefusal is the counts with the reason for which scaling failed first. Errors have ports and numbers in them that
+// differ every time: each would be a new status, and each new status a new try at once.
+func firstRefusal(status *v1beta1.MachineStatus, counts string, scaling error) string {
+	before := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
+	if before != nil && before.Reason == v1beta1.ReasonScalingFailed &&
+		before.ObservedGeneration == status.ObservedGeneration && strings.HasPrefix(before.Message, counts+": ") {
+		return before.Message
+	}
+	return counts + ": " + scaling.Error()
 }
 
 func conditionSetter(

@@ -52,7 +52,7 @@ func TestNewStatus(t *testing.T) {
 			reason:   "the status knows which switch has been up for longest, and of the last flip",
 			machine:  newMachine(3, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second)), newTestSwitch("m-1", flipped(time.Minute)), newTestSwitch("m-2", seen(2*time.Second))},
-			done:     outcome{carriedOut: true},
+			done:     outcome{carriedOut: true, lastFlip: now.Add(-time.Minute)},
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 3, Up: 2, Down: 1}, Positions: "udu",
 				SeenAt: ago(2 * time.Second), LastFlipTime: ago(time.Minute),
@@ -67,7 +67,7 @@ func TestNewStatus(t *testing.T) {
 			reason:   "the next interval counts from when the flip was certainly done",
 			machine:  newMachine(1, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second))},
-			done:     outcome{carriedOut: true, flippedAt: now.Add(time.Nanosecond)},
+			done:     outcome{carriedOut: true, lastFlip: now.Add(time.Nanosecond)},
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d", Conditions: atRest,
 				LastFlipTime: new(metav1.NewMicroTime(now.Add(time.Microsecond))),
@@ -131,13 +131,16 @@ func TestNewStatus(t *testing.T) {
 	}
 }
 
-// TestNewStatusIsStable shows that nothing is written while nothing changes, however late it is.
+// TestNewStatusIsStable shows that nothing is written while nothing changes, however late it is and whatever an error
+// that comes again calls itself.
 func TestNewStatusIsStable(t *testing.T) {
 	m := newMachine(2)
 	switches := []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second)), newTestSwitch("m-1", seen(time.Second))}
-	m.Status = newStatus(m, "machine=m", switches, outcome{carriedOut: true}, now)
+	done := outcome{carriedOut: true, lastFlip: now.Add(-time.Second), scaling: errors.New("connection 1 was reset")}
+	m.Status = newStatus(m, "machine=m", switches, done, now)
 	before := m.Status.DeepCopy()
-	again := newStatus(m, "machine=m", switches, outcome{carriedOut: true}, now.Add(time.Hour))
+	done.scaling = errors.New("connection 2 was reset")
+	again := newStatus(m, "machine=m", switches, done, now.Add(time.Hour))
 	if diff := cmp.Diff(*before, again); diff != "" {
 		t.Errorf("the status changes by itself (-want +got):\n%s", diff)
 	}
