@@ -1,0 +1,111 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// TestRefusal shows that what the API server refuses about one switch is no trouble for the others.
+func TestRefusal(t *testing.T) {
+	tell(t, []story{
+		{"a switch that may not be turned down keeps no other one up", testFlipRefused},
+		{"a switch that may not be turned up keeps no other one up either", testRaiseRefused},
+	})
+}
+
+func testFlipRefused(t *testing.T, namespace string) {
+	flippingMachine(t, namespace, "m", 3, 4, 1)
+	switches := recordSwitches(t, namespace)
+	turnUpInOrder(t, switches, namespace, "m-0")
+	allow := forbid(t, namespace, "m-0", v1beta1.PositionDown)
+	turnUp(t, namespace, "m-1")
+	turnUp(t, namespace, "m-2")
+	switches.untilObject(t, "m-1", "is turned down", flipped)
+	switches.untilObject(t, "m-2", "is turned down", flipped)
+	if sw := getSwitch(t, namespace, "m-0"); sw.Spec.Position != v1beta1.PositionUp {
+		t.Fatal("m-0 was turned down, which nobody may do")
+	}
+	allow()
+	switches.untilObject(t, "m-0", "is turned down", flipped)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+}
+
+func testRaiseRefused(t *testing.T, namespace string) {
+	m := flippingMachine(t, namespace, "m", 3, 1, 0)
+	machines := recordMachines(t, namespace)
+	forbid(t, namespace, "m-0", v1beta1.PositionUp)
+	mergePatch(t, aMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
+	machines.untilObject(t, "m", "has turned the others up", func(m *v1beta1.Machine) bool { return m.Status.Positions == "duu" })
+	machines.untilLast(t, "m is down again", func(m *v1beta1.Machine) bool {
+		return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "ddd"
+	})
+	eventually(t, patience, func() (bool, string) {
+		for _, event := range eventsOn(t, m, v1beta1.EventRaised) {
+			if event.Type == corev1.EventTypeWarning {
+				return true, ""
+			}
+		}
+		return false, "no warning of the switch that was left down"
+	})
+}
+
+// forbid keeps a switch from being turned to a position until the function that it returns is called.
+func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
+	t.Helper()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups: []string{v1beta1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"switches"},
+						},
+					},
+				}},
+			},
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: fmt.Sprintf("object.metadata.name != %q || object.spec.position != %q || oldObject.spec.position == %[2]q", name, position),
+			}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        namespace,
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
+	allow = func() {
+		for _, object := range []client.Object{binding, policy} {
+			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(allow)
+	for _, object := range []client.Object{policy, binding} {
+		if err := admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"position":%q}}`, position))
+	eventually(t, patience, func() (bool, string) {
+		err := admin.Patch(t.Context(), aSwitch(namespace, name), try, client.DryRunAll)
+		return err != nil, "the policy is not in force"
+	})
+	return allow
+}
