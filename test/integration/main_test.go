@@ -93,7 +93,7 @@ func testMain(m *testing.M) int {
 	}()
 	// Ctrl-C ends the tests' processes, too: go test forwards nothing and would leave them to Pdeathsig.
 	interrupted := context.AfterFunc(ctx, func() {
-		_ = plane.Stop()
+		_ = errors.Join(plane.Stop(), os.RemoveAll(webhookDir))
 		os.Exit(130)
 	})
 	defer interrupted()
