@@ -50,13 +50,24 @@ var (
 )
 
 // shapes are the objects that the API server sends: whole ones, and those it makes while it merges managed fields.
-var shapes = map[string]struct {
-	withMeta, withSpec bool
-}{
+var shapes = map[string]shape{
 	"whole":            {withMeta: true, withSpec: true},
 	"without spec":     {withMeta: true},
 	"without metadata": {withSpec: true},
 	"without either":   {},
+}
+
+type shape struct{ withMeta, withSpec bool }
+
+// fill fills the parts that an object of the shape has.
+func (s shape) fill(f *randfill.Filler, meta, spec, status any) {
+	f.Fill(status)
+	if s.withMeta {
+		f.Fill(meta)
+	}
+	if s.withSpec {
+		f.Fill(spec)
+	}
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -66,13 +77,7 @@ func TestRoundTrip(t *testing.T) {
 			fill := filler(*seed)
 			for range rounds {
 				want := &v1beta1.Machine{TypeMeta: v1beta1Type}
-				fill.Fill(&want.Status)
-				if shape.withMeta {
-					fill.Fill(&want.ObjectMeta)
-				}
-				if shape.withSpec {
-					fill.Fill(&want.Spec)
-				}
+				shape.fill(fill, &want.ObjectMeta, &want.Spec, &want.Status)
 				got := &v1beta1.Machine{TypeMeta: v1beta1Type}
 				roundTrip(t, want, &v1alpha1.Machine{TypeMeta: v1alpha1Type}, got, machineToV1alpha1, machineFromV1alpha1)
 			}
@@ -81,13 +86,7 @@ func TestRoundTrip(t *testing.T) {
 			fill := filler(*seed)
 			for range rounds {
 				want := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
-				fill.Fill(&want.Status)
-				if shape.withMeta {
-					fill.Fill(&want.ObjectMeta)
-				}
-				if shape.withSpec {
-					fill.Fill(&want.Spec)
-				}
+				shape.fill(fill, &want.ObjectMeta, &want.Spec, &want.Status)
 				got := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
 				roundTrip(t, want, &v1beta1.Machine{TypeMeta: v1beta1Type}, got, machineFromV1alpha1, machineToV1alpha1)
 			}
