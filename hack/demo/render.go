@@ -163,16 +163,31 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	return names
 }
 
-// notAtRest names the machines that have something to do, and those that were to do something and have not.
-func notAtRest(machines []v1beta1.Machine, turnedUp map[string]bool) (names []string) {
+// notAtRest names the machines that have something to do, and those that were to do something and have not, each with
+// what keeps it.
+func notAtRest(machines []v1beta1.Machine, turnedUp map[string]bool) (restless []string) {
 	for _, m := range machines {
-		settled := ready(m) == string(metav1.ConditionTrue) && m.Status.ObservedGeneration == m.Generation &&
-			m.Status.Switches.Up == 0 && m.Spec.Position == m.Status.Position
-		if !settled || turnedUp[m.Name] && m.Status.LastFlipTime == nil {
-			names = append(names, name(m.Namespace, m.Name))
+		if why := unrest(m, turnedUp[m.Name]); why != "" {
+			restless = append(restless, fmt.Sprintf("%s (%s)", name(m.Namespace, m.Name), why))
 		}
 	}
-	return names
+	return restless
+}
+
+// unrest says what keeps a machine from being at rest, or nothing where it is.
+func unrest(m v1beta1.Machine, turnedUp bool) string {
+	condition := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
+	switch {
+	case condition == nil:
+		return "the operator has not looked at it"
+	case condition.Status != metav1.ConditionTrue:
+		return cmp.Or(condition.Message, "it is not ready")
+	case m.Status.ObservedGeneration != m.Generation || m.Status.Switches.Up > 0 || m.Spec.Position != m.Status.Position:
+		return "its last change is not carried out"
+	case turnedUp && m.Status.LastFlipTime == nil:
+		return "it was not turned down"
+	}
+	return ""
 }
 
 func name(namespace, name string) string {

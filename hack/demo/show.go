@@ -56,10 +56,10 @@ func (d *demo) report(ctx context.Context) error {
 			}
 		}
 		restless = notAtRest(v.machines, busy)
-		return len(restless) == 0
+		return len(v.machines) > 0 && len(restless) == 0
 	})
 	if err != nil {
-		return fmt.Errorf("wait for %s to come to rest: %w", strings.Join(restless, ", "), err)
+		return fmt.Errorf("not at rest: %s: %w", strings.Join(restless, ", "), err)
 	}
 	fmt.Println("every sample is at rest")
 	return nil
@@ -80,7 +80,11 @@ func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	for {
 		var machines v1beta1.MachineList
 		var events eventsv1.EventList
-		if err := errors.Join(c.List(ctx, &machines), c.List(ctx, &events)); err != nil {
+		err := errors.Join(c.List(ctx, &machines), c.List(ctx, &events))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
 			return fmt.Errorf("watch the machines: %w", err)
 		}
 		if look(sorted(machines.Items, events.Items)) {
