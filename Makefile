@@ -15,6 +15,14 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile=$(CURDIR)/hack/tools/$(1).mod $(1)
 
+# Two of them would need a library in C without this build tag, which go run takes and go tool does not.
+go-run = CGO_ENABLED=0 go run -modfile=$(CURDIR)/hack/tools/$(1).mod -tags=containers_image_openpgp
+SDK := github.com/operator-framework/operator-sdk
+SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
+operator-sdk = $(call go-run,operator-sdk) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
+scorecard-test = $(call go-run,operator-sdk) $(SDK)/images/scorecard-test
+opm = $(call go-run,opm) github.com/operator-framework/operator-registry/cmd/opm
+
 .DEFAULT_GOAL := help
 
 ##@ General
