@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("find the cluster: %w", err)
 	}
 	keeper := &certificates.Keeper{}
-	mgr, err := ctrl.NewManager(config, o.manager(keeper))
+	mgr, err := ctrl.NewManager(config, o.manager(keeper, ctx.Done()))
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
@@ -79,10 +79,10 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	logger.Info("Starting useless-operator", "version", version, "controllers", o.controllers, "webhooks", o.webhooks)
-	return mgr.Start(ctx)
+	return mgr.Start(delayed(ctx, o.shutdownDelay))
 }
 
-func (o *options) manager(keeper *certificates.Keeper) ctrl.Options {
+func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{}) ctrl.Options {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -112,12 +112,15 @@ func (o *options) manager(keeper *certificates.Keeper) ctrl.Options {
 		LeaderElectionReleaseOnCancel: true,
 		// Less than what a Pod has to end in, so that the lease is released within that.
 		GracefulShutdownTimeout: new(5 * time.Second),
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-			Host:    o.webhookHost,
-			Port:    o.webhookPort,
-			CertDir: o.webhookCertDir,
-			TLSOpts: webhookTLS,
-		}),
+		WebhookServer: drainingServer{
+			Server: ctrlwebhook.NewServer(ctrlwebhook.Options{
+				Host:    o.webhookHost,
+				Port:    o.webhookPort,
+				CertDir: o.webhookCertDir,
+				TLSOpts: webhookTLS,
+			}),
+			draining: draining,
+		},
 	}
 	if o.metricsSecure {
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization

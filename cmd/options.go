@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -34,6 +35,7 @@ type options struct {
 	webhookPort      int
 	webhookCertDir   string
 	selfManagedCerts bool
+	shutdownDelay    time.Duration
 	version          bool
 	log              zap.Options
 }
@@ -79,6 +81,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
 		"folder with tls.crt and tls.key for the webhooks")
 	flags.BoolVar(&o.selfManagedCerts, "self-managed-certs", false, "make and rotate the webhooks' certificates, rather than find them in the folder")
+	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 0, "how long to go on after a signal to stop, while webhook clients turn to another replica")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	config.RegisterFlags(flags)
 	o.log.BindFlags(flags)
