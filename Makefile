@@ -15,13 +15,13 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile=$(CURDIR)/hack/tools/$(1).mod $(1)
 
-# Two of them would need a library in C without this build tag, which go run takes and go tool does not.
-go-run = CGO_ENABLED=0 go run -modfile=$(CURDIR)/hack/tools/$(1).mod -tags=containers_image_openpgp
+# $(call olm-go,MODULE,run|build) is for the programs of a module that needs a library in C without this build tag,
+# which go run and go build take and go tool does not.
+olm-go = CGO_ENABLED=0 go $(2) -modfile=$(CURDIR)/hack/tools/$(1).mod -tags=containers_image_openpgp
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
-operator-sdk = $(call go-run,operator-sdk) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
-scorecard-test = $(call go-run,operator-sdk) $(SDK)/images/scorecard-test
-opm = $(call go-run,opm) github.com/operator-framework/operator-registry/cmd/opm
+operator-sdk = $(call olm-go,operator-sdk,run) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
+opm = $(call olm-go,opm,run) github.com/operator-framework/operator-registry/cmd/opm
 
 .DEFAULT_GOAL := help
 
@@ -92,7 +92,7 @@ demo: ## Show the operator at work on a control plane of its own
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
-	@for step in tidy generate manifests build-installer fmt vet lint; do \
+	@for step in tidy generate manifests build-installer bundle fmt vet lint bundle-validate; do \
 		echo "verify: $$step"; $(MAKE) --no-print-directory -s $$step || exit 1; \
 	done
 	@echo "verify: no difference"
@@ -106,6 +106,9 @@ verify: ## Regenerate and check everything; fail on any difference from what is 
 build: ## Build bin/manager
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o bin/manager ./cmd
 
+# What the image is built for: the labels and the node affinity in config/ name the same.
+PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
+
 .PHONY: docker-build
 docker-build: ## Build the image IMG
 	$(CONTAINER_TOOL) build --build-arg VERSION=v$(VERSION) -t $(IMG) .
@@ -118,6 +121,35 @@ docker-push: ## Push the image IMG
 build-installer: ## Render config/default into dist/install.yaml
 	@mkdir -p dist
 	$(call tool,kustomize) build config/default -o dist/install.yaml
+
+##@ OLM
+
+# Another folder gets a bundle of its own:
+# make bundle BUNDLE_DIR=/tmp/next/bundle VERSION=0.2.0 IMG=registry.example.com/useless-operator:v0.2.0
+BUNDLE_DIR ?= bundle
+CHANNELS ?= candidate,stable
+DEFAULT_CHANNEL ?= stable
+
+# The metadata is the same in every version. bundle.Dockerfile is not written for another folder, which has to be named
+# bundle and is built with this one: docker build -f bundle.Dockerfile /tmp/next
+.PHONY: bundle
+bundle: ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the image IMG
+	@mkdir -p bin/bundle
+	@printf 'resources:\n- ../../config/manifests\n' > bin/bundle/kustomization.yaml
+	@cd bin/bundle && $(call tool,kustomize) edit set image $(IMAGE_BASE)=$(IMG)
+	@rm -rf $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/tests
+	$(call tool,kustomize) build bin/bundle | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR)
+	go run ./hack/bundle $(BUNDLE_DIR)
+ifeq ($(BUNDLE_DIR),bundle)
+	$(operator-sdk) generate bundle --quiet --metadata --channels $(CHANNELS) --default-channel $(DEFAULT_CHANNEL)
+else
+	cp -R bundle/metadata $(BUNDLE_DIR)/
+endif
+
+.PHONY: bundle-validate
+bundle-validate: ## Check the bundle with operator-sdk's validators and scorecard tests; a warning is an error
+	$(call olm-go,operator-sdk,build) -o bin/ $(SDK)/cmd/operator-sdk $(SDK)/images/scorecard-test
+	BUNDLE_TOOLS=$(CURDIR)/bin BUNDLE_DIR=$(abspath $(BUNDLE_DIR)) go test -count=1 -run 'OperatorSDK|Scorecard' ./test/bundle
 
 ##@ Run on the cluster of the current kubeconfig
 

@@ -1,0 +1,135 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bundle completes the bundle in a folder, which operator-sdk has generated, with what operator-sdk does not do:
+// a descriptor of every field, from the CRDs' schemas; the icon; the images; the time of the release instead of now.
+//
+// It is run in the repository's root, by make bundle.
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	csvFile  = "useless-operator.clusterserviceversion.yaml"
+	baseFile = "config/manifests/bases/" + csvFile
+	iconFile = "config/manifests/useless-machine.svg"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: bundle FOLDER")
+		os.Exit(2)
+	}
+	dir := filepath.Join(os.Args[1], "manifests")
+	if err := errors.Join(complete(dir), tidy(dir)); err != nil {
+		fmt.Fprintln(os.Stderr, "error: complete the bundle:", err)
+		os.Exit(1)
+	}
+}
+
+func complete(dir string) error {
+	var csv, base operatorsv1alpha1.ClusterServiceVersion
+	var written unstructured.Unstructured // the type would write fields that are empty
+	path := filepath.Join(dir, csvFile)
+	if err := errors.Join(read(path, &csv), read(path, &written.Object), read(baseFile, &base)); err != nil {
+		return err
+	}
+	owned := csv.Spec.CustomResourceDefinitions.Owned
+	for i := range owned {
+		if err := describe(dir, &owned[i]); err != nil {
+			return err
+		}
+	}
+	icon, err := os.ReadFile(iconFile)
+	if err != nil {
+		return err
+	}
+	images := csv.Spec.RelatedImages
+	annotations := written.GetAnnotations()
+	annotations["createdAt"] = base.Annotations["createdAt"]
+	for _, deployment := range csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
+		for _, container := range deployment.Spec.Template.Spec.Containers {
+			images = append(images, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
+			annotations["containerImage"] = container.Image
+		}
+		// OLM makes this one itself. operator-sdk had to see it, for the webhooks' ports.
+		if err := os.Remove(filepath.Join(dir, deployment.Name+"-service_v1_service.yaml")); err != nil {
+			return err
+		}
+	}
+	written.SetAnnotations(annotations)
+	spec := written.Object["spec"].(map[string]any)
+	spec["icon"] = []operatorsv1alpha1.Icon{{Data: base64.StdEncoding.EncodeToString(icon), MediaType: "image/svg+xml"}}
+	spec["relatedImages"] = images
+	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
+	return write(path, written.Object)
+}
+
+// describe gives an API its descriptors.
+func describe(dir string, api *operatorsv1alpha1.CRDDescription) error {
+	var crd apiextensionsv1.CustomResourceDefinition
+	plural, group, _ := strings.Cut(api.Name, ".")
+	if err := read(filepath.Join(dir, group+"_"+plural+".yaml"), &crd); err != nil {
+		return err
+	}
+	for _, version := range crd.Spec.Versions {
+		if version.Name == api.Version {
+			properties := version.Schema.OpenAPIV3Schema.Properties
+			api.SpecDescriptors = specDescriptors(properties["spec"])
+			api.StatusDescriptors = statusDescriptors(properties["status"])
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no version %s", api.Name, api.Version)
+}
+
+// tidy removes what operator-sdk writes because its types have it: times and states of objects that do not exist yet.
+func tidy(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		var object map[string]any
+		if err := read(file, &object); err != nil {
+			return err
+		}
+		unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
+		unstructured.RemoveNestedField(object, "status")
+		if err := write(file, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func read(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func write(path string, object any) error {
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o666)
+}

@@ -1,0 +1,111 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	scorecardv1alpha3 "github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
+)
+
+// program is the path of one of operator-sdk's, which only make bundle-validate has built.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("BUNDLE_TOOLS")
+	if dir == "" {
+		t.Skip("make bundle-validate runs this with operator-sdk's programs")
+	}
+	return filepath.Join(dir, name)
+}
+
+// TestOperatorSDK runs operator-sdk bundle validate, where nothing may be found that it even warns of.
+func TestOperatorSDK(t *testing.T) {
+	sdk := program(t, "operator-sdk")
+	inspectable(t)
+	for _, validators := range []string{"", "suite=operatorframework", "name=good-practices", "name=multiarch"} {
+		t.Run(cmp.Or(validators, "default"), func(t *testing.T) {
+			args := []string{"bundle", "validate", folder(), "--output=json-alpha1", "--optional-values=container-tools=none"}
+			if validators != "" {
+				args = append(args, "--select-optional="+validators)
+			}
+			var result struct {
+				Passed  bool
+				Outputs []struct{ Type, Message string }
+			}
+			run(t, exec.CommandContext(t.Context(), sdk, args...), &result)
+			if !result.Passed || len(result.Outputs) > 0 {
+				t.Errorf("got %+v", result)
+			}
+		})
+	}
+}
+
+// TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but find the bundle in /bundle.
+func TestScorecard(t *testing.T) {
+	binary, err := os.ReadFile(program(t, "scorecard-test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	err = errors.Join(
+		os.WriteFile(filepath.Join(root, "scorecard-test"), binary, 0o700),
+		os.CopyFS(filepath.Join(root, "bundle"), os.DirFS(folder())),
+		os.Mkdir(filepath.Join(root, "tmp"), 0o700), // for what the validators write
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config scorecardv1alpha3.Configuration
+	read(t, filepath.Join(folder(), "tests", "scorecard", "config.yaml"), &config)
+	if got := len(config.Stages[0].Tests); got != 6 {
+		t.Errorf("config.yaml has %d tests, want the 6 that there are", got)
+	}
+	for _, test := range config.Stages[0].Tests {
+		t.Run(test.Entrypoint[1], func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "/"+test.Entrypoint[0], test.Entrypoint[1:]...)
+			cmd.Dir = "/"
+			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+			if os.Getuid() != 0 { // who may have another root folder only as the root of a namespace
+				cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+			}
+			var status scorecardv1alpha3.TestStatus
+			run(t, cmd, &status)
+			for _, result := range status.Results {
+				suggestions := result.Suggestions
+				if result.Name == "olm-status-descriptors" {
+					suggestions = nil // it wants a status in the examples, which whoever starts from them has no use for
+				}
+				if result.State != scorecardv1alpha3.PassState || len(result.Errors) > 0 || len(suggestions) > 0 {
+					t.Errorf("%s: %s, errors %q, suggestions %q", result.Name, result.State, result.Errors, suggestions)
+				}
+			}
+			if len(status.Results) == 0 {
+				t.Errorf("no result: %+v", status)
+			}
+		})
+	}
+}
+
+// run reads what a program prints as JSON.
+func run(t *testing.T, cmd *exec.Cmd, into any) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(output, into)
+	}
+	if err != nil {
+		t.Fatalf("%v: %v\n%s%s", cmd, err, output, &stderr)
+	}
+}
