@@ -2,11 +2,14 @@
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
 IMAGE_BASE := container.training/useless-operator
 IMG ?= $(IMAGE_BASE):v$(VERSION)
+BUNDLE_IMG ?= $(IMAGE_BASE)-bundle:v$(VERSION)
 
 # What deploy and undeploy act on: config/default (the operator makes its own certificates) or config/certmanager.
 OVERLAY ?= config/default
 
+# docker, podman, or hack/images/buildah where nothing can be pulled. BUILD_FLAGS and PUSH_FLAGS go to it as they are.
 CONTAINER_TOOL ?= docker
+PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 KUBECTL ?= kubectl
 FUZZTIME ?= 10s
 
@@ -110,12 +113,27 @@ build: ## Build bin/manager
 PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 
 .PHONY: docker-build
-docker-build: ## Build the image IMG
-	$(CONTAINER_TOOL) build --build-arg VERSION=v$(VERSION) -t $(IMG) .
+docker-build: ## Build the operator's image IMG
+	$(CONTAINER_TOOL) build --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
 
 .PHONY: docker-push
-docker-push: ## Push the image IMG
-	$(CONTAINER_TOOL) push $(IMG)
+docker-push: ## Push the operator's image IMG
+	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(IMG)
+
+# What Docker builds for several platforms, it keeps nowhere: it has to be pushed. Its default builder cannot do that.
+.PHONY: docker-buildx
+docker-buildx: ## Build and push IMG for all PLATFORMS, with Docker's buildx
+	$(CONTAINER_TOOL) buildx inspect useless-builder >/dev/null 2>&1 || $(CONTAINER_TOOL) buildx create --name useless-builder
+	$(CONTAINER_TOOL) buildx build --builder useless-builder --platform $(PLATFORMS) --push \
+		--file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
+
+.PHONY: bundle-build
+bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
+	$(CONTAINER_TOOL) build --file bundle.Dockerfile --tag $(BUNDLE_IMG) $(BUILD_FLAGS) $(BUNDLE_DIR)/..
+
+.PHONY: bundle-push
+bundle-push: ## Push the bundle's image BUNDLE_IMG
+	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(BUNDLE_IMG)
 
 .PHONY: build-installer
 build-installer: ## Render config/default into dist/install.yaml
