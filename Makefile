@@ -9,7 +9,6 @@ OVERLAY ?= config/default
 
 # docker, podman, or hack/images/buildah where nothing can be pulled. BUILD_FLAGS and PUSH_FLAGS go to it as they are.
 CONTAINER_TOOL ?= docker
-PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 KUBECTL ?= kubectl
 FUZZTIME ?= 10s
 
@@ -127,14 +126,6 @@ docker-buildx: ## Build and push IMG for all PLATFORMS, with Docker's buildx
 	$(CONTAINER_TOOL) buildx build --builder useless-builder --platform $(PLATFORMS) --push \
 		--file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
 
-.PHONY: bundle-build
-bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
-	$(CONTAINER_TOOL) build --file bundle.Dockerfile --tag $(BUNDLE_IMG) $(BUILD_FLAGS) $(BUNDLE_DIR)/..
-
-.PHONY: bundle-push
-bundle-push: ## Push the bundle's image BUNDLE_IMG
-	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(BUNDLE_IMG)
-
 .PHONY: build-installer
 build-installer: ## Render config/default into dist/install.yaml
 	@mkdir -p dist
@@ -168,6 +159,14 @@ endif
 bundle-validate: ## Check the bundle with operator-sdk's validators and scorecard tests; a warning is an error
 	$(call olm-go,operator-sdk,build) -o bin/ $(SDK)/cmd/operator-sdk $(SDK)/images/scorecard-test
 	BUNDLE_TOOLS=$(CURDIR)/bin BUNDLE_DIR=$(abspath $(BUNDLE_DIR)) go test -count=1 -run 'OperatorSDK|Scorecard' ./test/bundle
+
+.PHONY: bundle-build
+bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
+	$(CONTAINER_TOOL) build --file bundle.Dockerfile --tag $(BUNDLE_IMG) $(BUILD_FLAGS) $(BUNDLE_DIR)/..
+
+.PHONY: bundle-push
+bundle-push: ## Push the bundle's image BUNDLE_IMG
+	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(BUNDLE_IMG)
 
 ##@ Run on the cluster of the current kubeconfig
 
