@@ -12,25 +12,16 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// Names of the programs.
-const (
-	etcd              = "etcd"
-	apiServer         = "kube-apiserver"
-	controllerManager = "kube-controller-manager"
-	kubectl           = "kubectl"
-)
-
-// assetsVariable names the folder of programs that somebody else has built.
-const assetsVariable = "KUBEBUILDER_ASSETS"
 
 // progressInterval is how often a build says how far it is.
 const progressInterval = 10 * time.Second
@@ -39,90 +30,85 @@ const progressInterval = 10 * time.Second
 // the programs, and temporary files.
 const buildSpace = 5 << 30
 
-// Programs is the folder that has etcd, kube-apiserver, kube-controller-manager and kubectl.
-type Programs string
-
-// Path is where a program is.
-func (p Programs) Path(name string) string { return filepath.Join(string(p), name) }
-
-// missing names the programs that are not there.
-func (p Programs) missing() (names []string) {
-	for _, name := range []string{etcd, apiServer, controllerManager, kubectl} {
-		if info, err := os.Stat(p.Path(name)); err != nil || !info.Mode().IsRegular() {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// Build returns the programs of a control plane. It takes those in the folder that KUBEBUILDER_ASSETS names where all
-// of them are there, and otherwise compiles the release that hack/tools/kubernetes.mod pins, once: the programs stay
-// in the user's cache folder. While it works it says so, in lines that it writes to progress.
-func Build(ctx context.Context, progress io.Writer) (Programs, error) {
-	if assets := Programs(os.Getenv(assetsVariable)); assets != "" {
-		missing := assets.missing()
-		if len(missing) == 0 {
-			return assets, nil
-		}
-		fmt.Fprintf(progress, "%s=%s has no %s: building Kubernetes instead\n",
-			assetsVariable, assets, strings.Join(missing, ", "))
-	}
-	b, err := newBuild(progress)
-	if err != nil {
-		return "", err
-	}
-	if len(b.programs.missing()) == 0 {
-		return b.programs, nil
-	}
-	if err := b.run(ctx); err != nil {
-		return "", fmt.Errorf("build Kubernetes: %w", err)
-	}
-	return b.programs, nil
-}
-
-// build is one way to compile the programs; another one has another folder.
+// build is one way to compile the programs of a release; another one has another folder.
 type build struct {
+	upstream
+
 	progress io.Writer
-	tools    string // the folder of kubernetes.mod
+	tools    string // the folder of the module
 	version  string
-	ldflags  string
+	flags    []string
 	programs Programs
 	started  time.Time
 }
 
-var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\S+)`)
+// build returns a folder with those programs of the release that are asked for.
+func (u upstream) build(ctx context.Context, progress io.Writer, names []string) (Programs, error) {
+	b, err := u.newBuild(progress)
+	if err != nil {
+		return "", err
+	}
+	if len(b.programs.missing(names)) == 0 {
+		return b.programs, nil
+	}
+	if err := b.run(ctx, names); err != nil {
+		return "", fmt.Errorf("build %s: %w", b.title, err)
+	}
+	return b.programs, nil
+}
 
-func newBuild(progress io.Writer) (*build, error) {
+func (u upstream) newBuild(progress io.Writer) (*build, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
 	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	b := &build{progress: progress, tools: filepath.Join(root, "hack", "tools")}
-	mod, err := os.ReadFile(filepath.Join(b.tools, "kubernetes.mod"))
+	b := &build{upstream: u, progress: progress, tools: filepath.Join(root, "hack", "tools")}
+	pinned, err := b.readModule()
 	if err != nil {
-		return nil, fmt.Errorf("read which Kubernetes to build: %w", err)
+		return nil, fmt.Errorf("read which release of %s to build: %w", u.title, err)
 	}
-	sum, err := os.ReadFile(filepath.Join(b.tools, "kubernetes.sum"))
-	if err != nil {
-		return nil, fmt.Errorf("read which Kubernetes to build: %w", err)
+	ldflags := "-s -w"
+	if u.stamp != nil {
+		ldflags += " " + u.stamp(b.version)
 	}
-	match := kubernetesVersion.FindSubmatch(mod)
-	if match == nil {
-		return nil, errors.New("hack/tools/kubernetes.mod requires no k8s.io/kubernetes")
-	}
-	b.version = string(match[1])
-	// Without these the API server calls itself v0.0.0, and who asks for a newer one is refused.
-	b.ldflags = fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
-		"k8s.io/component-base/version", match[1], match[2], match[3])
+	// The linker would drop what -dwarf=false keeps the compiler from making.
+	b.flags = []string{"-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + ldflags, "-tags=" + u.tags}
 
+	key := sha256.New()
+	fmt.Fprintf(key, "%s\n%s %s/%s\n%q", pinned, runtime.Version(), runtime.GOOS, runtime.GOARCH, b.flags)
+	b.programs = Programs(filepath.Join(cache, fmt.Sprintf("%s-%.6x", u.file, key.Sum(nil))))
+	return b, nil
+}
+
+// readModule finds the version in the module's file, and returns all that the module pins.
+func (b *build) readModule() ([]byte, error) {
+	mod, err := os.ReadFile(filepath.Join(b.tools, b.file+".mod"))
+	if err != nil {
+		return nil, err
+	}
+	sum, err := os.ReadFile(filepath.Join(b.tools, b.file+".sum"))
+	if err != nil {
+		return nil, err
+	}
+	required := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(b.module) + ` (v\S+)`).FindSubmatch(mod)
+	if required == nil {
+		return nil, fmt.Errorf("hack/tools/%s.mod requires no %s", b.file, b.module)
+	}
+	b.version = string(required[1])
+	return slices.Concat(mod, []byte("\n"), sum), nil
+}
+
+// CacheDir is where everything stays that outlives a program of this source tree.
+func CacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return nil, fmt.Errorf("find the user's cache folder: %w", err)
+		return "", fmt.Errorf("find the user's cache folder: %w", err)
 	}
-	key := sha256.New()
-	fmt.Fprintf(key, "%s\n%s\n%s %s/%s\n%s", mod, sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, b.ldflags)
-	b.programs = Programs(filepath.Join(cache, "useless-operator", fmt.Sprintf("kubernetes-%.6x", key.Sum(nil))))
-	return b, nil
+	return filepath.Join(cache, "useless-operator"), nil
 }
 
 // Root is the folder of the source tree that the working folder is in.
@@ -143,8 +129,8 @@ func Root() (string, error) {
 	}
 }
 
-// run compiles into a folder beside the final one and renames it, so what has the final name is complete.
-func (b *build) run(ctx context.Context) error {
+// run compiles into a folder beside the final one and renames each program, so what has its final name is complete.
+func (b *build) run(ctx context.Context, names []string) error {
 	if err := os.MkdirAll(filepath.Dir(string(b.programs)), 0o755); err != nil {
 		return err
 	}
@@ -153,37 +139,41 @@ func (b *build) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if len(b.programs.missing()) == 0 {
+	if names = b.programs.missing(names); len(names) == 0 {
 		return nil
 	}
 
 	b.started = time.Now()
 	partial := Programs(string(b.programs) + ".partial")
-	for _, dir := range []Programs{partial, b.programs} { // what a build that was killed, or somebody's rm, has left
-		if err := os.RemoveAll(string(dir)); err != nil {
-			return err
-		}
+	if err := os.RemoveAll(string(partial)); err != nil { // what a build that was killed has left
+		return err
 	}
 	defer os.RemoveAll(string(partial))
 	if err := os.Mkdir(string(partial), 0o755); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.progress, "building Kubernetes %s, once: several minutes, up to %d GiB in Go's caches and %s\n",
-		b.version, buildSpace>>30, b.programs)
+	fmt.Fprintf(b.progress, "building %s %s, once: some minutes, up to %d GiB in Go's caches and %s\n",
+		b.title, b.version, buildSpace>>30, b.programs)
 	b.warnOfFullDisk()
-	if err := b.compile(ctx, partial); err != nil {
+	if err := b.compile(ctx, partial, names); err != nil {
 		return err
 	}
-	// The package of etcd's main function is called server.
-	if err := os.Rename(partial.Path("server"), partial.Path(etcd)); err != nil {
+	if err := os.MkdirAll(string(b.programs), 0o755); err != nil {
 		return err
 	}
-	if err := os.Rename(string(partial), string(b.programs)); err != nil {
-		return err
+	for _, name := range names {
+		if err := os.Rename(partial.Path(defaultName(b.packages[name])), b.programs.Path(name)); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(b.progress, "built Kubernetes %s in %.0f s\n", b.version, time.Since(b.started).Seconds())
+	fmt.Fprintf(b.progress, "built %s %s in %.0f s\n", b.title, b.version, time.Since(b.started).Seconds())
 	return nil
 }
+
+var majorVersion = regexp.MustCompile(`/v\d+$`)
+
+// defaultName is what the go command calls the program of a package.
+func defaultName(pkg string) string { return path.Base(majorVersion.ReplaceAllString(pkg, "")) }
 
 // lock waits until no other process builds the same programs.
 func (b *build) lock(ctx context.Context) (unlock func(), err error) {
@@ -201,7 +191,7 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
 		if !waiting {
-			fmt.Fprintf(b.progress, "waiting for another build of Kubernetes %s\n", b.version)
+			fmt.Fprintf(b.progress, "waiting for another build of %s %s\n", b.title, b.version)
 		}
 		select {
 		case <-ctx.Done():
@@ -224,28 +214,34 @@ func (b *build) warnOfFullDisk() {
 	}
 }
 
-// compile has the go command build all tools of kubernetes.mod.
-func (b *build) compile(ctx context.Context, into Programs) error {
-	packages := string(b.programs) + ".packages"
-	defer os.Remove(packages)
-	downloading := func() string { return lastLine(packages) }
-	if err := b.goCommand(ctx, into, packages, downloading, "list", "-modfile=kubernetes.mod", "-deps", "tool"); err != nil {
+// compile has the go command build the packages of the programs.
+func (b *build) compile(ctx context.Context, into Programs, names []string) error {
+	packages := make([]string, len(names))
+	for i, name := range names {
+		packages[i] = b.packages[name]
+	}
+	modfile := "-modfile=" + b.file + ".mod"
+
+	list := string(b.programs) + ".packages"
+	defer os.Remove(list)
+	downloading := func() string { return lastLine(list) }
+	args := append([]string{"list", modfile, "-deps", "-tags=" + b.tags}, packages...)
+	if err := b.goCommand(ctx, into, list, downloading, args...); err != nil {
 		return err
 	}
-	total := lines(packages)
+	total := lines(list)
 
 	log := string(b.programs) + ".log"
 	compiling := func() string { // with -v, go build writes a line for each package that is not in its cache
 		return fmt.Sprintf("compiled %d of at most %d packages", lines(log), total)
 	}
-	// The linker would drop what -dwarf=false keeps the compiler from making.
-	return b.goCommand(ctx, into, log, compiling, "build", "-v", "-modfile=kubernetes.mod", "-trimpath",
-		"-gcflags=all=-dwarf=false", "-ldflags", b.ldflags, "-o", string(into)+"/", "tool")
+	args = slices.Concat([]string{"build", "-v", modfile, "-o", string(into) + "/"}, b.flags, packages)
+	return b.goCommand(ctx, into, log, compiling, args...)
 }
 
 // goCommand runs the go command in hack/tools, and reports its state until it is done.
 func (b *build) goCommand(ctx context.Context, temporary Programs, log string, state func() string, args ...string) error {
-	path, err := exec.LookPath("go")
+	program, err := exec.LookPath("go")
 	if err != nil {
 		return errors.New("the go command is not in PATH")
 	}
@@ -254,7 +250,7 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 	}
 	p, err := StartProcess(Command{
 		Name: "go " + args[0],
-		Path: path,
+		Path: program,
 		Args: args,
 		// A go command that is interrupted leaves its temporary files; there they go with everything else. A compiler
 		// that collects less garbage is faster.
@@ -275,7 +271,7 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 			p.Kill()
 			return context.Cause(ctx)
 		case <-tick.C:
-			fmt.Fprintf(b.progress, "building Kubernetes: %.0f s, %s\n", time.Since(b.started).Seconds(), state())
+			fmt.Fprintf(b.progress, "building %s: %.0f s, %s\n", b.title, time.Since(b.started).Seconds(), state())
 		}
 	}
 }

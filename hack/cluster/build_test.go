@@ -68,8 +68,8 @@ func TestBuildTogether(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if programs[0] != programs[1] || len(programs[0].missing()) > 0 {
-		t.Errorf("programs %q and %q, missing %q", programs[0], programs[1], programs[0].missing())
+	if programs[0] != programs[1] || len(programs[0].missing(controlPlane)) > 0 {
+		t.Errorf("programs %q and %q, missing %q", programs[0], programs[1], programs[0].missing(controlPlane))
 	}
 	said := progress[0].String() + progress[1].String()
 	for _, want := range []string{"building Kubernetes v1.", "waiting for another build", "built Kubernetes v1."} {
@@ -138,7 +138,7 @@ sh -c 'echo $$ >> $FAKE_GO_CALLS; exec sleep 600'
 		t.Fatalf("got error %v, want %v", err, context.Canceled)
 	}
 	awaitGone(t, pids)
-	b, err := newBuild(t.Output())
+	b, err := kubernetesRelease.newBuild(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestBuildUsesAssets(t *testing.T) {
 		t.Fatal(err)
 	}
 	complete := t.TempDir()
-	for _, name := range []string{etcd, apiServer, controllerManager, kubectl} {
+	for _, name := range controlPlane {
 		writeProgram(t, filepath.Join(complete, name), "")
 	}
 	incomplete := t.TempDir() // as setup-envtest leaves it

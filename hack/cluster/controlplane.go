@@ -36,6 +36,12 @@ const stopGrace = 2 * time.Second
 // etcdURL is where kube-apiserver finds etcd.
 const etcdURL = "unix://etcd.sock:0"
 
+// admin is the kubeconfig that may do everything.
+const admin = "admin.kubeconfig"
+
+// ServiceRange has the addresses of Services.
+const ServiceRange = "10.96.0.0/16"
+
 // Options change how a control plane runs.
 type Options struct {
 	// UnsafeNoFsync keeps etcd from waiting for the disk. It is faster than any real cluster.
@@ -75,7 +81,7 @@ func Start(ctx context.Context, programs Programs, options Options) (*ControlPla
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	cp := &ControlPlane{Dir: dir, Programs: programs, Kubeconfig: filepath.Join(dir, "admin.kubeconfig"), socket: socket}
+	cp := &ControlPlane{Dir: dir, Programs: programs, Kubeconfig: filepath.Join(dir, admin), socket: socket}
 	if err := cp.start(ctx, port, options); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a control plane: %w", err), cp.Stop())
 	}
@@ -83,20 +89,21 @@ func Start(ctx context.Context, programs Programs, options Options) (*ControlPla
 }
 
 func (cp *ControlPlane) start(ctx context.Context, port int, options Options) error {
-	if err := cp.writeIdentities(fmt.Sprintf("https://127.0.0.1:%d", port)); err != nil {
+	var err error
+	if _, cp.Config, err = WriteIdentities(cp.Dir, fmt.Sprintf("https://127.0.0.1:%d", port)); err != nil {
 		return err
 	}
-	if err := cp.run(etcd, etcdArgs(options)); err != nil {
+	if err := cp.run(etcd, EtcdArgs(options.UnsafeNoFsync)); err != nil {
 		return err
 	}
-	if err := cp.run(apiServer, apiServerArgs(port)); err != nil {
+	if err := cp.run(apiServer, localAPIServerArgs(port)); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(cp.Config)
 	if err != nil {
 		return err
 	}
-	err = cp.await(ctx, apiServer, func(ctx context.Context) error {
+	err = Await(ctx, cp.processes, func(ctx context.Context) error {
 		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
@@ -107,51 +114,51 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 			return err
 		}
 	}
-	if err := cp.run(controllerManager, controllerManagerArgs()); err != nil {
+	if err := cp.run(controllerManager, localControllerManagerArgs()); err != nil {
 		return err
 	}
-	return cp.await(ctx, controllerManager, func(ctx context.Context) error {
+	return Await(ctx, cp.processes, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
 }
 
-// writeIdentities writes the certificates and kubeconfigs of one authority, which all programs trust.
-func (cp *ControlPlane) writeIdentities(url string) error {
+// WriteIdentities writes what the programs of a control plane, which is at url, know each other by into the folder dir:
+// the certificates and kubeconfigs of one authority. The returned configuration may do everything, as may
+// admin.kubeconfig. The hosts are names and addresses of the API server.
+func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config, error) {
 	ca, err := newAuthority()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := os.WriteFile(filepath.Join(cp.Dir, "ca.crt"), ca.pem, 0o600); err != nil {
-		return err
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), ca.pem, 0o600); err != nil {
+		return nil, nil, err
 	}
 	_, tokenKey, err := newKey()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := os.WriteFile(filepath.Join(cp.Dir, "service-accounts.key"), tokenKey, 0o600); err != nil {
-		return err
+	if err := os.WriteFile(filepath.Join(dir, "service-accounts.key"), tokenKey, 0o600); err != nil {
+		return nil, nil, err
 	}
-	server, err := ca.issue(pkix.Name{CommonName: apiServer}, "localhost", "127.0.0.1", "kubernetes.default.svc")
+	hosts = append(hosts, "localhost", "127.0.0.1", "kubernetes.default.svc")
+	err = errors.Join(
+		ca.WriteCert(dir, apiServer, pkix.Name{CommonName: apiServer}, hosts...),
+		ca.WriteCert(dir, "front-proxy", pkix.Name{CommonName: "front-proxy"}),
+	)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	proxy, err := ca.issue(pkix.Name{CommonName: "front-proxy"})
+	config, err := ca.WriteKubeconfig(filepath.Join(dir, admin), url, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := errors.Join(server.write(cp.Dir, apiServer), proxy.write(cp.Dir, "front-proxy")); err != nil {
-		return err
-	}
-	cp.Config, err = writeClient(cp.Kubeconfig, url, ca, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
-	if err != nil {
-		return err
-	}
-	_, err = writeClient(filepath.Join(cp.Dir, controllerManager+".kubeconfig"), url, ca, pkix.Name{CommonName: "system:" + controllerManager})
-	return err
+	_, err = ca.WriteKubeconfig(filepath.Join(dir, controllerManager+".kubeconfig"), url, pkix.Name{CommonName: "system:" + controllerManager})
+	return ca, config, err
 }
 
-func etcdArgs(options Options) []string {
+// EtcdArgs are the arguments of etcd. As those of the others they name files in the working folder.
+func EtcdArgs(unsafeNoFsync bool) []string {
 	// Sockets in the folder, which is private, need neither free ports nor certificates. Their paths are relative because
 	// the system limits their length, and have a colon because etcd insists on it.
 	const peer = "unix://peer.sock:0"
@@ -159,20 +166,27 @@ func etcdArgs(options Options) []string {
 		"--data-dir=etcd",
 		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
-		"--unsafe-no-fsync=" + strconv.FormatBool(options.UnsafeNoFsync),
+		"--unsafe-no-fsync=" + strconv.FormatBool(unsafeNoFsync),
 	}
 }
 
-func apiServerArgs(port int) []string {
-	return []string{
-		"--etcd-servers=" + etcdURL,
-		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--permit-port-sharing",
+func localAPIServerArgs(port int) []string {
+	return append(APIServerArgs(),
+		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--permit-port-sharing",
 		// Nothing in here reaches the API server through its Service, and an endpoint may not be 127.0.0.1.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range=10.96.0.0/16",
+		"--authorization-mode=RBAC",
+	)
+}
+
+// APIServerArgs are those arguments of kube-apiserver that do not depend on where it is and on who uses it.
+func APIServerArgs() []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--service-cluster-ip-range=" + ServiceRange,
 		"--tls-cert-file=" + apiServer + ".crt", "--tls-private-key-file=" + apiServer + ".key",
 		"--client-ca-file=ca.crt",
-		"--authorization-mode=RBAC", "--allow-privileged",
+		"--allow-privileged",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=service-accounts.key", "--service-account-signing-key-file=service-accounts.key",
 		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy",
@@ -182,14 +196,18 @@ func apiServerArgs(port int) []string {
 	}
 }
 
-func controllerManagerArgs() []string {
+func localControllerManagerArgs() []string {
 	// All of them together take five seconds to start, and most of them need nodes.
 	controllers := []string{
 		"clusterrole-aggregation", "deployment", "endpointslice", "garbage-collector", "namespace", "replicaset",
 		"resourcequota", "root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token",
 	}
+	return append(ControllerManagerArgs(), "--controllers="+strings.Join(controllers, "-controller,")+"-controller")
+}
+
+// ControllerManagerArgs are the arguments of a kube-controller-manager that runs the default controllers.
+func ControllerManagerArgs() []string {
 	return []string{
-		"--controllers=" + strings.Join(controllers, "-controller,") + "-controller",
 		"--kubeconfig=" + controllerManager + ".kubeconfig",
 		"--secure-port=0", // serves nothing
 		"--leader-elect=false",
@@ -207,11 +225,11 @@ func (cp *ControlPlane) run(name string, args []string) error {
 	return nil
 }
 
-// await waits until the program does what check asks of it, or any program ends.
-func (cp *ControlPlane) await(ctx context.Context, name string, check func(context.Context) error) error {
+// Await waits until the last of the processes does what check asks of it, or any of them ends.
+func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {
 	var unready error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
-		for _, p := range cp.processes {
+		for _, p := range processes {
 			if isDone(p.done) {
 				return false, p.ended()
 			}
@@ -220,8 +238,8 @@ func (cp *ControlPlane) await(ctx context.Context, name string, check func(conte
 		return unready == nil, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		last := cp.processes[len(cp.processes)-1]
-		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", name, startTimeout, unready, last.quoteLog())
+		last := processes[len(processes)-1]
+		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", last.name, startTimeout, unready, last.quoteLog())
 	}
 	return err
 }

@@ -208,7 +208,7 @@ func TestParentEnds(t *testing.T) {
 }
 
 func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
-	b, err := newBuild(t.Output())
+	b, err := kubernetesRelease.newBuild(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func watch(t *testing.T) watched {
 	}
 	dir := t.TempDir()
 	w := watched{programs: Programs(dir), temporary: t.TempDir(), pidFile: filepath.Join(dir, "pids")}
-	for _, name := range []string{etcd, apiServer, controllerManager, kubectl} {
+	for _, name := range controlPlane {
 		note := "echo $$ >> " + w.pidFile + "\n"
 		if name == kubectl {
 			note = ""

@@ -40,15 +40,15 @@ func (cp *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace,
 	return path, writeKubeconfig(path, config)
 }
 
-// writeClient makes a client certificate and writes a kubeconfig with it.
-func writeClient(path, url string, ca *authority, subject pkix.Name) (*rest.Config, error) {
-	identity, err := ca.issue(subject)
+// WriteKubeconfig makes a client certificate and writes a kubeconfig with it.
+func (a *Authority) WriteKubeconfig(path, url string, subject pkix.Name) (*rest.Config, error) {
+	identity, err := a.issue(subject)
 	if err != nil {
 		return nil, err
 	}
 	config := &rest.Config{
 		Host:            url,
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca.pem, CertData: identity.cert, KeyData: identity.key},
+		TLSClientConfig: rest.TLSClientConfig{CAData: a.pem, CertData: identity.cert, KeyData: identity.key},
 		QPS:             -1,
 	}
 	return config, writeKubeconfig(path, config)

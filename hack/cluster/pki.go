@@ -20,8 +20,8 @@ import (
 // validity is longer than anything here runs.
 const validity = 365 * 24 * time.Hour
 
-// authority signs certificates.
-type authority struct {
+// Authority signs the certificates of one cluster.
+type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
@@ -47,7 +47,7 @@ func ServingCert(dir string) (ca []byte, err error) {
 	return a.pem, p.write(dir, "tls")
 }
 
-func newAuthority() (*authority, error) {
+func newAuthority() (*Authority, error) {
 	key, _, err := newKey()
 	if err != nil {
 		return nil, err
@@ -63,11 +63,30 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an authority: %w", err)
 	}
-	return &authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}, nil
+	return &Authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}, nil
+}
+
+// WriteCert writes a certificate and its key as name.crt and name.key into the folder dir: a server's where there are
+// hosts, a client's otherwise.
+func (a *Authority) WriteCert(dir, name string, subject pkix.Name, hosts ...string) error {
+	p, err := a.issue(subject, hosts...)
+	if err != nil {
+		return err
+	}
+	return p.write(dir, name)
+}
+
+// WriteKey writes the authority's own certificate and key, for a program that signs.
+func (a *Authority) WriteKey(dir, name string) error {
+	der, err := x509.MarshalECPrivateKey(a.key)
+	if err != nil {
+		return fmt.Errorf("write the key of %s: %w", name, err)
+	}
+	return pair{cert: a.pem, key: encode("EC PRIVATE KEY", der)}.write(dir, name)
 }
 
 // issue signs a certificate: a server's where there are hosts, a client's otherwise.
-func (a *authority) issue(subject pkix.Name, hosts ...string) (pair, error) {
+func (a *Authority) issue(subject pkix.Name, hosts ...string) (pair, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return pair{}, err

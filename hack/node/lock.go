@@ -1,0 +1,109 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock is a file that is locked as long as a process has it open that acquired it, or inherited it from that one. It
+// names the process that is to be ended to get the lock.
+type lock struct {
+	path string
+	file *os.File
+}
+
+// acquire locks the file in the name of this process; where another one has it, acquire returns that one's id.
+func (l *lock) acquire() (holder int, err error) {
+	if err := l.open(); err != nil {
+		return 0, err
+	}
+	err = unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		holder, err = l.read()
+		l.release()
+		return holder, err
+	}
+	if err != nil {
+		return 0, fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	return 0, l.name(os.Getpid())
+}
+
+// wait acquires the lock when nobody has it any more.
+func (l *lock) wait(ctx context.Context) error {
+	for {
+		holder, err := l.acquire()
+		if err != nil || holder == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// holder is the process that has the lock, or 0. It asks without locking, so that nobody else is refused.
+func (l *lock) holder() (int, error) {
+	if err := l.open(); err != nil {
+		return 0, err
+	}
+	defer l.release()
+	found := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, &found); err != nil {
+		return 0, fmt.Errorf("look at %s: %w", l.path, err)
+	}
+	if found.Type == unix.F_UNLCK {
+		return 0, nil
+	}
+	return l.read()
+}
+
+func (l *lock) open() (err error) {
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if l.file, err = os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	return nil
+}
+
+// release lets go of the lock, unless another process inherited it.
+func (l *lock) release() { _ = l.file.Close() }
+
+// name writes who is to be ended.
+func (l *lock) name(pid int) error {
+	// As long as any other number, so that the file never has a part of one.
+	if _, err := l.file.WriteAt(fmt.Appendf(nil, "%10d\n", pid), 0); err != nil {
+		return fmt.Errorf("write %s: %w", l.path, err)
+	}
+	return nil
+}
+
+func (l *lock) read() (int, error) {
+	text, err := io.ReadAll(io.NewSectionReader(l.file, 0, 64))
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", l.path, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", l.path, err)
+	}
+	return pid, nil
+}

@@ -1,0 +1,338 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"container.training/useless/hack/cluster"
+)
+
+// systemPath is where Debian has programs, whatever the user's own PATH says.
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// downTimeout is for the kernel to end everything in the node, on a machine that is busy with other things.
+const downTimeout = time.Minute
+
+// node is the one node that a user can have on a machine.
+type node struct {
+	dir  string // everything that the node writes
+	lock *lock  // held as long as there is a node
+}
+
+func newNode() (*node, error) {
+	cache, err := cluster.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	return &node{dir: filepath.Join(cache, "node"), lock: &lock{path: filepath.Join(cache, "node.lock")}}, nil
+}
+
+func (n *node) path(elements ...string) string {
+	return filepath.Join(n.dir, filepath.Join(elements...))
+}
+
+// ready tells whether the node could be used at some time since its start.
+func (n *node) ready() bool {
+	_, err := os.Stat(n.path(readyFile))
+	return err == nil
+}
+
+// up starts the node in the background. Ctrl-C, or whatever else ends this process before the node is ready, ends the node.
+func (n *node) up(ctx context.Context) (err error) {
+	if err := requirements(); err != nil {
+		return err
+	}
+	switch holder, err := n.lock.acquire(); {
+	case err != nil:
+		return err
+	case holder != 0 && n.ready():
+		fmt.Println("the node is up already")
+		return nil
+	case holder != 0:
+		return fmt.Errorf("process %d is starting the node, or stopping it: try again when it is done", holder)
+	}
+	defer n.lock.release()
+	if err := n.clean(); err != nil { // what a node that was killed has left
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.clean())
+		}
+	}()
+	if err := n.prepare(ctx); err != nil {
+		return err
+	}
+	return n.start(ctx)
+}
+
+// requirements names all that is missing on this machine, with what to do about it.
+func requirements() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a node needs root: try it with sudo")
+	}
+	if err := os.Setenv("PATH", systemPath+":"+os.Getenv("PATH")); err != nil {
+		return err
+	}
+	var packages []string
+	for _, program := range []struct{ name, pkg string }{
+		{"runc", "runc"}, {"nft", "nftables"}, {"mount", "mount"}, {busybox, "busybox-static"},
+	} {
+		if path, err := exec.LookPath(program.name); err != nil || program.name == busybox && !isStatic(path) {
+			packages = append(packages, program.pkg)
+		}
+	}
+	if len(packages) > 0 {
+		return fmt.Errorf("a node needs more programs: apt-get install -y %s", strings.Join(packages, " "))
+	}
+	return nil
+}
+
+// isStatic tells whether a program runs without any library, as it has to in an image that has only the program.
+func isStatic(path string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+}
+
+// prepare does what needs the go command, and so the user's own network.
+func (n *node) prepare(ctx context.Context) error {
+	for _, dir := range []string{"", "log", "tmp"} {
+		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
+			return fmt.Errorf("prepare the node: %w", err)
+		}
+	}
+	if _, err := cluster.BuildNode(ctx, os.Stdout, n.path("bin")); err != nil {
+		return err
+	}
+	return writeOLM(ctx, n.path(olmManifests))
+}
+
+// start runs the node's first process, in namespaces of its own, until the node is ready.
+func (n *node) start(ctx context.Context) error {
+	if err := n.makeCgroups(); err != nil {
+		return err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	stay, hold, err := os.Pipe() // tells the node that this process has not ended
+	if err != nil {
+		return err
+	}
+	defer hold.Close()
+	cmd := exec.Command(executable, initCommand)
+	cmd.Stdin = stay
+	cmd.ExtraFiles = []*os.File{n.lock.file}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true,
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS,
+	}
+	progress, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the node: %w", err)
+	}
+	_ = stay.Close()
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+	if err := n.lock.name(cmd.Process.Pid); err != nil {
+		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	_, _ = io.Copy(os.Stdout, progress) // ends when the node is ready, and when it fails
+	if !n.ready() || ctx.Err() != nil {
+		_ = cmd.Process.Kill()
+		if err := cmd.Wait(); ctx.Err() == nil {
+			return fmt.Errorf("the node did not start (%w)", err)
+		}
+		return context.Cause(ctx)
+	}
+	if _, err := hold.Write([]byte{'.'}); err != nil { // from here on the node stays
+		return fmt.Errorf("leave the node alone: %w", err)
+	}
+	fmt.Printf("the node is up; next: %[1]s exec kubectl get pods -A, or %[1]s exec sh; in the end: %[1]s down\n", os.Args[0])
+	return nil
+}
+
+// down stops the node, whatever it is doing, and removes what it has left.
+func (n *node) down(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a node needs root: try it with sudo")
+	}
+	holder, err := n.lock.acquire()
+	if err != nil {
+		return err
+	}
+	if holder != 0 {
+		if err := end(ctx, holder); err != nil {
+			return err
+		}
+		// Who was starting it may still clean up.
+		if err := n.lock.wait(ctx); err != nil {
+			return err
+		}
+	}
+	defer n.lock.release()
+	if err := n.clean(); err != nil {
+		return err
+	}
+	fmt.Println("the node is down")
+	return nil
+}
+
+// end ends a process and waits until it has, and with the first process of a node all others.
+func end(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	for deadline := time.Now().Add(downTimeout); time.Now().Before(deadline) && ctx.Err() == nil; {
+		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if ready, err := unix.Poll(events, 100); err == nil && ready == 1 {
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("process %d has not ended", pid), context.Cause(ctx))
+}
+
+// clean removes what outlives the processes of a node.
+func (n *node) clean() error {
+	if err := n.removeCgroups(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(n.dir); err != nil {
+		return fmt.Errorf("remove the node's files: %w", err)
+	}
+	return nil
+}
+
+// exec replaces this process with a command in the node's network namespace.
+func (n *node) exec(args []string) error {
+	pid, err := n.running()
+	if err != nil {
+		return err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"KUBECONFIG":    n.path("admin.kubeconfig"),
+		"KUBECACHEDIR":  n.path("kubectl"), // the user's own may know another node at the same address
+		"SSL_CERT_FILE": n.path("ca.crt"),
+		"REGISTRY":      registryAddress,
+		"USELESS_NODE":  executable,
+		"PATH":          n.path("bin") + ":" + os.Getenv("PATH"),
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	program, err := exec.LookPath(args[0])
+	if err != nil {
+		return err
+	}
+	netns, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("enter the node's network: %w", err)
+	}
+	runtime.LockOSThread() // a namespace is a thread's, and the thread that calls exec is the one that stays
+	if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the node's network: %w", err)
+	}
+	return fmt.Errorf("run %s: %w", program, syscall.Exec(program, args, os.Environ()))
+}
+
+// running is the first process of the node.
+func (n *node) running() (int, error) {
+	pid, err := n.lock.holder()
+	if err != nil {
+		return 0, err
+	}
+	if pid == 0 || !n.ready() {
+		return 0, errors.New("there is no node: make cluster-up starts one")
+	}
+	return pid, nil
+}
+
+// restart asks the node to restart a program.
+func (n *node) restart(program string) error {
+	if _, err := n.running(); err != nil {
+		return err
+	}
+	if err := os.Chdir(n.dir); err != nil { // the path of a socket may not be long
+		return err
+	}
+	conn, err := net.Dial("unix", controlSocket)
+	if err != nil {
+		return fmt.Errorf("ask the node to restart %s: %w", program, err)
+	}
+	defer conn.Close()
+	fmt.Fprintln(conn, program)
+	wrong, err := io.ReadAll(conn)
+	if err != nil {
+		return fmt.Errorf("ask the node to restart %s: %w", program, err)
+	}
+	if len(wrong) > 0 {
+		return errors.New(string(wrong))
+	}
+	return nil
+}
+
+// logs copies a log to the standard output.
+func (n *node) logs(args []string) error {
+	entries, err := os.ReadDir(n.path("log"))
+	if err != nil {
+		return errors.New("there is no node: make cluster-up starts one")
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(entry.Name(), ".log"))
+	}
+	if len(args) == 0 {
+		fmt.Println(strings.Join(names, "\n"))
+		return nil
+	}
+	if !slices.Contains(names, args[0]) {
+		return fmt.Errorf("the node has no log of %s; it has those of %s", args[0], strings.Join(names, ", "))
+	}
+	f, err := os.Open(n.path("log", args[0]+".log"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(os.Stdout, f)
+	return err
+}

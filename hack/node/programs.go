@@ -1,0 +1,255 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"container.training/useless/hack/cluster"
+)
+
+const (
+	nodeName      = "node"
+	apiServerURL  = "https://" + address + ":6443"
+	serviceIP     = "10.96.0.1" // the first of cluster.ServiceRange is the API server's
+	podRange      = "10.244.0.0/16"
+	pauseImage    = "pause:1"
+	clusterDomain = "cluster.local"
+	runtimeSocket = "/run/containerd/containerd.sock"
+)
+
+// check tells whether something can be used, and otherwise why not.
+type check = func(context.Context) error
+
+// program is one of those that make a node.
+type program struct {
+	name  string
+	args  []string
+	check check
+}
+
+// administrator may do everything on the node.
+type administrator struct {
+	config *rest.Config
+	client kubernetes.Interface
+}
+
+func (a *administrator) apiServer(ctx context.Context) error {
+	return a.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// kubelet asks whether the node takes pods.
+func (a *administrator) kubelet(ctx context.Context) error {
+	node, err := a.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+			return errors.New(condition.Message)
+		}
+	}
+	return nil
+}
+
+// listening checks that somebody listens.
+func listening(network, address string) check {
+	return func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// running is for a program that nobody waits for.
+func running(context.Context) error { return nil }
+
+// programs are all programs, in the order of their start. Their files are in the node's folder, where they run.
+func programs(n *node, admin *administrator) []program {
+	return []program{
+		{name: "etcd", check: running, args: cluster.EtcdArgs(false)},
+		{name: "kube-apiserver", check: admin.apiServer, args: append(cluster.APIServerArgs(),
+			"--advertise-address="+address,
+			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+			"--kubelet-preferred-address-types=InternalIP",
+			"--kubelet-certificate-authority=ca.crt",
+			"--kubelet-client-certificate=kubelet-client.crt", "--kubelet-client-key=kubelet-client.key",
+		)},
+		{name: "kube-controller-manager", check: running, args: append(cluster.ControllerManagerArgs(),
+			"--allocate-node-cidrs", "--cluster-cidr="+podRange,
+			"--cluster-signing-cert-file=signer.crt", "--cluster-signing-key-file=signer.key",
+			"--flex-volume-plugin-dir="+n.path("plugins"),
+		)},
+		{name: "kube-scheduler", check: running, args: []string{
+			"--kubeconfig=kube-scheduler.kubeconfig", "--leader-elect=false", "--secure-port=0",
+		}},
+		{name: "coredns", check: listening("tcp", address+":53"), args: []string{"-conf=Corefile"}},
+		{name: "containerd", check: listening("unix", runtimeSocket), args: []string{"--config=containerd.toml"}},
+		{name: "kube-proxy", check: running, args: []string{
+			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
+			"--proxy-mode=nftables",
+			// Nobody may change these for the whole machine from a network namespace.
+			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		}},
+		{name: "kubelet", check: admin.kubelet, args: []string{
+			"--config=kubelet.yaml", "--kubeconfig=kubelet.kubeconfig", "--root-dir=" + n.path("kubelet"),
+			"--hostname-override=" + nodeName, "--node-ip=" + address,
+		}},
+	}
+}
+
+// writeFiles writes what the programs are configured with.
+func writeFiles(n *node) (*administrator, error) {
+	admin, err := writeIdentities(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"certs.d/_default", "cni.d", "pods", "plugins"} {
+		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	replace := strings.NewReplacer(
+		"${DIR}", n.dir, "${ADDRESS}", address, "${DOMAIN}", clusterDomain, "${REGISTRY}", registryAddress,
+		"${PAUSE}", pauseImage, "${SOCKET}", runtimeSocket, "${PODS}", podRange)
+	for name, text := range files {
+		if err := os.WriteFile(n.path(name), []byte(replace.Replace(text)), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	return admin, nil
+}
+
+func writeIdentities(n *node) (*administrator, error) {
+	ca, config, err := cluster.WriteIdentities(n.dir, apiServerURL, address, serviceIP,
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc."+clusterDomain)
+	if err != nil {
+		return nil, err
+	}
+	masters := []string{"system:masters"}
+	for _, user := range []struct {
+		name    string
+		subject pkix.Name
+	}{
+		{"kube-scheduler", pkix.Name{CommonName: "system:kube-scheduler"}},
+		{"kube-proxy", pkix.Name{CommonName: "system:kube-proxy"}},
+		{"kubelet", pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}},
+		{"coredns", pkix.Name{CommonName: "coredns", Organization: masters}}, // it has no role of its own
+	} {
+		if _, err := ca.WriteKubeconfig(n.path(user.name+".kubeconfig"), apiServerURL, user.subject); err != nil {
+			return nil, err
+		}
+	}
+	err = errors.Join(
+		ca.WriteKey(n.dir, "signer"),
+		ca.WriteCert(n.dir, "registry", pkix.Name{CommonName: "registry"}, address),
+		ca.WriteCert(n.dir, "kubelet", pkix.Name{CommonName: "system:node:" + nodeName}, nodeName, address),
+		ca.WriteCert(n.dir, "kubelet-client", pkix.Name{CommonName: "kube-apiserver", Organization: masters}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &administrator{config: config, client: client}, nil
+}
+
+// files are the configuration files.
+var files = map[string]string{
+	"Corefile": `.:53 {
+  bind ${ADDRESS}
+  errors
+  kubernetes ${DOMAIN} in-addr.arpa {
+    kubeconfig coredns.kubeconfig
+  }
+}
+`,
+	// Every registry is the node's own, so images are found under the names that they have elsewhere.
+	"certs.d/_default/hosts.toml": `server = "https://${REGISTRY}"
+[host."https://${REGISTRY}"]
+  capabilities = ["pull", "resolve"]
+  ca = "${DIR}/ca.crt"
+`,
+	// Where root may not raise a limit (CAP_SYS_RESOURCE), runc may not lower an OOM score, and says nothing of it.
+	"containerd.toml": `version = 3
+root = "${DIR}/containerd"
+state = "/run/containerd"
+temp = "${DIR}/tmp"
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
+[grpc]
+  address = "${SOCKET}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "${REGISTRY}/${PAUSE}"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "${DIR}/certs.d"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["${DIR}/bin"]
+  conf_dir = "${DIR}/cni.d"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+`,
+	"cni.d/10-node.conflist": `{
+  "cniVersion": "1.0.0",
+  "name": "node",
+  "plugins": [{
+    "type": "ptp",
+    "ipam": {
+      "type": "host-local",
+      "dataDir": "/run/cni",
+      "ranges": [[{"subnet": "10.244.0.0/24"}]],
+      "routes": [{"dst": "0.0.0.0/0"}]
+    }
+  }, {
+    "type": "portmap",
+    "backend": "nftables",
+    "capabilities": {"portMappings": true}
+  }]
+}
+`,
+	"kubelet.yaml": `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: ca.crt}
+authorization: {mode: Webhook}
+tlsCertFile: kubelet.crt
+tlsPrivateKeyFile: kubelet.key
+containerRuntimeEndpoint: unix://${SOCKET}
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+clusterDNS: ["${ADDRESS}"]
+clusterDomain: ${DOMAIN}
+resolvConf: ""
+podLogsDir: ${DIR}/pods
+volumePluginDir: ${DIR}/plugins
+serializeImagePulls: false
+# The disk is the user's: no pod goes because it is full of other things.
+imageGCHighThresholdPercent: 100
+evictionHard: {nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}
+`,
+}

@@ -1,0 +1,109 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"container.training/useless/hack/cluster"
+)
+
+// address is the node's only one. In a network namespace of its own it cannot be anybody else's.
+const address = "172.30.0.1"
+
+// mount mounts a file system of the kernel.
+func mount(source, target, fstype, options string) error {
+	if err := unix.Mount(source, target, fstype, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", fstype, target, err)
+	}
+	return nil
+}
+
+// enter makes the namespaces of this process look like a machine: nothing that is mounted or written in them reaches
+// the real one, except in the node's own folder.
+func enter(dir string) error {
+	cgroups, err := hierarchies() // with the mounts of the real machine
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	if err := unix.Sethostname([]byte(nodeName)); err != nil {
+		return fmt.Errorf("set the name: %w", err)
+	}
+	err = errors.Join(
+		mount("proc", "/proc", "proc", ""),
+		mount("sysfs", "/sys", "sysfs", ""),
+		mountCgroups(cgroups),
+	)
+	if err != nil {
+		return err
+	}
+	if err := coverVar(dir); err != nil {
+		return err
+	}
+	return configureNetwork()
+}
+
+// coverVar gives the node a /run of its own, and lets it see what is in /var without changing it: some of its programs
+// write there whatever they are told.
+func coverVar(dir string) error {
+	own, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	upper, work := "/run/var/upper", "/run/var/work"
+	if err := errors.Join(os.MkdirAll(upper, 0o755), os.MkdirAll(work, 0o755)); err != nil {
+		return err
+	}
+	if err := unix.Mount("overlay", "/var", "overlay", 0, "lowerdir=/var,upperdir="+upper+",workdir="+work); err != nil {
+		return fmt.Errorf("mount /var: %w", err)
+	}
+	// Where the node's folder is in /var, it still is to be written.
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", own.Fd()), dir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", dir, err)
+	}
+	return nil
+}
+
+// configureNetwork gives the node its address, and its own processes a way to Services, which kube-proxy then changes.
+// There is no other way out, so who tries one fails at once.
+func configureNetwork() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("configure the network: %w", err)
+	}
+	_, services, err := net.ParseCIDR(cluster.ServiceRange)
+	if err != nil {
+		return err
+	}
+	own := &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(32, 32)}
+	for _, step := range []func() error{
+		func() error { return netlink.LinkSetUp(lo) },
+		func() error { return netlink.AddrAdd(lo, &netlink.Addr{IPNet: own}) },
+		func() error {
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: services, Src: own.IP})
+		},
+		func() error { return os.WriteFile(filepath.Join("/proc/sys/net/ipv4/ip_forward"), []byte("1"), 0) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("configure the network: %w", err)
+		}
+	}
+	return nil
+}
