@@ -92,6 +92,18 @@ demo: ## Show the operator at work on a control plane of its own
 	@go build -o bin/demo ./hack/demo
 	@bin/demo
 
+.PHONY: cluster-up
+cluster-up: bin/node ## Start a Kubernetes node with OLM, from source (on Linux, as root)
+	@bin/node up
+
+.PHONY: cluster-down
+cluster-down: bin/node ## Stop that node and remove all it has left
+	@bin/node down
+
+.PHONY: bin/node
+bin/node:
+	@CGO_ENABLED=0 go build -o $@ ./hack/node
+
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
 	@for step in tidy generate manifests build-installer bundle fmt vet lint bundle-validate; do \

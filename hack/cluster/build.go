@@ -12,7 +12,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -38,7 +37,7 @@ type build struct {
 	tools    string // the folder of the module
 	version  string
 	flags    []string
-	programs Programs
+	folder   Programs
 	started  time.Time
 }
 
@@ -48,13 +47,13 @@ func (u upstream) build(ctx context.Context, progress io.Writer, names []string)
 	if err != nil {
 		return "", err
 	}
-	if len(b.programs.missing(names)) == 0 {
-		return b.programs, nil
+	if len(b.folder.missing(names)) == 0 {
+		return b.folder, nil
 	}
 	if err := b.run(ctx, names); err != nil {
-		return "", fmt.Errorf("build %s: %w", b.title, err)
+		return "", fmt.Errorf("build %s: %w", b.name, err)
 	}
-	return b.programs, nil
+	return b.folder, nil
 }
 
 func (u upstream) newBuild(progress io.Writer) (*build, error) {
@@ -69,7 +68,7 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	b := &build{upstream: u, progress: progress, tools: filepath.Join(root, "hack", "tools")}
 	pinned, err := b.readModule()
 	if err != nil {
-		return nil, fmt.Errorf("read which release of %s to build: %w", u.title, err)
+		return nil, fmt.Errorf("read which release of %s to build: %w", u.name, err)
 	}
 	ldflags := "-s -w"
 	if u.stamp != nil {
@@ -80,7 +79,7 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 
 	key := sha256.New()
 	fmt.Fprintf(key, "%s\n%s %s/%s\n%q", pinned, runtime.Version(), runtime.GOOS, runtime.GOARCH, b.flags)
-	b.programs = Programs(filepath.Join(cache, fmt.Sprintf("%s-%.6x", u.file, key.Sum(nil))))
+	b.folder = Programs(filepath.Join(cache, fmt.Sprintf("%s-%.6x", u.file, key.Sum(nil))))
 	return b, nil
 }
 
@@ -131,7 +130,7 @@ func Root() (string, error) {
 
 // run compiles into a folder beside the final one and renames each program, so what has its final name is complete.
 func (b *build) run(ctx context.Context, names []string) error {
-	if err := os.MkdirAll(filepath.Dir(string(b.programs)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(string(b.folder)), 0o755); err != nil {
 		return err
 	}
 	unlock, err := b.lock(ctx)
@@ -139,12 +138,16 @@ func (b *build) run(ctx context.Context, names []string) error {
 		return err
 	}
 	defer unlock()
-	if names = b.programs.missing(names); len(names) == 0 {
+	missing := b.folder.missing(names)
+	packages := slices.DeleteFunc(slices.Clone(b.packages), func(pkg string) bool {
+		return !slices.Contains(missing, programName(pkg))
+	})
+	if len(packages) == 0 {
 		return nil
 	}
 
 	b.started = time.Now()
-	partial := Programs(string(b.programs) + ".partial")
+	partial := Programs(string(b.folder) + ".partial")
 	if err := os.RemoveAll(string(partial)); err != nil { // what a build that was killed has left
 		return err
 	}
@@ -153,31 +156,26 @@ func (b *build) run(ctx context.Context, names []string) error {
 		return err
 	}
 	fmt.Fprintf(b.progress, "building %s %s, once: some minutes, up to %d GiB in Go's caches and %s\n",
-		b.title, b.version, buildSpace>>30, b.programs)
+		b.name, b.version, buildSpace>>30, b.folder)
 	b.warnOfFullDisk()
-	if err := b.compile(ctx, partial, names); err != nil {
+	if err := b.compile(ctx, partial, packages); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(string(b.programs), 0o755); err != nil {
+	if err := os.MkdirAll(string(b.folder), 0o755); err != nil {
 		return err
 	}
-	for _, name := range names {
-		if err := os.Rename(partial.Path(defaultName(b.packages[name])), b.programs.Path(name)); err != nil {
+	for _, pkg := range packages {
+		if err := os.Rename(partial.Path(defaultName(pkg)), b.folder.Path(programName(pkg))); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(b.progress, "built %s %s in %.0f s\n", b.title, b.version, time.Since(b.started).Seconds())
+	fmt.Fprintf(b.progress, "built %s %s in %.0f s\n", b.name, b.version, time.Since(b.started).Seconds())
 	return nil
 }
 
-var majorVersion = regexp.MustCompile(`/v\d+$`)
-
-// defaultName is what the go command calls the program of a package.
-func defaultName(pkg string) string { return path.Base(majorVersion.ReplaceAllString(pkg, "")) }
-
 // lock waits until no other process builds the same programs.
 func (b *build) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.OpenFile(string(b.programs)+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(string(b.folder)+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +189,7 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
 		if !waiting {
-			fmt.Fprintf(b.progress, "waiting for another build of %s %s\n", b.title, b.version)
+			fmt.Fprintf(b.progress, "waiting for another build of %s %s\n", b.name, b.version)
 		}
 		select {
 		case <-ctx.Done():
@@ -205,7 +203,7 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 // warnOfFullDisk only warns: most of what a build needs may be in Go's caches already.
 func (b *build) warnOfFullDisk() {
 	var disk unix.Statfs_t
-	dir := filepath.Dir(string(b.programs))
+	dir := filepath.Dir(string(b.folder))
 	if unix.Statfs(dir, &disk) != nil {
 		return
 	}
@@ -214,15 +212,11 @@ func (b *build) warnOfFullDisk() {
 	}
 }
 
-// compile has the go command build the packages of the programs.
-func (b *build) compile(ctx context.Context, into Programs, names []string) error {
-	packages := make([]string, len(names))
-	for i, name := range names {
-		packages[i] = b.packages[name]
-	}
+// compile has the go command build packages.
+func (b *build) compile(ctx context.Context, into Programs, packages []string) error {
 	modfile := "-modfile=" + b.file + ".mod"
 
-	list := string(b.programs) + ".packages"
+	list := string(b.folder) + ".packages"
 	defer os.Remove(list)
 	downloading := func() string { return lastLine(list) }
 	args := append([]string{"list", modfile, "-deps", "-tags=" + b.tags}, packages...)
@@ -231,7 +225,7 @@ func (b *build) compile(ctx context.Context, into Programs, names []string) erro
 	}
 	total := lines(list)
 
-	log := string(b.programs) + ".log"
+	log := string(b.folder) + ".log"
 	compiling := func() string { // with -v, go build writes a line for each package that is not in its cache
 		return fmt.Sprintf("compiled %d of at most %d packages", lines(log), total)
 	}
@@ -271,7 +265,7 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 			p.Kill()
 			return context.Cause(ctx)
 		case <-tick.C:
-			fmt.Fprintf(b.progress, "building %s: %.0f s, %s\n", b.title, time.Since(b.started).Seconds(), state())
+			fmt.Fprintf(b.progress, "building %s: %.0f s, %s\n", b.name, time.Since(b.started).Seconds(), state())
 		}
 	}
 }
@@ -284,7 +278,7 @@ func (b *build) explain(err error) error {
 	for line := range strings.Lines(err.Error()) {
 		if strings.Contains(line, unix.ENOSPC.Error()) {
 			return fmt.Errorf("%s (a first build needs up to %d GiB in Go's caches and %s)",
-				strings.TrimSpace(line), buildSpace>>30, filepath.Dir(string(b.programs)))
+				strings.TrimSpace(line), buildSpace>>30, filepath.Dir(string(b.folder)))
 		}
 	}
 	return err

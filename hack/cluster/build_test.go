@@ -142,7 +142,7 @@ sh -c 'echo $$ >> $FAKE_GO_CALLS; exec sleep 600'
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, _ := filepath.Glob(string(b.programs) + "*")
+	left, _ := filepath.Glob(string(b.folder) + "*")
 	for _, path := range left {
 		if ext := filepath.Ext(path); ext != ".lock" && ext != ".log" {
 			t.Errorf("left behind: %s", path)

@@ -9,10 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -30,77 +31,79 @@ const assetsVariable = "KUBEBUILDER_ASSETS"
 
 // upstream is a release of somebody else's programs, pinned by a module of its own in hack/tools.
 type upstream struct {
-	title  string
-	file   string // without .mod
+	name   string // as its users call it
+	file   string // of the module, without .mod
 	module string // whose version is the release's
 	tags   string
 	// stamp says where the linker puts the version, for a release that behaves otherwise without it.
 	stamp func(version string) string
-	// packages are those of the main functions, by the names of their programs.
-	packages map[string]string
+	// packages are those with a main function.
+	packages []string
 }
 
 // controlPlane is what tests and the demo run on.
 var controlPlane = []string{etcd, apiServer, controllerManager, kubectl}
 
 var kubernetesRelease = upstream{
-	title: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes",
+	name: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes",
 	stamp: kubernetesVersion,
-	packages: map[string]string{
-		etcd:              "go.etcd.io/etcd/server/v3",
-		apiServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
-		controllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
-		"kube-proxy":      "k8s.io/kubernetes/cmd/kube-proxy",
-		"kube-scheduler":  "k8s.io/kubernetes/cmd/kube-scheduler",
-		kubectl:           "k8s.io/kubernetes/cmd/kubectl",
-		"kubelet":         "k8s.io/kubernetes/cmd/kubelet",
+	packages: []string{
+		"go.etcd.io/etcd/server/v3",
+		"k8s.io/kubernetes/cmd/kube-apiserver",
+		"k8s.io/kubernetes/cmd/kube-controller-manager",
+		"k8s.io/kubernetes/cmd/kube-proxy",
+		"k8s.io/kubernetes/cmd/kube-scheduler",
+		"k8s.io/kubernetes/cmd/kubectl",
+		"k8s.io/kubernetes/cmd/kubelet",
 	},
 }
 
 // nodeReleases are all that a node with OLM runs, and what its users type.
 var nodeReleases = []upstream{kubernetesRelease, {
-	title: "containerd", file: "containerd", module: "github.com/containerd/containerd/v2",
+	name: "Containerd", file: "containerd", module: "github.com/containerd/containerd/v2",
 	tags: "no_btrfs,no_devmapper,no_zfs",
-	packages: map[string]string{
-		"containerd":              "github.com/containerd/containerd/v2/cmd/containerd",
-		"containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+	packages: []string{
+		"github.com/containerd/containerd/v2/cmd/containerd",
+		"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 	},
 }, {
-	title: "the network plugins", file: "cni", module: "github.com/containernetworking/plugins",
-	packages: map[string]string{
-		"bridge":     "github.com/containernetworking/plugins/plugins/main/bridge",
-		"host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
-		"loopback":   "github.com/containernetworking/plugins/plugins/main/loopback",
-		"portmap":    "github.com/containernetworking/plugins/plugins/meta/portmap",
-		"ptp":        "github.com/containernetworking/plugins/plugins/main/ptp",
+	name: "CNI plugins", file: "cni", module: "github.com/containernetworking/plugins",
+	packages: []string{
+		"github.com/containernetworking/plugins/plugins/ipam/host-local",
+		"github.com/containernetworking/plugins/plugins/main/loopback",
+		"github.com/containernetworking/plugins/plugins/main/ptp",
+		"github.com/containernetworking/plugins/plugins/meta/portmap",
 	},
 }, {
-	title: "CoreDNS", file: "coredns", module: "github.com/coredns/coredns",
-	packages: map[string]string{"coredns": "github.com/coredns/coredns"},
+	name: "CoreDNS", file: "coredns", module: "github.com/coredns/coredns",
+	packages: []string{"github.com/coredns/coredns"},
 }, {
-	title: "OLM", file: "olm", module: "github.com/operator-framework/operator-lifecycle-manager",
-	packages: map[string]string{
-		"catalog":        "github.com/operator-framework/operator-lifecycle-manager/cmd/catalog",
-		"copy-content":   "github.com/operator-framework/operator-lifecycle-manager/cmd/copy-content",
-		"cpb":            "github.com/operator-framework/operator-lifecycle-manager/util/cpb",
-		"olm":            "github.com/operator-framework/operator-lifecycle-manager/cmd/olm",
-		"package-server": "github.com/operator-framework/operator-lifecycle-manager/cmd/package-server",
+	name: "OLM", file: "olm", module: "github.com/operator-framework/operator-lifecycle-manager",
+	packages: []string{
+		"github.com/operator-framework/operator-lifecycle-manager/cmd/catalog",
+		"github.com/operator-framework/operator-lifecycle-manager/cmd/copy-content",
+		"github.com/operator-framework/operator-lifecycle-manager/cmd/olm",
+		"github.com/operator-framework/operator-lifecycle-manager/cmd/package-server",
+		"github.com/operator-framework/operator-lifecycle-manager/util/cpb",
 	},
 }, {
-	title: "opm", file: "opm", module: "github.com/operator-framework/operator-registry",
-	tags:     "containers_image_openpgp",
-	packages: map[string]string{"opm": "github.com/operator-framework/operator-registry/cmd/opm"},
+	name: "OPM", file: "opm", module: "github.com/operator-framework/operator-registry",
+	tags:     pureGo,
+	packages: []string{"github.com/operator-framework/operator-registry/cmd/opm"},
 }, {
-	title: "operator-sdk", file: "operator-sdk", module: "github.com/operator-framework/operator-sdk",
-	tags: "containers_image_openpgp",
-	packages: map[string]string{
-		"operator-sdk":   "github.com/operator-framework/operator-sdk/cmd/operator-sdk",
-		"scorecard-test": "github.com/operator-framework/operator-sdk/images/scorecard-test",
+	name: "Operator SDK", file: "operator-sdk", module: "github.com/operator-framework/operator-sdk",
+	tags: pureGo,
+	packages: []string{
+		"github.com/operator-framework/operator-sdk/cmd/operator-sdk",
+		"github.com/operator-framework/operator-sdk/images/scorecard-test",
 	},
 }, {
-	title: "the gRPC probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe",
-	packages: map[string]string{"grpc-health-probe": "github.com/grpc-ecosystem/grpc-health-probe"},
+	name: "gRPC health probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe",
+	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
+
+// pureGo checks the signatures of images without a C library.
+const pureGo = "containers_image_openpgp"
 
 // kubernetesVersion keeps an API server from calling itself v0.0.0, and so from being refused by who asks for a newer one.
 func kubernetesVersion(version string) string {
@@ -108,6 +111,27 @@ func kubernetesVersion(version string) string {
 	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
 		"k8s.io/component-base/version", version, part[0], part[1])
 }
+
+// programs are the names of all programs of the release.
+func (u upstream) programs() (names []string) {
+	for _, pkg := range u.packages {
+		names = append(names, programName(pkg))
+	}
+	return names
+}
+
+// programName is what the program of a package is called: as the go command calls it, unless nobody else does.
+func programName(pkg string) string {
+	if name := defaultName(pkg); name != "server" {
+		return name
+	}
+	return etcd
+}
+
+var majorVersion = regexp.MustCompile(`/v\d+$`)
+
+// defaultName is what the go command calls the program of a package.
+func defaultName(pkg string) string { return path.Base(majorVersion.ReplaceAllString(pkg, "")) }
 
 // Programs is a folder that has etcd, kube-apiserver, kube-controller-manager and kubectl, and may have others.
 type Programs string
@@ -147,7 +171,7 @@ func BuildNode(ctx context.Context, progress io.Writer, dir string) (Programs, e
 		return "", fmt.Errorf("link the programs of a node: %w", err)
 	}
 	for _, release := range nodeReleases {
-		names := slices.Sorted(maps.Keys(release.packages))
+		names := release.programs()
 		built, err := release.build(ctx, progress, names)
 		if err != nil {
 			return "", err
@@ -180,11 +204,11 @@ func Source(ctx context.Context, file string) (string, error) {
 	cmd.Dir, cmd.Env = b.tools, append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("download %s %s: %w: %s", b.title, b.version, err, out)
+		return "", fmt.Errorf("download %s %s: %w: %s", b.name, b.version, err, out)
 	}
 	var module struct{ Dir string }
 	if err := json.Unmarshal(out, &module); err != nil {
-		return "", fmt.Errorf("download %s %s: %w", b.title, b.version, err)
+		return "", fmt.Errorf("download %s %s: %w", b.name, b.version, err)
 	}
 	return module.Dir, nil
 }

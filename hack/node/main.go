@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,12 +22,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-const usage = `Usage: node COMMAND
+var errUsage = errors.New(`usage: node COMMAND
   up               builds what is missing, starts the node and returns when it can be used
   down             stops the node and removes everything of it
   exec CMD ARG...  runs a command in the node's network, as its administrator
   restart PROGRAM  kills a program of the node and starts it again; returns when it can be used
-  logs [PROGRAM]   shows what a program of the node has written, or which programs there are`
+  logs [PROGRAM]   shows what a program of the node has written, or which programs there are`)
 
 func main() {
 	log.SetLogger(logr.Discard())
@@ -39,36 +40,36 @@ func main() {
 	}
 }
 
-// run runs a command; those that the usage does not name are for the node itself.
+// command is one that a user types, or that the node runs itself with.
+type command struct {
+	least, most int // arguments
+	run         func(context.Context, *node, []string) error
+}
+
+const unlimited = math.MaxInt
+
+var commands = map[string]command{
+	"up":             {0, 0, func(ctx context.Context, n *node, _ []string) error { return n.up(ctx) }},
+	"down":           {0, 0, func(ctx context.Context, n *node, _ []string) error { return n.down(ctx) }},
+	"exec":           {1, unlimited, func(_ context.Context, n *node, args []string) error { return n.exec(args) }},
+	"restart":        {1, 1, func(_ context.Context, n *node, args []string) error { return n.restart(args[0]) }},
+	"logs":           {0, 1, func(_ context.Context, n *node, args []string) error { return n.logs(args) }},
+	initCommand:      {0, 0, func(_ context.Context, n *node, _ []string) error { return runInit(n) }},
+	superviseCommand: {0, 0, func(ctx context.Context, n *node, _ []string) error { return supervise(ctx, n) }},
+}
+
 func run(ctx context.Context, args []string) error {
-	command, args := first(args)
+	if len(args) == 0 {
+		return errUsage
+	}
+	c, known := commands[args[0]]
+	args = args[1:]
+	if !known || len(args) < c.least || len(args) > c.most {
+		return errUsage
+	}
 	n, err := newNode()
 	if err != nil {
 		return err
 	}
-	switch {
-	case command == "up" && len(args) == 0:
-		return n.up(ctx)
-	case command == "down" && len(args) == 0:
-		return n.down(ctx)
-	case command == "exec" && len(args) > 0:
-		return n.exec(args)
-	case command == "restart" && len(args) == 1:
-		return n.restart(args[0])
-	case command == "logs" && len(args) <= 1:
-		return n.logs(args)
-	case command == initCommand:
-		return runInit(n)
-	case command == superviseCommand:
-		return supervise(ctx, n)
-	default:
-		return errors.New(usage)
-	}
-}
-
-func first(args []string) (string, []string) {
-	if len(args) == 0 {
-		return "", nil
-	}
-	return args[0], args[1:]
+	return c.run(ctx, n, args)
 }

@@ -58,7 +58,10 @@ func writeOLM(ctx context.Context, path string) error {
 }
 
 func renderOLM(deploy string, versions map[string]string) ([]byte, error) {
-	image := values{"ref": "quay.io/operator-framework/olm:" + versions["olm"], "pullPolicy": "IfNotPresent"}
+	image := func(more values) values {
+		more["image"] = values{"ref": "quay.io/operator-framework/olm:" + versions["olm"], "pullPolicy": "IfNotPresent"}
+		return more
+	}
 	merged := values{}
 	for _, file := range []string{"chart/values.yaml", "upstream/values.yaml"} {
 		more, err := readValues(filepath.Join(deploy, file))
@@ -69,9 +72,9 @@ func renderOLM(deploy string, versions map[string]string) ([]byte, error) {
 	}
 	merge(merged, values{
 		"installType": "", // upstream is one more catalog, on the internet
-		"olm":         values{"image": image},
-		"catalog":     values{"image": image, "opmImageArgs": "--opmImage=quay.io/operator-framework/opm:" + versions["opm"]},
-		"package":     values{"image": image, "replicaCount": 1},
+		"olm":         image(values{}),
+		"catalog":     image(values{"opmImageArgs": "--opmImage=quay.io/operator-framework/opm:" + versions["opm"]}),
+		"package":     image(values{"replicaCount": 1}),
 	})
 
 	var text bytes.Buffer

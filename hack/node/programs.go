@@ -23,6 +23,7 @@ import (
 )
 
 const (
+	coreDNS       = "coredns"
 	nodeName      = "node"
 	apiServerURL  = "https://" + address + ":6443"
 	serviceIP     = "10.96.0.1" // the first of cluster.ServiceRange is the API server's
@@ -99,7 +100,7 @@ func programs(n *node, admin *administrator) []program {
 		{name: "kube-scheduler", check: running, args: []string{
 			"--kubeconfig=kube-scheduler.kubeconfig", "--leader-elect=false", "--secure-port=0",
 		}},
-		{name: "coredns", check: listening("tcp", address+":53"), args: []string{"-conf=Corefile"}},
+		{name: coreDNS, check: listening("tcp", address+":53"), args: []string{"-conf=Corefile"}},
 		{name: "containerd", check: listening("unix", runtimeSocket), args: []string{"--config=containerd.toml"}},
 		{name: "kube-proxy", check: running, args: []string{
 			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
@@ -150,7 +151,7 @@ func writeIdentities(n *node) (*administrator, error) {
 		{"kube-scheduler", pkix.Name{CommonName: "system:kube-scheduler"}},
 		{"kube-proxy", pkix.Name{CommonName: "system:kube-proxy"}},
 		{"kubelet", pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}},
-		{"coredns", pkix.Name{CommonName: "coredns", Organization: masters}}, // it has no role of its own
+		{coreDNS, pkix.Name{CommonName: coreDNS, Organization: masters}}, // it has no role of its own
 	} {
 		if _, err := ca.WriteKubeconfig(n.path(user.name+".kubeconfig"), apiServerURL, user.subject); err != nil {
 			return nil, err

@@ -38,7 +38,6 @@ type supervisor struct {
 	node     *node
 	services []*service
 	started  time.Time
-	log      *os.File
 }
 
 // service is a program that runs as long as the node does.
