@@ -31,6 +31,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/certificates"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/migration"
 	"container.training/useless/internal/webhook"
 )
 
@@ -68,6 +69,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	if err := controller.Setup(ctx, mgr, o.controllers, clock.RealClock{}, metrics.Registry); err != nil {
 		return err
+	}
+	if err := migration.Setup(mgr, clock.RealClock{}); err != nil {
+		return fmt.Errorf("set up the migration: %w", err)
 	}
 	// Both paths are there only if they have a check, also where the webhooks add none.
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,12 @@ type operatorProcess struct {
 // that every test needs, and win over them. It ends with the test.
 func startOperator(t *testing.T, env []string, args ...string) *operatorProcess {
 	t.Helper()
+	return startOperatorIn(t, nil, env, args...)
+}
+
+// startOperatorIn is startOperator by way of another program, which is to become the operator.
+func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *operatorProcess {
+	t.Helper()
 	path, err := buildOperator()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +66,8 @@ func startOperator(t *testing.T, env []string, args ...string) *operatorProcess 
 		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", port),
 	}, args...)
 	log := filepath.Join(t.TempDir(), "operator.log")
-	process, err := cluster.StartProcess(cluster.Command{Name: "useless-operator", Path: path, Args: args, Env: env, Log: log})
+	command := slices.Concat(launcher, []string{path}, args)
+	process, err := cluster.StartProcess(cluster.Command{Name: "useless-operator", Path: command[0], Args: command[1:], Env: env, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/operator-framework/api/pkg/validation"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"container.training/useless/internal/certificates"
+	"container.training/useless/internal/migration"
 )
 
 const installation = "../../dist/install.yaml"
@@ -124,6 +127,32 @@ func TestPermissionsAreNamed(t *testing.T) {
 					t.Errorf("ClusterRole %s grants %v", role.Name, rule)
 				}
 			}
+		}
+	}
+}
+
+// TestMigrationKnowsEveryResource guards what internal/migration, the CRDs and the operator's ClusterRole must agree on.
+func TestMigrationKnowsEveryResource(t *testing.T) {
+	converted := map[string]bool{}
+	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
+		converted[crd.Name] = crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
+	}
+	if diff := cmp.Diff(converted, migration.Resources()); diff != "" {
+		t.Errorf("CRDs and whether they have a conversion webhook (-installed +migrated):\n%s", diff)
+	}
+	for resource, verb := range map[string]string{"customresourcedefinitions": "get", "customresourcedefinitions/status": "update"} {
+		var granted []rbacv1.PolicyRule
+		for _, role := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
+			if role.Name == "useless-manager-role" {
+				granted = append(granted, slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return !slices.Contains(rule.Resources, resource) })...)
+			}
+		}
+		want := []rbacv1.PolicyRule{{
+			APIGroups: []string{apiextensionsv1.GroupName}, Resources: []string{resource}, Verbs: []string{verb},
+			ResourceNames: slices.Sorted(maps.Keys(converted)),
+		}}
+		if diff := cmp.Diff(want, granted); diff != "" {
+			t.Errorf("rights on %s (-want +granted):\n%s", resource, diff)
 		}
 	}
 }

@@ -1,0 +1,517 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/operator-framework/api/crds"
+	operatorsv2 "github.com/operator-framework/api/pkg/operators/v2"
+	"golang.org/x/sync/errgroup"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+)
+
+var plurals = []string{"machines", "switches"}
+
+// TestStorageMigration upgrades from a release that stored v1alpha1.
+func TestStorageMigration(t *testing.T) {
+	u := &upgrade{olm: installOLM(t), rested: newNamespace(t), busy: newNamespace(t)}
+	u.storeAlpha(t)
+	t.Run("without a converter no Machine is touched, and the operator waits", u.testWithoutConverter)
+	u.runController(t)
+	t.Run("an operator that is killed leaves the rest to the next", u.testKilled)
+	t.Run("everything is rewritten while others write and delete", u.testRewritten)
+	t.Run("objects are what they were, and the Machine controller has written nothing", u.testUnchanged)
+	t.Run("where there is nothing to migrate nothing is written", u.testNothingToDo)
+}
+
+// Machines in the namespace that nobody disturbs meanwhile, and in the other.
+const restedMachines, busyMachines = 200, 20
+
+// An upgrade is one from a release that stored v1alpha1. The operator that migrates is a process that runs no
+// controllers, so that what it writes can be told from what the Machine controller does, which runs beside it.
+type upgrade struct {
+	olm          olm
+	rested, busy string         // namespaces
+	before       map[string]any // what was in the former
+	requests     *tally         // of the Machine controller
+	machines     *recording[*v1beta1.Machine]
+	switches     *recording[*v1beta1.Switch]
+	events       *recording[*eventsv1.Event]
+}
+
+func (u *upgrade) migrator(t *testing.T) *operatorProcess {
+	t.Helper()
+	return startOperatorIn(t, u.olm.launcher, u.olm.env, "--controllers=-machine", "--webhooks=false")
+}
+
+// storeAlpha leaves objects that are stored in v1alpha1, and CustomResourceDefinitions that store v1beta1.
+func (u *upgrade) storeAlpha(t *testing.T) {
+	t.Helper()
+	stop := exclusive(t, operatorOptions{})
+	storeIn(t, alpha)
+	createAlphaMachines(t, u.rested, restedMachines)
+	createAlphaMachines(t, u.busy, busyMachines)
+	u.before = readAll(t, u.rested)
+	stored := storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")
+	if diff := cmp.Diff(map[string]int{alpha: 2 * restedMachines}, stored); diff != "" {
+		t.Fatalf("objects by the version that they are stored in (-want +got):\n%s", diff)
+	}
+	storeIn(t, beta)
+	stop()
+	u.switches = recordSwitches(t, u.rested) // whose versions need no converter
+}
+
+// runController runs the converter and the Machine controller, which finds everything as it should be.
+func (u *upgrade) runController(t *testing.T) {
+	t.Helper()
+	u.requests = newTally()
+	exclusive(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(u.requests.wrap) }})
+	t.Cleanup(func() { deleteMachines(t, u.rested, u.busy) })
+	u.machines = recordMachines(t, u.rested)
+	u.events = record[*eventsv1.Event](t, &eventsv1.EventList{}, u.rested)
+	u.requests.quiet(t)
+	u.requests.reset()
+}
+
+func (u *upgrade) testWithoutConverter(t *testing.T) {
+	operator := u.migrator(t)
+	waitForLog(t, operator, "Cannot migrate yet")
+	operator.waitUntilReady(t)
+	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored Machines and Switches")
+	if err := operator.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := operator.ended(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if diff := cmp.Diff(map[string]int{alpha: restedMachines}, storedIn(t, "machines/"+u.rested+"/")); diff != "" {
+		t.Errorf("Machines by the version that they are stored in (-want +got):\n%s", diff)
+	}
+}
+
+func (u *upgrade) testKilled(t *testing.T) {
+	operator := u.migrator(t)
+	u.machines.until(t, "a quarter is rewritten", func(changes []change[*v1beta1.Machine]) bool { return len(changes) >= restedMachines/4 })
+	operator.Kill()
+	stored := storedIn(t, "machines/"+u.rested+"/")
+	t.Logf("killed when the Machines were stored in %v", stored)
+	if stored[alpha] == 0 {
+		t.Error("the operator was killed too late for this test to tell anything")
+	}
+	for _, plural := range plurals {
+		if versions := crd(t, plural).Status.StoredVersions; !slices.Contains(versions, alpha) {
+			t.Errorf("the stored versions of %s are %v", plural, versions)
+		}
+	}
+	for _, plural := range plurals {
+		if dropAlpha(t, plural) == nil {
+			t.Errorf("%s could do without v1alpha1 before they are migrated", plural)
+		}
+	}
+}
+
+func (u *upgrade) testRewritten(t *testing.T) {
+	start := time.Now()
+	operator := u.migrator(t)
+	disturb(t, u.busy)
+	for _, plural := range plurals {
+		eventually(t, patience, func() (bool, string) {
+			versions := crd(t, plural).Status.StoredVersions
+			return slices.Equal(versions, []string{beta}), fmt.Sprintf("the stored versions of %s are %v", plural, versions)
+		})
+	}
+	t.Logf("migrated in %s", time.Since(start))
+	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All Machines and Switches")
+	for line := range strings.Lines(operator.Log()) {
+		if strings.Contains(line, `"logger":"migration"`) {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	if stored := storedIn(t, "machines/", "switches/"); stored[alpha] != 0 || stored[beta] < 2*restedMachines {
+		t.Errorf("objects by the version that they are stored in: %v", stored)
+	}
+	for _, plural := range plurals {
+		if err := dropAlpha(t, plural); err != nil {
+			t.Errorf("%s cannot do without v1alpha1: %v", plural, err)
+		}
+	}
+}
+
+func (u *upgrade) testUnchanged(t *testing.T) {
+	u.checkRewrittenOnce(t)
+	if changes := u.events.all(t); len(changes) > 0 {
+		t.Errorf("events:\n%s", describe(changes))
+	}
+	u.requests.check(t, u.rested, nil)
+	if diff := cmp.Diff(u.before, readAll(t, u.rested)); diff != "" {
+		t.Errorf("objects before and after (-before +after):\n%s", diff)
+	}
+}
+
+func (u *upgrade) testNothingToDo(t *testing.T) {
+	u.olm.leaveNotUpgradeable(t)
+	before := map[string]string{}
+	for _, plural := range plurals {
+		before[plural] = crd(t, plural).ResourceVersion
+	}
+	waitForLog(t, u.migrator(t), "All objects are stored in the storage version")
+	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All Machines and Switches")
+	for _, plural := range plurals {
+		if version := crd(t, plural).ResourceVersion; version != before[plural] {
+			t.Errorf("the CustomResourceDefinition of %s was written", plural)
+		}
+	}
+	u.checkRewrittenOnce(t)
+}
+
+// checkRewrittenOnce fails the test unless every Machine and every Switch that is left in peace was modified exactly
+// once since the upgrade, and none came or went.
+func (u *upgrade) checkRewrittenOnce(t *testing.T) {
+	t.Helper()
+	want := map[string]int{}
+	for i := range restedMachines {
+		want[fmt.Sprintf("m%d %s", i, watch.Modified)] = 1
+		want[fmt.Sprintf("m%d-0 %s", i, watch.Modified)] = 1
+	}
+	got := map[string]int{}
+	for _, change := range u.machines.all(t) {
+		got[fmt.Sprintf("%s %s", change.object.Name, change.kind)]++
+	}
+	for _, change := range u.switches.all(t) {
+		got[fmt.Sprintf("%s %s", change.object.Name, change.kind)]++
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("how often each object was written (-want +got):\n%s", diff)
+	}
+}
+
+// createAlphaMachines creates v1alpha1 Machines with a switch each and waits until they are at rest.
+func createAlphaMachines(t *testing.T, namespace string, count int) {
+	t.Helper()
+	start := time.Now()
+	var creating errgroup.Group
+	creating.SetLimit(20)
+	for i := range count {
+		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("m%d", i), Labels: map[string]string{"number": fmt.Sprint(i)}}}
+		m.Spec = v1alpha1.MachineSpec{
+			Switches:            1,
+			Template:            v1beta1.SwitchTemplate{Metadata: v1beta1.TemplateMetadata{Annotations: map[string]string{"number": fmt.Sprint(i)}}},
+			FlipDelaySeconds:    new(int32(i)),
+			FlipIntervalSeconds: new(int32(2 * i)),
+		}
+		creating.Go(func() error { return admin.Create(t.Context(), m) })
+	}
+	if err := creating.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	list := &v1beta1.MachineList{}
+	eventually(t, patience, func() (bool, string) {
+		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			return false, err.Error()
+		}
+		ready := 0
+		for _, m := range list.Items {
+			if meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady) {
+				ready++
+			}
+		}
+		return ready == count, fmt.Sprintf("%d of %d Machines are ready", ready, count)
+	})
+	t.Logf("%d Machines are at rest after %s", count, time.Since(start))
+}
+
+// disturb labels some Machines of a namespace, deletes some and turns up the switches of others.
+func disturb(t *testing.T, namespace string) {
+	t.Helper()
+	for i := range busyMachines {
+		name := fmt.Sprintf("m%d", i)
+		switch i % 3 {
+		case 0:
+			mergePatch(t, aMachine(namespace, name), `{"metadata":{"labels":{"disturbed":"true"}}}`)
+		case 1:
+			if err := admin.Delete(t.Context(), aMachine(namespace, name)); err != nil {
+				t.Error(err)
+			}
+		default:
+			turnUp(t, namespace, name+"-0")
+		}
+	}
+}
+
+// deleteMachines deletes all Machines of some namespaces and waits until they are gone.
+func deleteMachines(t *testing.T, namespaces ...string) {
+	t.Helper()
+	start := time.Now()
+	ctx := context.Background()
+	for _, namespace := range namespaces {
+		if err := admin.DeleteAllOf(ctx, &v1beta1.Machine{}, client.InNamespace(namespace)); err != nil {
+			t.Error(err)
+		}
+	}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		for _, namespace := range namespaces {
+			list := &v1beta1.MachineList{}
+			if err := admin.List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil || len(list.Items) > 0 {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Errorf("the Machines are not gone: %v", err)
+	}
+	t.Logf("the Machines were gone after %s", time.Since(start))
+}
+
+// readAll reads all Machines and Switches of a namespace in both versions, without what every write changes.
+func readAll(t *testing.T, namespace string) map[string]any {
+	t.Helper()
+	objects := map[string]any{}
+	for _, version := range []string{alpha, beta} {
+		for _, kind := range []string{"Machine", "Switch"} {
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion(v1beta1.GroupVersion.Group + "/" + version)
+			list.SetKind(kind + "List")
+			if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+				t.Fatal(err)
+			}
+			for _, item := range list.Items {
+				item.SetResourceVersion("")
+				objects[version+" "+kind+" "+item.GetName()] = item.Object
+			}
+		}
+	}
+	return objects
+}
+
+func crd(t *testing.T, plural string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := admin.Get(context.Background(), client.ObjectKey{Name: plural + "." + v1beta1.GroupVersion.Group}, crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd
+}
+
+// dropAlpha asks the API server whether a CustomResourceDefinition could do without v1alpha1.
+func dropAlpha(t *testing.T, plural string) error {
+	t.Helper()
+	without := crd(t, plural)
+	for i, version := range without.Spec.Versions {
+		if version.Name == beta {
+			without.Spec.Versions = without.Spec.Versions[i : i+1]
+		}
+	}
+	return admin.Update(t.Context(), without, client.DryRunAll)
+}
+
+// storeIn has the API server store Machines and Switches in a version, and waits until it does. At the end of the test
+// it is as installed again.
+func storeIn(t *testing.T, version string) {
+	t.Helper()
+	namespace := newNamespace(t)
+	for _, plural := range plurals {
+		setStorage(t, plural, version)
+	}
+	if version != beta {
+		t.Cleanup(func() {
+			for _, plural := range plurals {
+				setStorage(t, plural, beta)
+			}
+		})
+	}
+	for kind, plural := range map[string]string{"Machine": "machines", "Switch": "switches"} {
+		eventually(t, patience, func() (bool, string) {
+			probe := &unstructured.Unstructured{}
+			probe.SetAPIVersion(v1beta1.GroupVersion.Group + "/" + version)
+			probe.SetKind(kind)
+			probe.SetNamespace(namespace)
+			probe.SetGenerateName("probe-")
+			if err := admin.Create(t.Context(), probe); err != nil {
+				return false, err.Error()
+			}
+			stored := etcd(t, plural+"/"+namespace+"/")
+			return stored[namespace+"/"+probe.GetName()] == version, fmt.Sprintf("%s are stored in %v", plural, stored)
+		})
+	}
+}
+
+func setStorage(t *testing.T, plural, version string) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		changed := crd(t, plural)
+		for i := range changed.Spec.Versions {
+			changed.Spec.Versions[i].Storage = changed.Spec.Versions[i].Name == version
+		}
+		return admin.Update(context.Background(), changed)
+	})
+	if err != nil {
+		t.Errorf("store %s in %s: %v", plural, version, err)
+	}
+}
+
+// etcd returns the versions that objects are stored in, by namespace and name, as etcd has them. It speaks JSON on its
+// socket.
+func etcd(t *testing.T, below string) map[string]string {
+	t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(plane.Dir, "etcd.sock:0"))
+	}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	prefix := "/registry/" + v1beta1.GroupVersion.Group + "/" + below
+	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	question, err := json.Marshal(map[string][]byte{"key": []byte(prefix), "range_end": []byte(end)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: transport}).Post("http://etcd/v3/kv/range", "application/json", bytes.NewReader(question))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var answer struct{ Kvs []struct{ Key, Value []byte } }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, pair := range answer.Kvs {
+		var object metav1.PartialObjectMetadata
+		if err := json.Unmarshal(pair.Value, &object); err != nil {
+			t.Fatal(err)
+		}
+		versions[object.Namespace+"/"+object.Name] = object.GroupVersionKind().Version
+	}
+	return versions
+}
+
+// storedIn counts the objects below some paths by the version that they are stored in.
+func storedIn(t *testing.T, paths ...string) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, path := range paths {
+		for _, version := range etcd(t, path) {
+			counts[version]++
+		}
+	}
+	return counts
+}
+
+// An olm is what OLM provides an operator with to tell it things. It has nothing where this machine does not let a test
+// show a process files that others do not see.
+type olm struct {
+	condition     client.ObjectKey
+	launcher, env []string
+}
+
+// installOLM makes for the operator what OLM does: an OperatorCondition, and the right to write it.
+func installOLM(t *testing.T) olm {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "unshare", "--map-root-user", "--mount", "setpriv", "--version").CombinedOutput(); err != nil {
+		t.Logf("this machine has no mount namespaces for users, so nothing is said about OperatorConditions: %v %s", err, out)
+		return olm{}
+	}
+	const namespace, name = "useless-system", "useless-operator.v0.1.0"
+	definition := crds.OperatorCondition()
+	of := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	for _, object := range []client.Object{
+		definition,
+		&rbacv1.Role{ObjectMeta: of, Rules: []rbacv1.PolicyRule{{
+			Verbs: []string{"get", "update", "patch"}, APIGroups: []string{operatorsv2.GroupVersion.Group},
+			Resources: []string{"operatorconditions"}, ResourceNames: []string{name},
+		}}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "useless-controller-manager"}},
+		},
+		&operatorsv2.OperatorCondition{ObjectMeta: of},
+	} {
+		eventually(t, patience, func() (bool, string) {
+			err := admin.Create(t.Context(), object) // a kind takes a moment to be served
+			return err == nil, fmt.Sprint(err)
+		})
+		t.Cleanup(func() {
+			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
+				t.Error(err)
+			}
+		})
+	}
+	const folder = "/var/run/secrets/kubernetes.io/serviceaccount" // where a Pod's processes learn their namespace
+	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
+		folder, namespace)
+	return olm{
+		condition: client.ObjectKey{Namespace: namespace, Name: name},
+		launcher:  []string{"unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"},
+		env:       []string{"OPERATOR_CONDITION_NAME=" + name},
+	}
+}
+
+// waitForUpgradeable waits until the operator tells OLM whether it may be upgraded, and why.
+func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, message string) {
+	t.Helper()
+	if o.launcher == nil {
+		return
+	}
+	eventually(t, patience, func() (bool, string) {
+		condition := &operatorsv2.OperatorCondition{}
+		if err := admin.Get(t.Context(), o.condition, condition); err != nil {
+			return false, err.Error()
+		}
+		upgradeable := meta.FindStatusCondition(condition.Spec.Conditions, operatorsv2.Upgradeable)
+		ok := upgradeable != nil && upgradeable.Status == status && strings.HasPrefix(upgradeable.Message, message)
+		return ok, fmt.Sprintf("the condition Upgradeable is %v, not %s with %q", upgradeable, status, message)
+	})
+}
+
+// leaveNotUpgradeable leaves what an operator leaves that crashes.
+func (o olm) leaveNotUpgradeable(t *testing.T) {
+	t.Helper()
+	if o.launcher == nil {
+		return
+	}
+	condition := &operatorsv2.OperatorCondition{}
+	if err := admin.Get(t.Context(), o.condition, condition); err != nil {
+		t.Fatal(err)
+	}
+	meta.SetStatusCondition(&condition.Spec.Conditions, metav1.Condition{
+		Type: operatorsv2.Upgradeable, Status: metav1.ConditionFalse, Reason: "MigrationRunning", Message: "left behind",
+	})
+	if err := admin.Update(t.Context(), condition); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForLog waits until the operator's log says something.
+func waitForLog(t *testing.T, operator *operatorProcess, text string) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		return strings.Contains(operator.Log(), text), fmt.Sprintf("the log does not say %q", text)
+	})
+}
