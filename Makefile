@@ -3,6 +3,7 @@ VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kusto
 IMAGE_BASE := container.training/useless-operator
 IMG ?= $(IMAGE_BASE):v$(VERSION)
 BUNDLE_IMG ?= $(IMAGE_BASE)-bundle:v$(VERSION)
+CATALOG_IMG ?= $(IMAGE_BASE)-catalog:v$(VERSION)
 
 # What deploy and undeploy act on: config/default (the operator makes its own certificates) or config/certmanager.
 OVERLAY ?= config/default
@@ -106,7 +107,7 @@ bin/node:
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
-	@for step in tidy generate manifests build-installer bundle fmt vet lint bundle-validate; do \
+	@for step in tidy generate manifests build-installer bundle catalog fmt vet lint bundle-validate catalog-validate; do \
 		echo "verify: $$step"; $(MAKE) --no-print-directory -s $$step || exit 1; \
 	done
 	@echo "verify: no difference"
@@ -179,6 +180,37 @@ bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
 .PHONY: bundle-push
 bundle-push: ## Push the bundle's image BUNDLE_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(BUNDLE_IMG)
+
+# CATALOG_DIR is the catalog's source, which this makes if there is none. The next release is in it after
+# make bundle catalog VERSION=0.2.0, and another catalog comes from other folders and images:
+# make catalog CATALOG_DIR=/tmp/next/catalog BUNDLE_DIR=/tmp/next/bundle BUNDLE_IMG=registry.example.com/bundle:v0.2.0
+CATALOG_DIR ?= catalog
+
+.PHONY: catalog
+catalog: ## Put the bundle in BUNDLE_DIR, with the image BUNDLE_IMG, into the catalog in CATALOG_DIR, and render that
+	$(opm) render $(BUNDLE_DIR) --alpha-image-ref-template $(BUNDLE_IMG) --migrate-level bundle-object-to-csv-metadata | \
+		go run ./hack/catalog $(CATALOG_DIR) $(BUNDLE_DIR)
+
+.PHONY: catalog-validate
+catalog-validate: ## Check the catalog in CATALOG_DIR with opm
+	$(opm) validate $(CATALOG_DIR)/useless-operator
+
+.PHONY: catalog-build
+catalog-build: ## Build the catalog's image CATALOG_IMG of CATALOG_DIR
+	$(CONTAINER_TOOL) build --file catalog.Dockerfile --tag $(CATALOG_IMG) $(BUILD_FLAGS) $(CATALOG_DIR)/..
+
+.PHONY: catalog-push
+catalog-push: ## Push the catalog's image CATALOG_IMG
+	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(CATALOG_IMG)
+
+.PHONY: community
+community: ## Put what publishes VERSION into OUT, a clone of the repository community-operators
+	@test -d "$(OUT)" || { echo 'No folder "$(OUT)". Say where the clone is: make community OUT=../community-operators'; exit 1; }
+	@rm -rf $(OUT)/operators/useless-operator/$(VERSION)
+	@mkdir -p $(OUT)/operators/useless-operator/$(VERSION)
+	cp $(CATALOG_DIR)/community/ci.yaml $(OUT)/operators/useless-operator/
+	cp -R $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/metadata $(BUNDLE_DIR)/tests $(CATALOG_DIR)/community/release-config.yaml \
+		$(OUT)/operators/useless-operator/$(VERSION)/
 
 ##@ Run on the cluster of the current kubeconfig
 

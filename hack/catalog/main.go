@@ -1,0 +1,184 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command catalog puts a bundle into a catalog, unless it is there, and renders the catalog. opm could do the latter
+// only from bundle images in a registry; this takes the bundle's folder and, for earlier releases, what was rendered then.
+//
+//	opm render BUNDLE | catalog CATALOG BUNDLE
+//
+// In the folder CATALOG are template.yaml, which says what is in which channel and what replaces what; PACKAGE/catalog.yaml,
+// rendered; and community/release-config.yaml, the bundle's place for the pipeline of community-operators.
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/operator-framework/api/pkg/manifests"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+const templateHeader = `# What is in which channel, and what replaces what: a basic template of opm.
+# make catalog adds a new release to the channels that its bundle names, as what replaces their heads. Channels may be
+# edited by hand, for example to put a candidate into stable; make catalog renders them.
+`
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: opm render BUNDLE | catalog CATALOG BUNDLE")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2], os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, "error: put the bundle into the catalog:", err)
+		os.Exit(1)
+	}
+}
+
+func run(catalog, folder string, rendered io.Reader) error {
+	bundle, err := readBundle(folder, rendered)
+	if err != nil {
+		return err
+	}
+	templateFile := filepath.Join(catalog, "template.yaml")
+	catalogFile := filepath.Join(catalog, bundle.Package, "catalog.yaml")
+	template := newTemplate(bundle)
+	if err := readFile(templateFile, template); err != nil {
+		return err
+	}
+	earlier, err := readBlobs(catalogFile)
+	if err != nil {
+		return err
+	}
+	if err := template.add(bundle, earlier); err != nil {
+		return fmt.Errorf("%s: %w", templateFile, err)
+	}
+	blobs, err := template.render(bundle, earlier)
+	if err != nil {
+		return fmt.Errorf("%s: %w", templateFile, err)
+	}
+	return errors.Join(
+		write(templateFile, templateHeader, template),
+		write(catalogFile, "---\n", blobs...),
+		write(filepath.Join(catalog, "community", "release-config.yaml"), "---\n", template.releaseConfig(bundle)),
+	)
+}
+
+// blob is an entry of a rendered catalog, of whatever schema.
+type blob map[string]any
+
+func (b blob) text(key string) string {
+	text, _ := b[key].(string)
+	return text
+}
+
+// bundle is one as its folder has it, and as it is in a catalog.
+type bundle struct {
+	*manifests.Bundle
+	blob blob
+}
+
+func readBundle(folder string, rendered io.Reader) (bundle, error) {
+	blobs, err := decode(rendered)
+	if err != nil {
+		return bundle{}, fmt.Errorf("read what opm has rendered: %w", err)
+	}
+	if len(blobs) != 1 || blobs[0].text("schema") != schemaBundle || blobs[0].text("image") == "" {
+		return bundle{}, errors.New("opm has not rendered one bundle with an image")
+	}
+	loaded, err := manifests.GetBundleFromDir(folder)
+	if err != nil {
+		return bundle{}, fmt.Errorf("read the bundle in %s: %w", folder, err)
+	}
+	if name := blobs[0].text("name"); name != loaded.CSV.Name {
+		return bundle{}, fmt.Errorf("opm has rendered %s, and %s has %s", name, folder, loaded.CSV.Name)
+	}
+	return bundle{loaded, blobs[0]}, nil
+}
+
+// packageBlob is what a catalog says about all versions. It takes that from the bundle, so that it is written once.
+func (b bundle) packageBlob(defaultChannel string) (blob, error) {
+	if len(b.CSV.Spec.Icon) != 1 {
+		return nil, fmt.Errorf("%s has %d icons", b.CSV.Name, len(b.CSV.Spec.Icon))
+	}
+	icon := b.CSV.Spec.Icon[0]
+	if _, err := base64.StdEncoding.DecodeString(icon.Data); err != nil {
+		return nil, fmt.Errorf("the icon of %s: %w", b.CSV.Name, err)
+	}
+	return blob{
+		"schema":         schemaPackage,
+		"name":           b.Package,
+		"defaultChannel": defaultChannel,
+		"description":    b.CSV.Spec.Description,
+		"icon":           map[string]string{"base64data": icon.Data, "mediatype": icon.MediaType},
+	}, nil
+}
+
+// readFile leaves as it is what has no file yet.
+func readFile(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func readBlobs(path string) ([]blob, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	blobs, err := decode(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return blobs, nil
+}
+
+func decode(stream io.Reader) ([]blob, error) {
+	var blobs []blob
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(stream, 4096); ; {
+		var next blob
+		if err := decoder.Decode(&next); errors.Is(err, io.EOF) {
+			return blobs, nil
+		} else if err != nil {
+			return nil, err
+		}
+		blobs = append(blobs, next)
+	}
+}
+
+// write writes YAML documents as opm does, but for what is above the first.
+func write[T any](path, header string, documents ...T) error {
+	content := bytes.NewBufferString(header)
+	for i, document := range documents {
+		text, err := yaml.Marshal(document)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			content.WriteString("---\n")
+		}
+		content.Write(text)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content.Bytes(), 0o644)
+}

@@ -1,0 +1,232 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blang/semver/v4"
+)
+
+const (
+	schemaTemplate = "olm.template.basic"
+	schemaPackage  = "olm.package"
+	schemaChannel  = "olm.channel"
+	schemaBundle   = "olm.bundle"
+
+	skipRangeAnnotation = "olm.skipRange"
+
+	// communityTemplate is what community-operators calls its template of this package.
+	communityTemplate = "basic.yaml"
+)
+
+// template is what opm calls a basic template: a catalog whose bundles are only names of images.
+type template struct {
+	Schema  string  `json:"schema"`
+	Entries []entry `json:"entries"`
+}
+
+// entry has the fields of a package, a channel and a bundle.
+type entry struct {
+	Schema         string `json:"schema"`
+	Package        string `json:"package,omitempty"`
+	Name           string `json:"name,omitempty"`
+	DefaultChannel string `json:"defaultChannel,omitempty"`
+	Image          string `json:"image,omitempty"`
+	Entries        []node `json:"entries,omitempty"`
+}
+
+// node is a bundle in a channel.
+type node struct {
+	Name string `json:"name"`
+	edge
+}
+
+// edge says what a bundle is an upgrade of.
+type edge struct {
+	Replaces  string   `json:"replaces,omitempty"`
+	Skips     []string `json:"skips,omitempty"`
+	SkipRange string   `json:"skipRange,omitempty"`
+}
+
+func newTemplate(b bundle) *template {
+	return &template{Schema: schemaTemplate, Entries: []entry{
+		{Schema: schemaPackage, Name: b.Package, DefaultChannel: b.DefaultChannel},
+	}}
+}
+
+func (t *template) channels() []*entry {
+	var channels []*entry
+	for i := range t.Entries {
+		if t.Entries[i].Schema == schemaChannel {
+			channels = append(channels, &t.Entries[i])
+		}
+	}
+	return channels
+}
+
+func (t *template) defaultChannel() string {
+	for _, entry := range t.Entries {
+		if entry.Schema == schemaPackage {
+			return entry.DefaultChannel
+		}
+	}
+	return ""
+}
+
+// add puts a bundle at the head of the channels that it names, unless it is in the template, where it stays where it is.
+func (t *template) add(b bundle, earlier []blob) error {
+	t.addImage(b, earlier)
+	if slices.ContainsFunc(t.channels(), func(channel *entry) bool { return channel.has(b.CSV.Name) }) {
+		return nil
+	}
+	for _, name := range b.Channels {
+		if err := t.channel(b.Package, name).add(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addImage adds the bundle's image, in place of another one of the same bundle.
+func (t *template) addImage(b bundle, earlier []blob) {
+	image := b.blob.text("image")
+	for _, former := range earlier {
+		if former.text("schema") == schemaBundle && former.text("name") == b.CSV.Name {
+			for i := range t.Entries {
+				if t.Entries[i].Image == former.text("image") {
+					t.Entries[i].Image = image
+				}
+			}
+		}
+	}
+	if !slices.ContainsFunc(t.Entries, func(entry entry) bool { return entry.Image == image }) {
+		t.Entries = append(t.Entries, entry{Schema: schemaBundle, Image: image})
+	}
+}
+
+// channel is the one of that name, which it makes, above the bundles, if there is none.
+func (t *template) channel(pkg, name string) *entry {
+	for _, channel := range t.channels() {
+		if channel.Name == name {
+			return channel
+		}
+	}
+	end := slices.IndexFunc(t.Entries, func(entry entry) bool { return entry.Schema == schemaBundle })
+	t.Entries = slices.Insert(t.Entries, end, entry{Schema: schemaChannel, Package: pkg, Name: name})
+	return &t.Entries[end]
+}
+
+func (e *entry) has(bundle string) bool {
+	return slices.ContainsFunc(e.Entries, func(node node) bool { return node.Name == bundle })
+}
+
+// add makes the bundle the head of a channel.
+func (e *entry) add(b bundle) error {
+	added := node{b.CSV.Name, edge{SkipRange: b.CSV.Annotations[skipRangeAnnotation]}}
+	if len(e.Entries) > 0 {
+		heads := e.heads()
+		if len(heads) != 1 {
+			return fmt.Errorf("channel %s has %d heads, %q: only one can be replaced", e.Name, len(heads), heads)
+		}
+		version, err := semver.Parse(strings.TrimPrefix(heads[0], b.Package+".v"))
+		if err != nil {
+			return fmt.Errorf("the version of %s in channel %s: %w", heads[0], e.Name, err)
+		}
+		if b.CSV.Spec.Version.LE(version) {
+			return fmt.Errorf("%s is older than %s, the head of channel %s: put it into its place by hand", b.CSV.Name, heads[0], e.Name)
+		}
+		added.Replaces = heads[0]
+	}
+	e.Entries = append(e.Entries, added)
+	return nil
+}
+
+// heads are the bundles of a channel that no other one replaces or skips.
+func (e *entry) heads() []string {
+	var heads []string
+	for _, one := range e.Entries {
+		followed := slices.ContainsFunc(e.Entries, func(next node) bool {
+			return next.Replaces == one.Name || slices.Contains(next.Skips, one.Name)
+		})
+		if !followed {
+			heads = append(heads, one.Name)
+		}
+	}
+	return heads
+}
+
+// render is the catalog: the template, with whole bundles in the place of images.
+func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
+	known := map[string]blob{}
+	for _, former := range append(earlier, b.blob) {
+		if former.text("schema") == schemaBundle {
+			known[former.text("image")] = former
+		}
+	}
+	var blobs []blob
+	for _, entry := range t.Entries {
+		switch entry.Schema {
+		case schemaPackage:
+			pkg, err := b.packageBlob(entry.DefaultChannel)
+			if err != nil {
+				return nil, err
+			}
+			blobs = append(blobs, pkg)
+		case schemaChannel:
+			blobs = append(blobs, blob{"schema": entry.Schema, "package": entry.Package, "name": entry.Name, "entries": entry.Entries})
+		case schemaBundle:
+			bundle, ok := known[entry.Image]
+			if !ok {
+				return nil, fmt.Errorf("%s is neither the bundle at hand nor rendered before", entry.Image)
+			}
+			blobs = append(blobs, bundle)
+		default:
+			return nil, fmt.Errorf("an entry has the schema %q, which is none of a package, a channel and a bundle", entry.Schema)
+		}
+	}
+	return blobs, nil
+}
+
+// releaseConfig is what the pipeline of community-operators reads beside a bundle to give it the same place there.
+type releaseConfig struct {
+	CatalogTemplates []release `json:"catalog_templates"`
+}
+
+type release struct {
+	TemplateName string   `json:"template_name"`
+	Channels     []string `json:"channels"`
+	edge
+}
+
+// releaseConfig puts the default channel first, as the pipeline takes the first one for it.
+func (t *template) releaseConfig(b bundle) releaseConfig {
+	var config releaseConfig
+	for _, first := range []bool{true, false} {
+		for _, channel := range t.channels() {
+			for _, node := range channel.Entries {
+				if node.Name == b.CSV.Name && (channel.Name == t.defaultChannel()) == first {
+					config.add(channel.Name, node.edge)
+				}
+			}
+		}
+	}
+	return config
+}
+
+func (c *releaseConfig) add(channel string, edge edge) {
+	for i := range c.CatalogTemplates {
+		if former := &c.CatalogTemplates[i]; former.edge.equal(edge) {
+			former.Channels = append(former.Channels, channel)
+			return
+		}
+	}
+	c.CatalogTemplates = append(c.CatalogTemplates, release{communityTemplate, []string{channel}, edge})
+}
+
+func (e edge) equal(other edge) bool {
+	return e.Replaces == other.Replaces && e.SkipRange == other.SkipRange && slices.Equal(e.Skips, other.Skips)
+}
