@@ -1,6 +1,6 @@
 FROM quay.io/operator-framework/opm:v1.65.0 AS builder
 COPY catalog/useless-operator /configs/useless-operator
-# So that a pod serves in the first second, and needs no folder to write to.
+# Once here and not in every pod. opm locks it by a file, so a pod whose root is read-only takes it by extractContent.
 RUN ["/bin/opm", "serve", "/configs", "--cache-dir=/tmp/cache", "--cache-only"]
 
 FROM quay.io/operator-framework/opm:v1.65.0
