@@ -219,7 +219,7 @@ func (t *template) releaseConfig(b bundle) releaseConfig {
 
 func (c *releaseConfig) add(channel string, edge edge) {
 	for i := range c.CatalogTemplates {
-		if former := &c.CatalogTemplates[i]; former.edge.equal(edge) {
+		if former := &c.CatalogTemplates[i]; former.equal(edge) {
 			former.Channels = append(former.Channels, channel)
 			return
 		}
