@@ -1,41 +1,68 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle checks the OLM bundle without installing it.
+// Package bundle checks the OLM bundle without OLM.
 package bundle
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/operator-framework/api/pkg/manifests"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	"github.com/operator-framework/api/pkg/validation"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 )
 
 // folder has the bundle.
 func folder() string { return cmp.Or(os.Getenv("BUNDLE_DIR"), "../../bundle") }
 
+func load(t *testing.T) *manifests.Bundle {
+	t.Helper()
+	bundle, err := manifests.GetBundleFromDir(folder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
 func read(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text(t, path)), into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func text(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.UnmarshalStrict(data, into); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
+	return string(data)
 }
 
 // inspectable lets validators inspect the operator's image before it is published.
 func inspectable(t *testing.T) {
 	t.Helper()
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	platforms := regexp.MustCompile(`(?m)^PLATFORMS \?= (.*)$`).FindSubmatch(makefile)
+	platforms := regexp.MustCompile(`(?m)^PLATFORMS \?= (.*)$`).FindStringSubmatch(text(t, "../../Makefile"))
 	if platforms == nil {
 		t.Fatal("no PLATFORMS in the Makefile")
 	}
@@ -43,6 +70,373 @@ func inspectable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PLATFORMS", string(platforms[1]))
+	t.Setenv("PLATFORMS", platforms[1])
 	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
+
+// TestValidators runs the validators of a newer release than operator-sdk has.
+func TestValidators(t *testing.T) {
+	inspectable(t)
+	objects := load(t).ObjectsToValidate()
+	for _, result := range validation.AllValidators.Validate(append(objects, map[string]string{"container-tools": "none"})...) {
+		for _, problem := range slices.Concat(result.Errors, result.Warnings) {
+			t.Errorf("%s: %v", result.Name, problem)
+		}
+	}
+	for _, result := range validation.OperatorHubValidator.Validate(objects...) { //nolint:staticcheck // catalogs' pipelines still run it
+		for _, problem := range slices.Concat(result.Errors, result.Warnings) {
+			if !strings.Contains(problem.Error(), "The \"operatorhub\" validator is deprecated") {
+				t.Errorf("%s: %v", result.Name, problem)
+			}
+		}
+	}
+}
+
+// TestOwnedVersions compares the versions in the CRDs with those in the ClusterServiceVersion.
+func TestOwnedVersions(t *testing.T) {
+	bundle := load(t)
+	var inCRDs, owned []string
+	for _, crd := range bundle.V1CRDs {
+		for _, version := range crd.Spec.Versions {
+			inCRDs = append(inCRDs, crd.Name+"/"+version.Name+" "+crd.Spec.Names.Kind)
+		}
+	}
+	for _, api := range bundle.CSV.Spec.CustomResourceDefinitions.Owned {
+		owned = append(owned, api.Name+"/"+api.Version+" "+api.Kind)
+		if api.DisplayName == "" || api.Description == "" || len(api.Resources) == 0 {
+			t.Errorf("%s/%s lacks a display name, a description or resources", api.Name, api.Version)
+		}
+	}
+	slices.Sort(inCRDs)
+	slices.Sort(owned)
+	if diff := gocmp.Diff(inCRDs, owned); diff != "" {
+		t.Errorf("(-in the CRDs +owned)\n%s", diff)
+	}
+}
+
+// schemas calls a function with the schema of every version of every kind.
+func schemas(bundle *manifests.Bundle, each func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps)) {
+	for _, api := range bundle.CSV.Spec.CustomResourceDefinitions.Owned {
+		for _, crd := range bundle.V1CRDs {
+			for _, version := range crd.Spec.Versions {
+				if crd.Name == api.Name && version.Name == api.Version {
+					each(api, version.Schema.OpenAPIV3Schema)
+				}
+			}
+		}
+	}
+}
+
+// paths are those of all fields in a schema.
+func paths(schema *apiextensionsv1.JSONSchemaProps, prefix string) []string {
+	if schema.Items != nil {
+		return paths(schema.Items.Schema, prefix+"[0]")
+	}
+	var found []string
+	for name, field := range schema.Properties {
+		path := strings.TrimPrefix(prefix+"."+name, ".")
+		found = append(found, path)
+		found = append(found, paths(&field, path)...)
+	}
+	return found
+}
+
+// TestDescriptors fails when a field of a spec or a status has no descriptor, or a descriptor no field.
+func TestDescriptors(t *testing.T) {
+	apis := 0
+	schemas(load(t), func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps) {
+		apis++
+		spec, status := schema.Properties["spec"], schema.Properties["status"]
+		want := map[string][]string{"spec": paths(&spec, ""), "status": slices.DeleteFunc(paths(&status, ""), func(path string) bool {
+			return strings.HasPrefix(path, "conditions[") // every condition has these
+		})}
+		got := map[string][]string{}
+		for _, d := range api.SpecDescriptors {
+			got["spec"] = append(got["spec"], d.Path)
+			if d.DisplayName == "" || d.Description == "" {
+				t.Errorf("%s/%s: spec.%s lacks a display name or a description", api.Kind, api.Version, d.Path)
+			}
+		}
+		for _, d := range api.StatusDescriptors {
+			got["status"] = append(got["status"], d.Path)
+			if d.DisplayName == "" || d.Description == "" {
+				t.Errorf("%s/%s: status.%s lacks a display name or a description", api.Kind, api.Version, d.Path)
+			}
+		}
+		for _, of := range []map[string][]string{want, got} {
+			slices.Sort(of["spec"])
+			slices.Sort(of["status"])
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("%s/%s (-fields +descriptors):\n%s", api.Kind, api.Version, diff)
+		}
+	})
+	if apis != 4 {
+		t.Errorf("%d versions of kinds, want 4", apis)
+	}
+}
+
+// TestExamplesAreComplete fails when a field of a spec is in no example, for the scorecard looks only at those that are.
+func TestExamplesAreComplete(t *testing.T) {
+	bundle := load(t)
+	var examples []map[string]any
+	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil {
+		t.Fatal(err)
+	}
+	schemas(bundle, func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps) {
+		set := sets.New[string]()
+		for _, example := range examples {
+			apiVersion, _ := example["apiVersion"].(string)
+			if example["kind"] == api.Kind && strings.HasSuffix(apiVersion, "/"+api.Version) {
+				fieldsOf(example["spec"], "", set)
+			}
+		}
+		spec := schema.Properties["spec"]
+		for _, path := range paths(&spec, "") {
+			if !set.Has(path) {
+				t.Errorf("no example of %s/%s has spec.%s", api.Kind, api.Version, path)
+			}
+		}
+	})
+}
+
+// fieldsOf collects the paths of the fields that a value has.
+func fieldsOf(value any, prefix string, into sets.Set[string]) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			path := strings.TrimPrefix(prefix+"."+name, ".")
+			into.Insert(path)
+			fieldsOf(field, path, into)
+		}
+	case []any:
+		for _, item := range value {
+			fieldsOf(item, prefix+"[0]", into)
+		}
+	}
+}
+
+// TestConversion compares what the CRDs say before OLM has written their conversion with what OLM will write.
+func TestConversion(t *testing.T) {
+	bundle := load(t)
+	converted := map[string]operatorsv1alpha1.WebhookDescription{}
+	for _, webhook := range bundle.CSV.Spec.WebhookDefinitions {
+		for _, crd := range webhook.ConversionCRDs {
+			converted[crd] = webhook
+		}
+	}
+	if want := []string{"machines.useless.container.training"}; !slices.Equal(slices.Sorted(maps.Keys(converted)), want) {
+		t.Errorf("%v are converted, want %v", converted, want)
+	}
+	for _, crd := range bundle.V1CRDs {
+		webhook, converts := converted[crd.Name]
+		if !converts {
+			if crd.Spec.Conversion != nil {
+				t.Errorf("%s: got conversion %+v, want none", crd.Name, crd.Spec.Conversion)
+			}
+			continue
+		}
+		want := &apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{
+					Namespace: bundle.CSV.Annotations["operatorframework.io/suggested-namespace"],
+					Name:      webhook.DeploymentName + "-service",
+					Path:      webhook.WebhookPath,
+				}}, // the port is 443 where none is named; OLM knows the certificate
+				ConversionReviewVersions: webhook.AdmissionReviewVersions,
+			},
+		}
+		if diff := gocmp.Diff(want, crd.Spec.Conversion); diff != "" {
+			t.Errorf("%s (-as OLM will write it +in the bundle):\n%s", crd.Name, diff)
+		}
+	}
+}
+
+// deployment is the only one there is.
+func deployment(t *testing.T, bundle *manifests.Bundle) operatorsv1alpha1.StrategyDeploymentSpec {
+	t.Helper()
+	deployments := bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs
+	if len(deployments) != 1 || len(deployments[0].Spec.Template.Spec.Containers) != 1 {
+		t.Fatalf("got %+v, want one Deployment with one container", deployments)
+	}
+	return deployments[0]
+}
+
+// TestWebhooks compares the webhooks with the operator's Deployment and with what OLM asks for.
+func TestWebhooks(t *testing.T) {
+	bundle := load(t)
+	deployment := deployment(t, bundle)
+	ports := deployment.Spec.Template.Spec.Containers[0].Ports
+	port := ports[slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "webhook" })].ContainerPort
+	names := sets.New[string]()
+	for _, webhook := range bundle.CSV.Spec.WebhookDefinitions {
+		if names.Has(webhook.GenerateName) {
+			t.Errorf("two webhooks are named %s", webhook.GenerateName)
+		}
+		names.Insert(webhook.GenerateName)
+		if webhook.DeploymentName != deployment.Name || webhook.ContainerPort != 443 || webhook.TargetPort.IntVal != port {
+			t.Errorf("%s is at %s, port %d, target port %s; want %s, 443, %d", webhook.GenerateName,
+				webhook.DeploymentName, webhook.ContainerPort, webhook.TargetPort, deployment.Name, port)
+		}
+	}
+	if len(names) != 3 {
+		t.Errorf("got %v, want a webhook for conversion, one for Machines and one for their scale", names)
+	}
+	for _, mode := range bundle.CSV.Spec.InstallModes {
+		if want := mode.Type == operatorsv1alpha1.InstallModeTypeAllNamespaces; mode.Supported != want {
+			t.Errorf("install mode %s: supported is %v", mode.Type, mode.Supported)
+		}
+	}
+}
+
+// TestKinds keeps out what OLM makes itself, what it refuses, and what the pipeline of the community's catalog refuses.
+func TestKinds(t *testing.T) {
+	got := map[string]int{}
+	for _, object := range load(t).Objects {
+		got[object.GetKind()]++
+		if namespace := object.GetNamespace(); namespace != "" {
+			t.Errorf("%s %s is in the namespace %s: that is OLM's to decide", object.GetKind(), object.GetName(), namespace)
+		}
+	}
+	want := map[string]int{
+		"ClusterServiceVersion": 1, "CustomResourceDefinition": 2,
+		"ClusterRole":         3, // for users
+		"Service":             1, // for metrics: OLM makes the webhooks'
+		"PodDisruptionBudget": 1, "ServiceMonitor": 1, "PrometheusRule": 1,
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestDeployment compares the Deployment with that of the installation without OLM: only the certificates may differ, and
+// where the published image can run.
+func TestDeployment(t *testing.T) {
+	got := deployment(t, load(t)).Spec
+	want := installed[appsv1.Deployment](t, "Deployment")[0].Spec
+	pod := &want.Template.Spec
+	container := &pod.Containers[0]
+	container.Args = slices.DeleteFunc(container.Args, func(arg string) bool { return arg == "--self-managed-certs" })
+	container.VolumeMounts, pod.Volumes = nil, nil
+	pod.Affinity = got.Template.Spec.Affinity
+	container.Image = got.Template.Spec.Containers[0].Image // another test's
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("(-without OLM +in the bundle)\n%s", diff)
+	}
+	if *got.Replicas != 2 || got.Strategy.RollingUpdate.MaxUnavailable.String() != "0" {
+		t.Errorf("%d replicas, of which %s may be away: no conversion may fail", *got.Replicas, got.Strategy.RollingUpdate.MaxUnavailable)
+	}
+}
+
+// TestImages looks for the operator's image wherever it has to be.
+func TestImages(t *testing.T) {
+	bundle := load(t)
+	image := deployment(t, bundle).Spec.Template.Spec.Containers[0].Image
+	if got := bundle.CSV.Annotations["containerImage"]; got != image {
+		t.Errorf("containerImage is %s, want %s", got, image)
+	}
+	want := []operatorsv1alpha1.RelatedImage{{Name: "manager", Image: image}}
+	if diff := gocmp.Diff(want, bundle.CSV.Spec.RelatedImages); diff != "" {
+		t.Errorf("related images (-want +got):\n%s", diff)
+	}
+	var scorecard, sdk []string
+	for _, match := range regexp.MustCompile(`scorecard-test:(\S+)`).FindAllStringSubmatch(text(t, filepath.Join(folder(), "tests/scorecard/config.yaml")), -1) {
+		scorecard = append(scorecard, match[1])
+	}
+	for range scorecard {
+		sdk = append(sdk, regexp.MustCompile(`operator-framework/operator-sdk (v\S+)`).FindStringSubmatch(text(t, "../../hack/tools/operator-sdk.mod"))[1])
+	}
+	if diff := gocmp.Diff(sdk, scorecard); diff != "" || len(scorecard) == 0 {
+		t.Errorf("versions of the scorecard's tests (-operator-sdk.mod +config.yaml):\n%s", diff)
+	}
+}
+
+// TestSize leaves room for growth in what bundles are kept in.
+func TestSize(t *testing.T) {
+	bundle := load(t)
+	if limit := int64(1 << 20 * 85 / 100); bundle.CompressedSize == 0 || bundle.CompressedSize > limit {
+		t.Errorf("the bundle has %d bytes, compressed; at most %d leave room in the ConfigMap that OLM unpacks it to", bundle.CompressedSize, limit)
+	}
+	size := 0
+	for key, value := range bundle.CSV.Annotations {
+		size += len(key) + len(value)
+	}
+	if limit := 256 << 10 / 4; size > limit {
+		t.Errorf("the annotations have %d bytes; at most %d leave room on the Pods, which OLM copies them to", size, limit)
+	}
+}
+
+// TestNoPlaceholders looks for what generators leave for people to fill in.
+func TestNoPlaceholders(t *testing.T) {
+	placeholder := regexp.MustCompile(`(?i)todo|fixme|change ?me|xxx|placeholder|example\.com|your[ .-]|:latest|controller:|v0\.0\.0|Cg==|localhost|: unknown|-unknown|github\.com`)
+	err := fs.WalkDir(os.DirFS(folder()), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		for i, line := range strings.Split(text(t, filepath.Join(folder(), path)), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "description: type of condition in CamelCase") {
+				continue // Kubernetes' own words, with an example
+			}
+			if found := placeholder.FindString(line); found != "" && !strings.Contains(line, "base64data") {
+				t.Errorf("%s:%d: %q in %s", path, i+1, found, strings.TrimSpace(line))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMetadata compares the labels of the bundle's image, which some tools read, with the file that others read.
+func TestMetadata(t *testing.T) {
+	var file struct{ Annotations map[string]string }
+	read(t, filepath.Join(folder(), "metadata", "annotations.yaml"), &file)
+	labels := map[string]string{}
+	dockerfile := text(t, "../../bundle.Dockerfile")
+	for _, match := range regexp.MustCompile(`(?m)^LABEL ([^=]+)=(.*)$`).FindAllStringSubmatch(dockerfile, -1) {
+		labels[match[1]] = match[2]
+	}
+	if diff := gocmp.Diff(file.Annotations, labels); diff != "" || len(labels) == 0 {
+		t.Errorf("(-annotations.yaml +bundle.Dockerfile)\n%s", diff)
+	}
+	for _, label := range []string{"bundle.manifests.v1", "bundle.metadata.v1", "test.config.v1"} {
+		path := strings.Trim(labels["operators.operatorframework.io."+label], "/")
+		if copied := fmt.Sprintf("\nCOPY bundle/%s /%[1]s/\n", path); path == "" || !strings.Contains(dockerfile, copied) {
+			t.Errorf("bundle.Dockerfile does not copy %q, where label %s says it is", path, label)
+		}
+	}
+}
+
+// TestPresentation checks what a catalog shows, as its users would.
+func TestPresentation(t *testing.T) {
+	csv := load(t).CSV
+	if len(csv.Spec.Icon) != 1 {
+		t.Fatalf("%d icons", len(csv.Spec.Icon))
+	}
+	icon, err := base64.StdEncoding.DecodeString(csv.Spec.Icon[0].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(text(t, "../../config/manifests/useless-machine.svg"), string(icon)); diff != "" {
+		t.Errorf("the icon is another (-file +bundle):\n%s", diff)
+	}
+	var svg struct {
+		XMLName xml.Name `xml:"http://www.w3.org/2000/svg svg"`
+		ViewBox string   `xml:"viewBox,attr"`
+	}
+	if err := xml.Unmarshal(icon, &svg); err != nil || svg.ViewBox != "0 0 128 128" {
+		t.Errorf("the icon is no square SVG: view box %q, %v", svg.ViewBox, err)
+	}
+	if _, err := time.Parse(time.RFC3339, csv.Annotations["createdAt"]); err != nil {
+		t.Error(err)
+	}
+	if line := csv.Annotations["description"]; len(line) < 10 || len(line) > 135 || strings.Contains(line, "\n") {
+		t.Errorf("the description on the tile has %d bytes; it is one line that is not cut off", len(line))
+	}
+	if namespace := csv.Annotations["operatorframework.io/suggested-namespace"]; namespace != "useless-system" ||
+		!strings.Contains(csv.Annotations["operatorframework.io/suggested-namespace-template"], `"name":"`+namespace+`"`) {
+		t.Errorf("suggested namespace is %s, and another in the template", namespace)
+	}
 }

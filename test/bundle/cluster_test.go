@@ -1,0 +1,308 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/operator-framework/api/pkg/manifests"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/hack/cluster"
+)
+
+const (
+	namespace = "operators" // where OLM puts operators unless told otherwise
+	patience  = 30 * time.Second
+)
+
+// TestOnAPIServer installs the bundle as OLM does, but for the Pods, and runs the operator with the arguments and the
+// rights that the ClusterServiceVersion gives it.
+func TestOnAPIServer(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	bundle := load(t)
+	dir := t.TempDir()
+	ca, err := cluster.ServingCert(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	webhooks, metrics, probes := freePort(t), freePort(t), freePort(t)
+	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", webhooks), CA: ca}
+	plane := start(t, cluster.Options{UnsafeNoFsync: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+		return cluster.Install(ctx, config, objects(t, bundle), server)
+	}})
+	install(t, plane, bundle)
+
+	kubeconfig, err := plane.ServiceAccountKubeconfig(t.Context(), namespace, serviceAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := slices.DeleteFunc(slices.Clone(deployment(t, bundle).Spec.Template.Spec.Containers[0].Args), func(arg string) bool {
+		return strings.Contains(arg, "-bind-address=") || strings.HasPrefix(arg, "--webhook-cert-dir=") // a Pod's
+	})
+	operator := startOperator(t, dir, append(args,
+		"--kubeconfig="+kubeconfig, "--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", webhooks), "--webhook-cert-dir="+dir,
+		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics), "--metrics-secure=false",
+		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes))...)
+	eventually(t, func(ctx context.Context) error {
+		_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", probes))
+		return err
+	})
+
+	t.Run("Examples", func(t *testing.T) { testExamples(t, plane, bundle) })
+	t.Run("Alerts", func(t *testing.T) { testAlerts(t, bundle, fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics)) })
+	if text := operator.Log(); strings.Contains(strings.ToLower(text), "forbidden") {
+		t.Errorf("the operator lacks rights:\n%s", text)
+	}
+}
+
+// testExamples creates the examples, all of them at once, and waits until the operator has done what they ask for.
+func testExamples(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
+	var examples []*unstructured.Unstructured
+	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil {
+		t.Fatal(err)
+	}
+	warnings := &recorder{}
+	admin := newClient(t, plane, warnings)
+	for _, example := range examples {
+		example.SetNamespace(metav1.NamespaceDefault)
+		if err := admin.Create(t.Context(), example, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			t.Errorf("%s %s: %v", example.GroupVersionKind(), example.GetName(), err)
+		}
+	}
+	for _, warning := range *warnings {
+		if !strings.Contains(warning, "v1alpha1 Machine is deprecated") && !strings.Contains(warning, "v1alpha1 Switch is deprecated") {
+			t.Errorf("an example gives the warning %q", warning)
+		}
+	}
+	for _, example := range examples {
+		eventually(t, func(ctx context.Context) error {
+			if err := admin.Get(ctx, client.ObjectKeyFromObject(example), example); err != nil {
+				return err
+			}
+			if example.GetKind() == "Switch" {
+				if metav1.GetControllerOf(example) == nil {
+					return fmt.Errorf("no Machine has adopted %s", example.GetName())
+				}
+				return nil
+			}
+			total, _, _ := unstructured.NestedInt64(example.Object, "status", "switches", "total")
+			if total != 3 {
+				return fmt.Errorf("%s has %d switches", example.GetName(), total)
+			}
+			return nil
+		})
+	}
+}
+
+// testAlerts looks for the metrics that the alerts name among those that the operator has.
+func testAlerts(t *testing.T, bundle *manifests.Bundle, url string) {
+	var exposed string
+	eventually(t, func(ctx context.Context) (err error) {
+		if exposed, err = get(ctx, url); err == nil && !strings.Contains(exposed, "leader_election_master_status") {
+			err = errors.New("no leader yet")
+		}
+		return err
+	})
+	names := map[string]bool{}
+	for _, object := range bundle.Objects {
+		if object.GetKind() == "PrometheusRule" {
+			text, err := object.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range regexp.MustCompile(`\b(useless|controller_runtime|leader_election)_\w+`).FindAllString(string(text), -1) {
+				names[name] = true
+			}
+		}
+	}
+	if len(names) == 0 {
+		t.Error("no alert names a metric")
+	}
+	for name := range maps.Keys(names) {
+		if !regexp.MustCompile(`(?m)^` + name + `\b`).MatchString(exposed) {
+			t.Errorf("the operator has no metric %s", name)
+		}
+	}
+}
+
+// objects are those of the bundle that OLM creates as they are, and the configuration of the webhooks that it makes.
+func objects(t *testing.T, bundle *manifests.Bundle) []*unstructured.Unstructured {
+	t.Helper()
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: "olm"},
+	}
+	for _, webhook := range bundle.CSV.Spec.WebhookDefinitions {
+		if webhook.Type == operatorsv1alpha1.ValidatingAdmissionWebhook {
+			configuration.Webhooks = append(configuration.Webhooks, webhook.GetValidatingWebhook(namespace, nil, nil))
+		}
+	}
+	typed, err := runtime.DefaultUnstructuredConverter.ToUnstructured(configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*unstructured.Unstructured{{Object: typed}}
+	for _, object := range bundle.Objects {
+		switch object.GetKind() {
+		case "ClusterServiceVersion", "ServiceMonitor", "PrometheusRule": // of APIs that are not here
+		default:
+			all = append(all, object)
+		}
+	}
+	return all
+}
+
+// install creates what OLM makes of the ClusterServiceVersion itself, in a namespace that wants restricted Pods.
+func install(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
+	t.Helper()
+	strategy, deployment := bundle.CSV.Spec.InstallStrategy.StrategySpec, deployment(t, bundle)
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: serviceAccount}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: serviceAccount}}
+	ref := func(kind string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: serviceAccount}
+	}
+	warnings := &recorder{}
+	admin := newClient(t, plane, warnings)
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{
+			"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
+		}}},
+		&corev1.ServiceAccount{ObjectMeta: meta},
+		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: strategy.ClusterPermissions[0].Rules},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref("ClusterRole"), Subjects: subjects},
+		&rbacv1.Role{ObjectMeta: meta, Rules: strategy.Permissions[0].Rules},
+		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref("Role"), Subjects: subjects},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: deployment.Name}, Spec: deployment.Spec},
+	} {
+		if err := admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(*warnings) > 0 {
+		t.Errorf("installing warns of %q", *warnings)
+	}
+}
+
+func start(t *testing.T, options cluster.Options) *cluster.ControlPlane {
+	t.Helper()
+	programs, err := cluster.Build(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane, err := cluster.Start(t.Context(), programs, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return plane
+}
+
+func startOperator(t *testing.T, dir string, args ...string) *cluster.Process {
+	t.Helper()
+	path := filepath.Join(dir, "manager")
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../cmd").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	operator, err := cluster.StartProcess(cluster.Command{
+		Name: "useless-operator", Path: path, Args: args, Env: []string{"USELESS_NAMESPACE=" + namespace}, Log: filepath.Join(dir, "operator.log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		operator.Stop(10 * time.Second)
+		if t.Failed() {
+			t.Logf("the end of the operator's log:\n%s", operator.Log())
+		}
+	})
+	return operator
+}
+
+// A recorder keeps the API server's warnings.
+type recorder []string
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (r *recorder) HandleWarningHeader(_ int, _, text string) { *r = append(*r, text) }
+
+func newClient(t *testing.T, plane *cluster.ControlPlane, warnings rest.WarningHandler) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(plane.Config)
+	config.WarningHandler = warnings
+	c, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := cluster.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func get(ctx context.Context, url string) (body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return string(text), err
+}
+
+// eventually waits until a check finds nothing wrong.
+func eventually(t *testing.T, check func(context.Context) error) {
+	t.Helper()
+	var problem error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		problem = check(ctx)
+		return problem == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("not within %s: %v", patience, problem)
+	}
+}

@@ -1,0 +1,122 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"container.training/useless/hack/cluster"
+)
+
+// installed are the objects of a kind in the installation without OLM.
+func installed[T any](t *testing.T, kind string) []T {
+	t.Helper()
+	objects, err := cluster.ReadManifests("../../dist/install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []T
+	for _, object := range objects {
+		if object.GetKind() != kind {
+			continue
+		}
+		var typed T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &typed); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, typed)
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %s in dist/install.yaml", kind)
+	}
+	return found
+}
+
+const (
+	serviceAccount = "useless-controller-manager"
+	certificates   = "useless-certificates-role" // what the operator needs only without OLM
+)
+
+// TestPermissions compares what OLM grants to the operator with what it has elsewhere: as much, but for certificates.
+func TestPermissions(t *testing.T) {
+	var wantCluster, want []rbacv1.PolicyRule
+	for _, role := range installed[rbacv1.ClusterRole](t, "ClusterRole") {
+		for _, binding := range installed[rbacv1.ClusterRoleBinding](t, "ClusterRoleBinding") {
+			wantCluster = append(wantCluster, granted(role.Name, role.Rules, binding.RoleRef, binding.Subjects)...)
+		}
+	}
+	for _, role := range installed[rbacv1.Role](t, "Role") {
+		for _, binding := range installed[rbacv1.RoleBinding](t, "RoleBinding") {
+			want = append(want, granted(role.Name, role.Rules, binding.RoleRef, binding.Subjects)...)
+		}
+	}
+	strategy := load(t).CSV.Spec.InstallStrategy.StrategySpec
+	for _, c := range []struct {
+		scope string
+		want  []rbacv1.PolicyRule
+		got   []operatorsv1alpha1.StrategyDeploymentPermissions
+	}{{"cluster", wantCluster, strategy.ClusterPermissions}, {"namespace", want, strategy.Permissions}} {
+		if len(c.got) != 1 || c.got[0].ServiceAccountName != serviceAccount {
+			t.Fatalf("permissions in the %s: got %+v, want those of one ServiceAccount", c.scope, c.got)
+		}
+		if diff := gocmp.Diff(sorted(c.want), sorted(c.got[0].Rules)); diff != "" || len(c.want) == 0 {
+			t.Errorf("permissions in the %s (-without OLM +in the bundle):\n%s", c.scope, diff)
+		}
+	}
+}
+
+// granted are the rules of a role if it is bound to the operator, and OLM does not do what it is for.
+func granted(role string, rules []rbacv1.PolicyRule, bound rbacv1.RoleRef, to []rbacv1.Subject) []rbacv1.PolicyRule {
+	if role != bound.Name || role == certificates || to[0].Name != serviceAccount {
+		return nil
+	}
+	return rules
+}
+
+func sorted(rules []rbacv1.PolicyRule) []string {
+	var lines []string
+	for _, rule := range rules {
+		lines = append(lines, fmt.Sprintf("%q %q named %q: %q", rule.APIGroups, rule.Resources, rule.ResourceNames, rule.Verbs))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestLeastPrivilege names what an operator that OLM installs has no business with.
+func TestLeastPrivilege(t *testing.T) {
+	strategy := load(t).CSV.Spec.InstallStrategy.StrategySpec
+	for _, permissions := range slices.Concat(strategy.ClusterPermissions, strategy.Permissions) {
+		for _, rule := range permissions.Rules {
+			for _, resource := range rule.Resources {
+				if problem := excess(resource, rule); problem != "" {
+					t.Errorf("%s: %+v", problem, rule)
+				}
+			}
+		}
+	}
+}
+
+// excess says what is too much about a rule, if anything.
+func excess(resource string, rule rbacv1.PolicyRule) string {
+	allowed := map[string][]string{"customresourcedefinitions": {"get"}, "customresourcedefinitions/status": {"update"}}
+	switch resource {
+	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services", "deployments":
+		return "OLM makes the certificates and whatever goes with them"
+	case "customresourcedefinitions", "customresourcedefinitions/status":
+		if len(rule.ResourceNames) == 0 || !slices.Equal(rule.Verbs, allowed[resource]) {
+			return "only " + allowed[resource][0] + " by name is needed"
+		}
+	}
+	if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.APIGroups, "*") || resource == "*" {
+		return "a wildcard"
+	}
+	return ""
+}
