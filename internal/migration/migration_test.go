@@ -14,13 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/operator-framework/operator-lib/conditions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -28,6 +31,7 @@ import (
 type server struct {
 	client.Client
 
+	crds    map[string]*apiextensionsv1.CustomResourceDefinition
 	stores  string            // the version that it writes
 	objects map[string]string // the version that each is stored in
 	expires map[string]bool   // where a list is too old to go on, once
@@ -38,7 +42,7 @@ type server struct {
 
 	writes int
 	waits  []time.Duration
-	pruned []string // the stored versions, as they were written
+	pruned []string // the stored versions, as they were last written
 }
 
 // fill stores five objects in a version.
@@ -59,6 +63,18 @@ func (s *server) names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Get implements client.Reader.
+func (s *server) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	if err := s.refuses[key.Name]; err != nil {
+		return err
+	}
+	if crd := s.crds[key.Name]; crd != nil {
+		crd.DeepCopyInto(object.(*apiextensionsv1.CustomResourceDefinition))
+		return nil
+	}
+	return apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), key.Name)
 }
 
 // List implements client.Reader, in pages of two.
@@ -213,6 +229,130 @@ func (tt *migrateTest) run(t *testing.T) {
 		if version != "new" {
 			t.Errorf("%s is stored as %s", name, version)
 		}
+	}
+}
+
+// A condition stands in for OLM's, to refuse what it is told.
+type condition struct {
+	refuses metav1.ConditionStatus
+	told    []string
+}
+
+func (c *condition) Get(context.Context) (*metav1.Condition, error) { return nil, nil }
+
+func (c *condition) Set(_ context.Context, status metav1.ConditionStatus, options ...conditions.Option) error {
+	if status == c.refuses {
+		return errors.New("no answer")
+	}
+	set := metav1.Condition{Status: status}
+	for _, option := range options {
+		option(&set)
+	}
+	c.told = append(c.told, fmt.Sprintf("%s %s", set.Status, set.Reason))
+	return nil
+}
+
+func TestTry(t *testing.T) {
+	const machines, switches = "machines.useless.container.training", "switches.useless.container.training"
+	old, current := aCRD(nil, "old", "new"), aCRD(nil, "new")
+	unconverted := aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Conversion = nil }, "old", "new")
+
+	for _, tt := range []struct {
+		reason    string
+		server    server
+		before    error
+		condition condition
+		want      []string // what OLM is told
+		wantErr   string
+		wantWrite bool
+	}{
+		{
+			reason: "OLM is told before and after",
+			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: current}},
+			want:   []string{"False MigrationRunning", "True Migrated"}, wantWrite: true,
+		},
+		{
+			reason: "another try tells of the one before",
+			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: current}},
+			before: errors.New("no converter"),
+			want:   []string{"False MigrationFailing", "True Migrated"}, wantWrite: true,
+		},
+		{
+			reason: "where there is nothing to migrate, OLM is told so, for the process before may have crashed",
+			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: current, switches: current}},
+			want:   []string{"True Migrated"},
+		},
+		{reason: "kinds that are not there need no migration", want: []string{"True Migrated"}},
+		{
+			reason:    "a migration does not wait for OLM",
+			server:    server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: old}},
+			condition: condition{refuses: metav1.ConditionFalse},
+			want:      []string{"True Migrated"}, wantWrite: true,
+		},
+		{
+			reason:    "that all is done must reach OLM, or no upgrade would ever be let through",
+			server:    server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: current, switches: current}},
+			condition: condition{refuses: metav1.ConditionTrue},
+			wantErr:   "tell OLM",
+		},
+		{
+			reason:  "what cannot be migrated is no reason to say that all is done",
+			server:  server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: unconverted, switches: current}},
+			want:    []string{"False MigrationRunning"},
+			wantErr: "no conversion webhook",
+		},
+		{
+			reason: "a kind that cannot be read keeps no other back",
+			server: server{
+				crds:    map[string]*apiextensionsv1.CustomResourceDefinition{switches: old},
+				refuses: map[string]error{machines: errors.New("forbidden")},
+			},
+			want: []string{"False MigrationRunning"}, wantErr: "forbidden", wantWrite: true,
+		},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			s := &tt.server
+			s.fill("old")
+			m := &Migrator{client: s, clock: passingClock{server: s}, log: testr.New(t), olm: &reporter{&tt.condition, testr.New(t)}}
+			err := m.try(t.Context(), tt.before)
+			if (err != nil) != (tt.wantErr != "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("error %v, not one with %q", err, tt.wantErr)
+			}
+			if diff := cmp.Diff(tt.want, tt.condition.told); diff != "" {
+				t.Errorf("what OLM is told (-want +got):\n%s", diff)
+			}
+			if written := s.writes > 0 && s.pruned != nil; written != tt.wantWrite {
+				t.Errorf("%d writes, and stored versions %v", s.writes, s.pruned)
+			}
+		})
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var lines []string
+	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	now := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	p := newProgress(log, now)
+	for _, rest := range []*int64{new(int64(30)), new(int64(15)), nil} {
+		p.page(&metav1.PartialObjectMetadataList{
+			ListMeta: metav1.ListMeta{RemainingItemCount: rest}, Items: make([]metav1.PartialObjectMetadata, 15),
+		})
+		for range 15 {
+			now.SetTime(now.Now().Add(time.Second))
+			p.one()
+		}
+	}
+	p.end(7)
+	want := []string{
+		`"level"=0 "msg"="Rewriting what is stored in another version" "objects"=45`,
+		`"level"=0 "msg"="Still rewriting" "done"=10 "objects"=45`,
+		`"level"=0 "msg"="Still rewriting" "done"=20 "objects"=45`,
+		`"level"=0 "msg"="Still rewriting" "done"=30 "objects"=45`,
+		`"level"=0 "msg"="Still rewriting" "done"=40 "objects"=45`,
+		`"level"=0 "msg"="Went through all objects" "rewritten"=7 "objects"=45 "took"="45s"`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
 	}
 }
 

@@ -105,7 +105,7 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	operator := u.migrator(t)
 	waitForLog(t, operator, "Cannot migrate yet")
 	operator.waitUntilReady(t)
-	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored Machines and Switches")
+	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored Machines and Switches in the storage version: list machines")
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
