@@ -162,7 +162,7 @@ bundle: ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the im
 	@rm -rf $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/tests
 	$(call tool,kustomize) build bin/bundle | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR)
 	go run ./hack/bundle $(BUNDLE_DIR)
-ifeq ($(BUNDLE_DIR),bundle)
+ifeq ($(abspath $(BUNDLE_DIR)),$(CURDIR)/bundle)
 	$(operator-sdk) generate bundle --quiet --metadata --channels $(CHANNELS) --default-channel $(DEFAULT_CHANNEL)
 else
 	cp -R bundle/metadata $(BUNDLE_DIR)/
