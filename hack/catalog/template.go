@@ -116,6 +116,9 @@ func (t *template) channel(pkg, name string) *entry {
 		}
 	}
 	end := slices.IndexFunc(t.Entries, func(entry entry) bool { return entry.Schema == schemaBundle })
+	if end < 0 {
+		end = len(t.Entries)
+	}
 	t.Entries = slices.Insert(t.Entries, end, entry{Schema: schemaChannel, Package: pkg, Name: name})
 	return &t.Entries[end]
 }

@@ -1,0 +1,252 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blang/semver/v4"
+	"github.com/google/go-cmp/cmp"
+	"github.com/operator-framework/api/pkg/lib/version"
+	"github.com/operator-framework/api/pkg/manifests"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+)
+
+// newBundle is of a version, for some channels, with its image in a registry.
+func newBundle(number, registry string, channels ...string) bundle {
+	name := "machine.v" + number
+	csv := &operatorsv1alpha1.ClusterServiceVersion{}
+	csv.Name = name
+	csv.Spec.Version = version.OperatorVersion{Version: semver.MustParse(number)}
+	csv.Spec.Icon = []operatorsv1alpha1.Icon{{Data: "AAAA", MediaType: "image/svg+xml"}}
+	return bundle{
+		&manifests.Bundle{Package: "machine", Channels: channels, DefaultChannel: "stable", CSV: csv},
+		blob{"schema": schemaBundle, "name": name, "image": registry + "/bundle:v" + number},
+	}
+}
+
+func skipping(b bundle, versions string) bundle {
+	b.CSV.Annotations = map[string]string{skipRangeAnnotation: versions}
+	return b
+}
+
+// graph is a template in few words: NAME<REPLACES by channel, and the images.
+func (t *template) graph() []string {
+	var graph []string
+	for _, channel := range t.channels() {
+		words := []string{channel.Name + ":"}
+		for _, node := range channel.Entries {
+			word := strings.TrimPrefix(node.Name, "machine.v")
+			if node.Replaces != "" {
+				word += "<" + strings.TrimPrefix(node.Replaces, "machine.v")
+			}
+			if node.SkipRange != "" {
+				word += "<(" + node.SkipRange + ")"
+			}
+			words = append(words, word)
+		}
+		graph = append(graph, strings.Join(words, " "))
+	}
+	for _, entry := range t.Entries {
+		if entry.Schema == schemaBundle {
+			graph = append(graph, entry.Image)
+		}
+	}
+	return graph
+}
+
+func TestAdd(t *testing.T) {
+	both := []string{"candidate", "stable"}
+	tests := map[string]struct {
+		bundles []bundle
+		want    []string
+		refused string
+	}{
+		"the first release replaces nothing": {
+			bundles: []bundle{newBundle("0.1.0", "r", both...)},
+			want:    []string{"candidate: 0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0"},
+		},
+		"the next one replaces the heads": {
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.1", "r", both...), newBundle("0.2.0", "r", both...)},
+			want: []string{
+				"candidate: 0.1.0 0.1.1<0.1.0 0.2.0<0.1.1", "stable: 0.1.0 0.1.1<0.1.0 0.2.0<0.1.1",
+				"r/bundle:v0.1.0", "r/bundle:v0.1.1", "r/bundle:v0.2.0",
+			},
+		},
+		"each channel has a head of its own": {
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"), newBundle("0.3.0", "r", both...)},
+			want: []string{
+				"candidate: 0.1.0 0.2.0<0.1.0 0.3.0<0.2.0", "stable: 0.1.0 0.3.0<0.1.0",
+				"r/bundle:v0.1.0", "r/bundle:v0.2.0", "r/bundle:v0.3.0",
+			},
+		},
+		"the same once more changes nothing": {
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", both...), newBundle("0.2.0", "r", both...)},
+			want: []string{
+				"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0 0.2.0<0.1.0",
+				"r/bundle:v0.1.0", "r/bundle:v0.2.0",
+			},
+		},
+		"what is kept back from a channel is not put there for being rendered again": {
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"), newBundle("0.2.0", "r", both...)},
+			want:    []string{"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0", "r/bundle:v0.2.0"},
+		},
+		"a bundle has one image": {
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.0", "elsewhere", both...)},
+			want:    []string{"candidate: 0.1.0", "stable: 0.1.0", "elsewhere/bundle:v0.1.0"},
+		},
+		"the bundle says what else it is an upgrade of": {
+			bundles: []bundle{newBundle("0.1.0", "r", "stable"), skipping(newBundle("0.2.0", "r", "stable"), ">=0.1.0 <0.2.0")},
+			want:    []string{"stable: 0.1.0 0.2.0<0.1.0<(>=0.1.0 <0.2.0)", "r/bundle:v0.1.0", "r/bundle:v0.2.0"},
+		},
+		"an older version replaces no newer one": {
+			bundles: []bundle{newBundle("0.10.0", "r", "stable"), newBundle("0.9.0", "r", "stable")},
+			refused: "machine.v0.9.0 is older than machine.v0.10.0, the head of channel stable",
+		},
+	}
+	for reason, test := range tests {
+		t.Run(reason, func(t *testing.T) {
+			template := newTemplate(test.bundles[0])
+			var earlier []blob
+			var err error
+			for _, b := range test.bundles {
+				if err = template.add(b, earlier); err == nil {
+					earlier, err = template.render(b, earlier)
+				}
+			}
+			if test.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), test.refused) {
+					t.Fatalf("error %v, want %q", err, test.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, template.graph()); diff != "" {
+				t.Errorf("the template (-want +got):\n%s", diff)
+			}
+			if len(earlier) != len(template.Entries) {
+				t.Errorf("%d entries rendered of %d", len(earlier), len(template.Entries))
+			}
+		})
+	}
+}
+
+func TestChannelWithTwoHeads(t *testing.T) {
+	template := newTemplate(newBundle("0.1.0", "r", "stable"))
+	channel := template.channel("machine", "stable")
+	channel.Entries = []node{{Name: "machine.v0.1.0"}, {Name: "machine.v0.2.0"}}
+	if err := template.add(newBundle("0.3.0", "r", "stable"), nil); err == nil || !strings.Contains(err.Error(), "2 heads") {
+		t.Errorf("error %v, want one about two heads: opm would take neither", err)
+	}
+	channel.Entries[1].Skips = []string{"machine.v0.1.0"}
+	if err := template.add(newBundle("0.3.0", "r", "stable"), nil); err != nil {
+		t.Errorf("what is skipped is no head, but: %v", err)
+	}
+}
+
+func TestRenderRefuses(t *testing.T) {
+	latest := newBundle("0.2.0", "r", "stable")
+	tests := map[string]struct {
+		entry entry
+		want  string
+	}{
+		"a bundle of which nothing but the image is known":  {entry{Schema: schemaBundle, Image: "r/bundle:v0.0.1"}, "r/bundle:v0.0.1"},
+		"an entry that it would have to leave out silently": {entry{Schema: "olm.deprecations"}, "olm.deprecations"},
+	}
+	for reason, test := range tests {
+		t.Run(reason, func(t *testing.T) {
+			template := newTemplate(latest)
+			template.Entries = append(template.Entries, test.entry)
+			if _, err := template.render(latest, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one that names %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestReleaseConfig(t *testing.T) {
+	template := newTemplate(newBundle("0.1.0", "r"))
+	for _, b := range []bundle{
+		newBundle("0.1.0", "r", "candidate", "fast", "stable"), newBundle("0.2.0", "r", "candidate"),
+		newBundle("0.3.0", "r", "candidate", "fast", "stable"),
+	} {
+		if err := template.add(b, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := map[string]struct {
+		version string
+		want    []release
+	}{
+		"the default channel first": {"0.1.0", []release{{communityTemplate, []string{"stable", "candidate", "fast"}, edge{}}}},
+		"only the channels it is in": {
+			"0.2.0", []release{{communityTemplate, []string{"candidate"}, edge{Replaces: "machine.v0.1.0"}}},
+		},
+		"another edge elsewhere": {"0.3.0", []release{
+			{communityTemplate, []string{"stable", "fast"}, edge{Replaces: "machine.v0.1.0"}},
+			{communityTemplate, []string{"candidate"}, edge{Replaces: "machine.v0.2.0"}},
+		}},
+	}
+	for reason, test := range tests {
+		t.Run(reason, func(t *testing.T) {
+			got := template.releaseConfig(newBundle(test.version, "r")).CatalogTemplates
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(release{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRun makes a catalog of this tree's bundle and once more of what it has written, which changes nothing.
+func TestRun(t *testing.T) {
+	const folder = "../../bundle"
+	bundle, err := manifests.GetBundleFromDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalog := t.TempDir()
+	rendered := fmt.Sprintf(`{"schema": "olm.bundle", "name": %q, "package": %q, "image": "r/bundle:v1"}`, bundle.CSV.Name, bundle.Package)
+	read := func() map[string]string {
+		files := map[string]string{}
+		for _, name := range []string{"template.yaml", bundle.Package + "/catalog.yaml", "community/release-config.yaml"} {
+			content, err := os.ReadFile(filepath.Join(catalog, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = string(content)
+		}
+		return files
+	}
+	if err := run(catalog, folder, strings.NewReader(rendered)); err != nil {
+		t.Fatal(err)
+	}
+	first := read()
+	if err := run(catalog, folder, strings.NewReader(rendered)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, read()); diff != "" {
+		t.Errorf("the second time (-first +second):\n%s", diff)
+	}
+	for reason, input := range map[string]string{
+		"another bundle":     strings.Replace(rendered, bundle.CSV.Name, "other.v1.0.0", 1),
+		"nothing":            "",
+		"a bundle, no image": strings.Replace(rendered, "r/bundle:v1", "", 1),
+	} {
+		if err := run(catalog, folder, strings.NewReader(input)); err == nil {
+			t.Errorf("no error when opm has rendered %s", reason)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(catalog, "template.yaml"), []byte("schema: olm.template.basic\nentires: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(catalog, folder, strings.NewReader(rendered)); err == nil || !strings.Contains(err.Error(), "entires") {
+		t.Errorf("error %v, want one that names the field entires, which there is not", err)
+	}
+}

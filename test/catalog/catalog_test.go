@@ -1,0 +1,333 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package catalog checks the catalog, and what publishes the operator elsewhere, without serving it.
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/operator-framework/api/pkg/manifests"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	root      = "../.."
+	candidate = "candidate"
+	stable    = "stable"
+)
+
+// entry has what is looked at of a package, a channel and a bundle.
+type entry struct {
+	Schema         string                 `json:"schema"`
+	Package        string                 `json:"package"`
+	Name           string                 `json:"name"`
+	DefaultChannel string                 `json:"defaultChannel"`
+	Description    string                 `json:"description"`
+	Icon           operatorsv1alpha1.Icon `json:"icon"`
+	Entries        []upgrade              `json:"entries"`
+	Image          string                 `json:"image"`
+	Properties     []property             `json:"properties"`
+}
+
+type upgrade struct {
+	Name string `json:"name"`
+	edge
+}
+
+type edge struct {
+	Replaces  string   `json:"replaces,omitempty"`
+	Skips     []string `json:"skips,omitempty"`
+	SkipRange string   `json:"skipRange,omitempty"`
+}
+
+type property struct {
+	Type  string          `json:"type"`
+	Value json.RawMessage `json:"value"`
+}
+
+type catalog []entry
+
+func (c catalog) of(schema string) catalog {
+	return slices.DeleteFunc(slices.Clone(c), func(entry entry) bool { return entry.Schema != schema })
+}
+
+func (c catalog) named(t *testing.T, schema, name string) entry {
+	t.Helper()
+	for _, entry := range c.of(schema) {
+		if entry.Name == name {
+			return entry
+		}
+	}
+	t.Fatalf("the catalog has no %s %s", schema, name)
+	return entry{}
+}
+
+// find returns the place of a bundle in a channel.
+func (e entry) find(name string) (upgrade, bool) {
+	i := slices.IndexFunc(e.Entries, func(entry upgrade) bool { return entry.Name == name })
+	if i < 0 {
+		return upgrade{}, false
+	}
+	return e.Entries[i], true
+}
+
+func rendered(t *testing.T) catalog {
+	t.Helper()
+	file, err := os.Open(filepath.Join(root, "catalog", bundle(t).Package, "catalog.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var entries catalog
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		var next entry
+		if err := decoder.Decode(&next); errors.Is(err, io.EOF) {
+			return entries
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, next)
+	}
+}
+
+func bundle(t *testing.T) *manifests.Bundle {
+	t.Helper()
+	bundle, err := manifests.GetBundleFromDir(filepath.Join(root, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
+func read(t *testing.T, path string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func runMake(t *testing.T, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", root}, args...)...)
+	// The variables of a make that runs this test are none of this one's.
+	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.Contains(variable, "MAKE") })
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, output)
+	}
+	return string(output)
+}
+
+func TestTemplate(t *testing.T) {
+	type bare struct { // an entry as the template may have it
+		Schema         string    `json:"schema"`
+		Package        string    `json:"package"`
+		Name           string    `json:"name"`
+		DefaultChannel string    `json:"defaultChannel"`
+		Entries        []upgrade `json:"entries"`
+		Image          string    `json:"image"`
+	}
+	var template struct {
+		Schema  string `json:"schema"`
+		Entries []bare `json:"entries"`
+	}
+	read(t, filepath.Join(root, "catalog", "template.yaml"), &template)
+	var got []bare
+	for _, entry := range rendered(t) {
+		if entry.Schema == "olm.bundle" { // in a template it is an image
+			entry.Name, entry.Package = "", ""
+		}
+		got = append(got, bare{entry.Schema, entry.Package, entry.Name, entry.DefaultChannel, entry.Entries, entry.Image})
+	}
+	if diff := cmp.Diff(template.Entries, got, cmp.AllowUnexported(upgrade{})); diff != "" {
+		t.Errorf("the catalog is not what the template says (-template +catalog): make catalog\n%s", diff)
+	}
+}
+
+func TestChannels(t *testing.T) {
+	catalog, bundle := rendered(t), bundle(t)
+	bundles := map[string]int{}
+	for _, entry := range catalog.of("olm.bundle") {
+		bundles[entry.Name] = 0
+	}
+	for _, channel := range catalog.of("olm.channel") {
+		followed := map[string]bool{}
+		for _, entry := range channel.Entries {
+			if _, ok := bundles[entry.Name]; !ok {
+				t.Errorf("channel %s has %s, which is no bundle of the catalog", channel.Name, entry.Name)
+			}
+			bundles[entry.Name]++
+			for _, former := range append([]string{entry.Replaces}, entry.Skips...) {
+				if former == "" {
+					continue
+				}
+				if _, ok := channel.find(former); !ok {
+					t.Errorf("in channel %s %s follows %s, which is not there", channel.Name, entry.Name, former)
+				}
+				followed[former] = true
+			}
+		}
+		if heads := len(channel.Entries) - len(followed); heads != 1 {
+			t.Errorf("channel %s has %d heads, want 1", channel.Name, heads)
+		}
+	}
+	for name, channels := range bundles {
+		if channels == 0 {
+			t.Errorf("%s is in no channel", name)
+		}
+	}
+	for _, entry := range catalog.named(t, "olm.channel", stable).Entries {
+		if _, ok := catalog.named(t, "olm.channel", candidate).find(entry.Name); !ok {
+			t.Errorf("%s is stable and was never a candidate", entry.Name)
+		}
+	}
+	pkg := catalog.named(t, "olm.package", bundle.Package)
+	if pkg.DefaultChannel != stable || bundle.DefaultChannel != stable {
+		t.Errorf("the default channel is %s, and %s in the bundle, want %s", pkg.DefaultChannel, bundle.DefaultChannel, stable)
+	}
+}
+
+func TestBundle(t *testing.T) {
+	catalog, bundle := rendered(t), bundle(t)
+	entry := catalog.named(t, "olm.bundle", bundle.CSV.Name)
+	push := strings.Fields(runMake(t, "-n", "bundle-push"))
+	if pushed := push[len(push)-1]; entry.Image != pushed {
+		t.Errorf("the catalog has the image %s, and make bundle-push pushes %s", entry.Image, pushed)
+	}
+	pkg := catalog.named(t, "olm.package", bundle.Package)
+	if pkg.Description != bundle.CSV.Spec.Description {
+		t.Error("the package has another description than the bundle: make catalog")
+	}
+	if diff := cmp.Diff(bundle.CSV.Spec.Icon, []operatorsv1alpha1.Icon{pkg.Icon}); diff != "" {
+		t.Errorf("the package has another icon than the bundle (-bundle +package): make catalog\n%s", diff)
+	}
+	var metadata struct {
+		DisplayName               string                                      `json:"displayName"`
+		Description               string                                      `json:"description"`
+		Annotations               map[string]string                           `json:"annotations"`
+		CustomResourceDefinitions operatorsv1alpha1.CustomResourceDefinitions `json:"crdDescriptions"`
+	}
+	for _, property := range entry.Properties {
+		switch property.Type {
+		case "olm.bundle.object":
+			t.Fatal("the catalog has whole manifests, which are slow to serve, and refused by catalogs that others run")
+		case "olm.csv.metadata":
+			if err := json.Unmarshal(property.Value, &metadata); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := metadata
+	want.DisplayName, want.Description = bundle.CSV.Spec.DisplayName, bundle.CSV.Spec.Description
+	want.Annotations, want.CustomResourceDefinitions = bundle.CSV.Annotations, bundle.CSV.Spec.CustomResourceDefinitions
+	if diff := cmp.Diff(want, metadata); diff != "" {
+		t.Errorf("the catalog shows another bundle than there is (-bundle +catalog): make catalog\n%s", diff)
+	}
+}
+
+// TestCommunity assembles what community-operators gets, and checks what its pipeline checks.
+func TestCommunity(t *testing.T) {
+	catalog, bundle, out := rendered(t), bundle(t), t.TempDir()
+	runMake(t, "community", "OUT="+out)
+	operator := filepath.Join(out, "operators", bundle.Package)
+	version := filepath.Join(operator, bundle.CSV.Spec.Version.String())
+
+	var ci struct {
+		Reviewers   []string `json:"reviewers"`
+		UpdateGraph string   `json:"updateGraph"`
+		FBC         struct {
+			Enabled        bool `json:"enabled"`
+			CatalogMapping []struct {
+				TemplateName string   `json:"template_name"`
+				CatalogNames []string `json:"catalog_names"`
+				Type         string   `json:"type"`
+			} `json:"catalog_mapping"`
+		} `json:"fbc"`
+	}
+	read(t, filepath.Join(operator, "ci.yaml"), &ci)
+	if len(ci.Reviewers) == 0 || slices.Contains(ci.Reviewers, "") {
+		t.Errorf("ci.yaml has the reviewers %q", ci.Reviewers)
+	}
+	if ci.UpdateGraph != "replaces-mode" {
+		t.Errorf("ci.yaml has the updateGraph %q, and the catalog replaces one version with the next", ci.UpdateGraph)
+	}
+	templates := map[string]bool{}
+	for _, mapping := range ci.FBC.CatalogMapping {
+		templates[mapping.TemplateName] = true
+		if mapping.Type != "olm.template.basic" || !slices.Equal(mapping.CatalogNames, []string{"latest"}) {
+			t.Errorf("ci.yaml maps %+v, want a basic template for the only catalog that there is, latest", mapping)
+		}
+	}
+
+	var config struct {
+		CatalogTemplates []struct {
+			TemplateName string   `json:"template_name"`
+			Channels     []string `json:"channels"`
+			edge
+		} `json:"catalog_templates"`
+	}
+	read(t, filepath.Join(version, "release-config.yaml"), &config)
+	got, want := map[string]edge{}, map[string]edge{}
+	for _, release := range config.CatalogTemplates {
+		if !templates[release.TemplateName] {
+			t.Errorf("release-config.yaml names the template %s, which ci.yaml does not", release.TemplateName)
+		}
+		for _, channel := range release.Channels {
+			got[channel] = release.edge
+		}
+	}
+	for _, channel := range catalog.of("olm.channel") {
+		if entry, ok := channel.find(bundle.CSV.Name); ok {
+			want[channel.Name] = entry.edge
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("release-config.yaml has another place for the bundle than the catalog (-catalog +release-config):\n%s", diff)
+	}
+	if first := config.CatalogTemplates[0].Channels[0]; first != stable {
+		t.Errorf("release-config.yaml has the channel %s first, which the pipeline makes the default", first)
+	}
+	// Without a template the pipeline goes by the bundle alone.
+	if replaces := want[stable].Replaces; bundle.CSV.Spec.Replaces != replaces {
+		t.Errorf("the bundle replaces %q, and %q in the catalog: spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
+	}
+	for _, folder := range []string{"manifests", "metadata", "tests"} {
+		if diff := cmp.Diff(files(t, filepath.Join(root, "bundle", folder)), files(t, filepath.Join(version, folder))); diff != "" {
+			t.Errorf("%s is not that of the bundle (-bundle +community):\n%s", folder, diff)
+		}
+	}
+}
+
+func files(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	content := map[string]string{}
+	if err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		name, _ := filepath.Rel(folder, path)
+		content[name] = string(bytes.TrimSpace(data))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
