@@ -125,6 +125,9 @@ func read(t *testing.T, path string, into any) {
 
 func runMake(t *testing.T, args ...string) string {
 	t.Helper()
+	if _, err := os.Stat(filepath.Join(root, "Makefile")); err != nil { // so that go test forgets a result when it changes
+		t.Fatal(err)
+	}
 	command := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", root}, args...)...)
 	// The variables of a make that runs this test are none of this one's.
 	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.Contains(variable, "MAKE") })
