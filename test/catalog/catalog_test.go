@@ -47,6 +47,14 @@ type upgrade struct {
 	edge
 }
 
+// follows are the bundles of the channel that this one is an upgrade of.
+func (u upgrade) follows() []string {
+	if u.Replaces == "" {
+		return u.Skips
+	}
+	return append([]string{u.Replaces}, u.Skips...)
+}
+
 type edge struct {
 	Replaces  string   `json:"replaces,omitempty"`
 	Skips     []string `json:"skips,omitempty"`
@@ -165,22 +173,11 @@ func TestTemplate(t *testing.T) {
 }
 
 func TestChannels(t *testing.T) {
-	catalog, bundle := rendered(t), bundle(t)
-	bundles := map[string]int{}
-	for _, entry := range catalog.of("olm.bundle") {
-		bundles[entry.Name] = 0
-	}
+	catalog := rendered(t)
 	for _, channel := range catalog.of("olm.channel") {
 		followed := map[string]bool{}
 		for _, entry := range channel.Entries {
-			if _, ok := bundles[entry.Name]; !ok {
-				t.Errorf("channel %s has %s, which is no bundle of the catalog", channel.Name, entry.Name)
-			}
-			bundles[entry.Name]++
-			for _, former := range append([]string{entry.Replaces}, entry.Skips...) {
-				if former == "" {
-					continue
-				}
+			for _, former := range entry.follows() {
 				if _, ok := channel.find(former); !ok {
 					t.Errorf("in channel %s %s follows %s, which is not there", channel.Name, entry.Name, former)
 				}
@@ -191,17 +188,33 @@ func TestChannels(t *testing.T) {
 			t.Errorf("channel %s has %d heads, want 1", channel.Name, heads)
 		}
 	}
-	for name, channels := range bundles {
-		if channels == 0 {
-			t.Errorf("%s is in no channel", name)
-		}
-	}
 	for _, entry := range catalog.named(t, "olm.channel", stable).Entries {
 		if _, ok := catalog.named(t, "olm.channel", candidate).find(entry.Name); !ok {
 			t.Errorf("%s is stable and was never a candidate", entry.Name)
 		}
 	}
-	pkg := catalog.named(t, "olm.package", bundle.Package)
+}
+
+// TestNothingDangles finds channels that name what is no bundle, and bundles that no channel names.
+func TestNothingDangles(t *testing.T) {
+	catalog := rendered(t)
+	bundles, inChannels := map[string]bool{}, map[string]bool{}
+	for _, entry := range catalog.of("olm.bundle") {
+		bundles[entry.Name] = true
+	}
+	for _, channel := range catalog.of("olm.channel") {
+		for _, entry := range channel.Entries {
+			inChannels[entry.Name] = true
+		}
+	}
+	if diff := cmp.Diff(bundles, inChannels); diff != "" {
+		t.Errorf("-bundles +in channels:\n%s", diff)
+	}
+}
+
+func TestDefaultChannel(t *testing.T) {
+	bundle := bundle(t)
+	pkg := rendered(t).named(t, "olm.package", bundle.Package)
 	if pkg.DefaultChannel != stable || bundle.DefaultChannel != stable {
 		t.Errorf("the default channel is %s, and %s in the bundle, want %s", pkg.DefaultChannel, bundle.DefaultChannel, stable)
 	}
@@ -245,58 +258,78 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestCommunity assembles what community-operators gets, and checks what its pipeline checks.
-func TestCommunity(t *testing.T) {
-	catalog, bundle, out := rendered(t), bundle(t), t.TempDir()
-	runMake(t, "community", "OUT="+out)
-	operator := filepath.Join(out, "operators", bundle.Package)
-	version := filepath.Join(operator, bundle.CSV.Spec.Version.String())
-
-	var ci struct {
+// continuousIntegration is ci.yaml, and releaseConfig release-config.yaml, with all that may be in them.
+type (
+	continuousIntegration struct {
 		Reviewers   []string `json:"reviewers"`
 		UpdateGraph string   `json:"updateGraph"`
 		FBC         struct {
-			Enabled        bool `json:"enabled"`
-			CatalogMapping []struct {
-				TemplateName string   `json:"template_name"`
-				CatalogNames []string `json:"catalog_names"`
-				Type         string   `json:"type"`
-			} `json:"catalog_mapping"`
+			Enabled        bool      `json:"enabled"`
+			CatalogMapping []mapping `json:"catalog_mapping"`
 		} `json:"fbc"`
 	}
-	read(t, filepath.Join(operator, "ci.yaml"), &ci)
-	if len(ci.Reviewers) == 0 || slices.Contains(ci.Reviewers, "") {
-		t.Errorf("ci.yaml has the reviewers %q", ci.Reviewers)
+	mapping struct {
+		TemplateName string   `json:"template_name"`
+		CatalogNames []string `json:"catalog_names"`
+		Type         string   `json:"type"`
 	}
-	if ci.UpdateGraph != "replaces-mode" {
-		t.Errorf("ci.yaml has the updateGraph %q, and the catalog replaces one version with the next", ci.UpdateGraph)
+	releaseConfig struct {
+		CatalogTemplates []release `json:"catalog_templates"`
 	}
-	templates := map[string]bool{}
-	for _, mapping := range ci.FBC.CatalogMapping {
-		templates[mapping.TemplateName] = true
-		if mapping.Type != "olm.template.basic" || !slices.Equal(mapping.CatalogNames, []string{"latest"}) {
-			t.Errorf("ci.yaml maps %+v, want a basic template for the only catalog that there is, latest", mapping)
-		}
+	release struct {
+		TemplateName string   `json:"template_name"`
+		Channels     []string `json:"channels"`
+		edge
 	}
+)
 
-	var config struct {
-		CatalogTemplates []struct {
-			TemplateName string   `json:"template_name"`
-			Channels     []string `json:"channels"`
-			edge
-		} `json:"catalog_templates"`
-	}
+// TestCommunity assembles what community-operators gets, and checks what its pipeline checks.
+func TestCommunity(t *testing.T) {
+	bundle, out := bundle(t), t.TempDir()
+	runMake(t, "community", "OUT="+out)
+	operator := filepath.Join(out, "operators", bundle.Package)
+	version := filepath.Join(operator, bundle.CSV.Spec.Version.String())
+	var ci continuousIntegration
+	var config releaseConfig
+	read(t, filepath.Join(operator, "ci.yaml"), &ci)
 	read(t, filepath.Join(version, "release-config.yaml"), &config)
+
+	t.Run("how it is reviewed and upgraded", func(t *testing.T) {
+		if len(ci.Reviewers) == 0 || slices.Contains(ci.Reviewers, "") {
+			t.Errorf("ci.yaml has the reviewers %q", ci.Reviewers)
+		}
+		if ci.UpdateGraph != "replaces-mode" {
+			t.Errorf("ci.yaml has the updateGraph %q, and the catalog replaces one version with the next", ci.UpdateGraph)
+		}
+		want := []mapping{{"basic.yaml", []string{"latest"}, "olm.template.basic"}} // there is no other catalog
+		if diff := cmp.Diff(want, ci.FBC.CatalogMapping); diff != "" {
+			t.Errorf("the templates in ci.yaml (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("the place of the release", func(t *testing.T) { checkPlace(t, ci, config) })
+	for _, folder := range []string{"manifests", "metadata", "tests"} {
+		t.Run(folder, func(t *testing.T) {
+			if diff := cmp.Diff(files(t, filepath.Join(root, "bundle", folder)), files(t, filepath.Join(version, folder))); diff != "" {
+				t.Errorf("not those of the bundle (-bundle +community):\n%s", diff)
+			}
+		})
+	}
+}
+
+// checkPlace compares where the pipeline will put the bundle with where it is in the catalog.
+func checkPlace(t *testing.T, ci continuousIntegration, config releaseConfig) {
+	t.Helper()
+	bundle := bundle(t)
 	got, want := map[string]edge{}, map[string]edge{}
 	for _, release := range config.CatalogTemplates {
-		if !templates[release.TemplateName] {
+		if !slices.ContainsFunc(ci.FBC.CatalogMapping, func(m mapping) bool { return m.TemplateName == release.TemplateName }) {
 			t.Errorf("release-config.yaml names the template %s, which ci.yaml does not", release.TemplateName)
 		}
 		for _, channel := range release.Channels {
 			got[channel] = release.edge
 		}
 	}
-	for _, channel := range catalog.of("olm.channel") {
+	for _, channel := range rendered(t).of("olm.channel") {
 		if entry, ok := channel.find(bundle.CSV.Name); ok {
 			want[channel.Name] = entry.edge
 		}
@@ -304,17 +337,13 @@ func TestCommunity(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("release-config.yaml has another place for the bundle than the catalog (-catalog +release-config):\n%s", diff)
 	}
-	if first := config.CatalogTemplates[0].Channels[0]; first != stable {
+	first := config.CatalogTemplates[0].Channels[0]
+	if _, ok := want[stable]; ok && first != stable {
 		t.Errorf("release-config.yaml has the channel %s first, which the pipeline makes the default", first)
 	}
 	// Without a template the pipeline goes by the bundle alone.
-	if replaces := want[stable].Replaces; bundle.CSV.Spec.Replaces != replaces {
+	if replaces := want[first].Replaces; bundle.CSV.Spec.Replaces != replaces {
 		t.Errorf("the bundle replaces %q, and %q in the catalog: spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
-	}
-	for _, folder := range []string{"manifests", "metadata", "tests"} {
-		if diff := cmp.Diff(files(t, filepath.Join(root, "bundle", folder)), files(t, filepath.Join(version, folder))); diff != "" {
-			t.Errorf("%s is not that of the bundle (-bundle +community):\n%s", folder, diff)
-		}
 	}
 }
 

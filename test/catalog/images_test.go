@@ -54,7 +54,7 @@ func TestContext(t *testing.T) {
 	copied := map[string]bool{}
 	for _, file := range dockerfiles {
 		for _, line := range regexp.MustCompile(`(?m)^COPY ([^-].*) \S+$`).FindAllStringSubmatch(text(t, file), -1) {
-			for _, source := range strings.Fields(line[1]) {
+			for source := range strings.FieldsSeq(line[1]) {
 				top, _, _ := strings.Cut(source, "/")
 				copied["!"+top] = true
 				if _, err := os.Stat(filepath.Join(root, source)); err != nil {
