@@ -306,6 +306,15 @@ func TestCommunity(t *testing.T) {
 			t.Errorf("the templates in ci.yaml (-want +got):\n%s", diff)
 		}
 	})
+	t.Run("its files", func(t *testing.T) { // go test forgets a result when what it has opened changes, not what make has
+		got := map[string]string{
+			"ci.yaml":             files(t, operator)["ci.yaml"],
+			"release-config.yaml": files(t, version)["release-config.yaml"],
+		}
+		if diff := cmp.Diff(files(t, filepath.Join(root, "catalog", "community")), got); diff != "" {
+			t.Errorf("not those of the catalog (-catalog +community):\n%s", diff)
+		}
+	})
 	t.Run("the place of the release", func(t *testing.T) { checkPlace(t, ci, config) })
 	for _, folder := range []string{"manifests", "metadata", "tests"} {
 		t.Run(folder, func(t *testing.T) {
