@@ -151,13 +151,16 @@ build-installer: ## Render config/default into dist/install.yaml
 BUNDLE_DIR ?= bundle
 CHANNELS ?= candidate,stable
 DEFAULT_CHANNEL ?= stable
+# MONITORING=true adds a ServiceMonitor and a PrometheusRule. OLM fails to install a bundle with a kind that the cluster
+# does not know, so that one is for clusters with the Prometheus operator only.
+MONITORING ?=
 
 # The metadata is the same in every version. bundle.Dockerfile is not written for another folder, which has to be named
 # bundle and is built with this one: docker build -f bundle.Dockerfile /tmp/next
 .PHONY: bundle
 bundle: ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the image IMG
 	@mkdir -p bin/bundle
-	@printf 'resources:\n- ../../config/manifests\n' > bin/bundle/kustomization.yaml
+	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus') > bin/bundle/kustomization.yaml
 	@cd bin/bundle && $(call tool,kustomize) edit set image $(IMAGE_BASE)=$(IMG)
 	@rm -rf $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/tests
 	$(call tool,kustomize) build bin/bundle | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR)

@@ -303,7 +303,7 @@ func TestKinds(t *testing.T) {
 		"ClusterServiceVersion": 1, "CustomResourceDefinition": 2,
 		"ClusterRole":         3, // for users
 		"Service":             1, // for metrics: OLM makes the webhooks'
-		"PodDisruptionBudget": 1, "ServiceMonitor": 1, "PrometheusRule": 1,
+		"PodDisruptionBudget": 1,
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
