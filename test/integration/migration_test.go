@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -79,6 +80,13 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 	storeIn(t, alpha)
 	createAlphaMachines(t, u.rested, restedMachines)
 	createAlphaMachines(t, u.busy, busyMachines)
+	held := aMachine(u.busy, "held") // and being deleted all the while
+	held.Finalizers = []string{"example.com/kept"}
+	for _, err := range []error{admin.Create(t.Context(), held), admin.Delete(t.Context(), held)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	u.before = readAll(t, u.rested)
 	stored := storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")
 	if diff := cmp.Diff(map[string]int{alpha: 2 * restedMachines}, stored); diff != "" {
@@ -94,7 +102,10 @@ func (u *upgrade) runController(t *testing.T) {
 	t.Helper()
 	u.requests = newTally()
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(u.requests.wrap) }})
-	t.Cleanup(func() { deleteMachines(t, u.rested, u.busy) })
+	t.Cleanup(func() {
+		dropFinalizers(t, u.busy, "held")
+		deleteMachines(t, u.rested, u.busy)
+	})
 	u.machines = recordMachines(t, u.rested)
 	u.events = record[*eventsv1.Event](t, &eventsv1.EventList{}, u.rested)
 	u.requests.quiet(t)
@@ -141,14 +152,20 @@ func (u *upgrade) testKilled(t *testing.T) {
 func (u *upgrade) testRewritten(t *testing.T) {
 	start := time.Now()
 	operator := u.migrator(t)
-	disturb(t, u.busy)
+	ctx, calm := context.WithCancel(t.Context())
+	var disturbing errgroup.Group
+	disturbing.Go(func() error { return disturb(ctx, u.busy) })
 	for _, plural := range plurals {
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, 2*patience, func() (bool, string) {
 			versions := crd(t, plural).Status.StoredVersions
 			return slices.Equal(versions, []string{beta}), fmt.Sprintf("the stored versions of %s are %v", plural, versions)
 		})
 	}
 	t.Logf("migrated in %s", time.Since(start))
+	calm()
+	if err := disturbing.Wait(); err != nil {
+		t.Error(err)
+	}
 	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All Machines and Switches")
 	for line := range strings.Lines(operator.Log()) {
 		if strings.Contains(line, `"logger":"migration"`) {
@@ -248,20 +265,26 @@ func createAlphaMachines(t *testing.T, namespace string, count int) {
 	t.Logf("%d Machines are at rest after %s", count, time.Since(start))
 }
 
-// disturb labels some Machines of a namespace, deletes some and turns up the switches of others.
-func disturb(t *testing.T, namespace string) {
-	t.Helper()
-	for i := range busyMachines {
-		name := fmt.Sprintf("m%d", i)
-		switch i % 3 {
-		case 0:
-			mergePatch(t, aMachine(namespace, name), `{"metadata":{"labels":{"disturbed":"true"}}}`)
-		case 1:
-			if err := admin.Delete(t.Context(), aMachine(namespace, name)); err != nil {
-				t.Error(err)
-			}
+// disturb writes Machines, deletes some and creates them anew, until the context ends.
+func disturb(ctx context.Context, namespace string) error {
+	for i := 0; ; i++ {
+		m := aMachine(namespace, fmt.Sprintf("m%d", i%busyMachines))
+		var err error
+		switch round := i / busyMachines; {
+		case i%4 != 0:
+			err = admin.Patch(ctx, m, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"round":"%d"}}}`, round)))
+		case round%2 == 0:
+			err = client.IgnoreNotFound(admin.Delete(ctx, m))
 		default:
-			turnUp(t, namespace, name+"-0")
+			err = client.IgnoreAlreadyExists(admin.Create(ctx, m))
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
