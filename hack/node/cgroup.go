@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// cgroupName is the node's own cgroup in every hierarchy.
-	cgroupName = "useless-node"
+	// cgroupPrefix begins the name of a node's own cgroup in every hierarchy.
+	cgroupPrefix = "useless-node-"
 	// cgroupRoot is where programs look for cgroups.
 	cgroupRoot = "/sys/fs/cgroup"
 )
@@ -42,26 +42,32 @@ func hierarchies() ([]hierarchy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find cgroups: %w", err)
 	}
-	var found []hierarchy
-	for line := range strings.Lines(string(mounts)) {
-		// 31 23 0:27 ROOT MOUNT OPTIONS … - TYPE SOURCE SUPEROPTIONS
-		before, after, _ := strings.Cut(strings.TrimSpace(line), " - ")
-		b, a := strings.Fields(before), strings.Fields(after)
-		if len(b) < 6 || len(a) < 3 || !strings.HasPrefix(b[4], cgroupRoot) {
-			continue
-		}
-		for line := range strings.Lines(string(own)) {
-			part := strings.SplitN(strings.TrimSpace(line), ":", 3) // 4:memory:/own
-			if len(part) == 3 && isMount(a[0], strings.Split(a[2], ","), part[1]) {
-				path := strings.TrimPrefix(part[2], strings.TrimSuffix(b[3], "/"))
-				found = append(found, hierarchy{mount: b[4], controllers: part[1], own: filepath.Join(b[4], path)})
-			}
-		}
-	}
+	found := findHierarchies(string(mounts), string(own))
 	if len(found) == 0 {
 		return nil, fmt.Errorf("find cgroups: none are mounted in %s", cgroupRoot)
 	}
 	return found, nil
+}
+
+// findHierarchies reads what the kernel says of a process's mounts and of its own cgroups.
+func findHierarchies(mounts, own string) (found []hierarchy) {
+	for line := range strings.Lines(mounts) {
+		// 31 23 0:27 ROOT MOUNT OPTIONS ... - TYPE SOURCE SUPEROPTIONS
+		before, after, _ := strings.Cut(line, " - ")
+		b, a := strings.Fields(before), strings.Fields(after)
+		if len(b) < 6 || len(a) < 3 || !strings.HasPrefix(b[4], cgroupRoot) {
+			continue
+		}
+		root, mount, fstype, options := b[3], b[4], a[0], strings.Split(a[2], ",")
+		for line := range strings.Lines(own) { // 4:memory:/own
+			part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(part) == 3 && isMount(fstype, options, part[1]) {
+				below := strings.TrimPrefix(part[2], strings.TrimSuffix(root, "/"))
+				found = append(found, hierarchy{mount: mount, controllers: part[1], own: filepath.Join(mount, below)})
+			}
+		}
+	}
+	return found
 }
 
 // isMount tells whether a mount is the hierarchy of these controllers.
@@ -91,7 +97,7 @@ func (n *node) makeCgroups() error {
 	}
 	var paths []string
 	for _, h := range found {
-		paths = append(paths, filepath.Join(h.parent(), cgroupName))
+		paths = append(paths, filepath.Join(h.parent(), fmt.Sprint(cgroupPrefix, os.Getpid())))
 	}
 	if err := os.WriteFile(n.path("cgroups"), []byte(strings.Join(paths, "\n")), 0o644); err != nil {
 		return fmt.Errorf("make cgroups: %w", err)

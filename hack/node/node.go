@@ -87,8 +87,8 @@ func (n *node) up(ctx context.Context) (err error) {
 
 // requirements names all that is missing on this machine, with what to do about it.
 func requirements() error {
-	if os.Geteuid() != 0 {
-		return errors.New("a node needs root: try it with sudo")
+	if err := requireRoot(); err != nil {
+		return err
 	}
 	if err := os.Setenv("PATH", systemPath+":"+os.Getenv("PATH")); err != nil {
 		return err
@@ -103,6 +103,13 @@ func requirements() error {
 	}
 	if len(packages) > 0 {
 		return fmt.Errorf("a node needs more programs: apt-get install -y %s", strings.Join(packages, " "))
+	}
+	return nil
+}
+
+func requireRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a node needs root: try it with sudo")
 	}
 	return nil
 }
@@ -181,8 +188,8 @@ func (n *node) start(ctx context.Context) error {
 
 // down stops the node, whatever it is doing, and removes what it has left.
 func (n *node) down(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return errors.New("a node needs root: try it with sudo")
+	if err := requireRoot(); err != nil {
+		return err
 	}
 	holder, err := n.lock.acquire()
 	if err != nil {
@@ -277,6 +284,9 @@ func (n *node) exec(args []string) error {
 
 // running is the first process of the node.
 func (n *node) running() (int, error) {
+	if err := requireRoot(); err != nil {
+		return 0, err
+	}
 	pid, err := n.lock.holder()
 	if err != nil {
 		return 0, err

@@ -67,7 +67,7 @@ func (s *supervisor) start(ctx context.Context) error {
 		return err
 	}
 	s.say("namespaces")
-	client, err := writeFiles(s.node)
+	admin, err := writeFiles(s.node)
 	if err != nil {
 		return err
 	}
@@ -78,17 +78,20 @@ func (s *supervisor) start(ctx context.Context) error {
 		return err
 	}
 	s.say("images")
-	for _, p := range programs(s.node, client) {
+	for _, p := range programs(s.node, admin) {
 		if err := s.startService(ctx, p); err != nil {
 			return err
 		}
 		s.say(p.name)
 	}
-	if err := installOLM(ctx, s.node, client.config); err != nil {
+	if err := s.listen(ctx, admin.apiServer); err != nil {
+		return err
+	}
+	if err := installOLM(ctx, s.node, admin.config); err != nil {
 		return err
 	}
 	s.say("OLM")
-	return s.listen(ctx, client.apiServer)
+	return nil
 }
 
 // say reports what is ready.
@@ -167,7 +170,7 @@ func (s *supervisor) keep(ctx context.Context, sv *service, usable check) {
 	for ctx.Err() == nil {
 		select {
 		case <-sv.process.Done():
-			fmt.Printf("%s has ended: %v\n", sv.name, sv.process.Err())
+			fmt.Printf("%s has ended, and is started again (%v)\n", sv.name, sv.process.Err())
 			time.Sleep(restartDelay)
 			if err := s.run(sv); err != nil {
 				fmt.Println(err)

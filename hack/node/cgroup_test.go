@@ -1,0 +1,61 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFindHierarchies(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		mounts string
+		own    string
+		want   []hierarchy
+	}{{
+		reason: "version 2, as systemd mounts it",
+		mounts: `
+24 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+32 25 0:27 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+`,
+		own:  "0::/user.slice/user-0.slice/session-1.scope\n",
+		want: []hierarchy{{mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup/user.slice/user-0.slice/session-1.scope"}},
+	}, {
+		reason: "version 1 has a mount for each controller, or for some together, and beside them version 2 without any",
+		mounts: `
+30 25 0:26 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:8 - tmpfs tmpfs ro,mode=755
+31 30 0:27 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw
+32 30 0:28 / /sys/fs/cgroup/systemd rw shared:10 - cgroup cgroup rw,xattr,name=systemd
+33 30 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:11 - cgroup cgroup rw,cpu,cpuacct
+34 30 0:30 / /sys/fs/cgroup/cpuset rw shared:12 - cgroup cgroup rw,cpuset
+`,
+		own: "3:cpuset:/\n2:cpu,cpuacct:/jobs/7\n1:name=systemd:/\n0::/\n",
+		want: []hierarchy{
+			{mount: "/sys/fs/cgroup/unified", own: "/sys/fs/cgroup/unified"},
+			{mount: "/sys/fs/cgroup/systemd", controllers: "name=systemd", own: "/sys/fs/cgroup/systemd"},
+			{mount: "/sys/fs/cgroup/cpu,cpuacct", controllers: "cpu,cpuacct", own: "/sys/fs/cgroup/cpu,cpuacct/jobs/7"},
+			{mount: "/sys/fs/cgroup/cpuset", controllers: "cpuset", own: "/sys/fs/cgroup/cpuset"},
+		},
+	}, {
+		reason: "in a container the mount begins at the container's own cgroup",
+		mounts: "34 30 0:30 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+		own:    "9:memory:/docker/abc/jobs\n",
+		want:   []hierarchy{{mount: "/sys/fs/cgroup/memory", controllers: "memory", own: "/sys/fs/cgroup/memory/jobs"}},
+	}, {
+		reason: "what is mounted elsewhere is not where programs look",
+		mounts: "34 30 0:30 / /mnt/memory rw - cgroup cgroup rw,memory\n",
+		own:    "9:memory:/\n",
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			got := findHierarchies(test.mounts, test.own)
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(hierarchy{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,390 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"container.training/useless/hack/cluster"
+)
+
+const (
+	// commandVariable makes a process of this test the command that it tests.
+	commandVariable = "NODE_TEST_COMMAND"
+	// nodeTestsVariable asks for the tests that start nodes: they need root, and build what a node consists of.
+	nodeTestsVariable = "USELESS_NODE_TESTS"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(commandVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// machine is where a test starts a node: a cache folder with the programs, some of them changed.
+type machine struct {
+	cache  string
+	mounts []string // before
+	cgroup string   // the name of the node's
+}
+
+func newMachine(t *testing.T, changes map[string]string) *machine {
+	t.Helper()
+	if os.Getenv(nodeTestsVariable) == "" {
+		t.Skipf("set %s=1 to start nodes, as root", nodeTestsVariable)
+	}
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
+	links, err := cluster.BuildNode(t.Context(), os.Stderr, filepath.Join(t.TempDir(), "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{cache: t.TempDir(), mounts: mounts(t)}
+	entries, err := os.ReadDir(string(links))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		built, err := os.Readlink(links.Path(entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(m.cache, "useless-operator", filepath.Base(filepath.Dir(built)))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, entry.Name())
+		if script, changed := changes[entry.Name()]; changed {
+			err = os.WriteFile(path, []byte(script), 0o755)
+		} else {
+			err = os.Symlink(built, path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = m.command(context.Background(), "down").Run() })
+	return m
+}
+
+func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+m.cache, commandVariable+"=1")
+	return cmd
+}
+
+// start starts an up, after which the node's cgroups are named.
+func (m *machine) start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.cgroup = fmt.Sprint(cgroupPrefix, cmd.Process.Pid)
+}
+
+// run runs a command of the node to its end.
+func (m *machine) run(t *testing.T, args ...string) (output string, code int) {
+	t.Helper()
+	cmd := m.command(t.Context(), args...)
+	var text bytes.Buffer
+	cmd.Stdout = io.MultiWriter(&text, t.Output())
+	cmd.Stderr = cmd.Stdout
+	if args[0] == "up" && m.cgroup == "" {
+		m.start(t, cmd)
+		_ = cmd.Wait()
+	} else {
+		_ = cmd.Run()
+	}
+	return text.String(), cmd.ProcessState.ExitCode()
+}
+
+// must runs a command that has to succeed.
+func (m *machine) must(t *testing.T, args ...string) string {
+	t.Helper()
+	output, code := m.run(t, args...)
+	if code != 0 {
+		t.Fatalf("node %s: exit code %d", strings.Join(args, " "), code)
+	}
+	return output
+}
+
+// holder is the process that the node ends with.
+func (m *machine) holder(t *testing.T) int {
+	t.Helper()
+	l := lock{path: filepath.Join(m.cache, "useless-operator", "node.lock")}
+	pid, err := l.holder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// checkNothingRuns waits for the kernel, which needs a moment to end what was killed. All that a node runs is in its
+// cgroups.
+func (m *machine) checkNothingRuns(t *testing.T) {
+	t.Helper()
+	var pids []string
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		pids = nil
+		for _, dir := range m.cgroups(t) {
+			text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			pids = append(pids, strings.Fields(string(text))...)
+		}
+		return len(pids) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("processes that are still in the node's cgroups: %q", pids)
+	}
+	for _, mount := range mounts(t) {
+		if !slices.Contains(m.mounts, mount) {
+			t.Errorf("mount that was not there before: %s", mount)
+		}
+	}
+}
+
+func (m *machine) checkNothingLeft(t *testing.T) {
+	t.Helper()
+	m.checkNothingRuns(t)
+	if left := m.cgroups(t); len(left) > 0 {
+		t.Errorf("cgroups that are still there: %q", left)
+	}
+	if _, err := os.Stat(filepath.Join(m.cache, "useless-operator", "node")); err == nil {
+		t.Error("the node's folder is still there")
+	}
+}
+
+// cgroups are the folders of all cgroups of the node.
+func (m *machine) cgroups(t *testing.T) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(cgroupRoot, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && slices.Contains(strings.Split(path, "/"), m.cgroup) {
+			found = append(found, path)
+		}
+		return nil // others come and go
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// mounts are what a node mounts something on, with what is mounted there.
+func mounts(t *testing.T) (found []string) {
+	t.Helper()
+	for line := range strings.Lines(read(t, "/proc/self/mounts")) {
+		where := strings.Fields(line)[1]
+		if strings.Contains(where, "useless-operator") || strings.Contains(where, cgroupRoot) ||
+			slices.Contains([]string{"/proc", "/run", "/sys", "/var"}, where) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// netns are the network namespaces that processes are in.
+func netns(t *testing.T) (found []string) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if ns, err := os.Readlink(link); err == nil {
+			found = append(found, ns)
+		}
+	}
+	return found
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestNode is the life of a node.
+func TestNode(t *testing.T) {
+	m := newMachine(t, nil)
+	m.must(t, "down") // where there is none
+	m.must(t, "up")
+	if output := m.must(t, "up"); output != "the node is up already\n" {
+		t.Errorf("a second up says %q", output)
+	}
+	t.Run("exec", func(t *testing.T) { testExec(t, m) })
+	t.Run("restart", func(t *testing.T) { testRestart(t, m) })
+	t.Run("logs", func(t *testing.T) { testLogs(t, m) })
+	m.must(t, "down")
+	m.checkNothingLeft(t)
+	m.must(t, "down")
+}
+
+func testExec(t *testing.T, m *machine) {
+	for _, test := range []struct {
+		reason string
+		script string
+		want   string
+		code   int
+	}{{
+		reason: "the administrator needs no flags",
+		script: "kubectl get node node -o name",
+		want:   "node/node\n",
+	}, {
+		reason: "the exit code is the command's",
+		script: "exit 7",
+		code:   7,
+	}, {
+		reason: "signals reach the command, as nothing is in between",
+		script: "kill -TERM $$; echo not reached",
+		code:   -1,
+	}, {
+		reason: "tests can restart programs",
+		script: "$USELESS_NODE restart coredns && echo restarted",
+		want:   "restarted\n",
+	}, {
+		reason: "the registry's certificate is trusted",
+		script: "opm render $REGISTRY/operator-framework/opm:" + version(t, "opm"),
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			output, code := m.run(t, "exec", "sh", "-c", test.script)
+			if output != test.want || code != test.code {
+				t.Errorf("got %q and exit code %d, want %q and %d", output, code, test.want, test.code)
+			}
+		})
+	}
+}
+
+func version(t *testing.T, file string) string {
+	t.Helper()
+	version, err := cluster.Version(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+// testRestart kills every program of the node, one after the other. An object survives.
+func testRestart(t *testing.T, m *machine) {
+	m.must(t, "exec", "kubectl", "create", "configmap", "survivor")
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "containerd", "kubelet"} {
+		m.must(t, "restart", name)
+	}
+	m.must(t, "exec", "kubectl", "get", "configmap", "survivor")
+	output, code := m.run(t, "restart", "docker")
+	if code != 1 || !strings.Contains(output, `the node runs no "docker"; it runs etcd, kube-apiserver`) {
+		t.Errorf("restart of what is not there: exit code %d, output %q", code, output)
+	}
+}
+
+func testLogs(t *testing.T, m *machine) {
+	if output := m.must(t, "logs"); !slices.Contains(strings.Fields(output), "kubelet") {
+		t.Errorf("logs: %q", output)
+	}
+	if output := m.must(t, "logs", "etcd"); !strings.Contains(output, "etcd") {
+		t.Errorf("logs etcd: %q", output)
+	}
+	if output, code := m.run(t, "logs", "docker"); code != 1 {
+		t.Errorf("logs of what is not there: exit code %d, output %q", code, output)
+	}
+}
+
+// TestFailedUp has a kubelet that does not start, when everything else runs.
+func TestFailedUp(t *testing.T) {
+	m := newMachine(t, map[string]string{"kubelet": "#!/bin/sh\necho the kubelet is tired\nexit 3\n"})
+	output, code := m.run(t, "up")
+	if code != 1 || !strings.Contains(output, "kubelet: exit status 3; the end of its log:\n\tthe kubelet is tired\n") {
+		t.Errorf("exit code %d, output %q", code, output)
+	}
+	m.checkNothingLeft(t)
+	if output, code := m.run(t, "exec", "true"); code != 1 || output != "node: there is no node: make cluster-up starts one\n" {
+		t.Errorf("exec without a node: exit code %d, output %q", code, output)
+	}
+}
+
+// TestInterruptedUp ends the process that starts a node while the node's programs start.
+func TestInterruptedUp(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		signal syscall.Signal
+		left   bool // files and cgroups, for the next command to remove
+	}{{
+		reason: "Ctrl-C removes everything",
+		signal: syscall.SIGINT,
+	}, {
+		reason: "the node does not outlive a crash",
+		signal: syscall.SIGKILL,
+		left:   true,
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			m := newMachine(t, nil)
+			cmd := m.command(t.Context(), "up")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = t.Output()
+			m.start(t, cmd)
+			started := false
+			for lines := bufio.NewScanner(out); !started && lines.Scan(); {
+				started = strings.HasSuffix(lines.Text(), " containerd")
+			}
+			if !started {
+				t.Error("the node did not start")
+			}
+			if err := cmd.Process.Signal(test.signal); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait()
+			if test.left {
+				m.checkNothingRuns(t)
+				m.must(t, "down")
+			}
+			m.checkNothingLeft(t)
+		})
+	}
+}
+
+// TestKilledNode ends the node's first process as a crash would.
+func TestKilledNode(t *testing.T) {
+	m := newMachine(t, nil)
+	m.must(t, "up")
+	first := m.holder(t)
+	network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", first))
+	if err != nil || !slices.Contains(netns(t), network) {
+		t.Fatalf("the node's network is %q (%v)", network, err)
+	}
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	m.checkNothingRuns(t)
+	if slices.Contains(netns(t), network) {
+		t.Error("the node's network is still there")
+	}
+	m.must(t, "down")
+	m.checkNothingLeft(t)
+}
