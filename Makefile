@@ -184,9 +184,12 @@ bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
 bundle-push: ## Push the bundle's image BUNDLE_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(BUNDLE_IMG)
 
-# CATALOG_DIR is the catalog's source, which this makes if there is none. The next release is in it after
-# make bundle catalog VERSION=0.2.0, and another catalog comes from other folders and images:
+# CATALOG_DIR has the catalog's template and what is rendered of it, which this makes where there is none. Another catalog
+# comes of other folders and images:
 # make catalog CATALOG_DIR=/tmp/next/catalog BUNDLE_DIR=/tmp/next/bundle BUNDLE_IMG=registry.example.com/bundle:v0.2.0
+#
+# The next release is in this one after make bundle catalog, once it has its version in config/manager and the former one
+# as spec.replaces in config/manifests.
 CATALOG_DIR ?= catalog
 
 .PHONY: catalog
