@@ -26,7 +26,13 @@ list) echo example.test/one; exit ;;
 esac
 while [ "$1" != -o ]; do shift; done
 sleep 0.5
-for name in server kube-apiserver kube-controller-manager kubectl; do echo $name > "$2$name"; done
+into=$2
+shift 2
+for pkg in "$@"; do
+	case $pkg in -*) continue ;; esac
+	pkg=${pkg%/v3}
+	echo $$ > "$into${pkg##*/}"
+done
 `
 
 // useFakeGo has Build find only the script as go, and an empty cache; it returns the file with the script's calls.
@@ -84,6 +90,32 @@ func TestBuildTogether(t *testing.T) {
 	var again bytes.Buffer
 	if _, err := Build(t.Context(), &again); err != nil || again.Len() > 0 {
 		t.Errorf("a second build: error %v, progress:\n%s", err, again.String())
+	}
+}
+
+// TestBuildNode builds a node's programs where those of the control plane are there already.
+func TestBuildNode(t *testing.T) {
+	calls := useFakeGo(t, fakeGo)
+	plane, err := Build(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, plane.Path(apiServer))
+	node := filepath.Join(t.TempDir(), "bin")
+	for range 2 { // the second one has nothing to build, and the same to link
+		programs, err := BuildNode(t.Context(), t.Output(), node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if missing := programs.missing([]string{etcd, apiServer, "kubelet", "containerd", "operator-sdk"}); len(missing) > 0 {
+			t.Errorf("missing %q", missing)
+		}
+		if after := read(t, programs.Path(apiServer)); after != before {
+			t.Error("kube-apiserver was built again")
+		}
+	}
+	if got, want := read(t, calls), strings.Repeat("list\nbuild\n", 1+len(nodeReleases)); got != want {
+		t.Errorf("calls of go:\n%swant:\n%s", got, want)
 	}
 }
 

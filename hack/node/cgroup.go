@@ -106,10 +106,13 @@ func (n *node) makeCgroups() error {
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("make cgroups: %w", err)
 		}
-		if found[i].controllers == "cpuset" {
+		switch found[i].controllers {
+		case "cpuset":
 			if err := inheritCPUs(path); err != nil {
 				return fmt.Errorf("make cgroups: %w", err)
 			}
+		case "":
+			_ = delegate(filepath.Dir(path)) // what the node lacks then, its kubelet tells
 		}
 	}
 	return nil
@@ -179,7 +182,7 @@ func (h hierarchy) mountAgain() error {
 		if err := mount("cgroup2", h.mount, "cgroup2", ""); err != nil {
 			return err
 		}
-		return delegate(h.mount)
+		return leaveRoot(h.mount)
 	}
 	if strings.HasPrefix(h.controllers, "name=") {
 		return mount("cgroup", h.mount, "cgroup", "none,"+h.controllers)
@@ -196,8 +199,9 @@ func (h hierarchy) mountAgain() error {
 	return nil
 }
 
-// delegate lets cgroups of version 2 have all controllers. The root of the namespace may have no processes for that.
-func delegate(root string) error {
+// leaveRoot moves this process and its parent out of the namespace's root: in version 2 only a cgroup without processes
+// can give its children controllers.
+func leaveRoot(root string) error {
 	programs := filepath.Join(root, "programs")
 	if err := os.MkdirAll(programs, 0o755); err != nil {
 		return err
@@ -207,16 +211,19 @@ func delegate(root string) error {
 			return err
 		}
 	}
-	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	return delegate(root)
+}
+
+// delegate gives the children of a cgroup of version 2 all controllers that it has.
+func delegate(path string) error {
+	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
 		return err
 	}
 	for controller := range strings.FieldsSeq(string(controllers)) {
-		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
-			return fmt.Errorf("delegate %s: %w", controller, err)
-		}
+		err = errors.Join(err, os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0))
 	}
-	return nil
+	return err
 }
 
 // removeCgroups removes the node's cgroups, when nothing runs in them any more.

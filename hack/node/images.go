@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -135,8 +136,8 @@ func images(n *node) ([]image, error) {
 	}}, nil
 }
 
-// pushImages puts the images into the registry.
-func pushImages(ctx context.Context, n *node) error {
+// pushImages puts the images into the registry, and says which.
+func pushImages(ctx context.Context, n *node, say func(string)) error {
 	ca, err := os.ReadFile(n.path("ca.crt"))
 	if err != nil {
 		return err
@@ -153,7 +154,9 @@ func pushImages(ctx context.Context, n *node) error {
 		if err := i.push(ctx, transport); err != nil {
 			return fmt.Errorf("make image %s: %w", i.name, err)
 		}
+		say("image " + i.name)
 	}
+	debug.FreeOSMemory() // the registry has had each of them in memory
 	return nil
 }
 

@@ -110,7 +110,10 @@ func (m *machine) run(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	cmd := m.command(t.Context(), args...)
 	var text bytes.Buffer
-	cmd.Stdout = io.MultiWriter(&text, t.Output())
+	cmd.Stdout = &text
+	if args[0] == "up" {
+		cmd.Stdout = io.MultiWriter(&text, t.Output())
+	}
 	cmd.Stderr = cmd.Stdout
 	if args[0] == "up" && m.cgroup == "" {
 		m.start(t, cmd)
@@ -126,7 +129,7 @@ func (m *machine) must(t *testing.T, args ...string) string {
 	t.Helper()
 	output, code := m.run(t, args...)
 	if code != 0 {
-		t.Fatalf("node %s: exit code %d", strings.Join(args, " "), code)
+		t.Fatalf("node %s: exit code %d: %s", strings.Join(args, " "), code, output)
 	}
 	return output
 }
@@ -288,13 +291,17 @@ func version(t *testing.T, file string) string {
 	return version
 }
 
-// testRestart kills every program of the node, one after the other. An object survives.
+// testRestart kills programs of the node, one after the other. Objects and containers survive.
 func testRestart(t *testing.T, m *machine) {
 	m.must(t, "exec", "kubectl", "create", "configmap", "survivor")
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "containerd", "kubelet"} {
 		m.must(t, "restart", name)
 	}
 	m.must(t, "exec", "kubectl", "get", "configmap", "survivor")
+	restarts := "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
+	if got := m.must(t, "exec", "kubectl", "get", "pods", "--namespace", olmNamespace, "--output", restarts); got != "0 0 0" {
+		t.Errorf("restarts of OLM's containers: %q, want none", got)
+	}
 	output, code := m.run(t, "restart", "docker")
 	if code != 1 || !strings.Contains(output, `the node runs no "docker"; it runs etcd, kube-apiserver`) {
 		t.Errorf("restart of what is not there: exit code %d, output %q", code, output)

@@ -161,7 +161,7 @@ func indent(spaces int, text string) string {
 }
 
 // installOLM applies OLM and waits until it has installed its own last part, the server of PackageManifests.
-func installOLM(ctx context.Context, n *node, config *rest.Config) error {
+func installOLM(ctx context.Context, n *node, config *rest.Config, say func(string)) error {
 	objects, err := cluster.ReadManifests(n.path(olmManifests))
 	if err != nil {
 		return err
@@ -169,6 +169,7 @@ func installOLM(ctx context.Context, n *node, config *rest.Config) error {
 	if err := cluster.Install(ctx, config, objects, cluster.WebhookServer{}); err != nil {
 		return err
 	}
+	say("OLM's manifests")
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return err
@@ -189,5 +190,6 @@ func installOLM(ctx context.Context, n *node, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("wait for OLM's package server (phase %q: %s): %w", phase, message, err)
 	}
+	say("OLM's package server")
 	return nil
 }

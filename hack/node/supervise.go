@@ -74,10 +74,9 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := serveImages(s.node); err != nil {
 		return err
 	}
-	if err := pushImages(ctx, s.node); err != nil {
+	if err := pushImages(ctx, s.node, s.say); err != nil {
 		return err
 	}
-	s.say("images")
 	for _, p := range programs(s.node, admin) {
 		if err := s.startService(ctx, p); err != nil {
 			return err
@@ -87,10 +86,9 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := s.listen(ctx, admin.apiServer); err != nil {
 		return err
 	}
-	if err := installOLM(ctx, s.node, admin.config); err != nil {
+	if err := installOLM(ctx, s.node, admin.config, s.say); err != nil {
 		return err
 	}
-	s.say("OLM")
 	return nil
 }
 
