@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"container.training/useless/hack/cluster"
@@ -234,6 +235,7 @@ func read(t *testing.T, path string) string {
 // TestNode is the life of a node.
 func TestNode(t *testing.T) {
 	m := newMachine(t, nil)
+	kernel := readTunables(t)
 	m.must(t, "down") // where there is none
 	m.must(t, "up")
 	if output := m.must(t, "up"); output != "the node is up already\n" {
@@ -245,6 +247,18 @@ func TestNode(t *testing.T) {
 	m.must(t, "down")
 	m.checkNothingLeft(t)
 	m.must(t, "down")
+	if diff := cmp.Diff(kernel, readTunables(t)); diff != "" {
+		t.Errorf("the kernel's settings have changed:\n%s", diff)
+	}
+}
+
+func readTunables(t *testing.T) map[string]string {
+	t.Helper()
+	values := map[string]string{}
+	for name := range tunables {
+		values[name] = read(t, filepath.Join("/proc/sys", name))
+	}
+	return values
 }
 
 func testExec(t *testing.T, m *machine) {

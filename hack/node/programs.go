@@ -78,13 +78,13 @@ func listening(network, address string) check {
 	}
 }
 
-// running is for a program that nobody waits for.
-func running(context.Context) error { return nil }
+// started is for a program that nobody waits for.
+func started(context.Context) error { return nil }
 
 // programs are all programs, in the order of their start. Their files are in the node's folder, where they run.
 func programs(n *node, admin *administrator) []program {
 	return []program{
-		{name: "etcd", check: running, args: cluster.EtcdArgs(false)},
+		{name: "etcd", check: started, args: cluster.EtcdArgs(false)},
 		{name: "kube-apiserver", check: admin.apiServer, args: append(cluster.APIServerArgs(),
 			"--advertise-address="+address,
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
@@ -92,17 +92,17 @@ func programs(n *node, admin *administrator) []program {
 			"--kubelet-certificate-authority=ca.crt",
 			"--kubelet-client-certificate=kubelet-client.crt", "--kubelet-client-key=kubelet-client.key",
 		)},
-		{name: "kube-controller-manager", check: running, args: append(cluster.ControllerManagerArgs(),
+		{name: "kube-controller-manager", check: started, args: append(cluster.ControllerManagerArgs(),
 			"--allocate-node-cidrs", "--cluster-cidr="+podRange,
 			"--cluster-signing-cert-file=signer.crt", "--cluster-signing-key-file=signer.key",
 			"--flex-volume-plugin-dir="+n.path("plugins"),
 		)},
-		{name: "kube-scheduler", check: running, args: []string{
+		{name: "kube-scheduler", check: started, args: []string{
 			"--kubeconfig=kube-scheduler.kubeconfig", "--leader-elect=false", "--secure-port=0",
 		}},
 		{name: coreDNS, check: listening("tcp", address+":53"), args: []string{"-conf=Corefile"}},
 		{name: "containerd", check: listening("unix", runtimeSocket), args: []string{"--config=containerd.toml"}},
-		{name: "kube-proxy", check: running, args: []string{
+		{name: "kube-proxy", check: started, args: []string{
 			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
 			"--proxy-mode=nftables",
 			// Nobody may change these for the whole machine from a network namespace.

@@ -53,6 +53,9 @@ func enter(dir string) error {
 	if err := coverVar(dir); err != nil {
 		return err
 	}
+	if err := coverTunables(); err != nil {
+		return err
+	}
 	return configureNetwork()
 }
 
@@ -77,6 +80,33 @@ func coverVar(dir string) error {
 	// Where the node's folder is in /var, it still is to be written.
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", own.Fd()), dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
+	}
+	return nil
+}
+
+// tunables are what a kubelet sets for the whole machine, where it is not so already.
+var tunables = map[string]int{
+	"kernel/keys/root_maxbytes": 25000000,
+	"kernel/keys/root_maxkeys":  1000000,
+	"kernel/panic":              10,
+	"kernel/panic_on_oops":      1,
+	"vm/overcommit_memory":      1,
+	"vm/panic_on_oom":           0,
+}
+
+// coverTunables shows the kubelet a kernel that needs no change, and so keeps it from changing the real one.
+func coverTunables() error {
+	for name, value := range tunables {
+		wanted := filepath.Join("/run/sys", name)
+		if err := os.MkdirAll(filepath.Dir(wanted), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(wanted, fmt.Appendln(nil, value), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(wanted, filepath.Join("/proc/sys", name), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("cover /proc/sys/%s: %w", name, err)
+		}
 	}
 	return nil
 }
