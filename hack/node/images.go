@@ -151,7 +151,7 @@ func pushImages(ctx context.Context, n *node, say func(string)) error {
 		return err
 	}
 	for _, i := range all {
-		if err := i.push(ctx, transport); err != nil {
+		if err := i.push(ctx, registryAddress, transport); err != nil {
 			return fmt.Errorf("make image %s: %w", i.name, err)
 		}
 		say("image " + i.name)
@@ -160,8 +160,8 @@ func pushImages(ctx context.Context, n *node, say func(string)) error {
 	return nil
 }
 
-func (i image) push(ctx context.Context, transport http.RoundTripper) error {
-	to, err := name.ParseReference(registryAddress + "/" + i.name)
+func (i image) push(ctx context.Context, registry string, transport http.RoundTripper) error {
+	to, err := name.ParseReference(registry + "/" + i.name)
 	if err != nil {
 		return err
 	}

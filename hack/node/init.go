@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +22,13 @@ const initCommand = "init"
 // lockDescriptor is where the first process finds the lock.
 const lockDescriptor = 3
 
+// exitTerminated is how shells report the end of a process by SIGTERM.
+const exitTerminated = 128 + int(unix.SIGTERM)
+
 // runInit moves this process to the node's cgroups and starts the one that does everything else: only a child can have
 // a cgroup namespace that begins there. Then it does what the first process of every system does.
-func runInit(n *node) error {
+func runInit(ctx context.Context, n *node) error {
+	context.AfterFunc(ctx, func() { os.Exit(exitTerminated) })
 	unix.CloseOnExec(lockDescriptor)
 	if err := n.joinCgroups(); err != nil {
 		return err
@@ -61,9 +64,6 @@ func stayWithStarter() {
 
 // reap takes note of the end of every orphan, and ends with the child.
 func reap(child int) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, func() { os.Exit(0) })
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)

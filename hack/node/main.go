@@ -54,7 +54,7 @@ var commands = map[string]command{
 	"exec":           {1, unlimited, func(_ context.Context, n *node, args []string) error { return n.exec(args) }},
 	"restart":        {1, 1, func(_ context.Context, n *node, args []string) error { return n.restart(args[0]) }},
 	"logs":           {0, 1, func(_ context.Context, n *node, args []string) error { return n.logs(args) }},
-	initCommand:      {0, 0, func(_ context.Context, n *node, _ []string) error { return runInit(n) }},
+	initCommand:      {0, 0, func(ctx context.Context, n *node, _ []string) error { return runInit(ctx, n) }},
 	superviseCommand: {0, 0, func(ctx context.Context, n *node, _ []string) error { return supervise(ctx, n) }},
 }
 
