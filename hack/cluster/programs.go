@@ -60,14 +60,14 @@ var kubernetesRelease = upstream{
 
 // nodeReleases are all that a node with OLM runs, and what its users type.
 var nodeReleases = []upstream{kubernetesRelease, {
-	name: "Containerd", file: "containerd", module: "github.com/containerd/containerd/v2",
+	name: "containerd", file: "containerd", module: "github.com/containerd/containerd/v2",
 	tags: "no_btrfs,no_devmapper,no_zfs",
 	packages: []string{
 		"github.com/containerd/containerd/v2/cmd/containerd",
 		"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 	},
 }, {
-	name: "CNI plugins", file: "cni", module: "github.com/containernetworking/plugins",
+	name: "the CNI plugins", file: "cni", module: "github.com/containernetworking/plugins",
 	packages: []string{
 		"github.com/containernetworking/plugins/plugins/ipam/host-local",
 		"github.com/containernetworking/plugins/plugins/main/loopback",
@@ -87,18 +87,18 @@ var nodeReleases = []upstream{kubernetesRelease, {
 		"github.com/operator-framework/operator-lifecycle-manager/util/cpb",
 	},
 }, {
-	name: "OPM", file: "opm", module: "github.com/operator-framework/operator-registry",
+	name: "opm", file: "opm", module: "github.com/operator-framework/operator-registry",
 	tags:     pureGo,
 	packages: []string{"github.com/operator-framework/operator-registry/cmd/opm"},
 }, {
-	name: "Operator SDK", file: "operator-sdk", module: "github.com/operator-framework/operator-sdk",
+	name: "operator-sdk", file: "operator-sdk", module: "github.com/operator-framework/operator-sdk",
 	tags: pureGo,
 	packages: []string{
 		"github.com/operator-framework/operator-sdk/cmd/operator-sdk",
 		"github.com/operator-framework/operator-sdk/images/scorecard-test",
 	},
 }, {
-	name: "gRPC health probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe",
+	name: "the gRPC probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe",
 	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
 
