@@ -25,10 +25,6 @@ import (
 // progressInterval is how often a build says how far it is.
 const progressInterval = 10 * time.Second
 
-// buildSpace is about what the first build writes: 3 GiB of compiled and half a GiB of downloaded packages in Go's caches,
-// the programs, and temporary files.
-const buildSpace = 5 << 30
-
 // build is one way to compile the programs of a release; another one has another folder.
 type build struct {
 	upstream
@@ -156,7 +152,7 @@ func (b *build) run(ctx context.Context, names []string) error {
 		return err
 	}
 	fmt.Fprintf(b.progress, "building %s %s, once: some minutes, up to %d GiB in Go's caches and %s\n",
-		b.name, b.version, buildSpace>>30, b.folder)
+		b.name, b.version, b.gigabytes, b.folder)
 	b.warnOfFullDisk()
 	if err := b.compile(ctx, partial, packages); err != nil {
 		return err
@@ -207,7 +203,7 @@ func (b *build) warnOfFullDisk() {
 	if unix.Statfs(dir, &disk) != nil {
 		return
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < buildSpace {
+	if free := disk.Bavail * uint64(disk.Bsize); free < uint64(b.gigabytes)<<30 {
 		fmt.Fprintf(b.progress, "only %.1f GiB are free in %s\n", float64(free)/(1<<30), dir)
 	}
 }
@@ -278,7 +274,7 @@ func (b *build) explain(err error) error {
 	for line := range strings.Lines(err.Error()) {
 		if strings.Contains(line, unix.ENOSPC.Error()) {
 			return fmt.Errorf("%s (a first build needs up to %d GiB in Go's caches and %s)",
-				strings.TrimSpace(line), buildSpace>>30, filepath.Dir(string(b.folder)))
+				strings.TrimSpace(line), b.gigabytes, filepath.Dir(string(b.folder)))
 		}
 	}
 	return err

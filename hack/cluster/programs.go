@@ -35,6 +35,9 @@ type upstream struct {
 	file   string // of the module, without .mod
 	module string // whose version is the release's
 	tags   string
+	// gigabytes are about what the first build writes: compiled and downloaded packages in Go's caches, the programs, and
+	// temporary files.
+	gigabytes int
 	// stamp says where the linker puts the version, for a release that behaves otherwise without it.
 	stamp func(version string) string
 	// packages are those with a main function.
@@ -45,7 +48,7 @@ type upstream struct {
 var controlPlane = []string{etcd, apiServer, controllerManager, kubectl}
 
 var kubernetesRelease = upstream{
-	name: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes",
+	name: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes", gigabytes: 5,
 	stamp: kubernetesVersion,
 	packages: []string{
 		"go.etcd.io/etcd/server/v3",
@@ -60,14 +63,14 @@ var kubernetesRelease = upstream{
 
 // nodeReleases are all that a node with OLM runs, and what its users type.
 var nodeReleases = []upstream{kubernetesRelease, {
-	name: "containerd", file: "containerd", module: "github.com/containerd/containerd/v2",
+	name: "containerd", file: "containerd", module: "github.com/containerd/containerd/v2", gigabytes: 2,
 	tags: "no_btrfs,no_devmapper,no_zfs",
 	packages: []string{
 		"github.com/containerd/containerd/v2/cmd/containerd",
 		"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 	},
 }, {
-	name: "the CNI plugins", file: "cni", module: "github.com/containernetworking/plugins",
+	name: "the CNI plugins", file: "cni", module: "github.com/containernetworking/plugins", gigabytes: 1,
 	packages: []string{
 		"github.com/containernetworking/plugins/plugins/ipam/host-local",
 		"github.com/containernetworking/plugins/plugins/main/loopback",
@@ -75,10 +78,10 @@ var nodeReleases = []upstream{kubernetesRelease, {
 		"github.com/containernetworking/plugins/plugins/meta/portmap",
 	},
 }, {
-	name: "CoreDNS", file: "coredns", module: "github.com/coredns/coredns",
+	name: "CoreDNS", file: "coredns", module: "github.com/coredns/coredns", gigabytes: 2,
 	packages: []string{"github.com/coredns/coredns"},
 }, {
-	name: "OLM", file: "olm", module: "github.com/operator-framework/operator-lifecycle-manager",
+	name: "OLM", file: "olm", module: "github.com/operator-framework/operator-lifecycle-manager", gigabytes: 3,
 	packages: []string{
 		"github.com/operator-framework/operator-lifecycle-manager/cmd/catalog",
 		"github.com/operator-framework/operator-lifecycle-manager/cmd/copy-content",
@@ -87,18 +90,18 @@ var nodeReleases = []upstream{kubernetesRelease, {
 		"github.com/operator-framework/operator-lifecycle-manager/util/cpb",
 	},
 }, {
-	name: "opm", file: "opm", module: "github.com/operator-framework/operator-registry",
+	name: "opm", file: "opm", module: "github.com/operator-framework/operator-registry", gigabytes: 2,
 	tags:     pureGo,
 	packages: []string{"github.com/operator-framework/operator-registry/cmd/opm"},
 }, {
-	name: "operator-sdk", file: "operator-sdk", module: "github.com/operator-framework/operator-sdk",
+	name: "operator-sdk", file: "operator-sdk", module: "github.com/operator-framework/operator-sdk", gigabytes: 3,
 	tags: pureGo,
 	packages: []string{
 		"github.com/operator-framework/operator-sdk/cmd/operator-sdk",
 		"github.com/operator-framework/operator-sdk/images/scorecard-test",
 	},
 }, {
-	name: "the gRPC probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe",
+	name: "the gRPC probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe", gigabytes: 1,
 	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
 
