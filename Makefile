@@ -53,7 +53,7 @@ fmt: ## Format the code
 
 .PHONY: vet
 vet: ## Run go vet
-	go vet ./...
+	go vet -tags e2e ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint
@@ -77,6 +77,10 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 .PHONY: test
 test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
 	go test $(RACE) -timeout 30m $(TESTFLAGS) ./...
+
+.PHONY: e2e
+e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
+	@test/e2e/run
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)

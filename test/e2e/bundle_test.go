@@ -1,0 +1,178 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const packageName = "useless-operator"
+
+// Images that the registry has to have, instead of those that operator-sdk would pull from the internet.
+const (
+	opmImage     = "operator-framework/opm:v1.65.0"
+	busyboxImage = "library/busybox:1"
+)
+
+// TestBundle is for people who try a bundle with operator-sdk.
+func TestBundle(t *testing.T) {
+	must(t, "kubectl", "create", "namespace", system)
+	t.Cleanup(func() { sweep(t) })
+	runBundle(t, bundleImage(currentVersion))
+	checkSucceeded(t, system, currentVersion)
+
+	checkOperator(t, system)
+	t.Run("scorecard", checkScorecard)
+	t.Run("replica", func(t *testing.T) { checkReplicaGone(t, system) })
+	t.Run("reinstall", checkReinstall)
+	t.Run("cleanup", checkCleanup)
+}
+
+// TestMonitoring is for clusters with the Prometheus operator, whose CustomResourceDefinitions stand in for it here.
+func TestMonitoring(t *testing.T) {
+	crds := folder(t, "PROMETHEUS_CRDS")
+	for _, kind := range []string{"servicemonitors", "prometheusrules"} {
+		path := filepath.Join(crds, "monitoring.coreos.com_"+kind+".yaml")
+		must(t, "kubectl", "apply", "--server-side", "-f", path)
+		t.Cleanup(func() { cleanUp(t, "-f", path) })
+	}
+	bundle, image := filepath.Join(t.TempDir(), "bundle"), bundleImage(currentVersion)+"-monitoring"
+	must(t, "make", "-s", "-C", absolute(t, repository), "bundle", "MONITORING=true", "BUNDLE_DIR="+bundle, "IMG="+operatorImage())
+	makeImage(t, "bundle", "BUNDLE_DIR="+bundle, "BUNDLE_IMG="+image)
+
+	must(t, "kubectl", "create", "namespace", system)
+	t.Cleanup(func() { sweep(t) })
+	runBundle(t, image)
+	checkSucceeded(t, system, currentVersion)
+	must(t, "kubectl", "get", "-n", system, "servicemonitor,prometheusrule", "useless-controller-manager")
+}
+
+// runBundle installs a bundle.
+func runBundle(t *testing.T, image string) {
+	t.Helper()
+	must(t, "operator-sdk", "run", "bundle", image, "--namespace", system, "--timeout", "5m",
+		"--index-image", registry+"/"+opmImage, "--decompression-image", registry+"/"+opmImage)
+}
+
+// bundleImage is where the bundle of a version is pulled from.
+func bundleImage(version string) string {
+	return registry + "/useless-operator-bundle:v" + version
+}
+
+// checkSucceeded looks for the version among the ClusterServiceVersions of a namespace.
+func checkSucceeded(t *testing.T, namespace, version string) {
+	t.Helper()
+	csv := get[unstructured.Unstructured](t, "-n", namespace, "clusterserviceversion", packageName+".v"+version)
+	if phase, _, _ := unstructured.NestedString(csv.Object, "status", "phase"); phase != "Succeeded" {
+		t.Fatalf("%s is in phase %s", csv.GetName(), phase)
+	}
+}
+
+// checkScorecard runs all tests that the bundle names.
+func checkScorecard(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "scorecard")
+	output := must(t, "operator-sdk", "scorecard", absolute(t, repository, "bundle"), "--namespace", namespace, "--wait-time", "3m",
+		"--storage-image", registry+"/"+busyboxImage, "--untar-image", registry+"/"+busyboxImage, "--pod-security", "restricted")
+	if got := strings.Count(output, "State: pass"); got != 6 {
+		t.Errorf("%d of 6 tests passed:\n%s", got, output)
+	}
+}
+
+// checkReinstall removes the operator in the wrong order, before its machines, and installs it again.
+func checkReinstall(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "reinstall")
+	for _, name := range []string{"stays", "goes"} {
+		mustRead(t, named(newMachine, name), "kubectl", "create", "-n", namespace, "-f", "-")
+	}
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine", "--all", "--timeout=30s")
+	must(t, "operator-sdk", "cleanup", packageName, "--namespace", system, "--delete-all=false")
+	if output, err := try(t, "", "kubectl", "delete", "-n", namespace, "machine", "goes", "--timeout=5s"); err == nil {
+		t.Errorf("a machine went away without an operator:\n%s", output)
+	}
+	unconverted := get[unstructured.Unstructured](t, "-n", namespace, oldMachines, "stays")
+	if _, found, _ := unstructured.NestedMap(unconverted.Object, "spec", "switches"); !found {
+		t.Errorf("OLM sets the conversion to None, and the documentation warns of it; got %v", unconverted.Object["spec"])
+	}
+
+	runBundle(t, bundleImage(currentVersion))
+	checkSucceeded(t, system, currentVersion)
+	must(t, "kubectl", "wait", "-n", namespace, "--for=delete", "machine/goes", "--timeout=1m")
+	got := get[unstructured.Unstructured](t, "-n", namespace, oldMachines, "stays")
+	if diff := cmp.Diff(parse(t, named(oldMachine, "stays")).Object["spec"], got.Object["spec"]); diff != "" {
+		t.Errorf("after the operator was installed again (-want +got):\n%s", diff)
+	}
+}
+
+// checkCleanup removes the operator while there are machines, one of them with a switch that is up.
+func checkCleanup(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "cleanup")
+	mustRead(t, strings.Replace(newMachine, "delaySeconds: 3", "delaySeconds: 3600", 1), "kubectl", "create", "-n", namespace, "-f", "-")
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	must(t, "kubectl", "patch", "-n", namespace, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+	must(t, "operator-sdk", "cleanup", packageName, "--namespace", system)
+	cleanUp(t, "namespace", namespace, "--timeout=1m") // nothing holds it up
+	checkNothingLeft(t)
+}
+
+// leftByOLM is what OLM leaves of the operator, as the documentation says, together with how to remove it.
+var leftByOLM = [][]string{
+	{"clusterrole", "useless-editor-role", "useless-metrics-reader", "useless-viewer-role"},
+	{"rolebinding", "-n", "kube-system", "useless-controller-manager-service-auth-reader"},
+	{"operator.operators.coreos.com", "useless-operator." + system},
+	{"namespace", system, "--timeout=2m"},
+}
+
+// checkNothingLeft removes what the documentation says to be left, and looks for the operator's name in every kind of
+// object there is.
+func checkNothingLeft(t *testing.T) {
+	t.Helper()
+	for _, args := range leftByOLM {
+		cleanUp(t, args...)
+	}
+	eventually(t, time.Minute, func() string {
+		if left := leftovers(t); len(left) > 0 {
+			return "nothing is left but " + strings.Join(left, ", ")
+		}
+		return ""
+	})
+}
+
+func leftovers(t *testing.T) (left []string) {
+	t.Helper()
+	kinds := slices.DeleteFunc(strings.Fields(must(t, "kubectl", "api-resources", "--verbs=list", "-o", "name")), func(kind string) bool {
+		return strings.HasPrefix(kind, "events") // they go by themselves
+	})
+	output := must(t, "kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name")
+	for name := range strings.Lines(output) {
+		if strings.Contains(name, "useless") {
+			left = append(left, strings.TrimSpace(name))
+		}
+	}
+	return left
+}
+
+// sweep removes everything of the operator, also where a test has failed half-way.
+func sweep(t *testing.T) {
+	t.Helper()
+	for _, kind := range []string{"machines", "switches"} {
+		_, _ = try(t, "", "kubectl", "delete", kind+".useless.container.training", "--all", "--all-namespaces", "--timeout=30s")
+	}
+	_, _ = try(t, "", "operator-sdk", "cleanup", packageName, "--namespace", system)
+	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "--timeout=30s")
+	for _, args := range leftByOLM {
+		cleanUp(t, args...)
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// subscription is what people apply, with a limit on switches as an example of their own configuration.
+const subscription = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: useless-system
+  labels: {pod-security.kubernetes.io/enforce: restricted}
+---
+apiVersion: operators.coreos.com/v1alpha1
+kind: CatalogSource
+metadata: {name: useless, namespace: olm}
+spec:
+  sourceType: grpc
+  image: CATALOG
+  displayName: Useless things
+  grpcPodConfig: {securityContextConfig: restricted}
+---
+apiVersion: operators.coreos.com/v1
+kind: OperatorGroup
+metadata: {name: global, namespace: useless-system}
+spec: {}
+---
+apiVersion: operators.coreos.com/v1alpha1
+kind: Subscription
+metadata: {name: useless-operator, namespace: useless-system}
+spec:
+  name: useless-operator
+  channel: stable
+  source: useless
+  sourceNamespace: olm
+  installPlanApproval: Automatic
+  config:
+    env: [{name: USELESS_MAX_SWITCHES, value: "7"}]
+`
+
+// TestCatalog is for people who install from a catalog and let OLM upgrade.
+func TestCatalog(t *testing.T) {
+	catalog := filepath.Join(t.TempDir(), "catalog")
+	publishCatalog(t, catalog, currentVersion, absolute(t, repository, "bundle"))
+	output := mustRead(t, strings.Replace(subscription, "CATALOG", catalogImage(currentVersion), 1), "kubectl", "apply", "-f", "-")
+	t.Cleanup(func() { sweep(t) })
+	t.Cleanup(func() { cleanUp(t, "catalogsource", "-n", "olm", "useless") })
+	if strings.Contains(output, "Warning") {
+		t.Errorf("the API server warns:\n%s", output)
+	}
+	awaitVersion(t, currentVersion)
+	t.Run("package manifest", checkPackageManifest)
+	t.Run("configuration", checkConfiguration)
+	t.Run("pods", func(t *testing.T) { checkPods(t, system) })
+
+	user := newNamespace(t, "channel")
+	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	polls := []*poll{
+		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", user, 1)),
+		startPoll(t, "reads in v1beta1", listMachines("v1beta1", user, 1)),
+	}
+	next := publishBundle(t, nextVersion, func(*unstructured.Unstructured) {})
+	publishCatalog(t, catalog, nextVersion, next)
+	must(t, "kubectl", "patch", "-n", "olm", "catalogsource", "useless", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"image":%q}}`, catalogImage(nextVersion)))
+	awaitVersion(t, nextVersion)
+	for _, p := range polls {
+		p.mustNotHaveFailed(t)
+	}
+	t.Run("uninstall", checkUninstall)
+}
+
+// checkUninstall goes by the documentation, in the order that it gives.
+func checkUninstall(t *testing.T) {
+	t.Helper()
+	must(t, "kubectl", "delete", "machines.useless.container.training,switches.useless.container.training", "--all", "--all-namespaces", "--timeout=1m")
+	must(t, "kubectl", "delete", "subscription.operators.coreos.com,clusterserviceversion", "--all", "-n", system, "--timeout=1m")
+	must(t, "kubectl", "delete", "crd", "machines.useless.container.training", "switches.useless.container.training", "--timeout=1m")
+	must(t, "kubectl", "delete", "catalogsource", "-n", "olm", "useless")
+	checkNothingLeft(t)
+}
+
+// publishCatalog adds a bundle to the catalog in a folder, as a release does, and pushes the image.
+func publishCatalog(t *testing.T, catalog, version, bundle string) {
+	t.Helper()
+	must(t, "make", "-s", "-C", absolute(t, repository), "catalog", "catalog-validate",
+		"CATALOG_DIR="+catalog, "BUNDLE_DIR="+bundle, "BUNDLE_IMG="+bundleImage(version))
+	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(version))
+}
+
+func catalogImage(version string) string {
+	return registry + "/useless-operator-catalog:v" + version
+}
+
+// awaitVersion waits until the Subscription has installed a version.
+func awaitVersion(t *testing.T, version string) {
+	t.Helper()
+	must(t, "kubectl", "wait", "-n", system, "--for=jsonpath={.status.installedCSV}="+packageName+".v"+version, "subscription.operators.coreos.com/useless-operator", "--timeout=4m")
+	must(t, "kubectl", "wait", "-n", system, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
+}
+
+// checkPackageManifest looks at what a console shows of the operator before it is installed.
+func checkPackageManifest(t *testing.T) {
+	t.Helper()
+	type description struct{ DisplayName, Description string }
+	type channel struct {
+		Name           string
+		CurrentCSVDesc description
+	}
+	manifest := get[struct{ Status struct{ Channels []channel } }](t, "-n", "olm", "packagemanifest", packageName)
+	var names []string
+	for _, channel := range manifest.Status.Channels {
+		names = append(names, channel.Name)
+		if shown := channel.CurrentCSVDesc; shown.DisplayName != "Useless Operator" || !strings.Contains(shown.Description, "useless machine") {
+			t.Errorf("channel %s shows %+v", channel.Name, shown)
+		}
+	}
+	if diff := cmp.Diff([]string{"candidate", "stable"}, names); diff != "" {
+		t.Errorf("channels (-want +got):\n%s", diff)
+	}
+	icon, err := os.ReadFile(filepath.Join(repository, "config", "manifests", "useless-machine.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := must(t, "kubectl", "get", "--raw", "/apis/packages.operators.coreos.com/v1/namespaces/olm/packagemanifests/"+packageName+"/icon")
+	if diff := cmp.Diff(string(icon), shown); diff != "" {
+		t.Errorf("icon (-want +got):\n%s", diff)
+	}
+}
+
+// checkConfiguration exceeds the limit that the Subscription sets.
+func checkConfiguration(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "configuration")
+	output, err := try(t, strings.Replace(newMachine, "count: 2", "count: 8", 1), "kubectl", "create", "-n", namespace, "-f", "-")
+	if err == nil || !strings.Contains(output, "7") {
+		t.Errorf("got error %v, want one that names the limit of 7:\n%s", err, output)
+	}
+}

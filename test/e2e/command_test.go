@@ -1,0 +1,88 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// try types a command, gives it what it reads from its standard input, and shows how long it took. It returns what the
+// command printed, warnings and errors among it.
+func try(t *testing.T, stdin string, command ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = workDir // operator-sdk leaves files where it runs
+	cmd.Stdin = strings.NewReader(stdin)
+	start := time.Now()
+	output, err := cmd.CombinedOutput()
+	t.Logf("%6.1f s  $ %.160s", time.Since(start).Seconds(), strings.Join(command, " "))
+	return string(output), err
+}
+
+// must types a command that has to succeed.
+func must(t *testing.T, command ...string) string {
+	t.Helper()
+	return mustRead(t, "", command...)
+}
+
+// mustRead types a command that reads its standard input and has to succeed.
+func mustRead(t *testing.T, stdin string, command ...string) string {
+	t.Helper()
+	output, err := try(t, stdin, command...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command[0], err, output)
+	}
+	return output
+}
+
+// get reads an object, or a list of objects, with kubectl get.
+func get[T any](t *testing.T, args ...string) T {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "kubectl", append([]string{"get", "-o", "json"}, args...)...)
+	output, err := cmd.Output() // without the warnings
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, output)
+	}
+	var object T
+	if err := json.Unmarshal(output, &object); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, output)
+	}
+	return object
+}
+
+// eventually asks until the answer is empty; the answer says what is missing.
+func eventually(t *testing.T, timeout time.Duration, missing func() string) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		what := missing()
+		if what == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", timeout, what)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// cleanUp deletes what a test has made, also after a failure.
+func cleanUp(t *testing.T, args ...string) {
+	t.Helper()
+	if output, err := try(t, "", append([]string{"kubectl", "delete", "--ignore-not-found"}, args...)...); err != nil {
+		t.Errorf("clean up: %v\n%s", err, output)
+	}
+}

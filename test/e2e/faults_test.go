@@ -1,0 +1,86 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// checkReplicaGone takes one of the two replicas away, as a node's drain does, while a client reads in both versions.
+func checkReplicaGone(t *testing.T, namespace string) {
+	t.Helper()
+	user := newNamespace(t, "replica")
+	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+	polls := []*poll{
+		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", user, 1)),
+		startPoll(t, "reads in v1beta1", listMachines("v1beta1", user, 1)),
+		startPoll(t, "writes through both webhooks", createMachine("v1alpha1", user)),
+	}
+	must(t, "kubectl", "delete", "pod", "-n", namespace, leader(t, namespace))
+	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
+	for _, p := range polls {
+		p.mustNotHaveFailed(t)
+	}
+}
+
+// leader is the pod that runs the controllers. A pod that was killed holds the Lease some time longer than it lives.
+func leader(t *testing.T, namespace string) string {
+	t.Helper()
+	var holder string
+	eventually(t, time.Minute, func() string {
+		lease := get[coordinationv1.Lease](t, "-n", namespace, "lease", "leader.useless.container.training")
+		if lease.Spec.HolderIdentity != nil {
+			holder, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+		}
+		for _, pod := range get[corev1.PodList](t, "-n", namespace, "pods").Items {
+			if pod.Name == holder && pod.DeletionTimestamp.IsZero() {
+				return ""
+			}
+		}
+		return "a leader that lives"
+	})
+	return holder
+}
+
+// checkKills turns all switches of a machine up and kills the leader, ten times, and then looks whether any switch was
+// forgotten.
+func checkKills(t *testing.T, namespace string) {
+	t.Helper()
+	const kills, switches = 10, 20
+	user := newNamespace(t, "kills")
+	mustRead(t, strings.Replace(newMachine, "count: 2", fmt.Sprintf("count: %d", switches), 1), "kubectl", "create", "-n", user, "-f", "-")
+	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=1m")
+	for range kills {
+		pod := leader(t, namespace)
+		must(t, "kubectl", "patch", "-n", user, "machine", "machine", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+		must(t, "kubectl", "delete", "pod", "-n", namespace, pod, "--force", "--grace-period=0")
+	}
+	must(t, "kubectl", "wait", "-n", user, "--for=jsonpath={.spec.position}=down", "machine/machine", "--timeout=2m")
+	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=1m")
+	if got := get[v1beta1.SwitchList](t, "-n", user, "switches").Items; len(got) != switches {
+		t.Errorf("got %d switches, want %d", len(got), switches)
+	}
+	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
+}
+
+// checkAPIServerRestart kills the API server, and then turns a switch up.
+func checkAPIServerRestart(t *testing.T, namespace string) {
+	t.Helper()
+	if node == "" {
+		t.Skip("the API server of somebody else's cluster is not ours to kill")
+	}
+	must(t, node, "restart", "kube-apiserver")
+	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
+	checkFlip(t)
+}

@@ -1,0 +1,115 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// The versions that the tests install. Only the current one is more than a fixture.
+const (
+	previousVersion = "0.0.1" // knows only v1alpha1
+	currentVersion  = "0.1.0"
+	nextVersion     = "0.1.1" // the current one under another name
+)
+
+// publishBundle makes the bundle of another version out of the current one, builds its image and pushes it.
+func publishBundle(t *testing.T, version string, change func(*unstructured.Unstructured)) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "bundle")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(repository, "bundle"))); err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := filepath.Glob(filepath.Join(dir, "manifests", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range manifests {
+		object := parse(t, withImages(t, path))
+		if object.GetKind() == "ClusterServiceVersion" {
+			object.SetName(packageName + ".v" + version)
+			set(t, object, version, "spec", "version")
+		}
+		change(object)
+		manifest, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, manifest, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeImage(t, "bundle", "BUNDLE_DIR="+dir, "BUNDLE_IMG="+bundleImage(version))
+	return dir
+}
+
+// makeImage builds an image by its Dockerfile, and pushes it.
+func makeImage(t *testing.T, name string, variables ...string) {
+	t.Helper()
+	if tmp := os.Getenv("TMP_PUBLISH"); tmp != "" {
+		dir, image := strings.TrimPrefix(variables[0], "BUNDLE_DIR="), variables[1]
+		must(t, "bash", tmp, dir, image[strings.LastIndex(image, ":")+1:])
+		return
+	}
+	must(t, append([]string{"make", "-s", "-C", absolute(t, repository), name + "-build", name + "-push"}, variables...)...)
+}
+
+func set(t *testing.T, object *unstructured.Unstructured, value any, path ...string) {
+	t.Helper()
+	if err := unstructured.SetNestedField(object.Object, value, path...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onlyOldVersion makes of a bundle's object what it was before there was v1beta1. Its operator has no webhooks and, as
+// today's controllers need v1beta1, no controllers.
+func onlyOldVersion(t *testing.T) func(*unstructured.Unstructured) {
+	t.Helper()
+	return func(object *unstructured.Unstructured) {
+		isOld := func(item map[string]any) bool { return strings.HasSuffix(item["version"].(string), "v1alpha1") }
+		switch object.GetKind() {
+		case "ClusterServiceVersion":
+			keep(t, object, isOld, "spec", "customresourcedefinitions", "owned")
+			unstructured.RemoveNestedField(object.Object, "spec", "webhookdefinitions")
+			unstructured.RemoveNestedField(object.Object, "metadata", "annotations", "alm-examples")
+			deployments, _, _ := unstructured.NestedSlice(object.Object, "spec", "install", "spec", "deployments")
+			containers, _, _ := unstructured.NestedSlice(deployments[0].(map[string]any), "spec", "template", "spec", "containers")
+			containers[0].(map[string]any)["args"] = []any{"--leader-elect", "--webhooks=false", "--controllers=-machine"}
+			if err := unstructured.SetNestedSlice(deployments[0].(map[string]any), containers, "spec", "template", "spec", "containers"); err != nil {
+				t.Fatal(err)
+			}
+			set(t, object, deployments, "spec", "install", "spec", "deployments")
+		case "CustomResourceDefinition":
+			unstructured.RemoveNestedField(object.Object, "spec", "conversion")
+			keep(t, object, func(version map[string]any) bool {
+				version["storage"] = true
+				return version["name"] == "v1alpha1"
+			}, "spec", "versions")
+		}
+	}
+}
+
+// keep drops the items of a list that do not satisfy the condition.
+func keep(t *testing.T, object *unstructured.Unstructured, condition func(map[string]any) bool, path ...string) {
+	t.Helper()
+	items, _, err := unstructured.NestedSlice(object.Object, path...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []any
+	for _, item := range items {
+		if condition(item.(map[string]any)) {
+			kept = append(kept, item)
+		}
+	}
+	set(t, object, kept, path...)
+}

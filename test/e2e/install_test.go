@@ -1,0 +1,191 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// system is the namespace of the plain installation.
+const system = "useless-system"
+
+// TestInstall is for people without OLM: one manifest, and the operator is its own certificate authority.
+func TestInstall(t *testing.T) {
+	manifest := filepath.Join(repository, "dist", "install.yaml")
+	installation := withImages(t, manifest)
+	if output := mustRead(t, installation, "kubectl", "apply", "-f", "-"); strings.Contains(output, "Warning") {
+		t.Errorf("the API server warns:\n%s", output)
+	}
+	t.Cleanup(func() { uninstall(t, installation) })
+	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
+
+	checkOperator(t, system)
+	t.Run("resources", func(t *testing.T) { checkResources(t, system) })
+	t.Run("certificates", checkRotation)
+	t.Run("replica", func(t *testing.T) { checkReplicaGone(t, system) })
+	t.Run("kills", func(t *testing.T) { checkKills(t, system) })
+	t.Run("API server", func(t *testing.T) { checkAPIServerRestart(t, system) })
+}
+
+// withImages reads manifests, which name the images as they will be published, for a cluster that pulls from the
+// test's registry. The node that make e2e starts finds every image there as it is.
+func withImages(t *testing.T, path string) string {
+	t.Helper()
+	manifests, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(manifests), "container.training/useless-operator:v"+currentVersion, operatorImage())
+}
+
+// operatorImage is what the cluster pulls: the image as it will be published, where a node finds that in our registry.
+func operatorImage() string {
+	if node != "" {
+		return "container.training/useless-operator:v" + currentVersion
+	}
+	return registry + "/useless-operator:v" + currentVersion
+}
+
+// folder is the one that an environment variable names.
+func folder(t *testing.T, variable string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		t.Fatal(variable, "names no folder: run make e2e")
+	}
+	return path
+}
+
+// uninstall removes the operator in the order that the documentation gives: first what needs it.
+func uninstall(t *testing.T, installation string) {
+	t.Helper()
+	for _, kind := range []string{"machines", "switches"} {
+		cleanUp(t, kind+".useless.container.training", "--all", "--all-namespaces", "--timeout=2m")
+	}
+	if output, err := try(t, installation, "kubectl", "delete", "--ignore-not-found", "--timeout=2m", "-f", "-"); err != nil {
+		t.Errorf("uninstall: %v\n%s", err, output)
+	}
+}
+
+const certificates = "useless-webhook-server-cert"
+
+// checkRotation has a client work in both versions while the operator renews a certificate that is about to expire.
+func checkRotation(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "rotation")
+	mustRead(t, newMachine, "kubectl", "create", "-n", namespace, "-f", "-")
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	secret := get[corev1.Secret](t, "-n", system, "secret", certificates)
+	expiring := expiringPair(t, secret.Data)
+	patch, err := json.Marshal(map[string]any{"data": expiring})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	polls := []*poll{
+		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", namespace, 1)),
+		startPoll(t, "reads in v1beta1", listMachines("v1beta1", namespace, 1)),
+		startPoll(t, "writes through both webhooks", createMachine("v1alpha1", namespace)),
+	}
+	must(t, "kubectl", "patch", "-n", system, "secret", certificates, "--type=merge", "-p", string(patch))
+	eventually(t, time.Minute, func() string {
+		data := get[corev1.Secret](t, "-n", system, "secret", certificates).Data
+		if expires := expiry(t, data[corev1.TLSCertKey]); time.Until(expires) < 24*time.Hour {
+			return fmt.Sprintf("a new certificate; this one expires at %s", expires)
+		}
+		return ""
+	})
+	time.Sleep(5 * time.Second) // both replicas take the new certificate, and the client goes on meanwhile
+	for _, p := range polls {
+		p.mustNotHaveFailed(t)
+	}
+}
+
+// expiringPair signs a certificate that is like the one in a Secret, but expires in an hour.
+func expiringPair(t *testing.T, data map[string][]byte) map[string][]byte {
+	t.Helper()
+	authority, err := tls.X509KeyPair(data["ca.crt"], data["ca.key"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := *serving.Leaf
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotAfter = time.Now().Add(time.Hour)
+	template.PublicKey, template.SignatureAlgorithm = nil, x509.UnknownSignatureAlgorithm
+	der, err := x509.CreateCertificate(rand.Reader, &template, authority.Leaf, key.Public(), authority.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{
+		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+	}
+}
+
+func expiry(t *testing.T, certificate []byte) time.Time {
+	t.Helper()
+	block, _ := pem.Decode(certificate)
+	if block == nil {
+		t.Fatal("the Secret has no certificate")
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed.NotAfter
+}
+
+// TestCertManager is for people with cert-manager, whose CustomResourceDefinitions stand in for it here: the API server
+// accepts the overlay. Whether cert-manager then does its part is for a cluster that has it.
+func TestCertManager(t *testing.T) {
+	crds := folder(t, "CERT_MANAGER_CRDS")
+	must(t, "kubectl", "apply", "--server-side", "-f", crds)
+	t.Cleanup(func() { cleanUp(t, "-f", crds) })
+	must(t, "kubectl", "wait", "--for=condition=Established", "-f", crds, "--timeout=1m")
+	overlay := must(t, "kubectl", "kustomize", absolute(t, repository, "config", "certmanager"))
+	t.Cleanup(func() { uninstall(t, overlay) })
+	if output := mustRead(t, overlay, "kubectl", "apply", "-f", "-"); strings.Contains(output, "Warning") {
+		t.Errorf("the API server warns:\n%s", output)
+	}
+	must(t, "kubectl", "get", "-n", system, "certificate/useless-serving-cert", "issuer/useless-selfsigned-issuer")
+}
+
+// absolute is the path of a file in the source tree, for commands, which run elsewhere.
+func absolute(t *testing.T, elements ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(elements...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

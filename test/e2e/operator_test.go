@@ -1,0 +1,320 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	oldMachines = "machines.v1alpha1.useless.container.training"
+	newMachines = "machines.v1beta1.useless.container.training"
+	oldSwitches = "switches.v1alpha1.useless.container.training"
+)
+
+// checkOperator tells the stories that hold however the operator was installed into the namespace.
+func checkOperator(t *testing.T, namespace string) {
+	t.Helper()
+	t.Run("versions", checkVersions)
+	t.Run("flip", checkFlip)
+	t.Run("admission", checkAdmission)
+	t.Run("metrics", func(t *testing.T) { checkMetrics(t, namespace) })
+	t.Run("pods", func(t *testing.T) { checkPods(t, namespace) })
+}
+
+// newNamespace has a name of its own, so that tests need not wait until another one is gone.
+func newNamespace(t *testing.T, purpose string) string {
+	t.Helper()
+	name := fmt.Sprintf("%s-%x", purpose, time.Now().UnixMilli()%0xffffff)
+	must(t, "kubectl", "create", "namespace", name)
+	t.Cleanup(func() { cleanUp(t, "namespace", name, "--wait=false") })
+	return name
+}
+
+// The same machine in both versions, with every field.
+const (
+	oldMachine = `
+apiVersion: useless.container.training/v1alpha1
+kind: Machine
+metadata: {name: machine}
+spec:
+  switches: 2
+  switchPosition: down
+  selector: {matchLabels: {machine: machine}}
+  template: {metadata: {labels: {room: lab}, annotations: {example.com/made-by: hand}}}
+  flipDelaySeconds: 3
+  flipIntervalSeconds: 1
+`
+	newMachine = `
+apiVersion: useless.container.training/v1beta1
+kind: Machine
+metadata: {name: machine}
+spec:
+  switches:
+    count: 2
+    selector: {matchLabels: {machine: machine}}
+    template: {metadata: {labels: {room: lab}, annotations: {example.com/made-by: hand}}}
+  position: down
+  flip: {delaySeconds: 3, intervalSeconds: 1}
+`
+)
+
+// named is the machine under another name.
+func named(manifest, name string) string {
+	return strings.NewReplacer("name: machine", "name: "+name, "machine: machine", "machine: "+name).Replace(manifest)
+}
+
+// checkVersions writes a machine in each version and reads it in the other.
+func checkVersions(t *testing.T) {
+	t.Helper()
+	for _, direction := range []struct{ name, write, read, want string }{
+		{"up", oldMachine, newMachines, newMachine},
+		{"down", newMachine, oldMachines, oldMachine},
+	} {
+		namespace := newNamespace(t, direction.name)
+		mustRead(t, direction.write, "kubectl", "create", "-n", namespace, "-f", "-")
+		must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+		got := get[unstructured.Unstructured](t, "-n", namespace, direction.read, "machine")
+		if diff := cmp.Diff(parse(t, direction.want).Object["spec"], got.Object["spec"]); diff != "" {
+			t.Errorf("read as %s (-want +got):\n%s", direction.read, diff)
+		}
+		checkColumns(t, namespace)
+	}
+	output := mustRead(t, oldMachine, "kubectl", "create", "--dry-run=server", "-f", "-")
+	if want := "v1alpha1 Machine is deprecated; use useless.container.training/v1beta1 Machine"; !strings.Contains(output, want) {
+		t.Errorf("a machine in v1alpha1 was created without %q:\n%s", want, output)
+	}
+}
+
+func parse(t *testing.T, manifest string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// checkColumns compares what kubectl get shows with what the documentation says.
+func checkColumns(t *testing.T, namespace string) {
+	t.Helper()
+	for _, table := range []struct{ resource, name, want string }{
+		{newMachines, "machine", `NAME +SWITCHES +POSITIONS +READY +AGE\s+machine +2 +dd +True +\d+s`},
+		{oldMachines, "machine", `NAME +SWITCHES +POSITIONS\s+machine +2 +dd`},
+		{"switches", "machine-0", `NAME +MACHINE +POSITION +SEEN +AGE\s+machine-0 +machine +down +\d+s`},
+		{oldSwitches, "machine-0", `NAME +POSITION +SEEN\s+machine-0 +down`},
+	} {
+		output := must(t, "kubectl", "get", "-n", namespace, table.resource, table.name)
+		if !regexp.MustCompile(`(?m)^` + table.want + `\s*$`).MatchString(output) {
+			t.Errorf("want %s, got:\n%s", table.want, output)
+		}
+	}
+}
+
+// checkFlip turns a switch up and waits until it is down.
+func checkFlip(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "flip")
+	mustRead(t, newMachine, "kubectl", "create", "-n", namespace, "-f", "-")
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	start := time.Now()
+	must(t, "kubectl", "patch", "-n", namespace, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=30s")
+	if took := time.Since(start); took < 3*time.Second {
+		t.Errorf("was down after %s, which is early", took)
+	}
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Resting", "machine/machine", "--timeout=30s")
+	events := must(t, "kubectl", "events", "-n", namespace, "--for=machine/machine")
+	for _, want := range []string{`Normal +Scaled +Machine/machine`, `Normal +Flipped +Machine/machine`} {
+		if !regexp.MustCompile(want).MatchString(events) {
+			t.Errorf("no event %s in:\n%s", want, events)
+		}
+	}
+	must(t, "kubectl", "delete", "-n", namespace, "machine", "machine", "--timeout=30s")
+	eventually(t, 30*time.Second, func() string {
+		left := get[unstructured.UnstructuredList](t, "-n", namespace, "switches").Items
+		if len(left) > 0 {
+			return fmt.Sprintf("the garbage collector takes %d switches", len(left))
+		}
+		return ""
+	})
+}
+
+// checkAdmission asks for more switches than the operator allows, in every way there is.
+func checkAdmission(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "admission")
+	mustRead(t, newMachine, "kubectl", "create", "-n", namespace, "-f", "-")
+	for _, request := range []struct {
+		reason  string
+		stdin   string
+		command []string
+	}{{
+		reason:  "v1beta1 is checked",
+		stdin:   strings.NewReplacer("count: 2", "count: 101", "name: machine", "name: many").Replace(newMachine),
+		command: []string{"kubectl", "create", "-n", namespace, "-f", "-"},
+	}, {
+		reason:  "v1alpha1 is checked, too",
+		stdin:   strings.NewReplacer("switches: 2", "switches: 101").Replace(oldMachine),
+		command: []string{"kubectl", "create", "-n", namespace, "-f", "-"},
+	}, {
+		reason:  "so is an update",
+		command: []string{"kubectl", "patch", "-n", namespace, "machine", "machine", "--type=merge", "-p", `{"spec":{"switches":{"count":101}}}`},
+	}, {
+		reason:  "and the scale subresource, which is no Machine",
+		command: []string{"kubectl", "scale", "-n", namespace, "machine/machine", "--replicas=101"},
+	}} {
+		output, err := try(t, request.stdin, request.command...)
+		if err == nil || !strings.Contains(output, "101") || !strings.Contains(output, "100") {
+			t.Errorf("%s: got error %v, want one that names 101 and the limit of 100:\n%s", request.reason, err, output)
+		}
+	}
+}
+
+// checkMetrics asks for metrics as nobody, as somebody without rights, and as a scraper.
+func checkMetrics(t *testing.T, namespace string) {
+	t.Helper()
+	user := newNamespace(t, "metrics")
+	for _, name := range []string{"stranger", "scraper"} {
+		must(t, "kubectl", "create", "serviceaccount", "-n", user, name)
+	}
+	must(t, "kubectl", "create", "clusterrolebinding", user, "--clusterrole=useless-metrics-reader", "--serviceaccount="+user+":scraper")
+	t.Cleanup(func() { cleanUp(t, "clusterrolebinding", user) })
+	url := forward(t, namespace, "service/useless-controller-manager-metrics-service", 8443)
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the operator signs its own certificate for metrics
+	}}
+	scrape := func(token string) (int, string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	token := func(name string) string {
+		return strings.TrimSpace(must(t, "kubectl", "create", "token", "-n", user, name))
+	}
+	for _, visit := range []struct {
+		reason string
+		token  string
+		want   int
+	}{
+		{"nobody", "", http.StatusUnauthorized},
+		{"somebody without rights", token("stranger"), http.StatusForbidden},
+		{"somebody with rights", token("scraper"), http.StatusOK},
+	} {
+		status, body := scrape(visit.token)
+		if status != visit.want {
+			t.Errorf("%s: got %d, want %d", visit.reason, status, visit.want)
+		}
+		if status == http.StatusOK && !strings.Contains(body, "useless_machines{") {
+			t.Errorf("%s: no useless_machines in:\n%s", visit.reason, body)
+		}
+	}
+}
+
+// forward has kubectl forward a port to this machine, and returns the URL there.
+func forward(t *testing.T, namespace, target string, port int) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "kubectl", "port-forward", "-n", namespace, target, fmt.Sprintf(":%d", port))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line := make([]byte, 256)
+	n, err := stdout.Read(line)
+	match := regexp.MustCompile(`127\.0\.0\.1:\d+`).Find(line[:n])
+	if match == nil {
+		t.Fatalf("%s forwards nothing: %q, %v", cmd, line[:n], err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, stdout) }()
+	return "https://" + string(match)
+}
+
+// checkPods looks at how the operator's pods run.
+func checkPods(t *testing.T, namespace string) {
+	t.Helper()
+	deployment := get[appsv1.Deployment](t, "-n", namespace, "deployment", "useless-controller-manager")
+	if status := deployment.Status; status.ReadyReplicas != 2 || status.UpdatedReplicas != 2 {
+		t.Errorf("want two replicas, got %+v", status)
+	}
+	// The API server warns of every pod that this level would not let in.
+	restricted := newNamespace(t, "restricted")
+	must(t, "kubectl", "label", "namespace", restricted, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
+	if output := mustRead(t, podOf(t, &deployment), "kubectl", "create", "-n", restricted, "--dry-run=server", "-f", "-"); strings.Contains(output, "Warning") {
+		t.Errorf("the profile restricted warns:\n%s", output)
+	}
+	for _, pod := range get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items {
+		checkPod(t, &pod)
+	}
+}
+
+// podOf is the manifest of a pod like those of a deployment.
+func podOf(t *testing.T, deployment *appsv1.Deployment) string {
+	t.Helper()
+	pod := corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "operator"},
+		Spec:       deployment.Spec.Template.Spec,
+	}
+	pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = "default", ""
+	manifest, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(manifest)
+}
+
+func checkPod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.User == nil || status.User.Linux == nil || status.User.Linux.UID != 65532 || status.User.Linux.GID != 65532 {
+			t.Errorf("%s runs as %+v, want 65532:65532", pod.Name, status.User)
+		}
+		if status.RestartCount > 0 {
+			t.Errorf("%s restarted %d times: %+v", pod.Name, status.RestartCount, status.LastTerminationState)
+		}
+	}
+	for _, container := range pod.Spec.Containers {
+		if readOnly := container.SecurityContext.ReadOnlyRootFilesystem; readOnly == nil || !*readOnly {
+			t.Errorf("%s has a root file system that it can write to", pod.Name)
+		}
+	}
+}

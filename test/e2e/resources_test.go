@@ -1,0 +1,80 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// loadMachines is how many machines, of one to three switches, there are when resources are measured.
+const loadMachines = 200
+
+// usage is what a container has used.
+type usage struct {
+	memory float64 // bytes, of its working set
+	cpu    float64 // seconds since its start
+	at     time.Time
+}
+
+// checkResources compares what the operator's pods use among many machines with what they request: memory after all of
+// them were made, and the processor while they are at rest.
+func checkResources(t *testing.T, namespace string) {
+	t.Helper()
+	user := newNamespace(t, "load")
+	mustRead(t, manyMachines(loadMachines), "kubectl", "create", "-n", user, "-f", "-")
+	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine", "--all", "--timeout=2m")
+	pods := get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items
+	before := map[string]usage{}
+	for _, pod := range pods {
+		before[pod.Name] = usageOf(t, &pod)
+	}
+	for _, pod := range pods {
+		var after usage
+		eventually(t, time.Minute, func() string {
+			if after = usageOf(t, &pod); after.at.Sub(before[pod.Name].at) < 20*time.Second {
+				return "a second measurement, 20 s after the first"
+			}
+			return ""
+		})
+		cpu := (after.cpu - before[pod.Name].cpu) / after.at.Sub(before[pod.Name].at).Seconds()
+		requests := pod.Spec.Containers[0].Resources.Requests
+		t.Logf("%s among %d machines: %.1f MiB of %s, %.2f m of %s", pod.Name, loadMachines,
+			after.memory/(1<<20), requests.Memory(), cpu*1000, requests.Cpu())
+		if after.memory > requests.Memory().AsApproximateFloat64() || cpu > requests.Cpu().AsApproximateFloat64() {
+			t.Errorf("%s uses more than it requests", pod.Name)
+		}
+	}
+}
+
+// usageOf asks the kubelet, through the API server.
+func usageOf(t *testing.T, pod *corev1.Pod) usage {
+	t.Helper()
+	metrics := must(t, "kubectl", "get", "--raw", "/api/v1/nodes/"+pod.Spec.NodeName+"/proxy/metrics/resource")
+	read := func(name string) (float64, time.Time) {
+		line := regexp.MustCompile(name + `\{container="manager",namespace="` + pod.Namespace + `",pod="` + pod.Name + `"\} (\S+) (\d+)`)
+		match := line.FindStringSubmatch(metrics)
+		if match == nil {
+			t.Fatalf("the kubelet has no %s of %s:\n%s", name, pod.Name, metrics)
+		}
+		value, err := strconv.ParseFloat(match[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		millis, err := strconv.ParseInt(match[2], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value, time.UnixMilli(millis)
+	}
+	memory, _ := read("container_memory_working_set_bytes")
+	cpu, at := read("container_cpu_usage_seconds_total")
+	return usage{memory, cpu, at}
+}
