@@ -19,8 +19,9 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 tool = go tool -modfile=$(CURDIR)/hack/tools/$(1).mod $(1)
 
 # $(call olm-go,MODULE,run|build) is for the programs of a module that needs a library in C without this build tag,
-# which go run and go build take and go tool does not.
-olm-go = CGO_ENABLED=0 go $(2) -modfile=$(CURDIR)/hack/tools/$(1).mod -tags=containers_image_openpgp
+# which go run and go build take and go tool does not. The other flags are those that hack/cluster compiles it with, so
+# that Go's cache serves both.
+olm-go = CGO_ENABLED=0 go $(2) -modfile=$(CURDIR)/hack/tools/$(1).mod -trimpath -gcflags=all=-dwarf=false -tags=containers_image_openpgp
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
 operator-sdk = $(call olm-go,operator-sdk,run) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
