@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -120,6 +121,13 @@ func checkPackageManifest(t *testing.T) {
 		Name           string
 		CurrentCSVDesc description
 	}
+	eventually(t, time.Minute, func() string { // the server of package manifests has its own connection to the catalog
+		output, err := try(t, "", "kubectl", "get", "packagemanifest", "-n", "olm", packageName)
+		if err != nil {
+			return output
+		}
+		return ""
+	})
 	manifest := get[struct{ Status struct{ Channels []channel } }](t, "-n", "olm", "packagemanifest", packageName)
 	var names []string
 	for _, channel := range manifest.Status.Channels {
