@@ -43,6 +43,7 @@ func installed[T any](t *testing.T, kind string) []T {
 const (
 	serviceAccount = "useless-controller-manager"
 	certificates   = "useless-certificates-role" // what the operator needs only without OLM
+	leaderLease    = "leader.useless.container.training"
 )
 
 // TestPermissions compares what OLM grants to the operator with what it has elsewhere: as much, but for certificates.
@@ -110,6 +111,10 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	switch resource {
 	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services", "deployments":
 		return "OLM makes the certificates and whatever goes with them"
+	case "leases": // a namespace's rights are the cluster's where OLM serves all namespaces
+		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease}) {
+			return "only the Lease " + leaderLease + " is the operator's, once it is created"
+		}
 	case "customresourcedefinitions", "customresourcedefinitions/status":
 		if len(rule.ResourceNames) == 0 || !slices.Equal(rule.Verbs, allowed[resource]) {
 			return "only " + allowed[resource][0] + " by name is needed"
