@@ -10,6 +10,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (m *Migrator) Start(ctx context.Context) error {
 func (m *Migrator) try(ctx context.Context, before error) error {
 	pending, err := m.read(ctx)
 	if err != nil || len(pending) > 0 {
-		m.olm.running(ctx, before)
+		m.olm.running(ctx, cmp.Or(err, before))
 	}
 	if err := errors.Join(err, m.migrate(ctx, pending)); err != nil {
 		return err

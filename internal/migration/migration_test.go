@@ -236,6 +236,7 @@ func (tt *migrateTest) run(t *testing.T) {
 type condition struct {
 	refuses metav1.ConditionStatus
 	told    []string
+	message string // the last one
 }
 
 func (c *condition) Get(context.Context) (*metav1.Condition, error) { return nil, nil }
@@ -248,7 +249,7 @@ func (c *condition) Set(_ context.Context, status metav1.ConditionStatus, option
 	for _, option := range options {
 		option(&set)
 	}
-	c.told = append(c.told, fmt.Sprintf("%s %s", set.Status, set.Reason))
+	c.told, c.message = append(c.told, fmt.Sprintf("%s %s", set.Status, set.Reason)), set.Message
 	return nil
 }
 
@@ -296,9 +297,9 @@ func TestTry(t *testing.T) {
 			wantErr:   "tell OLM",
 		},
 		{
-			reason:  "what cannot be migrated is no reason to say that all is done",
+			reason:  "what cannot be migrated is told at once, and no reason to say that all is done",
 			server:  server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: unconverted, switches: current}},
-			want:    []string{"False MigrationRunning"},
+			want:    []string{"False MigrationFailing"},
 			wantErr: "no conversion webhook",
 		},
 		{
@@ -307,7 +308,7 @@ func TestTry(t *testing.T) {
 				crds:    map[string]*apiextensionsv1.CustomResourceDefinition{switches: old},
 				refuses: map[string]error{machines: errors.New("forbidden")},
 			},
-			want: []string{"False MigrationRunning"}, wantErr: "forbidden", wantWrite: true,
+			want: []string{"False MigrationFailing"}, wantErr: "forbidden", wantWrite: true,
 		},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
@@ -320,6 +321,9 @@ func TestTry(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, tt.condition.told); diff != "" {
 				t.Errorf("what OLM is told (-want +got):\n%s", diff)
+			}
+			if told := tt.condition; slices.Contains(told.told, "False MigrationFailing") && !strings.Contains(told.message, tt.wantErr) {
+				t.Errorf("OLM is told %q, without the cause, %s", told.message, tt.wantErr)
 			}
 			if written := s.writes > 0 && s.pruned != nil; written != tt.wantWrite {
 				t.Errorf("%d writes, and stored versions %v", s.writes, s.pruned)

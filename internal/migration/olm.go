@@ -43,11 +43,11 @@ func newReporter(c client.Client, log logr.Logger) *reporter {
 	return &reporter{condition, log}
 }
 
-// running says that a migration is under way, and why it failed before, if it did. It is a courtesy: no upgrade loses
-// anything, because OLM refuses a CustomResourceDefinition without a version that may be stored, and the next version
-// begins anew. So a migration does not wait for it.
-func (r *reporter) running(ctx context.Context, before error) {
-	if err := r.set(ctx, metav1.ConditionFalse, reason(before), message(before)); err != nil {
+// running says that a migration is under way, and what keeps it from its end, if anything does. It is a courtesy: no
+// upgrade loses anything, because OLM refuses a CustomResourceDefinition without a version that may be stored, and the
+// next version begins anew. So a migration does not wait for it.
+func (r *reporter) running(ctx context.Context, problem error) {
+	if err := r.set(ctx, metav1.ConditionFalse, reason(problem), message(problem)); err != nil {
 		r.log.Info("Cannot tell OLM that a migration is running", "problem", err.Error())
 	}
 }
@@ -60,17 +60,17 @@ func (r *reporter) done(ctx context.Context) error {
 	return nil
 }
 
-func reason(before error) string {
-	if before != nil {
+func reason(problem error) string {
+	if problem != nil {
 		return reasonFailing
 	}
 	return reasonRunning
 }
 
-func message(before error) string {
+func message(problem error) string {
 	const text = "Rewriting stored Machines and Switches in the storage version"
-	if before != nil {
-		return text + ": " + before.Error()
+	if problem != nil {
+		return text + ": " + problem.Error()
 	}
 	return text
 }
