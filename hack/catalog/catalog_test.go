@@ -138,6 +138,42 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+// TestDescribe is for what opm takes from the template as it is: it knows of no bundle there.
+func TestDescribe(t *testing.T) {
+	template := newTemplate(newBundle("0.1.0", "r", "stable"))
+	var earlier []blob
+	for _, version := range []string{"0.1.0", "0.2.0"} {
+		b := newBundle(version, "r", "stable")
+		b.CSV.Spec.Description, b.CSV.Spec.Icon[0].Data = "Machines "+version, "v"+strings.ReplaceAll(version, ".", "A")+"=="
+		err := template.add(b, earlier)
+		if err == nil {
+			earlier, err = template.render(b, earlier)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		description, icon := b.CSV.Spec.Description, &b.CSV.Spec.Icon[0]
+		want := entry{Schema: schemaPackage, Name: "machine", DefaultChannel: "stable", Description: description, Icon: icon}
+		if diff := cmp.Diff(want, template.Entries[0]); diff != "" {
+			t.Errorf("the template after %s (-want +got):\n%s", version, diff)
+		}
+		wantBlob := blob{"schema": schemaPackage, "name": "machine", "defaultChannel": "stable", "description": description, "icon": icon}
+		if diff := cmp.Diff(wantBlob, earlier[0]); diff != "" {
+			t.Errorf("the catalog after %s (-want +got):\n%s", version, diff)
+		}
+	}
+	for reason, icons := range map[string][]operatorsv1alpha1.Icon{
+		"no icon":               nil,
+		"an icon in no base 64": {{Data: "<svg/>"}},
+	} {
+		b := newBundle("0.3.0", "r", "stable")
+		b.CSV.Spec.Icon = icons
+		if err := template.add(b, earlier); err == nil || !strings.Contains(err.Error(), "icon") {
+			t.Errorf("error %v for %s, want one that says so", err, reason)
+		}
+	}
+}
+
 func TestChannelWithTwoHeads(t *testing.T) {
 	template := newTemplate(newBundle("0.1.0", "r", "stable"))
 	channel := template.channel("machine", "stable")

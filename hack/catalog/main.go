@@ -12,7 +12,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +25,9 @@ import (
 )
 
 const templateHeader = `# What is in which channel, and what replaces what: a basic template of opm.
-# make catalog adds a new release to the channels that its bundle names, as what replaces their heads. Channels may be
-# edited by hand, for example to put a candidate into stable; make catalog renders them.
+# make catalog adds a new release to the channels that its bundle names, as what replaces their heads, and takes the
+# package's description and icon from it. Channels may be edited by hand, for example to put a candidate into stable; make
+# catalog renders them.
 `
 
 func main() {
@@ -100,24 +100,6 @@ func readBundle(folder string, rendered io.Reader) (bundle, error) {
 		return bundle{}, fmt.Errorf("opm has rendered %s, and %s has %s", name, folder, loaded.CSV.Name)
 	}
 	return bundle{loaded, blobs[0]}, nil
-}
-
-// packageBlob is what a catalog says about all versions. It takes that from the bundle, so that it is written once.
-func (b bundle) packageBlob(defaultChannel string) (blob, error) {
-	if len(b.CSV.Spec.Icon) != 1 {
-		return nil, fmt.Errorf("%s has %d icons", b.CSV.Name, len(b.CSV.Spec.Icon))
-	}
-	icon := b.CSV.Spec.Icon[0]
-	if _, err := base64.StdEncoding.DecodeString(icon.Data); err != nil {
-		return nil, fmt.Errorf("the icon of %s: %w", b.CSV.Name, err)
-	}
-	return blob{
-		"schema":         schemaPackage,
-		"name":           b.Package,
-		"defaultChannel": defaultChannel,
-		"description":    b.CSV.Spec.Description,
-		"icon":           map[string]string{"base64data": icon.Data, "mediatype": icon.MediaType},
-	}, nil
 }
 
 // readFile leaves as it is what has no file yet.

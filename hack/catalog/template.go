@@ -4,11 +4,13 @@
 package main
 
 import (
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 )
 
 const (
@@ -31,12 +33,14 @@ type template struct {
 
 // entry has the fields of a package, a channel and a bundle.
 type entry struct {
-	Schema         string `json:"schema"`
-	Package        string `json:"package,omitempty"`
-	Name           string `json:"name,omitempty"`
-	DefaultChannel string `json:"defaultChannel,omitempty"`
-	Image          string `json:"image,omitempty"`
-	Entries        []node `json:"entries,omitempty"`
+	Schema         string                  `json:"schema"`
+	Package        string                  `json:"package,omitempty"`
+	Name           string                  `json:"name,omitempty"`
+	DefaultChannel string                  `json:"defaultChannel,omitempty"`
+	Description    string                  `json:"description,omitempty"`
+	Icon           *operatorsv1alpha1.Icon `json:"icon,omitempty"`
+	Image          string                  `json:"image,omitempty"`
+	Entries        []node                  `json:"entries,omitempty"`
 }
 
 // node is a bundle in a channel.
@@ -77,8 +81,28 @@ func (t *template) defaultChannel() string {
 	return ""
 }
 
+// describe has the package say of all versions what the bundle does, so that it is written once.
+func (t *template) describe(b bundle) error {
+	if len(b.CSV.Spec.Icon) != 1 {
+		return fmt.Errorf("%s has %d icons", b.CSV.Name, len(b.CSV.Spec.Icon))
+	}
+	icon := b.CSV.Spec.Icon[0]
+	if _, err := base64.StdEncoding.DecodeString(icon.Data); err != nil {
+		return fmt.Errorf("the icon of %s: %w", b.CSV.Name, err)
+	}
+	for i := range t.Entries {
+		if t.Entries[i].Schema == schemaPackage {
+			t.Entries[i].Description, t.Entries[i].Icon = b.CSV.Spec.Description, &icon
+		}
+	}
+	return nil
+}
+
 // add puts a bundle at the head of the channels that it names, unless it is in the template, where it stays where it is.
 func (t *template) add(b bundle, earlier []blob) error {
+	if err := t.describe(b); err != nil {
+		return err
+	}
 	t.addImage(b, earlier)
 	if slices.ContainsFunc(t.channels(), func(channel *entry) bool { return channel.has(b.CSV.Name) }) {
 		return nil
@@ -174,11 +198,10 @@ func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 	for _, entry := range t.Entries {
 		switch entry.Schema {
 		case schemaPackage:
-			pkg, err := b.packageBlob(entry.DefaultChannel)
-			if err != nil {
-				return nil, err
-			}
-			blobs = append(blobs, pkg)
+			blobs = append(blobs, blob{
+				"schema": entry.Schema, "name": entry.Name, "defaultChannel": entry.DefaultChannel,
+				"description": entry.Description, "icon": entry.Icon,
+			})
 		case schemaChannel:
 			blobs = append(blobs, blob{"schema": entry.Schema, "package": entry.Package, "name": entry.Name, "entries": entry.Entries})
 		case schemaBundle:
