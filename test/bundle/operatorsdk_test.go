@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	scorecardv1alpha3 "github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
@@ -56,6 +55,7 @@ func TestScorecard(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
+	attributes := inRoot(t, root)
 	err = errors.Join(
 		os.WriteFile(filepath.Join(root, "scorecard-test"), binary, 0o700),
 		os.CopyFS(filepath.Join(root, "bundle"), os.DirFS(folder())),
@@ -73,11 +73,7 @@ func TestScorecard(t *testing.T) {
 		t.Run(test.Entrypoint[1], func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "/"+test.Entrypoint[0], test.Entrypoint[1:]...)
 			cmd.Dir = "/"
-			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
-			if os.Getuid() != 0 { // who may have another root folder only as the root of a namespace
-				cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-			}
+			cmd.SysProcAttr = attributes
 			var status scorecardv1alpha3.TestStatus
 			run(t, cmd, &status)
 			for _, result := range status.Results {
