@@ -1,9 +1,11 @@
 # The version of this tree is the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
-IMAGE_BASE := container.training/useless-operator
-IMG ?= $(IMAGE_BASE):v$(VERSION)
-BUNDLE_IMG ?= $(IMAGE_BASE)-bundle:v$(VERSION)
-CATALOG_IMG ?= $(IMAGE_BASE)-catalog:v$(VERSION)
+# The image in config/manager, in place of which the manifests get IMG.
+CONFIG_IMAGE := container.training/useless-operator
+IMAGE_TAG_BASE ?= $(CONFIG_IMAGE)
+IMG ?= $(IMAGE_TAG_BASE):v$(VERSION)
+BUNDLE_IMG ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
+CATALOG_IMG ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 
 # What deploy and undeploy act on: config/default (the operator makes its own certificates) or config/certmanager.
 OVERLAY ?= config/default
@@ -35,7 +37,7 @@ opm = $(call olm-go,opm,run) github.com/operator-framework/operator-registry/cmd
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Develop
 
@@ -112,7 +114,7 @@ bin/node:
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
-	@for step in tidy generate manifests build-installer bundle catalog fmt vet lint bundle-validate catalog-validate; do \
+	@for step in tidy generate manifests build-installer bundle catalog fmt vet lint build-platforms bundle-validate catalog-validate; do \
 		echo "verify: $$step"; $(MAKE) --no-print-directory -s $$step || exit 1; \
 	done
 	@echo "verify: no difference"
@@ -129,6 +131,12 @@ build: ## Build bin/manager
 # What the image is built for: the labels and the node affinity in config/ name the same.
 PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 
+.PHONY: build-platforms
+build-platforms: ## Compile the operator for all PLATFORMS, and keep none of it
+	@for platform in $$(echo $(PLATFORMS) | tr , ' '); do \
+		echo "$$platform"; CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd || exit 1; \
+	done
+
 .PHONY: docker-build
 docker-build: ## Build the operator's image IMG
 	$(CONTAINER_TOOL) build --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
@@ -138,11 +146,15 @@ docker-push: ## Push the operator's image IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(IMG)
 
 # What Docker builds for several platforms, it keeps nowhere: it has to be pushed. Its default builder cannot do that.
+.PHONY: buildx-builder
+buildx-builder:
+	@$(CONTAINER_TOOL) buildx inspect useless-builder >/dev/null 2>&1 || $(CONTAINER_TOOL) buildx create --name useless-builder
+
+buildx = $(CONTAINER_TOOL) buildx build --builder useless-builder --platform $(PLATFORMS) --push
+
 .PHONY: docker-buildx
-docker-buildx: ## Build and push IMG for all PLATFORMS, with Docker's buildx
-	$(CONTAINER_TOOL) buildx inspect useless-builder >/dev/null 2>&1 || $(CONTAINER_TOOL) buildx create --name useless-builder
-	$(CONTAINER_TOOL) buildx build --builder useless-builder --platform $(PLATFORMS) --push \
-		--file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
+docker-buildx: buildx-builder ## Build and push IMG for all PLATFORMS, with Docker's buildx
+	$(buildx) --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
 
 .PHONY: build-installer
 build-installer: ## Render config/default into dist/install.yaml
@@ -166,7 +178,7 @@ MONITORING ?=
 bundle: ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the image IMG
 	@mkdir -p bin/bundle
 	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus') > bin/bundle/kustomization.yaml
-	@cd bin/bundle && $(call tool,kustomize) edit set image $(IMAGE_BASE)=$(IMG)
+	@cd bin/bundle && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 	@rm -rf $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/tests
 	$(call tool,kustomize) build bin/bundle | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR)
 	go run ./hack/bundle $(BUNDLE_DIR)
@@ -177,9 +189,9 @@ else
 endif
 
 .PHONY: bundle-validate
-bundle-validate: ## Check the bundle with operator-sdk's validators and scorecard tests; a warning is an error
+bundle-validate: ## Check the bundle with OLM's validators and operator-sdk's scorecard tests; a warning is an error
 	$(call olm-go,operator-sdk,build) -o bin/ $(SDK)/cmd/operator-sdk $(SDK)/images/scorecard-test
-	BUNDLE_TOOLS=$(CURDIR)/bin BUNDLE_DIR=$(abspath $(BUNDLE_DIR)) go test -count=1 -run 'OperatorSDK|Scorecard' ./test/bundle
+	BUNDLE_TOOLS=$(CURDIR)/bin BUNDLE_DIR=$(abspath $(BUNDLE_DIR)) go test -count=1 -run 'OperatorSDK|Scorecard|Validators' ./test/bundle
 
 .PHONY: bundle-build
 bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
@@ -214,12 +226,19 @@ catalog-build: ## Build the catalog's image CATALOG_IMG of CATALOG_DIR
 catalog-push: ## Push the catalog's image CATALOG_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(CATALOG_IMG)
 
+# There is none for the bundle, which has no program in it and so is for every platform as it is.
+.PHONY: catalog-buildx
+catalog-buildx: buildx-builder ## Build and push CATALOG_IMG for all PLATFORMS, with Docker's buildx
+	$(buildx) --file catalog.Dockerfile --tag $(CATALOG_IMG) $(BUILD_FLAGS) $(CATALOG_DIR)/..
+
+# Once ci.yaml is there, it is that repository's. So is catalog-templates/basic.yaml, which its pipeline makes of the
+# release-config.yaml, with bundle images of its own: catalog/template.yaml beside it would have every bundle there twice.
 .PHONY: community
 community: ## Put what publishes VERSION into OUT, a clone of the repository community-operators
 	@test -d "$(OUT)" || { echo 'No folder "$(OUT)". Say where the clone is: make community OUT=../community-operators'; exit 1; }
 	@rm -rf $(OUT)/operators/useless-operator/$(VERSION)
 	@mkdir -p $(OUT)/operators/useless-operator/$(VERSION)
-	cp $(CATALOG_DIR)/community/ci.yaml $(OUT)/operators/useless-operator/
+	@test -e $(OUT)/operators/useless-operator/ci.yaml || cp $(CATALOG_DIR)/community/ci.yaml $(OUT)/operators/useless-operator/
 	cp -R $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/metadata $(BUNDLE_DIR)/tests $(CATALOG_DIR)/community/release-config.yaml \
 		$(OUT)/operators/useless-operator/$(VERSION)/
 
@@ -250,7 +269,7 @@ undeploy: delete-objects ## Delete all Machines while the operator is there to l
 overlay:
 	@mkdir -p bin/overlay
 	@printf 'resources:\n- ../../%s\n' '$(OVERLAY)' > bin/overlay/kustomization.yaml
-	@cd bin/overlay && $(call tool,kustomize) edit set image $(IMAGE_BASE)=$(IMG)
+	@cd bin/overlay && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 
 # Asks for what there is, because kubectl fails on a kind that the cluster does not know.
 .PHONY: delete-objects

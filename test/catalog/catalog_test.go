@@ -148,12 +148,14 @@ func runMake(t *testing.T, args ...string) string {
 
 func TestTemplate(t *testing.T) {
 	type bare struct { // an entry as the template may have it
-		Schema         string    `json:"schema"`
-		Package        string    `json:"package"`
-		Name           string    `json:"name"`
-		DefaultChannel string    `json:"defaultChannel"`
-		Entries        []upgrade `json:"entries"`
-		Image          string    `json:"image"`
+		Schema         string                 `json:"schema"`
+		Package        string                 `json:"package"`
+		Name           string                 `json:"name"`
+		DefaultChannel string                 `json:"defaultChannel"`
+		Description    string                 `json:"description"`
+		Icon           operatorsv1alpha1.Icon `json:"icon"`
+		Entries        []upgrade              `json:"entries"`
+		Image          string                 `json:"image"`
 	}
 	var template struct {
 		Schema  string `json:"schema"`
@@ -165,7 +167,9 @@ func TestTemplate(t *testing.T) {
 		if entry.Schema == "olm.bundle" { // in a template it is an image
 			entry.Name, entry.Package = "", ""
 		}
-		got = append(got, bare{entry.Schema, entry.Package, entry.Name, entry.DefaultChannel, entry.Entries, entry.Image})
+		got = append(got, bare{
+			entry.Schema, entry.Package, entry.Name, entry.DefaultChannel, entry.Description, entry.Icon, entry.Entries, entry.Image,
+		})
 	}
 	if diff := cmp.Diff(template.Entries, got, cmp.AllowUnexported(upgrade{})); diff != "" {
 		t.Errorf("the catalog is not what the template says (-template +catalog): make catalog\n%s", diff)
@@ -258,6 +262,18 @@ func TestBundle(t *testing.T) {
 	}
 }
 
+// TestImageTagBase is for people who publish elsewhere: the manifests get the image that is pushed.
+func TestImageTagBase(t *testing.T) {
+	const image = "registry.example.com/mine:v9"
+	commands := runMake(t, "-n", "overlay", "VERSION=9", "IMAGE_TAG_BASE=registry.example.com/mine")
+	if want := "set image container.training/useless-operator=" + image; !strings.Contains(commands, want) {
+		t.Errorf("make overlay does not %s:\n%s", want, commands)
+	}
+	if commands := runMake(t, "-n", "docker-push", "VERSION=9", "IMAGE_TAG_BASE=registry.example.com/mine"); !strings.Contains(commands, "push  "+image) {
+		t.Errorf("make docker-push does not push %s:\n%s", image, commands)
+	}
+}
+
 // continuousIntegration is ci.yaml, and releaseConfig release-config.yaml, with all that may be in them.
 type (
 	continuousIntegration struct {
@@ -282,6 +298,20 @@ type (
 		edge
 	}
 )
+
+// TestCommunityKeepsReviewers is for the releases after the first: ci.yaml is edited in community-operators, too.
+func TestCommunityKeepsReviewers(t *testing.T) {
+	out := t.TempDir()
+	file := filepath.Join(out, "operators", bundle(t).Package, "ci.yaml")
+	const edited = "reviewers: [somebody]\n"
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, []byte(edited), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	runMake(t, "community", "OUT="+out)
+	if got, err := os.ReadFile(file); err != nil || string(got) != edited {
+		t.Errorf("ci.yaml was %q and is %q, %v", edited, got, err)
+	}
+}
 
 // TestCommunity assembles what community-operators gets, and checks what its pipeline checks.
 func TestCommunity(t *testing.T) {

@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,15 +34,67 @@ func match(t *testing.T, name, pattern string) string {
 	return found[1]
 }
 
-// TestBaseImages makes an update of a version go everywhere.
-func TestBaseImages(t *testing.T) {
-	for _, base := range regexp.MustCompile(`opm:\S+`).FindAllString(text(t, "catalog.Dockerfile"), -1) {
-		if want := "opm:" + match(t, "hack/tools/opm.mod", `github.com/operator-framework/operator-registry (v\S+)`); base != want {
-			t.Errorf("catalog.Dockerfile starts from %s, and hack/tools pins %s: another opm refuses the cache", base, want)
+// versioned are the files in which versions are written by hand.
+func versioned(t *testing.T) []string {
+	t.Helper()
+	files := []string{"Dockerfile", "catalog.Dockerfile", "README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "test/e2e/*"} {
+		found, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s finds %v, %v", pattern, found, err)
 		}
+		files = append(files, found...)
 	}
-	if got, want := match(t, "Dockerfile", `golang:(\S+)`), match(t, "go.mod", `^go (\d+\.\d+)`); got != want {
-		t.Errorf("Dockerfile builds with Go %s, and go.mod asks for %s", got, want)
+	return files
+}
+
+// TestVersions makes an update of a version go everywhere, also to what people copy and to what a test looks for.
+func TestVersions(t *testing.T) {
+	files := versioned(t)
+	for reason, test := range map[string]struct {
+		pattern, from, pinned string
+		in                    map[string]int // how often at least
+	}{
+		"another opm refuses the cache": {
+			`/opm:v([\d.]+\d)`, "hack/tools/opm.mod", `github.com/operator-framework/operator-registry v(\S+)`,
+			map[string]int{"catalog.Dockerfile": 2, "test/e2e/bundle_test.go": 1},
+		},
+		"operator-sdk scorecard pulls the image of its own version": {
+			`/scorecard-test:v([\d.]+\d)`, "hack/tools/operator-sdk.mod", `github.com/operator-framework/operator-sdk v(\S+)`,
+			map[string]int{"docs/installing.md": 1},
+		},
+		"people copy the images of the release at hand": {
+			`useless-operator(?:-bundle|-catalog)?[.:]v(\d[\w.]*\w)`, "config/manager/kustomization.yaml", `newTag: v(\S+)`,
+			map[string]int{"docs/installing.md": 8, "docs/reference.md": 1, "README.md": 3},
+		},
+		"the release at hand is tested": {
+			`currentVersion\s+= "(.+)"`, "config/manager/kustomization.yaml", `newTag: v(\S+)`,
+			map[string]int{"test/e2e/fixture_test.go": 1},
+		},
+		"the README says what is compiled": {
+			`kubectl v([\d.]+\d)`, "hack/tools/kubernetes.mod", `k8s\.io/kubernetes v(\S+)`, map[string]int{"README.md": 1},
+		},
+		"Dockerfile builds with the Go that go.mod asks for": {
+			`golang:(\S+)`, "go.mod", `^go (\d+\.\d+)`, map[string]int{"Dockerfile": 1},
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			want := match(t, test.from, test.pinned)
+			got := map[string]int{}
+			for _, file := range files {
+				for _, found := range regexp.MustCompile(test.pattern).FindAllStringSubmatch(text(t, file), -1) {
+					got[file]++
+					if found[1] != want {
+						t.Errorf("%s has %s, and %s %s", file, found[0], test.from, want)
+					}
+				}
+			}
+			for file, least := range test.in {
+				if got[file] < least {
+					t.Errorf("%s has %d of %s, fewer than %d", file, got[file], test.pattern, least)
+				}
+			}
+		})
 	}
 }
 
@@ -90,9 +143,10 @@ func TestOperatorImage(t *testing.T) {
 func TestCatalogImage(t *testing.T) {
 	configs := match(t, "catalog.Dockerfile", `^LABEL operators\.operatorframework\.io\.index\.configs\.v1=(\S+)$`)
 	for reason, pattern := range map[string]string{
-		"what is served is where the label says":             `^CMD \["serve", "(` + configs + `)"`,
-		"what is copied is where the label says":             `^COPY catalog/useless-operator (` + configs + `)/useless-operator$`,
-		"a pod that had to make the cache would start later": `^(RUN .*"--cache-only"\])$`,
+		"what is served is where the label says":                  `^CMD \["serve", "(` + configs + `)"`,
+		"what is copied is where the label says":                  `^COPY catalog/useless-operator (` + configs + `)/useless-operator$`,
+		"a pod that had to make the cache would start later":      `^(RUN .*"--cache-only"\])$`,
+		"the cache for other platforms is made without emulation": `^FROM (--platform=\$BUILDPLATFORM) \S+ AS builder$`,
 	} {
 		t.Run(reason, func(t *testing.T) { match(t, "catalog.Dockerfile", pattern) })
 	}
