@@ -70,14 +70,11 @@ func TestCatalog(t *testing.T) {
 	user := newNamespace(t, "channel")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
-	polls := []*poll{
-		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", user, 1)),
-		startPoll(t, "reads in v1beta1", listMachines("v1beta1", user, 1)),
-	}
-	next := publishBundle(t, nextVersion, func(*unstructured.Unstructured) {})
-	publishCatalog(t, catalog, nextVersion, next)
-	must(t, "kubectl", "patch", "-n", "olm", "catalogsource", "useless", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"image":%q}}`, catalogImage(nextVersion)))
-	awaitVersion(t, nextVersion)
+	polls := workInBothVersions(t, user)
+	next := nextVersion(t)
+	publishCatalog(t, catalog, next, publishBundle(t, next, func(*unstructured.Unstructured) {}))
+	must(t, "kubectl", "patch", "-n", "olm", "catalogsource", "useless", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"image":%q}}`, catalogImage(next)))
+	awaitVersion(t, next)
 	for _, p := range polls {
 		p.mustNotHaveFailed(t)
 	}

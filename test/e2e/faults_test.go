@@ -22,11 +22,7 @@ func checkReplicaGone(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "replica")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
-	polls := []*poll{
-		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", user, 1)),
-		startPoll(t, "reads in v1beta1", listMachines("v1beta1", user, 1)),
-		startPoll(t, "writes through both webhooks", createMachine("v1alpha1", user)),
-	}
+	polls := workInBothVersions(t, user)
 	must(t, "kubectl", "delete", "pod", "-n", namespace, leader(t, namespace))
 	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
 	for _, p := range polls {

@@ -11,16 +11,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blang/semver/v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
-// The versions that the tests install. Only the current one is more than a fixture.
-const (
-	previousVersion = "0.0.1" // knows only v1alpha1
-	currentVersion  = "0.1.0"
-	nextVersion     = "0.1.1" // the current one under another name
-)
+// previousVersion is a fixture that knows only v1alpha1.
+const previousVersion = "0.0.1"
+
+// currentVersion is that of this tree.
+var currentVersion = os.Getenv("VERSION")
+
+// nextVersion is a fixture: the current one under another name.
+func nextVersion(t *testing.T) string {
+	t.Helper()
+	version, err := semver.Parse(currentVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := version.IncrementPatch(); err != nil {
+		t.Fatal(err)
+	}
+	return version.String()
+}
 
 // publishBundle makes the bundle of another version out of the current one, builds its image and pushes it.
 func publishBundle(t *testing.T, version string, change func(*unstructured.Unstructured)) (dir string) {
@@ -55,11 +68,6 @@ func publishBundle(t *testing.T, version string, change func(*unstructured.Unstr
 // makeImage builds an image by its Dockerfile, and pushes it.
 func makeImage(t *testing.T, name string, variables ...string) {
 	t.Helper()
-	if tmp := os.Getenv("TMP_PUBLISH"); tmp != "" {
-		dir, image := strings.TrimPrefix(variables[0], "BUNDLE_DIR="), variables[1]
-		must(t, "bash", tmp, dir, image[strings.LastIndex(image, ":")+1:])
-		return
-	}
 	must(t, append([]string{"make", "-s", "-C", absolute(t, repository), name + "-build", name + "-push"}, variables...)...)
 }
 

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // system is the namespace of the plain installation.
@@ -43,6 +44,42 @@ func TestInstall(t *testing.T) {
 	t.Run("replica", func(t *testing.T) { checkReplicaGone(t, system) })
 	t.Run("kills", func(t *testing.T) { checkKills(t, system) })
 	t.Run("API server", func(t *testing.T) { checkAPIServerRestart(t, system) })
+	t.Run("upgrade", checkRollout)
+	t.Run("wrong order", func(t *testing.T) { checkWrongOrder(t, installation) })
+}
+
+// checkRollout replaces both replicas one after the other, as an upgrade does, while a client works in both versions.
+func checkRollout(t *testing.T) {
+	t.Helper()
+	user := newNamespace(t, "rollout")
+	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+	polls := workInBothVersions(t, user)
+	must(t, "kubectl", "rollout", "restart", "-n", system, "deployment/useless-controller-manager")
+	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
+	eventually(t, time.Minute, func() string { // the replaced ones still answer what comes until then
+		if pods := get[corev1.PodList](t, "-n", system, "pods").Items; len(pods) > 2 {
+			return fmt.Sprintf("two pods are left of %d", len(pods))
+		}
+		return ""
+	})
+	for _, p := range polls {
+		p.mustNotHaveFailed(t)
+	}
+}
+
+// checkWrongOrder uninstalls the operator before its machines, and then goes the way out that the documentation shows.
+func checkWrongOrder(t *testing.T, installation string) {
+	t.Helper()
+	user := newNamespace(t, "wrong-order")
+	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	mustRead(t, installation, "kubectl", "delete", "--wait=false", "-f", "-")
+	must(t, "kubectl", "wait", "--for=delete", "namespace/"+system, "--timeout=2m")
+	if machine := get[unstructured.Unstructured](t, "-n", user, newMachines, "machine"); machine.GetDeletionTimestamp() == nil {
+		t.Error("the machine is not being deleted with its CustomResourceDefinition")
+	}
+	must(t, "kubectl", "patch", "-n", user, newMachines, "machine", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	must(t, "kubectl", "wait", "--for=delete", "crd/machines.useless.container.training", "crd/switches.useless.container.training", "--timeout=1m")
 }
 
 // withImages reads manifests, which name the images as they will be published, for a cluster that pulls from the
@@ -100,20 +137,30 @@ func checkRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	polls := []*poll{
-		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", namespace, 1)),
-		startPoll(t, "reads in v1beta1", listMachines("v1beta1", namespace, 1)),
-		startPoll(t, "writes through both webhooks", createMachine("v1alpha1", namespace)),
-	}
+	polls := workInBothVersions(t, namespace)
 	must(t, "kubectl", "patch", "-n", system, "secret", certificates, "--type=merge", "-p", string(patch))
+	var renewed []byte
 	eventually(t, time.Minute, func() string {
-		data := get[corev1.Secret](t, "-n", system, "secret", certificates).Data
-		if expires := expiry(t, data[corev1.TLSCertKey]); time.Until(expires) < 24*time.Hour {
+		renewed = get[corev1.Secret](t, "-n", system, "secret", certificates).Data[corev1.TLSCertKey]
+		if expires := parseCertificate(t, renewed).NotAfter; time.Until(expires) < 24*time.Hour {
 			return fmt.Sprintf("a new certificate; this one expires at %s", expires)
 		}
 		return ""
 	})
-	time.Sleep(5 * time.Second) // both replicas take the new certificate, and the client goes on meanwhile
+	for _, pod := range get[corev1.PodList](t, "-n", system, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items {
+		address := forward(t, system, "pod/"+pod.Name, 9443)
+		eventually(t, time.Minute, func() string {
+			connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				return err.Error()
+			}
+			defer connection.Close()
+			if !connection.ConnectionState().PeerCertificates[0].Equal(parseCertificate(t, renewed)) {
+				return pod.Name + " serves the new certificate"
+			}
+			return ""
+		})
+	}
 	for _, p := range polls {
 		p.mustNotHaveFailed(t)
 	}
@@ -152,17 +199,17 @@ func expiringPair(t *testing.T, data map[string][]byte) map[string][]byte {
 	}
 }
 
-func expiry(t *testing.T, certificate []byte) time.Time {
+func parseCertificate(t *testing.T, text []byte) *x509.Certificate {
 	t.Helper()
-	block, _ := pem.Decode(certificate)
+	block, _ := pem.Decode(text)
 	if block == nil {
 		t.Fatal("the Secret has no certificate")
 	}
-	parsed, err := x509.ParseCertificate(block.Bytes)
+	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parsed.NotAfter
+	return certificate
 }
 
 // TestCertManager is for people with cert-manager, whose CustomResourceDefinitions stand in for it here: the API server

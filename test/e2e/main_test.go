@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	for _, variable := range []string{"KUBECONFIG", "REGISTRY"} {
+	for _, variable := range []string{"KUBECONFIG", "REGISTRY", "VERSION"} {
 		if os.Getenv(variable) == "" {
 			fmt.Fprintln(os.Stderr, variable, "is not set: run make e2e")
 			return 1

@@ -198,12 +198,12 @@ func checkMetrics(t *testing.T, namespace string) {
 	}
 	must(t, "kubectl", "create", "clusterrolebinding", user, "--clusterrole=useless-metrics-reader", "--serviceaccount="+user+":scraper")
 	t.Cleanup(func() { cleanUp(t, "clusterrolebinding", user) })
-	url := forward(t, namespace, "service/useless-controller-manager-metrics-service", 8443)
+	address := forward(t, namespace, "service/useless-controller-manager-metrics-service", 8443)
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the operator signs its own certificate for metrics
 	}}
 	scrape := func(token string) (int, string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func checkMetrics(t *testing.T, namespace string) {
 	}
 }
 
-// forward has kubectl forward a port to this machine, and returns the URL there.
+// forward has kubectl forward a port to this machine, and returns the address there.
 func forward(t *testing.T, namespace, target string, port int) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "kubectl", "port-forward", "-n", namespace, target, fmt.Sprintf(":%d", port))
@@ -265,7 +265,7 @@ func forward(t *testing.T, namespace, target string, port int) string {
 		t.Fatalf("%s forwards nothing: %q, %v", cmd, line[:n], err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, stdout) }()
-	return "https://" + string(match)
+	return string(match)
 }
 
 // checkPods looks at how the operator's pods run.

@@ -90,6 +90,16 @@ func (p *poll) mustNotHaveFailed(t *testing.T) {
 	}
 }
 
+// workInBothVersions reads the one machine of a namespace in both versions, and has others checked in v1alpha1.
+func workInBothVersions(t *testing.T, namespace string) []*poll {
+	t.Helper()
+	return []*poll{
+		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", namespace, 1)),
+		startPoll(t, "reads in v1beta1", listMachines("v1beta1", namespace, 1)),
+		startPoll(t, "writes through both webhooks", createMachine("v1alpha1", namespace)),
+	}
+}
+
 // listMachines asks for all machines of a namespace in one version, and for how many there have to be.
 func listMachines(version, namespace string, want int) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
