@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -155,7 +156,10 @@ func leftovers(t *testing.T) (left []string) {
 	kinds := slices.DeleteFunc(strings.Fields(must(t, "kubectl", "api-resources", "--verbs=list", "-o", "name")), func(kind string) bool {
 		return strings.HasPrefix(kind, "events") // they go by themselves
 	})
-	output := must(t, "kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name")
+	output, err := try(t, "", "kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name")
+	if err != nil {
+		return []string{"what kubectl could not get: " + output} // a kind has gone meanwhile
+	}
 	for name := range strings.Lines(output) {
 		if strings.Contains(name, "useless") {
 			left = append(left, strings.TrimSpace(name))
@@ -164,15 +168,36 @@ func leftovers(t *testing.T) (left []string) {
 	return left
 }
 
-// sweep removes everything of the operator, also where a test has failed half-way.
+// sweep removes everything of the operator, also where a test has failed half-way; then it first shows what there is.
 func sweep(t *testing.T) {
 	t.Helper()
-	for _, kind := range []string{"machines", "switches"} {
-		_, _ = try(t, "", "kubectl", "delete", kind+".useless.container.training", "--all", "--all-namespaces", "--timeout=30s")
+	if t.Failed() {
+		showCluster(t)
+	}
+	const withoutFinalizers = `{"metadata":{"finalizers":null}}`
+	for _, kind := range []string{newMachines, "switches.useless.container.training"} {
+		_, _ = try(t, "", "kubectl", "delete", kind, "--all", "--all-namespaces", "--wait=false")
+		if left, err := exec.Command("kubectl", "get", kind, "--all-namespaces", "-o", "json").Output(); err == nil {
+			_, _ = try(t, string(left), "kubectl", "patch", "-f", "-", "--type=merge", "-p", withoutFinalizers)
+		}
 	}
 	_, _ = try(t, "", "operator-sdk", "cleanup", packageName, "--namespace", system)
-	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "--timeout=30s")
+	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "--timeout=1m")
 	for _, args := range leftByOLM {
 		cleanUp(t, args...)
+	}
+}
+
+// showCluster writes into the log what helps to find out why a test has failed.
+func showCluster(t *testing.T) {
+	t.Helper()
+	for _, command := range [][]string{
+		{"kubectl", "get", "pods,catalogsources,subscriptions.operators.coreos.com,installplans,clusterserviceversions", "--all-namespaces", "-o", "wide"},
+		{"kubectl", "get", "events", "-n", system, "--sort-by=.lastTimestamp"},
+		{"kubectl", "logs", "-n", system, "-l", "app.kubernetes.io/name=useless-operator", "--prefix", "--tail=100"},
+		{"kubectl", "logs", "-n", "olm", "-l", "app in (olm-operator,catalog-operator)", "--prefix", "--tail=50"},
+	} {
+		output, err := try(t, "", command...)
+		t.Logf("%v\n%s", err, output)
 	}
 }

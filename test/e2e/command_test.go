@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"os/exec"
 	"strings"
@@ -45,14 +46,16 @@ func mustRead(t *testing.T, stdin string, command ...string) string {
 // get reads an object, or a list of objects, with kubectl get.
 func get[T any](t *testing.T, args ...string) T {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "kubectl", append([]string{"get", "-o", "json"}, args...)...)
-	output, err := cmd.Output() // without the warnings
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, output)
-	}
+	cmd := exec.Command("kubectl", append([]string{"get", "-o", "json"}, args...)...)
 	var object T
-	if err := json.Unmarshal(output, &object); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, output)
+	var stderr bytes.Buffer // apart, for its warnings are no JSON
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(output, &object)
+	}
+	if err != nil {
+		t.Fatalf("kubectl get %s: %v\n%s%s", strings.Join(args, " "), err, stderr.String(), output)
 	}
 	return object
 }

@@ -49,8 +49,8 @@ func leader(t *testing.T, namespace string) string {
 	return holder
 }
 
-// checkKills turns all switches of a machine up and kills the leader, ten times, and then looks whether any switch was
-// forgotten.
+// checkKills turns all switches of a machine up and kills the leader while it turns them down, ten times, and then looks
+// whether any was forgotten.
 func checkKills(t *testing.T, namespace string) {
 	t.Helper()
 	const kills, switches = 10, 20
@@ -60,6 +60,13 @@ func checkKills(t *testing.T, namespace string) {
 	for range kills {
 		pod := leader(t, namespace)
 		must(t, "kubectl", "patch", "-n", user, "machine", "machine", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+		eventually(t, time.Minute, func() string {
+			counts := get[v1beta1.Machine](t, "-n", user, "machine", "machine").Status.Switches
+			if counts.Up == 0 || counts.Down == 0 {
+				return fmt.Sprintf("some switches are up and some are down again: %+v", counts)
+			}
+			return ""
+		})
 		must(t, "kubectl", "delete", "pod", "-n", namespace, pod, "--force", "--grace-period=0")
 	}
 	must(t, "kubectl", "wait", "-n", user, "--for=jsonpath={.spec.position}=down", "machine/machine", "--timeout=2m")
@@ -70,13 +77,18 @@ func checkKills(t *testing.T, namespace string) {
 	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
 }
 
-// checkAPIServerRestart kills the API server, and then turns a switch up.
+// checkAPIServerRestart kills the API server while a switch is up.
 func checkAPIServerRestart(t *testing.T, namespace string) {
 	t.Helper()
 	if node == "" {
 		t.Skip("the API server of somebody else's cluster is not ours to kill")
 	}
+	user := newNamespace(t, "restart")
+	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	must(t, "kubectl", "patch", "-n", user, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
 	must(t, node, "restart", "kube-apiserver")
-	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
+	must(t, "kubectl", "wait", "-n", user, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=1m")
 	checkFlip(t)
+	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
 }

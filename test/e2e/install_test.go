@@ -147,7 +147,7 @@ func checkRotation(t *testing.T) {
 		}
 		return ""
 	})
-	for _, pod := range get[corev1.PodList](t, "-n", system, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items {
+	for _, pod := range operatorPods(t, system) {
 		address := forward(t, system, "pod/"+pod.Name, 9443)
 		eventually(t, time.Minute, func() string {
 			connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})

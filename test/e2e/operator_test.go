@@ -142,11 +142,14 @@ func checkFlip(t *testing.T) {
 		t.Errorf("was down after %s, which is early", took)
 	}
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Resting", "machine/machine", "--timeout=30s")
-	events := must(t, "kubectl", "events", "-n", namespace, "--for=machine/machine")
 	for _, want := range []string{`Normal +Scaled +Machine/machine`, `Normal +Flipped +Machine/machine`} {
-		if !regexp.MustCompile(want).MatchString(events) {
-			t.Errorf("no event %s in:\n%s", want, events)
-		}
+		eventually(t, 30*time.Second, func() string { // events are written beside the work
+			events := must(t, "kubectl", "events", "-n", namespace, "--for=machine/machine")
+			if !regexp.MustCompile(want).MatchString(events) {
+				return fmt.Sprintf("an event %s in:\n%s", want, events)
+			}
+			return ""
+		})
 	}
 	must(t, "kubectl", "delete", "-n", namespace, "machine", "machine", "--timeout=30s")
 	eventually(t, 30*time.Second, func() string {
@@ -183,7 +186,7 @@ func checkAdmission(t *testing.T) {
 		command: []string{"kubectl", "scale", "-n", namespace, "machine/machine", "--replicas=101"},
 	}} {
 		output, err := try(t, request.stdin, request.command...)
-		if err == nil || !strings.Contains(output, "101") || !strings.Contains(output, "100") {
+		if err == nil || !strings.Contains(output, "101") || !strings.Contains(output, "must be at most 100") {
 			t.Errorf("%s: got error %v, want one that names 101 and the limit of 100:\n%s", request.reason, err, output)
 		}
 	}
@@ -281,9 +284,19 @@ func checkPods(t *testing.T, namespace string) {
 	if output := mustRead(t, podOf(t, &deployment), "kubectl", "create", "-n", restricted, "--dry-run=server", "-f", "-"); strings.Contains(output, "Warning") {
 		t.Errorf("the profile restricted warns:\n%s", output)
 	}
-	for _, pod := range get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items {
+	for _, pod := range operatorPods(t, namespace) {
 		checkPod(t, &pod)
 	}
+}
+
+// operatorPods are the two replicas.
+func operatorPods(t *testing.T, namespace string) []corev1.Pod {
+	t.Helper()
+	pods := get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items
+	if len(pods) != 2 {
+		t.Fatalf("got %d pods of the operator, want 2", len(pods))
+	}
+	return pods
 }
 
 // podOf is the manifest of a pod like those of a deployment.

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"os/exec"
 	"regexp"
 	"strconv"
 	"testing"
@@ -31,7 +32,7 @@ func checkResources(t *testing.T, namespace string) {
 	user := newNamespace(t, "load")
 	mustRead(t, manyMachines(loadMachines), "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine", "--all", "--timeout=2m")
-	pods := get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items
+	pods := operatorPods(t, namespace)
 	before := map[string]usage{}
 	for _, pod := range pods {
 		before[pod.Name] = usageOf(t, &pod)
@@ -48,7 +49,10 @@ func checkResources(t *testing.T, namespace string) {
 		requests := pod.Spec.Containers[0].Resources.Requests
 		t.Logf("%s among %d machines: %.1f MiB of %s, %.2f m of %s", pod.Name, loadMachines,
 			after.memory/(1<<20), requests.Memory(), cpu*1000, requests.Cpu())
-		if after.memory > requests.Memory().AsApproximateFloat64() || cpu > requests.Cpu().AsApproximateFloat64() {
+		if memory := requests.Memory().AsApproximateFloat64(); after.memory > memory || memory > 4*after.memory {
+			t.Errorf("%s does not request the memory it uses and a margin", pod.Name)
+		}
+		if cpu > requests.Cpu().AsApproximateFloat64() {
 			t.Errorf("%s uses more than it requests", pod.Name)
 		}
 	}
@@ -57,7 +61,11 @@ func checkResources(t *testing.T, namespace string) {
 // usageOf asks the kubelet, through the API server.
 func usageOf(t *testing.T, pod *corev1.Pod) usage {
 	t.Helper()
-	metrics := must(t, "kubectl", "get", "--raw", "/api/v1/nodes/"+pod.Spec.NodeName+"/proxy/metrics/resource")
+	output, err := exec.Command("kubectl", "get", "--raw", "/api/v1/nodes/"+pod.Spec.NodeName+"/proxy/metrics/resource").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := string(output)
 	read := func(name string) (float64, time.Time) {
 		line := regexp.MustCompile(name + `\{container="manager",namespace="` + pod.Namespace + `",pod="` + pod.Name + `"\} (\S+) (\d+)`)
 		match := line.FindStringSubmatch(metrics)

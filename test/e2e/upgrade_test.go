@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,13 +13,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestUpgrade is for people who have machines from when there was only v1alpha1.
+// converterBound is how long a version that is new may be served before an operator converts it: OLM applies the
+// CustomResourceDefinitions first, and starts the operator then.
+const converterBound = 45 * time.Second
+
+// TestUpgrade is for people who have machines and switches from when there was only v1alpha1.
 func TestUpgrade(t *testing.T) {
 	const count = 200
 	publishBundle(t, previousVersion, onlyOldVersion(t))
@@ -31,23 +34,28 @@ func TestUpgrade(t *testing.T) {
 
 	user := newNamespace(t, "upgrade")
 	mustRead(t, manyMachines(count), "kubectl", "create", "-n", user, "-f", "-")
+	mustRead(t, straySwitches, "kubectl", "create", "-n", user, "-f", "-")
 	before := get[unstructured.UnstructuredList](t, "-n", user, oldMachines)
+	switchesBefore := get[v1beta1.SwitchList](t, "-n", user, oldSwitches)
 
-	polls := []*poll{
-		startPoll(t, "reads in v1alpha1", listMachines("v1alpha1", user, count)),
-		startPoll(t, "reads in v1beta1", onceReadable(t, listMachines("v1beta1", user, count))),
+	unbroken := []*poll{
+		startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, count)),
+		startPoll(t, "gets in v1alpha1", getMachine("v1alpha1", user, "machine-7")),
+		startPoll(t, "lists in v1beta1", onceServed(listMachines("v1beta1", user, count))),
 	}
-	must(t, "operator-sdk", "run", "bundle-upgrade", bundleImage(currentVersion), "--namespace", system, "--timeout", "3m")
+	converted := []*poll{
+		startPoll(t, "gets in v1beta1", onceServed(getMachine("v1beta1", user, "machine-7"))),
+		startPoll(t, "writes in v1alpha1", createMachine("v1alpha1", user)),
+	}
+	must(t, "operator-sdk", "run", "bundle-upgrade", bundleImage(currentVersion), "--namespace", system, "--timeout", "5m")
 	checkSucceeded(t, system, currentVersion)
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine", "--all", "--timeout=2m")
-	for _, crd := range []string{"machines.useless.container.training", "switches.useless.container.training"} {
-		eventually(t, 2*time.Minute, func() string {
-			stored := get[apiextensionsv1.CustomResourceDefinition](t, "crd", crd).Status.StoredVersions
-			return cmp.Diff([]string{"v1beta1"}, stored)
-		})
-	}
-	for _, p := range polls {
+	awaitMigration(t)
+	for _, p := range unbroken {
 		p.mustNotHaveFailed(t)
+	}
+	for _, p := range converted {
+		p.mustHaveFailedOnce(t, converterBound)
 	}
 
 	after := get[unstructured.UnstructuredList](t, "-n", user, oldMachines)
@@ -59,7 +67,68 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("%s has a delay of %s seconds in v1beta1, want %s", machine.Name, got, want)
 		}
 	}
+	checkAdopted(t, user, switchesBefore)
+	checkStored(t, user, count)
+}
+
+// straySwitches are switches without an owner, which their machines adopt when there is an operator to do so.
+const straySwitches = `
+apiVersion: useless.container.training/v1alpha1
+kind: Switch
+metadata: {name: machine-1-0, labels: {machine: machine-1}}
+spec: {position: up}
+---
+apiVersion: useless.container.training/v1alpha1
+kind: Switch
+metadata: {name: by-hand, labels: {machine: machine-4}}
+`
+
+// awaitMigration waits until nothing is stored in v1alpha1, as far as the CustomResourceDefinitions and OLM are told.
+func awaitMigration(t *testing.T) {
+	t.Helper()
+	for _, crd := range []string{"machines.useless.container.training", "switches.useless.container.training"} {
+		eventually(t, 2*time.Minute, func() string {
+			stored := get[apiextensionsv1.CustomResourceDefinition](t, "crd", crd).Status.StoredVersions
+			return cmp.Diff([]string{"v1beta1"}, stored)
+		})
+	}
 	must(t, "kubectl", "wait", "-n", system, "--for=condition=Upgradeable", "operatorcondition/"+packageName+".v"+currentVersion, "--timeout=1m")
+}
+
+// checkAdopted looks for the switches that there were before, and for who controls them.
+func checkAdopted(t *testing.T, namespace string, before v1beta1.SwitchList) {
+	t.Helper()
+	if len(before.Items) != 2 {
+		t.Fatalf("got %d switches before the upgrade, want 2", len(before.Items))
+	}
+	for _, old := range before.Items {
+		now := get[v1beta1.Switch](t, "-n", namespace, "switches", old.Name)
+		if now.UID != old.UID || !now.CreationTimestamp.Equal(&old.CreationTimestamp) {
+			t.Errorf("switch %s is another one than before", old.Name)
+		}
+		if owner := metav1.GetControllerOf(&now); owner == nil || owner.Name != old.Labels["machine"] {
+			t.Errorf("switch %s is controlled by %v, want %s", old.Name, owner, old.Labels["machine"])
+		}
+		if now.Spec.Position != v1beta1.PositionDown {
+			t.Errorf("switch %s is %s, and all machines are at rest", old.Name, now.Spec.Position)
+		}
+	}
+}
+
+// checkStored reads in v1beta1 while nobody converts, which shows what is stored better than what the operator says of it.
+func checkStored(t *testing.T, namespace string, count int) {
+	t.Helper()
+	must(t, "kubectl", "delete", "clusterserviceversion", "-n", system, packageName+".v"+currentVersion)
+	must(t, "kubectl", "wait", "-n", system, "--for=delete", "pod", "-l", "app.kubernetes.io/name=useless-operator", "--timeout=1m")
+	for _, machine := range get[v1beta1.MachineList](t, "-n", namespace, newMachines).Items {
+		if got := fmt.Sprint(*machine.Spec.Flip.DelaySeconds); got != machine.Labels["number"] || machine.Spec.Switches.Selector == nil {
+			t.Errorf("%s is not stored in v1beta1: %+v", machine.Name, machine.Spec)
+		}
+		count--
+	}
+	if count != 0 {
+		t.Errorf("%d machines are missing", count)
+	}
 }
 
 // manyMachines are machines in v1alpha1 of which no two are the same.
@@ -79,28 +148,6 @@ spec:
 `, i, 1+i%3)
 	}
 	return all.String()
-}
-
-// onceReadable takes nothing for a failure before the first success. OLM applies the CustomResourceDefinitions first and
-// starts the operator that converts then, so a version that is new is served some time before anybody can read it.
-func onceReadable(t *testing.T, ask func(context.Context, dynamic.Interface) error) func(context.Context, dynamic.Interface) error {
-	t.Helper()
-	var served time.Time
-	var first error
-	readable := false
-	return func(ctx context.Context, client dynamic.Interface) error {
-		err := ask(ctx, client)
-		if readable {
-			return err
-		}
-		if served.IsZero() && (err == nil || !strings.Contains(err.Error(), "could not find the requested resource")) {
-			served, first = time.Now(), err
-		}
-		if readable = err == nil; readable {
-			t.Logf("v1beta1 was served %.1f s before it could be read: %v", time.Since(served).Seconds(), first)
-		}
-		return nil
-	}
 }
 
 // summaries has what people wrote of each machine, and its identity.
