@@ -76,14 +76,26 @@ func TestCatalog(t *testing.T) {
 	user := newNamespace(t, "channel")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
-	polls := workInBothVersions(t, user)
+	unbroken := []*poll{
+		startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, 1)),
+		startPoll(t, "lists in v1beta1", listMachines("v1beta1", user, 1)),
+		startPoll(t, "gets in v1beta1", getMachine("v1beta1", user, "machine")),
+	}
+	converted := []*poll{
+		startPoll(t, "gets in v1alpha1", getMachine("v1alpha1", user, "machine")),
+		startPoll(t, "writes in v1alpha1", createMachine("v1alpha1", user)),
+		startPoll(t, "writes in v1beta1", createMachine("v1beta1", user)),
+	}
 	next := nextVersion(t)
 	addToCatalog(t, catalog, next, publishBundle(t, next, func(*unstructured.Unstructured) {}))
 	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(next))
 	must(t, "kubectl", "patch", "-n", "olm", "catalogsource", "useless", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"image":%q}}`, catalogImage(next)))
 	awaitVersion(t, next)
-	for _, p := range polls {
+	for _, p := range unbroken {
 		p.mustNotHaveFailed(t)
+	}
+	for _, p := range converted {
+		p.mustHaveFailedAtMost(t, converterBound)
 	}
 	t.Run("uninstall", checkUninstall)
 }

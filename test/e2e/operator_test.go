@@ -274,6 +274,7 @@ func forward(t *testing.T, namespace, target string, port int) string {
 // checkPods looks at how the operator's pods run.
 func checkPods(t *testing.T, namespace string) {
 	t.Helper()
+	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
 	deployment := get[appsv1.Deployment](t, "-n", namespace, "deployment", "useless-controller-manager")
 	if status := deployment.Status; status.ReadyReplicas != 2 || status.UpdatedReplicas != 2 {
 		t.Errorf("want two replicas, got %+v", status)
@@ -289,13 +290,16 @@ func checkPods(t *testing.T, namespace string) {
 	}
 }
 
-// operatorPods are the two replicas.
-func operatorPods(t *testing.T, namespace string) []corev1.Pod {
+// operatorPods are the two replicas, once those that they replace are gone.
+func operatorPods(t *testing.T, namespace string) (pods []corev1.Pod) {
 	t.Helper()
-	pods := get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items
-	if len(pods) != 2 {
-		t.Fatalf("got %d pods of the operator, want 2", len(pods))
-	}
+	eventually(t, time.Minute, func() string {
+		pods = get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items
+		if len(pods) != 2 {
+			return fmt.Sprintf("two pods of the operator, but %d", len(pods))
+		}
+		return ""
+	})
 	return pods
 }
 

@@ -19,8 +19,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// converterBound is how long a version that is new may be served before an operator converts it: OLM applies the
-// CustomResourceDefinitions first, and starts the operator then.
+// converterBound is how long nothing may be converted while OLM upgrades. It applies the CustomResourceDefinitions without the
+// authority of their converter, before it starts the operator of the new version, which then has another authority.
 const converterBound = 45 * time.Second
 
 // TestUpgrade is for people who have machines and switches from when there was only v1alpha1.
@@ -55,7 +55,7 @@ func TestUpgrade(t *testing.T) {
 		p.mustNotHaveFailed(t)
 	}
 	for _, p := range converted {
-		p.mustHaveFailedOnce(t, converterBound)
+		p.mustHaveFailedAtMost(t, converterBound)
 	}
 
 	after := get[unstructured.UnstructuredList](t, "-n", user, oldMachines)
