@@ -100,6 +100,10 @@ demo: ## Show the operator at work on a control plane of its own
 	@go build -o bin/demo ./hack/demo
 	@bin/demo
 
+.PHONY: cluster-build
+cluster-build: bin/node ## Compile all that a Kubernetes node with OLM consists of, once
+	@bin/node build
+
 .PHONY: cluster-up
 cluster-up: bin/node ## Start a Kubernetes node with OLM, from source (on Linux, as root)
 	@bin/node up

@@ -102,8 +102,14 @@ func TestBuildNode(t *testing.T) {
 	}
 	before := read(t, plane.Path(apiServer))
 	node := filepath.Join(t.TempDir(), "bin")
+	if programs, err := LinkNode(node); err == nil || !strings.HasSuffix(err.Error(), "is not built: make cluster-build") {
+		t.Errorf("before the build: got programs %q and error %v", programs, err)
+	}
 	for range 2 { // the second one has nothing to build, and the same to link
-		programs, err := BuildNode(t.Context(), t.Output(), node)
+		if err := BuildNode(t.Context(), t.Output()); err != nil {
+			t.Fatal(err)
+		}
+		programs, err := LinkNode(node)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -167,20 +167,33 @@ func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	return kubernetesRelease.build(ctx, progress, controlPlane)
 }
 
-// BuildNode compiles everything that a node with OLM runs, once, as Build does, and fills the folder dir with links to
-// the programs. What KUBEBUILDER_ASSETS names is of no use here: all parts of a node are of one release.
-func BuildNode(ctx context.Context, progress io.Writer, dir string) (Programs, error) {
+// BuildNode compiles everything that a node with OLM runs, once, as Build does. What KUBEBUILDER_ASSETS names is of no
+// use here: all parts of a node are of one release.
+func BuildNode(ctx context.Context, progress io.Writer) error {
+	for _, release := range nodeReleases {
+		if _, err := release.build(ctx, progress, release.programs()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LinkNode fills the folder dir with links to the programs that BuildNode has compiled.
+func LinkNode(dir string) (Programs, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return "", fmt.Errorf("link the programs of a node: %w", err)
 	}
 	for _, release := range nodeReleases {
-		names := release.programs()
-		built, err := release.build(ctx, progress, names)
+		b, err := release.newBuild(io.Discard)
 		if err != nil {
 			return "", err
 		}
+		names := release.programs()
+		if missing := b.folder.missing(names); len(missing) > 0 {
+			return "", fmt.Errorf("%s of %s %s is not built: make cluster-build", strings.Join(missing, ", "), b.name, b.version)
+		}
 		for _, name := range names {
-			if err := os.Symlink(built.Path(name), filepath.Join(dir, name)); err != nil {
+			if err := os.Symlink(b.folder.Path(name), filepath.Join(dir, name)); err != nil {
 				return "", fmt.Errorf("link the programs of a node: %w", err)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 )
 
 var errUsage = errors.New(`usage: node COMMAND
+  build            builds what is missing of the node's programs; needs no root
   up               builds what is missing, starts the node and returns when it can be used
   down             stops the node and removes everything of it
   exec CMD ARG...  runs a command in the node's network, as its administrator
@@ -49,6 +50,7 @@ type command struct {
 const unlimited = math.MaxInt
 
 var commands = map[string]command{
+	"build":          {0, 0, func(ctx context.Context, _ *node, _ []string) error { return build(ctx) }},
 	"up":             {0, 0, func(ctx context.Context, n *node, _ []string) error { return n.up(ctx) }},
 	"down":           {0, 0, func(ctx context.Context, n *node, _ []string) error { return n.down(ctx) }},
 	"exec":           {1, unlimited, func(_ context.Context, n *node, args []string) error { return n.exec(args) }},

@@ -124,6 +124,15 @@ func isStatic(path string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
+// build has everything made and downloaded that takes long the first time.
+func build(ctx context.Context) error {
+	if err := cluster.BuildNode(ctx, os.Stdout); err != nil {
+		return err
+	}
+	_, err := cluster.Source(ctx, olmSource)
+	return err
+}
+
 // prepare does what needs the go command, and so the user's own network.
 func (n *node) prepare(ctx context.Context) error {
 	for _, dir := range []string{"", "log", "tmp"} {
@@ -131,7 +140,10 @@ func (n *node) prepare(ctx context.Context) error {
 			return fmt.Errorf("prepare the node: %w", err)
 		}
 	}
-	if _, err := cluster.BuildNode(ctx, os.Stdout, n.path("bin")); err != nil {
+	if err := build(ctx); err != nil {
+		return err
+	}
+	if _, err := cluster.LinkNode(n.path("bin")); err != nil {
 		return err
 	}
 	return writeOLM(ctx, n.path(olmManifests))

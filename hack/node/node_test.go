@@ -31,9 +31,12 @@ import (
 const (
 	// commandVariable makes a process of this test the command that it tests.
 	commandVariable = "NODE_TEST_COMMAND"
-	// nodeTestsVariable asks for the tests that start nodes: they need root, and build what a node consists of.
+	// nodeTestsVariable asks for the tests that start nodes: they need root, and what make cluster-build builds.
 	nodeTestsVariable = "USELESS_NODE_TESTS"
 )
+
+// warmUp is how long a node may take to start when it is built, on two cores.
+const warmUp = time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(commandVariable) != "" {
@@ -55,12 +58,7 @@ func newMachine(t *testing.T, changes map[string]string) *machine {
 	if os.Getenv(nodeTestsVariable) == "" {
 		t.Skipf("set %s=1 to start nodes, as root", nodeTestsVariable)
 	}
-	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
-	links, err := cluster.BuildNode(t.Context(), os.Stderr, filepath.Join(t.TempDir(), "bin"))
+	links, err := cluster.LinkNode(filepath.Join(t.TempDir(), "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +235,11 @@ func read(t *testing.T, path string) string {
 func TestNode(t *testing.T) {
 	m := newMachine(t, nil)
 	m.must(t, "down") // where there is none
+	start := time.Now()
 	m.must(t, "up")
+	if took := time.Since(start); took > warmUp {
+		t.Errorf("up took %.0f s, want at most %.0f s", took.Seconds(), warmUp.Seconds())
+	}
 	if output := m.must(t, "up"); output != "the node is up already\n" {
 		t.Errorf("a second up says %q", output)
 	}

@@ -31,6 +31,9 @@ import (
 // olmManifests is the file with all that OLM consists of.
 const olmManifests = "olm.yaml"
 
+// olmSource is what hack/tools calls the module of OLM.
+const olmSource = "olm"
+
 // olmNamespace is where OLM runs.
 const olmNamespace = "olm"
 
@@ -46,7 +49,7 @@ func writeOLM(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	source, err := cluster.Source(ctx, "olm")
+	source, err := cluster.Source(ctx, olmSource)
 	if err != nil {
 		return err
 	}
