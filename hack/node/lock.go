@@ -31,16 +31,36 @@ func (l *lock) acquire() (holder int, err error) {
 	if err := l.open(); err != nil {
 		return 0, err
 	}
+	defer func() {
+		if err != nil || holder != 0 {
+			l.release()
+		}
+	}()
+	if err := l.gate(unix.LOCK_EX); err != nil {
+		return 0, err
+	}
 	err = unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		holder, err = l.read()
-		l.release()
-		return holder, err
+		return l.read()
 	}
 	if err != nil {
 		return 0, fmt.Errorf("lock %s: %w", l.path, err)
 	}
-	return 0, l.name(os.Getpid())
+	return 0, errors.Join(l.name(os.Getpid()), l.gate(unix.LOCK_UN))
+}
+
+// gate closes or opens a second lock of the file, of another kind, which is for moments: from looking at the first one
+// to writing or reading its name. Otherwise a reader might take the id of a former holder, which can be anybody's by now.
+func (l *lock) gate(how int) error {
+	for {
+		err := unix.Flock(int(l.file.Fd()), how)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("lock %s: %w", l.path, err)
+		}
+	}
 }
 
 // wait acquires the lock when nobody has it any more.
@@ -64,6 +84,9 @@ func (l *lock) holder() (int, error) {
 		return 0, err
 	}
 	defer l.release()
+	if err := l.gate(unix.LOCK_EX); err != nil {
+		return 0, err
+	}
 	found := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, &found); err != nil {
 		return 0, fmt.Errorf("look at %s: %w", l.path, err)

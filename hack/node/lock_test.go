@@ -6,9 +6,17 @@
 package main
 
 import (
+	"bufio"
+	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestLock has a lock that one has, another wants and a third looks at.
@@ -39,4 +47,92 @@ func TestLock(t *testing.T) {
 	}
 	check("while another has it", os.Getpid())
 	another.release()
+}
+
+// TestLockFormerHolder has one acquire the lock again and again, which a process had before that has ended: another
+// never takes that one for the holder.
+func TestLockFormerHolder(t *testing.T) {
+	const former = 4711
+	path := filepath.Join(t.TempDir(), "lock")
+	one, another, late := &lock{path: path}, &lock{path: path}, &lock{path: path}
+	if err := late.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer late.release()
+	write := func(pid int) { // between two readers, as in a file that was there before
+		if err := errors.Join(late.gate(unix.LOCK_EX), late.name(pid), late.gate(unix.LOCK_UN)); err != nil {
+			t.Error(err)
+		}
+	}
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	group.Go(func() {
+		defer close(stop)
+		for range 2000 {
+			if holder, err := one.acquire(); holder != 0 || err != nil {
+				t.Errorf("nobody has the lock: got holder %d, error %v", holder, err)
+				return
+			}
+			one.release()
+			write(former)
+		}
+	})
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if holder, err := another.holder(); err != nil || holder == former {
+				t.Errorf("got holder %d, error %v", holder, err)
+			}
+		}
+	})
+	group.Wait()
+}
+
+// TestEnd ends processes, also one that asks for the harder way, as a node does that has just begun.
+func TestEnd(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		script string
+		want   string
+	}{{
+		reason: "who can end in order does",
+		script: "trap 'echo ended; exit' TERM; echo ready; read nothing",
+		want:   "ended\n",
+	}, {
+		reason: "who takes no notice of it is killed",
+		script: "trap '' TERM; echo ready; read nothing",
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			cmd := exec.Command("sh", "-c", test.script)
+			if _, err := cmd.StdinPipe(); err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cmd.Wait() }()
+			out := bufio.NewReader(stdout)
+			if line, err := out.ReadString('\n'); line != "ready\n" {
+				t.Errorf("got %q, error %v", line, err)
+			}
+			grace := downTimeout
+			if test.want == "" {
+				grace = time.Millisecond
+			}
+			if err := end(t.Context(), cmd.Process.Pid, grace); err != nil {
+				t.Error(err)
+			}
+			if got, err := io.ReadAll(out); string(got) != test.want || err != nil {
+				t.Errorf("got %q, error %v, want %q", got, err, test.want)
+			}
+		})
+	}
 }

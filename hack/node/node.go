@@ -29,6 +29,9 @@ import (
 // systemPath is where Debian has programs, whatever the user's own PATH says.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// downGrace is for who is starting a node to clean up, and then nobody else has to.
+const downGrace = 15 * time.Second
+
 // downTimeout is for the kernel to end everything in the node, on a machine that is busy with other things.
 const downTimeout = time.Minute
 
@@ -208,7 +211,7 @@ func (n *node) down(ctx context.Context) error {
 		return err
 	}
 	if holder != 0 {
-		if err := end(ctx, holder); err != nil {
+		if err := end(ctx, holder, downGrace); err != nil {
 			return err
 		}
 		// Who was starting it may still clean up.
@@ -224,8 +227,9 @@ func (n *node) down(ctx context.Context) error {
 	return nil
 }
 
-// end ends a process and waits until it has, and with the first process of a node all others.
-func end(ctx context.Context, pid int) error {
+// end ends a process and waits until it has, and with the first process of a node all others. That one takes no notice
+// of SIGTERM until it has begun.
+func end(ctx context.Context, pid int, grace time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -234,13 +238,21 @@ func end(ctx context.Context, pid int) error {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("stop process %d: %w", pid, err)
-	}
-	for deadline := time.Now().Add(downTimeout); time.Now().Before(deadline) && ctx.Err() == nil; {
-		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if ready, err := unix.Poll(events, 100); err == nil && ready == 1 {
-			return nil
+	for _, step := range []struct {
+		signal unix.Signal
+		time   time.Duration
+	}{{unix.SIGTERM, grace}, {unix.SIGKILL, downTimeout}} {
+		if err := unix.PidfdSendSignal(fd, step.signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("stop process %d: %w", pid, err)
+		}
+		for deadline := time.Now().Add(step.time); time.Now().Before(deadline) && ctx.Err() == nil; {
+			events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if ready, err := unix.Poll(events, 100); err == nil && ready == 1 {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	return errors.Join(fmt.Errorf("process %d has not ended", pid), context.Cause(ctx))
