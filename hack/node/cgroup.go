@@ -6,6 +6,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -89,32 +90,53 @@ func (h hierarchy) parent() string {
 	return h.own
 }
 
-// makeCgroups makes a cgroup for the node in every hierarchy, and notes them.
+// nodeCgroup is the node's own cgroup in a hierarchy.
+type nodeCgroup struct {
+	Path string
+	// Controllers are those that the parent gives to its children only because of this one.
+	Controllers []string
+}
+
+// makeCgroups makes a cgroup for the node in every hierarchy. It notes them before, so that whatever ends this process,
+// nothing is forgotten.
 func (n *node) makeCgroups() error {
 	found, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	var paths []string
+	var own []nodeCgroup
 	for _, h := range found {
-		paths = append(paths, filepath.Join(h.parent(), fmt.Sprint(cgroupPrefix, os.Getpid())))
-	}
-	if err := os.WriteFile(n.path("cgroups"), []byte(strings.Join(paths, "\n")), 0o644); err != nil {
-		return fmt.Errorf("make cgroups: %w", err)
-	}
-	for i, path := range paths {
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			return fmt.Errorf("make cgroups: %w", err)
-		}
-		switch found[i].controllers {
-		case "cpuset":
-			if err := inheritCPUs(path); err != nil {
+		c := nodeCgroup{Path: filepath.Join(h.parent(), fmt.Sprint(cgroupPrefix, os.Getpid()))}
+		if h.controllers == "" {
+			if c.Controllers, err = lacking(h.parent()); err != nil {
 				return fmt.Errorf("make cgroups: %w", err)
 			}
-		case "":
-			_ = delegate(filepath.Dir(path)) // what the node lacks then, its kubelet tells
+		}
+		own = append(own, c)
+	}
+	note, err := json.Marshal(own)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.path("cgroups"), note, 0o644); err != nil {
+		return fmt.Errorf("make cgroups: %w", err)
+	}
+	for i, c := range own {
+		if err := c.create(found[i].controllers == "cpuset"); err != nil {
+			return fmt.Errorf("make cgroups: %w", err)
 		}
 	}
+	return nil
+}
+
+func (c nodeCgroup) create(cpuset bool) error {
+	if err := os.MkdirAll(c.Path, 0o755); err != nil {
+		return err
+	}
+	if cpuset {
+		return inheritCPUs(c.Path)
+	}
+	_ = control(filepath.Dir(c.Path), "+", c.Controllers) // what the node lacks then, its kubelet tells
 	return nil
 }
 
@@ -132,22 +154,26 @@ func inheritCPUs(path string) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.clone_children"), []byte("1"), 0)
 }
 
-func (n *node) cgroups() ([]string, error) {
+// cgroups are those that were noted. A note that is not complete is one of nothing.
+func (n *node) cgroups() (own []nodeCgroup, err error) {
 	text, err := os.ReadFile(n.path("cgroups"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return strings.Fields(string(text)), err
+	if json.Unmarshal(text, &own) != nil {
+		return nil, err
+	}
+	return own, err
 }
 
 // joinCgroups moves this process, and so its children, to the node's cgroups.
 func (n *node) joinCgroups() error {
-	paths, err := n.cgroups()
+	own, err := n.cgroups()
 	if err != nil {
 		return fmt.Errorf("join the node's cgroups: %w", err)
 	}
-	for _, path := range paths {
-		if err := joinCgroup(path, 0); err != nil {
+	for _, c := range own {
+		if err := joinCgroup(c.Path, 0); err != nil {
 			return fmt.Errorf("join the node's cgroups: %w", err)
 		}
 	}
@@ -211,30 +237,51 @@ func leaveRoot(root string) error {
 			return err
 		}
 	}
-	return delegate(root)
-}
-
-// delegate gives the children of a cgroup of version 2 all controllers that it has.
-func delegate(path string) error {
-	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
+	controllers, err := lacking(root)
 	if err != nil {
 		return err
 	}
-	for controller := range strings.FieldsSeq(string(controllers)) {
-		err = errors.Join(err, os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0))
+	return control(root, "+", controllers)
+}
+
+// kubeletControllers are those of version 2 that a kubelet asks for, where the kernel has them.
+var kubeletControllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
+
+// lacking are the controllers that a node needs in the children of a cgroup of version 2, and that it does not give them.
+func lacking(path string) ([]string, error) {
+	available, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
+	if err != nil {
+		return nil, err
+	}
+	given, err := os.ReadFile(filepath.Join(path, subtreeControl))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(strings.Fields(string(available)), func(controller string) bool {
+		return !slices.Contains(kubeletControllers, controller) || slices.Contains(strings.Fields(string(given)), controller)
+	}), nil
+}
+
+// subtreeControl is the file with the controllers that a cgroup of version 2 gives to its children.
+const subtreeControl = "cgroup.subtree_control"
+
+// control gives controllers to the children of a cgroup of version 2 ("+"), or takes them back ("-").
+func control(path, change string, controllers []string) (err error) {
+	for _, controller := range controllers {
+		err = errors.Join(err, os.WriteFile(filepath.Join(path, subtreeControl), []byte(change+controller), 0))
 	}
 	return err
 }
 
 // removeCgroups removes the node's cgroups, when nothing runs in them any more.
 func (n *node) removeCgroups() error {
-	paths, err := n.cgroups()
+	own, err := n.cgroups()
 	if err != nil {
 		return fmt.Errorf("remove the node's cgroups: %w", err)
 	}
-	for _, path := range paths {
+	for _, c := range own {
 		var dirs []string
-		_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(c.Path, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {
 				dirs = append(dirs, path)
 			}
@@ -245,6 +292,7 @@ func (n *node) removeCgroups() error {
 				return fmt.Errorf("remove the node's cgroups: %w", err)
 			}
 		}
+		_ = control(filepath.Dir(c.Path), "-", c.Controllers) // the kernel refuses where another's children need one by now
 	}
 	return nil
 }
