@@ -6,6 +6,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,5 +63,49 @@ func TestFindHierarchies(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestControllers makes a cgroup of version 2 that gives its child what it lacks, and takes it back.
+func TestControllers(t *testing.T) {
+	skipWithoutNodes(t)
+	found, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(found, func(h hierarchy) bool { return h.controllers == "" })
+	if i < 0 {
+		t.Skip("there is no cgroup hierarchy of version 2")
+	}
+	parent := nodeCgroup{Path: filepath.Join(found[i].mount, fmt.Sprint("useless-test-", os.Getpid()))}
+	if parent.Controllers, err = lacking(found[i].mount); err != nil {
+		t.Fatal(err)
+	}
+	child := filepath.Join(parent.Path, "child")
+	t.Cleanup(func() {
+		err := errors.Join(removeCgroup(child), removeCgroup(parent.Path), control(found[i].mount, "-", parent.Controllers))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(parent.create(false), os.Mkdir(child, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	given, err := lacking(parent.Path)
+	if err != nil || len(given) == 0 {
+		t.Skipf("version 2 has none of the controllers of a kubelet here (%v)", err)
+	}
+	for _, step := range []struct {
+		change         string
+		want, lackLeft []string
+	}{{"+", given, nil}, {"-", nil, given}} {
+		if err := control(parent.Path, step.change, given); err != nil {
+			t.Error(err)
+		}
+		got := strings.Fields(read(t, filepath.Join(child, "cgroup.controllers")))
+		left, _ := lacking(parent.Path)
+		if !slices.Equal(got, step.want) || !slices.Equal(left, step.lackLeft) {
+			t.Errorf("after %q the child has %q, and lacks %q; want %q and %q", step.change, got, left, step.want, step.lackLeft)
+		}
 	}
 }

@@ -115,6 +115,7 @@ func images(n *node) ([]image, error) {
 		links: []string{"cp"},
 		entry: []string{"/bin/olm"},
 	}, {
+		// hack/images/buildah makes one more: it builds Dockerfiles also where there is no node, and nothing of one is built.
 		name: "operator-framework/opm:" + versions["opm"],
 		files: map[string]string{
 			"bin/grpc_health_probe": program("grpc-health-probe"),

@@ -30,7 +30,7 @@ const exitTerminated = 128 + int(unix.SIGTERM)
 func runInit(ctx context.Context, n *node) error {
 	context.AfterFunc(ctx, func() { os.Exit(exitTerminated) })
 	unix.CloseOnExec(lockDescriptor)
-	if err := n.joinCgroups(); err != nil {
+	if err := errors.Join(forgetProxies(), n.joinCgroups()); err != nil {
 		return err
 	}
 	executable, err := os.Executable()

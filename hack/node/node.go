@@ -96,7 +96,14 @@ func requirements() error {
 	if err := os.Setenv("PATH", systemPath+":"+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	var packages []string
+	if packages := missingPackages(); len(packages) > 0 {
+		return fmt.Errorf("a node needs more programs: apt-get install -y %s", strings.Join(packages, " "))
+	}
+	return nil
+}
+
+// missingPackages are those of Debian that have what is not in the path.
+func missingPackages() (packages []string) {
 	for _, program := range []struct{ name, pkg string }{
 		{"runc", "runc"}, {"nft", "nftables"}, {"mount", "mount"}, {busybox, "busybox-static"},
 	} {
@@ -104,10 +111,7 @@ func requirements() error {
 			packages = append(packages, program.pkg)
 		}
 	}
-	if len(packages) > 0 {
-		return fmt.Errorf("a node needs more programs: apt-get install -y %s", strings.Join(packages, " "))
-	}
-	return nil
+	return packages
 }
 
 func requireRoot() error {
@@ -277,6 +281,9 @@ func (n *node) exec(args []string) error {
 	}
 	executable, err := os.Executable()
 	if err != nil {
+		return err
+	}
+	if err := forgetProxies(); err != nil {
 		return err
 	}
 	for name, value := range map[string]string{

@@ -53,16 +53,14 @@ type machine struct {
 	cgroup string   // the name of the node's
 }
 
-func newMachine(t *testing.T, changes map[string]string) *machine {
+func newMachine(t *testing.T, cache string, changes map[string]string) *machine {
 	t.Helper()
-	if os.Getenv(nodeTestsVariable) == "" {
-		t.Skipf("set %s=1 to start nodes, as root", nodeTestsVariable)
-	}
+	skipWithoutNodes(t)
 	links, err := cluster.LinkNode(filepath.Join(t.TempDir(), "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{cache: t.TempDir(), mounts: mounts(t)}
+	m := &machine{cache: cache, mounts: mounts(t)}
 	entries, err := os.ReadDir(string(links))
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +86,29 @@ func newMachine(t *testing.T, changes map[string]string) *machine {
 	}
 	t.Cleanup(func() { _ = m.command(context.Background(), "down").Run() })
 	return m
+}
+
+func skipWithoutNodes(t *testing.T) {
+	t.Helper()
+	if os.Getenv(nodeTestsVariable) == "" {
+		t.Skipf("set %s=1 to start nodes, as root", nodeTestsVariable)
+	}
+}
+
+// overlay is a folder such as there are in containers.
+func overlay(t *testing.T) string {
+	t.Helper()
+	skipWithoutNodes(t)
+	dir, upper, work := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := unix.Mount("overlay", dir, "overlay", 0, "lowerdir="+dir+",upperdir="+upper+",workdir="+work); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -233,8 +254,13 @@ func read(t *testing.T, path string) string {
 
 // TestNode is the life of a node.
 func TestNode(t *testing.T) {
-	m := newMachine(t, nil)
+	m := newMachine(t, t.TempDir(), nil)
 	m.must(t, "down") // where there is none
+	// Nobody listens there, in no network.
+	for _, name := range proxies {
+		t.Setenv(name, "http://127.0.0.1:9")
+		t.Setenv(strings.ToLower(name), "http://127.0.0.1:9")
+	}
 	start := time.Now()
 	m.must(t, "up")
 	if took := time.Since(start); took > warmUp {
@@ -331,8 +357,10 @@ func testLogs(t *testing.T, m *machine) {
 	if output := m.must(t, "logs"); !slices.Contains(strings.Fields(output), "kubelet") {
 		t.Errorf("logs: %q", output)
 	}
-	if output := m.must(t, "logs", "etcd"); !strings.Contains(output, "etcd") {
-		t.Errorf("logs etcd: %q", output)
+	for _, p := range programs(&node{}, &administrator{}) {
+		if m.must(t, "logs", p.name) == "" {
+			t.Errorf("logs %s: nothing", p.name)
+		}
 	}
 	if output, code := m.run(t, "logs", "docker"); code != 1 {
 		t.Errorf("logs of what is not there: exit code %d, output %q", code, output)
@@ -341,7 +369,7 @@ func testLogs(t *testing.T, m *machine) {
 
 // TestFailedUp has a kubelet that does not start, when everything else runs.
 func TestFailedUp(t *testing.T) {
-	m := newMachine(t, map[string]string{"kubelet": "#!/bin/sh\necho the kubelet is tired\nexit 3\n"})
+	m := newMachine(t, t.TempDir(), map[string]string{"kubelet": "#!/bin/sh\necho the kubelet is tired\nexit 3\n"})
 	output, code := m.run(t, "up")
 	if code != 1 || !strings.Contains(output, "kubelet: exit status 3; the end of its log:\n\tthe kubelet is tired\n") {
 		t.Errorf("exit code %d, output %q", code, output)
@@ -367,7 +395,7 @@ func TestInterruptedUp(t *testing.T) {
 		left:   true,
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
-			m := newMachine(t, nil)
+			m := newMachine(t, t.TempDir(), nil)
 			cmd := m.command(t.Context(), "up")
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -395,9 +423,9 @@ func TestInterruptedUp(t *testing.T) {
 	}
 }
 
-// TestKilledNode ends the node's first process as a crash would.
+// TestKilledNode ends the node's first process as a crash would. It has a node with its files in a container's.
 func TestKilledNode(t *testing.T) {
-	m := newMachine(t, nil)
+	m := newMachine(t, overlay(t), nil)
 	m.must(t, "up")
 	first := m.holder(t)
 	network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", first))

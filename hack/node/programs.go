@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -126,7 +127,12 @@ func writeFiles(n *node) (*administrator, error) {
 			return nil, err
 		}
 	}
+	snapshotter, err := snapshotter(n.dir)
+	if err != nil {
+		return nil, err
+	}
 	replace := strings.NewReplacer(
+		"${SNAPSHOTTER}", snapshotter,
 		"${DIR}", n.dir, "${ADDRESS}", address, "${DOMAIN}", clusterDomain, "${REGISTRY}", registryAddress,
 		"${PAUSE}", pauseImage, "${SOCKET}", runtimeSocket, "${PODS}", podRange)
 	for name, text := range files {
@@ -135,6 +141,19 @@ func writeFiles(n *node) (*administrator, error) {
 		}
 	}
 	return admin, nil
+}
+
+// snapshotter is how containerd keeps the file systems of images and containers in a folder: where that is in a container
+// itself, the kernel takes no layers from there.
+func snapshotter(dir string) (string, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return "", fmt.Errorf("find out about the file system of %s: %w", dir, err)
+	}
+	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		return "native", nil
+	}
+	return "overlayfs", nil
 }
 
 func writeIdentities(n *node) (*administrator, error) {
@@ -197,6 +216,9 @@ temp = "${DIR}/tmp"
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 [grpc]
   address = "${SOCKET}"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "${SNAPSHOTTER}"
+  use_local_image_pull = true # the other way has a snapshotter of its own
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "${REGISTRY}/${PAUSE}"
 [plugins."io.containerd.cri.v1.images".registry]

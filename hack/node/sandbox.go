@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -57,6 +58,19 @@ func enter(dir string) error {
 		return err
 	}
 	return configureNetwork()
+}
+
+// proxies are the variables that programs find the way to the internet by, also in lower case.
+var proxies = []string{"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
+
+// forgetProxies keeps this process and its children from looking for proxies, which are not in the node's network.
+func forgetProxies() error {
+	for _, name := range proxies {
+		if err := errors.Join(os.Unsetenv(name), os.Unsetenv(strings.ToLower(name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // coverVar gives the node a /run of its own, and lets it see what is in /var without changing it: some of its programs
