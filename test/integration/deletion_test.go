@@ -102,9 +102,9 @@ func testOrphans(t *testing.T, namespace string) {
 	}
 }
 
-// TestOrphansAndLag deletes a Machine whose switches are to stay while the operator learns of its Machines late: it sees
-// switches without a controller that match a Machine of which it does not know yet that it is being deleted.
-func TestOrphansAndLag(t *testing.T) {
+// TestDeletionAndLag deletes Machines while the operator learns of them late: it sees switches that have lost their
+// controller, or are gone, of a Machine of which it does not know yet that it is being deleted.
+func TestDeletionAndLag(t *testing.T) {
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return laggingWatch{next, "/machines", 2 * time.Second}
@@ -124,6 +124,13 @@ func TestOrphansAndLag(t *testing.T) {
 			t.Errorf("%s was %s, and belongs to %v", sw.Name, change.kind, sw.OwnerReferences)
 		}
 	}
+
+	slowMachine(t, namespace, "n", 3)
+	waitForPositions(t, namespace, "n", "ddd", patience)
+	machines, switches = recordMachines(t, namespace), recordSwitches(t, namespace)
+	mustKubectl(t, "", "delete", "machine", "n", "-n", namespace, "--cascade=foreground", "--wait=false")
+	machines.untilDeleted(t, "n")
+	noneAdded(t, switches.all(t))
 }
 
 func testRecreatedWhileTerminating(t *testing.T, namespace string) {

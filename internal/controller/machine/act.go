@@ -92,14 +92,9 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 	if len(switches) == 0 {
 		return nil
 	}
-	// The API server is asked, as the ReplicaSet controller does: a Machine that was deleted with its switches to be
-	// kept must not take them back because the cache has not heard of it.
-	current := &v1beta1.Machine{}
-	if err := c.reader.Get(ctx, key(m), current); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	if current.UID != m.UID || !current.DeletionTimestamp.IsZero() {
-		return nil
+	// As the ReplicaSet controller does: a Machine that was deleted with its switches to be kept must not take them back.
+	if deleted, err := c.deleted(ctx, m); deleted || err != nil {
+		return err
 	}
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
@@ -110,9 +105,26 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 	})
 }
 
+// deleted asks the API server whether a Machine is being deleted, or gone, which the cache may not have heard yet.
+func (c *Controller) deleted(ctx context.Context, m *v1beta1.Machine) (bool, error) {
+	current := &v1beta1.Machine{}
+	err := c.reader.Get(ctx, key(m), current)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return current.UID != m.UID || !current.DeletionTimestamp.IsZero(), err
+}
+
 // create makes missing switches, in batches that grow while they succeed (1, 2, 4, …): whatever refuses all of them
 // then refuses a few requests, not a thousand. A name that turns out to be taken is passed over.
 func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int, name func() string) (err error) {
+	// Where there were enough, somebody has deleted some: the garbage collector, if the Machine is being deleted in the
+	// foreground. It would have to delete those that replace them, too.
+	if missing > 0 && complete(m) {
+		if deleted, err := c.deleted(ctx, m); deleted || err != nil {
+			return err
+		}
+	}
 	var created []*v1beta1.Switch
 	for batch := 1; missing > 0 && err == nil; batch = min(2*batch, maxConcurrent) {
 		news := make([]*v1beta1.Switch, min(batch, missing))
@@ -324,6 +336,11 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 		c.tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
 	}
 	return err
+}
+
+// complete tells whether a Machine has had all the switches that it asks for.
+func complete(m *v1beta1.Machine) bool {
+	return m.Status.ObservedGeneration == m.Generation && m.Status.Switches.Total >= wanted(m)
 }
 
 // newSwitch is a switch as the Machine's template describes it.
