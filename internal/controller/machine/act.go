@@ -115,15 +115,21 @@ func (c *Controller) deleted(ctx context.Context, m *v1beta1.Machine) (bool, err
 	return current.UID != m.UID || !current.DeletionTimestamp.IsZero(), err
 }
 
+// pointless tells whether nothing is worth creating. Where there were enough switches, somebody has deleted some: the
+// garbage collector, if the Machine is being deleted in the foreground. It would have to delete new ones, too.
+func (c *Controller) pointless(ctx context.Context, m *v1beta1.Machine, missing int) (bool, error) {
+	complete := m.Status.ObservedGeneration == m.Generation && m.Status.Switches.Total >= wanted(m)
+	if missing == 0 || !complete {
+		return missing == 0, nil
+	}
+	return c.deleted(ctx, m)
+}
+
 // create makes missing switches, in batches that grow while they succeed (1, 2, 4, …): whatever refuses all of them
 // then refuses a few requests, not a thousand. A name that turns out to be taken is passed over.
 func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int, name func() string) (err error) {
-	// Where there were enough, somebody has deleted some: the garbage collector, if the Machine is being deleted in the
-	// foreground. It would have to delete those that replace them, too.
-	if missing > 0 && complete(m) {
-		if deleted, err := c.deleted(ctx, m); deleted || err != nil {
-			return err
-		}
+	if pointless, err := c.pointless(ctx, m, missing); pointless || err != nil {
+		return err
 	}
 	var created []*v1beta1.Switch
 	for batch := 1; missing > 0 && err == nil; batch = min(2*batch, maxConcurrent) {
@@ -336,11 +342,6 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 		c.tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
 	}
 	return err
-}
-
-// complete tells whether a Machine has had all the switches that it asks for.
-func complete(m *v1beta1.Machine) bool {
-	return m.Status.ObservedGeneration == m.Generation && m.Status.Switches.Total >= wanted(m)
 }
 
 // newSwitch is a switch as the Machine's template describes it.
