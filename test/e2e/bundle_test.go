@@ -70,13 +70,11 @@ func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded looks for the version among the ClusterServiceVersions of a namespace.
+// checkSucceeded waits for a ClusterServiceVersion. OLM may install once more what it has just called Succeeded, when it
+// has taken a replaced version away.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
-	csv := get[unstructured.Unstructured](t, "-n", namespace, "clusterserviceversion", packageName+".v"+version)
-	if phase, _, _ := unstructured.NestedString(csv.Object, "status", "phase"); phase != "Succeeded" {
-		t.Fatalf("%s is in phase %s", csv.GetName(), phase)
-	}
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
 }
 
 // checkScorecard runs all tests that the bundle names.
@@ -193,6 +191,7 @@ func showCluster(t *testing.T) {
 	t.Helper()
 	for _, command := range [][]string{
 		{"kubectl", "get", "pods,catalogsources,subscriptions.operators.coreos.com,installplans,clusterserviceversions", "--all-namespaces", "-o", "wide"},
+		{"kubectl", "get", "clusterserviceversions", "-n", system, "-o", "jsonpath={range .items[*].status.conditions[*]}{.lastTransitionTime} {.phase} {.reason} {.message}{\"\\n\"}{end}"},
 		{"kubectl", "get", "events", "-n", system, "--sort-by=.lastTimestamp"},
 		{"kubectl", "logs", "-n", system, "-l", "app.kubernetes.io/name=useless-operator", "--prefix", "--tail=100"},
 		{"kubectl", "logs", "-n", "olm", "-l", "app in (olm-operator,catalog-operator)", "--prefix", "--tail=50"},

@@ -125,7 +125,7 @@ func catalogImage(version string) string {
 func awaitVersion(t *testing.T, version string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", system, "--for=jsonpath={.status.installedCSV}="+packageName+".v"+version, "subscription.operators.coreos.com/useless-operator", "--timeout=4m")
-	must(t, "kubectl", "wait", "-n", system, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
+	checkSucceeded(t, system, version)
 }
 
 // checkPackageManifest looks at what a console shows of the operator before it is installed.
