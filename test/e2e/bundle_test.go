@@ -56,6 +56,8 @@ func TestMonitoring(t *testing.T) {
 	runBundle(t, image)
 	checkSucceeded(t, system, currentVersion)
 	must(t, "kubectl", "get", "-n", system, "servicemonitor,prometheusrule", "useless-controller-manager")
+	standalone := must(t, "kubectl", "kustomize", absolute(t, repository, "config", "prometheus"))
+	mustRead(t, standalone, "kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 }
 
 // runBundle installs a bundle.
@@ -70,8 +72,7 @@ func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded waits for a ClusterServiceVersion. OLM may install once more what it has just called Succeeded, when it
-// has taken a replaced version away.
+// checkSucceeded waits for a ClusterServiceVersion: OLM may call one Succeeded, and then install it once more.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
