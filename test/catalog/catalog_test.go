@@ -29,8 +29,8 @@ const (
 	stable    = "stable"
 )
 
-// entry has what is looked at of a package, a channel and a bundle.
-type entry struct {
+// bare is an entry as the template may have it.
+type bare struct {
 	Schema         string                 `json:"schema"`
 	Package        string                 `json:"package"`
 	Name           string                 `json:"name"`
@@ -39,7 +39,12 @@ type entry struct {
 	Icon           operatorsv1alpha1.Icon `json:"icon"`
 	Entries        []upgrade              `json:"entries"`
 	Image          string                 `json:"image"`
-	Properties     []property             `json:"properties"`
+}
+
+// entry has what is looked at of a package, a channel and a bundle.
+type entry struct {
+	bare
+	Properties []property `json:"properties"`
 }
 
 type upgrade struct {
@@ -147,16 +152,6 @@ func runMake(t *testing.T, args ...string) string {
 }
 
 func TestTemplate(t *testing.T) {
-	type bare struct { // an entry as the template may have it
-		Schema         string                 `json:"schema"`
-		Package        string                 `json:"package"`
-		Name           string                 `json:"name"`
-		DefaultChannel string                 `json:"defaultChannel"`
-		Description    string                 `json:"description"`
-		Icon           operatorsv1alpha1.Icon `json:"icon"`
-		Entries        []upgrade              `json:"entries"`
-		Image          string                 `json:"image"`
-	}
 	var template struct {
 		Schema  string `json:"schema"`
 		Entries []bare `json:"entries"`
