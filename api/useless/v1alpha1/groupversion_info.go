@@ -20,11 +20,19 @@ var (
 	// GroupVersion is the group and version of the types in this package.
 	GroupVersion = schema.GroupVersion{Group: "useless.container.training", Version: "v1alpha1"}
 
+	// SchemeGroupVersion is GroupVersion under the name that generated clients know.
+	SchemeGroupVersion = GroupVersion
+
 	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 	// AddToScheme registers the types of this package in a scheme.
 	AddToScheme = schemeBuilder.AddToScheme
 )
+
+// Resource returns a resource of this group, for generated listers and their errors.
+func Resource(resource string) schema.GroupResource {
+	return GroupVersion.WithResource(resource).GroupResource()
+}
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &Machine{}, &MachineList{}, &Switch{}, &SwitchList{})

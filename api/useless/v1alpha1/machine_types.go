@@ -11,6 +11,9 @@ import (
 
 // Machine has switches. Whoever turns one up, the operator turns it down again.
 //
+// +genclient
+// +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
+// +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
 // +kubebuilder:object:root=true
 // +kubebuilder:deprecatedversion:warning="useless.container.training/v1alpha1 Machine is deprecated; use useless.container.training/v1beta1 Machine"
 // +kubebuilder:subresource:status

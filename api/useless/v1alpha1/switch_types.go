@@ -11,6 +11,7 @@ import (
 
 // Switch is one switch of a Machine.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:deprecatedversion:warning="useless.container.training/v1alpha1 Switch is deprecated; use useless.container.training/v1beta1 Switch"
 // +kubebuilder:subresource:status

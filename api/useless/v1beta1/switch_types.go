@@ -9,6 +9,7 @@ import (
 
 // Switch is one switch of a Machine.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion

@@ -1,0 +1,48 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// The libraries are those of hack/tools/code-generator.mod, which the operator's own module does without.
+//go:build ignore
+
+// Command client-gen is Kubernetes' client-gen, for kinds whose names are keywords of Go: that one names parameters after
+// their kinds in lower case, and no parameter can be called switch.
+package main
+
+import (
+	"github.com/spf13/pflag"
+	"k8s.io/code-generator/cmd/client-gen/args"
+	"k8s.io/code-generator/cmd/client-gen/generators"
+	"k8s.io/gengo/v2"
+	"k8s.io/gengo/v2/generator"
+	"k8s.io/gengo/v2/types"
+	"k8s.io/klog/v2"
+)
+
+// names are what to call a kind where its own name in lower case is a keyword.
+var names = map[string]string{"Switch": "sw"}
+
+func main() {
+	args := args.New()
+	args.AddFlags(pflag.CommandLine, "")
+	pflag.Parse()
+	if err := run(args); err != nil {
+		klog.Fatal(err)
+	}
+}
+
+func run(args *args.Args) error {
+	if err := args.Validate(); err != nil {
+		return err
+	}
+	var packages []string
+	for _, group := range args.Groups {
+		for _, version := range group.Versions {
+			packages = append(packages, version.Package)
+		}
+	}
+	systems := generators.NameSystems(nil)
+	private := systems["private"].(*generators.ExceptionNamer)
+	private.Exceptions, private.KeyFunc = names, func(t *types.Type) string { return t.Name.Name }
+	targets := func(context *generator.Context) []generator.Target { return generators.GetTargets(context, args) }
+	return gengo.Execute(systems, generators.DefaultNameSystem(), targets, gengo.StdBuildTag, packages)
+}
