@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	logger.Info("Starting useless-operator", "version", version, "controllers", o.controllers, "webhooks", o.webhooks)
+	logger.Info("Starting useless-operator", "version", version, "controllers", o.controllers.Selection, "webhooks", o.webhooks)
 	return mgr.Start(delayed(ctx, o.shutdownDelay))
 }
 
@@ -95,10 +95,10 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 	// HTTP/2 is off for its rapid-reset attacks (CVE-2023-44487), which a client needs no credentials for.
 	tlsOptions := []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	webhookTLS := tlsOptions
-	cacheOptions := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+	cacheOptions := controller.CacheOptions()
 	if o.selfManagedCerts {
 		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = keeper.GetCertificate })
-		cacheOptions.ByObject = certificates.CacheOptions(o.namespace)
+		maps.Copy(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
 	}
 	options := ctrl.Options{
 		Scheme: scheme,

@@ -22,7 +22,7 @@ import (
 // options are the command line's flags. Each has a twin in the environment (--max-switches is USELESS_MAX_SWITCHES),
 // because users of OLM configure an operator through its Subscription's environment alone; a flag that is given wins.
 type options struct {
-	controllers      []string
+	controllers      controller.Options
 	namespace        string
 	leaderElect      bool
 	maxSwitches      int
@@ -42,7 +42,7 @@ type options struct {
 
 // parse reads the flags, and what they leave open from the environment.
 func parse(args []string, getenv func(string) string) (*options, error) {
-	o := &options{controllers: []string{"*"}}
+	o := &options{controllers: controller.Options{Selection: []string{"*"}}}
 	flags := newFlagSet(o)
 	flags.SetOutput(io.Discard) // a mistake is worth one line, which main prints
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -65,7 +65,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	flags.Func("controllers", fmt.Sprintf("comma-separated controllers to run: '*' for all that are on by default, 'name' for one more, "+
 		"'-name' for one less (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")), func(value string) error {
-		o.controllers = strings.Split(value, ",")
+		o.controllers.Selection = strings.Split(value, ",")
 		return nil
 	})
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")

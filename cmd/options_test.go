@@ -80,7 +80,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, result{o.controllers, o.maxSwitches, o.leaderElect}); diff != "" {
+			if diff := cmp.Diff(c.want, result{o.controllers.Selection, o.maxSwitches, o.leaderElect}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})

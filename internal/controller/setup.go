@@ -13,17 +13,36 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/internal/controller/machine"
 )
+
+// Options say which controllers run, and how.
+type Options struct {
+	// Selection is read as kube-controller-manager reads --controllers: "*" stands for those that are on by default,
+	// "name" turns one on and "-name" turns one off. Where a controller is named both ways, the first mention counts.
+	Selection []string
+}
 
 // controllers are all there are, in the order in which they are added.
 var controllers = []struct {
 	name      string
 	byDefault bool
-	setup     func(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error
+	setup     func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error
 }{
-	{machine.Name, true, machine.Setup},
+	{machine.Name, true, func(ctx context.Context, mgr ctrl.Manager, _ Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+		return machine.Setup(ctx, mgr, clock, registerer)
+	}},
+}
+
+// CacheOptions keep from a manager's cache what no controller reads.
+func CacheOptions() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject:         map[client.Object]cache.ByObject{},
+	}
 }
 
 // Names returns the names of all controllers.
@@ -35,20 +54,18 @@ func Names() []string {
 	return names
 }
 
-// Setup adds the selected controllers to a manager. A selection is read as kube-controller-manager reads
-// --controllers: "*" stands for those that are on by default, "name" turns one on and "-name" turns one off. Where a
-// controller is named both ways, the first mention counts.
-func Setup(ctx context.Context, mgr ctrl.Manager, selection []string, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	for _, selected := range selection {
+// Setup adds the selected controllers to a manager.
+func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+	for _, selected := range options.Selection {
 		if name := strings.TrimPrefix(selected, "-"); selected != "*" && !slices.Contains(Names(), name) {
 			return fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	for _, c := range controllers {
-		if !enabled(c.name, c.byDefault, selection) {
+		if !enabled(c.name, c.byDefault, options.Selection) {
 			continue
 		}
-		if err := c.setup(ctx, mgr, clock, registerer); err != nil {
+		if err := c.setup(ctx, mgr, options, clock, registerer); err != nil {
 			return fmt.Errorf("set up controller %s: %w", c.name, err)
 		}
 	}

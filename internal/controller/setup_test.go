@@ -37,7 +37,7 @@ func TestEnabled(t *testing.T) {
 }
 
 func TestSetupKnowsItsControllers(t *testing.T) {
-	err := Setup(t.Context(), nil, []string{"*", "-machines"}, nil, nil)
+	err := Setup(t.Context(), nil, Options{Selection: []string{"*", "-machines"}}, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), `no controller "machines": choose from machine`) {
 		t.Errorf("got %v", err)
 	}

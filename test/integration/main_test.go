@@ -35,7 +35,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -253,7 +252,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	}
 	mgr, err = ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:     newScheme(),
-		Cache:      cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:      controller.CacheOptions(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
@@ -263,7 +262,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := controller.Setup(ctx, mgr, []string{"*"}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := controller.Setup(ctx, mgr, controller.Options{Selection: []string{"*"}}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, nil, err
 	}
 	if options.noWebhooks {

@@ -19,13 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 const (
@@ -82,7 +82,7 @@ func (c *Controller) release(ctx context.Context, m *v1beta1.Machine, switches [
 		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
 			sw.OwnerReferences = slices.DeleteFunc(sw.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == m.UID })
 		}, func() {
-			c.tell(m, sw, v1beta1.EventReleased, "Release", "Released switch %s, which no longer matches", sw.Name)
+			c.events.Tell(m, sw, v1beta1.EventReleased, "Release", "Released switch %s, which no longer matches", sw.Name)
 		})
 	})
 }
@@ -100,7 +100,7 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
 			sw.OwnerReferences = append(sw.OwnerReferences, *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine")))
 		}, func() {
-			c.tell(m, sw, v1beta1.EventAdopted, "Adopt", "Adopted switch %s", sw.Name)
+			c.events.Tell(m, sw, v1beta1.EventAdopted, "Adopt", "Adopted switch %s", sw.Name)
 		})
 	})
 }
@@ -152,7 +152,7 @@ func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int
 		})
 	}
 	if len(created) > 0 {
-		c.tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
+		c.events.Tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
 	}
 	// In a namespace that is being deleted nothing can be created, nor need it be.
 	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -195,7 +195,7 @@ func (c *Controller) exists(ctx context.Context, m *v1beta1.Machine, name string
 		return true, nil
 	}
 	selector, err := m.SwitchSelector()
-	return metav1.GetControllerOf(existing) == nil && selector.Matches(labels.Set(existing.Labels)) && !paused(existing), err
+	return metav1.GetControllerOf(existing) == nil && selector.Matches(labels.Set(existing.Labels)) && !object.Paused(existing), err
 }
 
 // delete removes switches that are too many, and only those that were meant.
@@ -213,7 +213,7 @@ func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []
 		return nil
 	})
 	if n := int(deleted.Load()); n > 0 {
-		c.tell(m, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
+		c.events.Tell(m, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
 	}
 	return err
 }
@@ -232,10 +232,10 @@ func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*
 		return err
 	})
 	if n := int(raised.Load()); n > 0 {
-		c.tell(m, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
+		c.events.Tell(m, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
 	}
 	if n := int(left.Load()); n > 0 {
-		c.warn(m, v1beta1.EventRaised, "Raise", "Left %d %s down that may not be turned up", n, plural(n))
+		c.events.Warn(m, v1beta1.EventRaised, "Raise", "Left %d %s down that may not be turned up", n, plural(n))
 	}
 	return err
 }
@@ -243,12 +243,12 @@ func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*
 // note writes down when switches were noticed to be up, or nil when they are down again.
 func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	return forEach(switches, func(sw *v1beta1.Switch) error {
-		noted := sw.DeepCopy()
-		noted.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen.DeepCopy()}
-		if err := c.client.Status().Patch(ctx, noted, unlessChanged(sw)); err != nil {
+		status := v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen}
+		written, err := object.PatchStatus(ctx, c.client, sw, func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }, &status)
+		if err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		c.recent.wroteSwitch(m, noted)
+		c.recent.wroteSwitch(m, written)
 		return nil
 	})
 }
@@ -261,7 +261,7 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 		err := c.turnDown(ctx, m, flip.sw, func() {
 			flipped.Store(true)
 			c.metrics.lateness.Observe(c.clock.Since(flip.due).Seconds())
-			c.tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
+			c.events.Tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
 		if refused(err) {
 			// Its turn is over, and comes again after a while whatever the delay is: the next in line must not wait for
@@ -291,9 +291,8 @@ func (c *Controller) turnDown(ctx context.Context, m *v1beta1.Machine, sw *v1bet
 
 // patch changes a switch, unless it has changed since it was read. One that is gone needs no change, and no sequel.
 func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
-	changed := sw.DeepCopy()
-	change(changed)
-	if err := c.client.Patch(ctx, changed, unlessChanged(sw)); err != nil {
+	changed, err := object.Patch(ctx, c.client, sw, change)
+	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	c.recent.wroteSwitch(m, changed)
@@ -313,13 +312,13 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 	if !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer) {
 		return nil
 	}
-	if !paused(m) {
+	if !object.Paused(m) {
 		if err := c.powerDown(ctx, m); err != nil {
 			return err
 		}
 	}
-	_, err := c.patchMachine(ctx, m, func(m *v1beta1.Machine) { controllerutil.RemoveFinalizer(m, v1beta1.MachineFinalizer) })
-	return client.IgnoreNotFound(err)
+	written, err := object.RemoveFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
+	return c.remember(m, written, err)
 }
 
 // powerDown turns down what is up. Only a switch that has changed meanwhile is worth another try.
@@ -328,7 +327,7 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	if err != nil {
 		return err
 	}
-	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return paused(sw) || !isUp(sw) })
+	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return object.Paused(sw) || !isUp(sw) })
 	var down atomic.Int32
 	err = forEach(up, func(sw *v1beta1.Switch) error {
 		err := c.turnDown(ctx, m, sw, func() { down.Add(1) })
@@ -339,7 +338,7 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 		return err
 	})
 	if n := int(down.Load()); n > 0 {
-		c.tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
+		c.events.Tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
 	}
 	return err
 }
@@ -374,20 +373,6 @@ func forEach[T any](items []T, do func(T) error) error {
 		return nil
 	}
 	return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
-}
-
-// tell emits an event about something that was done, with the switch that it was done to.
-func (c *Controller) tell(m *v1beta1.Machine, related *v1beta1.Switch, reason, action, note string, args ...any) {
-	var object runtime.Object
-	if related != nil {
-		object = related
-	}
-	c.events.Eventf(m, object, corev1.EventTypeNormal, reason, action, note, args...)
-}
-
-// warn emits an event about something that could not be done.
-func (c *Controller) warn(m *v1beta1.Machine, reason, action, note string, args ...any) {
-	c.events.Eventf(m, nil, corev1.EventTypeWarning, reason, action, note, args...)
 }
 
 func scaledReason(m *v1beta1.Machine) string {

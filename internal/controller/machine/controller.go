@@ -12,29 +12,25 @@ package machine
 import (
 	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"time"
 
-	"github.com/operator-framework/operator-lib/predicate"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	ctrlpredicate "sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 const (
@@ -59,7 +55,7 @@ type Controller struct {
 	switches toolscache.Indexer
 	machines toolscache.Indexer
 	clock    clock.PassiveClock
-	events   events.EventRecorder
+	events   *object.Events
 	metrics  *metrics
 	recent   *recent
 	retries  *retries
@@ -85,19 +81,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, regi
 		switches: switches,
 		machines: machines,
 		clock:    clock,
-		events:   mgr.GetEventRecorder("useless-operator"),
+		events:   object.NewEvents(mgr),
 		metrics:  metrics,
 		recent:   newRecent(),
 		retries:  newRetries(clock),
 	}
-	notPaused, err := predicate.NewPause[client.Object](v1beta1.PausedAnnotation)
-	if err != nil {
-		return err
-	}
-	beingDeleted := ctrlpredicate.NewPredicateFuncs(func(object client.Object) bool { return !object.GetDeletionTimestamp().IsZero() })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&v1beta1.Machine{}, builder.WithPredicates(ctrlpredicate.Or(notPaused, beingDeleted))).
+		For(&v1beta1.Machine{}, builder.WithPredicates(object.NotPaused())).
 		Watches(&v1beta1.Switch{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -127,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !m.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, c.finalize(ctx, m)
 	}
-	if paused(m) {
+	if object.Paused(m) {
 		return reconcile.Result{}, nil
 	}
 	if m, err = c.ensureFinalizer(ctx, m); err != nil {
@@ -190,51 +181,34 @@ func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 
 // ensureFinalizer puts the finalizer on before there is anything to finalize. It returns the Machine as it is then.
 func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
-	if controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer) {
-		return m, nil
-	}
-	return c.patchMachine(ctx, m, func(m *v1beta1.Machine) { controllerutil.AddFinalizer(m, v1beta1.MachineFinalizer) })
+	written, err := object.EnsureFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
+	return written, c.remember(m, written, err)
 }
 
 // lower sets the Machine's position back to down, once all that it asked for has come and gone. That wakes us again.
 func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine) error {
-	_, err := c.patchMachine(ctx, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
-	return client.IgnoreNotFound(err)
+	written, err := object.Patch(ctx, c.client, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
+	return client.IgnoreNotFound(c.remember(m, written, err))
 }
 
 // writeStatus writes the status if it says anything new, and the events that the change is worth.
 func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
-	if reflect.DeepEqual(&m.Status, &status) {
-		return nil
-	}
-	changed := m.DeepCopy()
-	status.DeepCopyInto(&changed.Status) // it shares instants with cached switches, and the answer is decoded into it
-	if err := c.client.Status().Patch(ctx, changed, unlessChanged(m)); err != nil {
+	written, err := object.PatchStatus(ctx, c.client, m, func(m *v1beta1.Machine) *v1beta1.MachineStatus { return &m.Status }, &status)
+	if err := c.remember(m, written, err); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	c.recent.wrote(changed)
-	if reason := scaledReason(changed); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
-		c.warn(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
+	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
+		c.events.Warn(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
 	}
 	return nil
 }
 
-// patchMachine changes a Machine, unless it has changed since it was read, and returns it as it is then. The one
-// that was read belongs to the cache and stays as it is.
-func (c *Controller) patchMachine(ctx context.Context, m *v1beta1.Machine, change func(*v1beta1.Machine)) (*v1beta1.Machine, error) {
-	changed := m.DeepCopy()
-	change(changed)
-	if err := c.client.Patch(ctx, changed, unlessChanged(m)); err != nil {
-		return nil, err
+// remember keeps what a request has made of a Machine until the cache shows it.
+func (c *Controller) remember(read, written *v1beta1.Machine, err error) error {
+	if err == nil && written != read {
+		c.recent.wrote(written)
 	}
-	c.recent.wrote(changed)
-	return changed, nil
-}
-
-// unlessChanged is a patch from an object as it was read, which is refused if the object has changed since: a merge
-// patch replaces whole lists, such as finalizers, and what was decided on an old state may be wrong for a new one.
-func unlessChanged(read client.Object) client.Patch {
-	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
+	return err
 }
 
 // machinesOf returns the Machines that care about a switch: the one that controls it, those that select it, and the

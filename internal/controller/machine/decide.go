@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 // maxClockSkew is how far the clocks of two nodes may be apart.
@@ -67,7 +68,7 @@ func (p *plan) claim(m *v1beta1.Machine, selector labels.Selector, switches []*v
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
-		case selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || paused(sw):
+		case selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || object.Paused(sw):
 		case orphan:
 			p.adopt = append(p.adopt, sw)
 		case metav1.IsControlledBy(sw, m):
@@ -108,7 +109,7 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Swit
 	if len(p.adopt) > 0 {
 		return mine
 	}
-	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return paused(sw) })
+	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return object.Paused(sw) })
 	slices.SortFunc(candidates, dispensableFirst)
 	p.surplus = candidates[:min(-missing, len(candidates))]
 	return without(mine, p.surplus)
@@ -143,7 +144,7 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) (rising bool
 	}
 	p.carriedOut = true
 	for _, sw := range mine {
-		if !isUp(sw) && !paused(sw) {
+		if !isUp(sw) && !object.Paused(sw) {
 			p.raise = append(p.raise, sw)
 		}
 	}
@@ -158,7 +159,7 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {
-		case paused(sw):
+		case object.Paused(sw):
 		case isUp(sw):
 			up = append(up, sw)
 		case sw.Status.SeenAt != nil:
@@ -251,16 +252,6 @@ func noticed(sw *v1beta1.Switch, now time.Time) bool {
 }
 
 func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }
-
-// paused reports whether an object asks not to be touched.
-func paused(object metav1.Object) bool {
-	annotation, ok := object.GetAnnotations()[v1beta1.PausedAnnotation]
-	if !ok {
-		return false
-	}
-	value, err := strconv.ParseBool(annotation)
-	return err == nil && value
-}
 
 // wanted is the number of switches that the Machine asks for.
 func wanted(m *v1beta1.Machine) int32 {

@@ -383,17 +383,3 @@ func TestByName(t *testing.T) {
 		t.Errorf("numbers are ordered as numbers (-want +got):\n%s", diff)
 	}
 }
-
-func TestPaused(t *testing.T) {
-	for value, want := range map[string]bool{"true": true, "1": true, "T": true, "false": false, "": false, "yes": false} {
-		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) {
-			metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.PausedAnnotation, value)
-		})
-		if got := paused(sw); got != want {
-			t.Errorf("paused with annotation %q is %v", value, got)
-		}
-	}
-	if paused(newTestSwitch("m-0")) {
-		t.Error("paused without annotation")
-	}
-}

@@ -1,0 +1,36 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package object
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+)
+
+// Events tell people what the operator did to their objects.
+type Events struct {
+	recorder events.EventRecorder
+}
+
+// NewEvents returns Events that are written by a manager, in the operator's name.
+func NewEvents(mgr recorder.Provider) *Events {
+	return &Events{mgr.GetEventRecorder("useless-operator")}
+}
+
+// Tell emits an event about something that was done, with the object that it was done to where that is another one.
+func (e *Events) Tell(about, related client.Object, reason, action, note string, args ...any) {
+	var object runtime.Object // nil, where related is
+	if related != nil {
+		object = related
+	}
+	e.recorder.Eventf(about, object, corev1.EventTypeNormal, reason, action, note, args...)
+}
+
+// Warn emits an event about something that could not be done.
+func (e *Events) Warn(about client.Object, reason, action, note string, args ...any) {
+	e.recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, note, args...)
+}
