@@ -27,6 +27,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/certificates"
@@ -91,6 +92,7 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(v1beta1.AddToScheme(scheme))
+	utilruntime.Must(cloudnativev1alpha1.AddToScheme(scheme))
 
 	// HTTP/2 is off for its rapid-reset attacks (CVE-2023-44487), which a client needs no credentials for.
 	tlsOptions := []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}

@@ -42,6 +42,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
@@ -144,7 +145,8 @@ func startControlPlane(ctx context.Context) error {
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, operatorsv2.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, operatorsv2.AddToScheme,
+		v1alpha1.AddToScheme, v1beta1.AddToScheme, cloudnativev1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic(err)

@@ -1,0 +1,38 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 is the cloudnative.tw API: virtual machines, each of which is one Pod.
+//
+// +kubebuilder:object:generate=true
+// +groupName=cloudnative.tw
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	// GroupVersion is the group and version of the types in this package.
+	GroupVersion = schema.GroupVersion{Group: "cloudnative.tw", Version: "v1alpha1"}
+
+	// SchemeGroupVersion is the same, under the name by which generated clients know it.
+	SchemeGroupVersion = GroupVersion
+
+	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
+	// AddToScheme registers the types of this package in a scheme.
+	AddToScheme = schemeBuilder.AddToScheme
+)
+
+// Resource qualifies a resource's name with the group of this package.
+func Resource(resource string) schema.GroupResource {
+	return SchemeGroupVersion.WithResource(resource).GroupResource()
+}
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &VirtualMachine{}, &VirtualMachineList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

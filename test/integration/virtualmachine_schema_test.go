@@ -1,0 +1,156 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// pausedVirtualMachine is a VirtualMachine that the operator leaves alone.
+func pausedVirtualMachine(t *testing.T, namespace, name string, set ...fields) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("VirtualMachine"))
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	u.SetAnnotations(map[string]string{v1beta1.PausedAnnotation: "true"})
+	for _, f := range set {
+		f.setIn(t, u)
+	}
+	return u
+}
+
+// The tutorial's manifest, with its numbers as numbers and its quantities as text.
+var smallVirtualMachine = fields{"spec.resource": `{cpu: 2, memory: 4G, rootDisk: 40G}`}
+
+func TestVirtualMachineSchemaDefaults(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	if err := admin.Create(t.Context(), pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)); err != nil {
+		t.Fatal(err)
+	}
+	got := &v1alpha1.VirtualMachine{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "test-vm"}, got); err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.VirtualMachineSpec{Action: v1alpha1.ActionActive, Resource: v1alpha1.ResourceSpec{
+		CPU: apiresource.MustParse("2"), Memory: apiresource.MustParse("4G"), RootDisk: new(apiresource.MustParse("40G")),
+	}}
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+}
+
+func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	cases := map[string]struct {
+		reason string
+		name   string
+		set    fields
+		want   string // in the message; empty where it is accepted
+	}{
+		"NoResource":       {reason: "a server has to have a size", set: fields{"spec.action": "active"}, want: "spec.resource: Required value"},
+		"NoCPU":            {reason: "cpu is required", set: fields{"spec.resource": "{memory: 4G}"}, want: "spec.resource.cpu: Required value"},
+		"NoMemory":         {reason: "memory is required", set: fields{"spec.resource": "{cpu: 2}"}, want: "spec.resource.memory: Required value"},
+		"ZeroCPU":          {reason: "a server needs some CPU", set: fields{"spec.resource": "{cpu: 0, memory: 4G}"}, want: "cpu must be more than 0, such as 2 or 500m"},
+		"NegativeMemory":   {reason: "a server needs some memory", set: fields{"spec.resource": "{cpu: 1, memory: -1Gi}"}, want: "memory must be more than 0 bytes"},
+		"ZeroDisk":         {reason: "a disk has a size", set: fields{"spec.resource": "{cpu: 1, memory: 1Gi, rootDisk: 0}"}, want: "rootDisk must be more than 0 bytes"},
+		"NoQuantity":       {reason: "two CPUs are no quantity", set: fields{"spec.resource": "{cpu: two, memory: 1Gi}"}, want: "spec.resource.cpu"},
+		"OddExponent":      {reason: "the pattern takes it for a quantity, which it is not", set: fields{"spec.resource": "{cpu: \"1e1.5\", memory: 1Gi}"}, want: "cpu must be more than 0"},
+		"Action":           {reason: "there are two actions", set: fields{"spec.resource": "{cpu: 1, memory: 1Gi}", "spec.action": "paused"}, want: `supported values: "active", "inactive"`},
+		"LongName":         {reason: "a server's name is a host name", name: strings.Repeat("x", 61), set: smallVirtualMachine, want: "name must have at most 60 characters"},
+		"LongestName":      {reason: "60 characters and -vm are 63", name: strings.Repeat("x", 60), set: smallVirtualMachine},
+		"FractionOfCPU":    {reason: "half a CPU is some", set: fields{"spec.resource": "{cpu: 500m, memory: 512Mi}"}},
+		"DecimalsAsText":   {reason: "quantities have decimals", set: fields{"spec.resource": `{cpu: "1.5", memory: 0.5Gi}`}},
+		"NumbersOfBytes":   {reason: "a quantity may be a number", set: fields{"spec.resource": "{cpu: 1, memory: 4000000000, rootDisk: 4000000000}"}},
+		"EnormousQuantity": {reason: "what is too much is for the scheduler to say", set: fields{"spec.resource": "{cpu: \"1e30\", memory: 100E}"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.name == "" {
+				c.name = strings.ToLower(name)
+			}
+			err := admin.Create(t.Context(), pausedVirtualMachine(t, namespace, c.name, c.set))
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: got %v, want %q", c.reason, err, c.want)
+			}
+		})
+	}
+}
+
+func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	immutable := "spec.resource.rootDisk: Invalid value: rootDisk is immutable"
+	without := fields{"spec.resource": "{cpu: 2, memory: 4G}"}
+	cases := map[string]struct {
+		reason string
+		base   fields
+		patch  string
+		want   string // in the message; empty where it is accepted
+	}{
+		"Changed":   {reason: "a disk keeps its size", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable},
+		"Removed":   {reason: "a disk stays", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":null}}}`, want: immutable},
+		"Added":     {reason: "a disk cannot come later", base: without, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable},
+		"Respelled": {reason: "the same size in other words is no change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":40000000000}}}`},
+		"Resized":   {reason: "cpu and memory can change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":"500m","memory":"8G"}}}`},
+		"ToZero":    {reason: "a rule holds for updates, too", base: smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":0}}}`, want: "cpu must be more than 0"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := pausedVirtualMachine(t, namespace, strings.ToLower(name), c.base)
+			if err := admin.Create(t.Context(), u); err != nil {
+				t.Fatal(err)
+			}
+			err := admin.Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", []byte(c.patch)))
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: got %v, want %q", c.reason, err, c.want)
+			}
+		})
+	}
+}
+
+func TestVirtualMachineColumns(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	u := pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)
+	if err := admin.Create(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	vm := &v1alpha1.VirtualMachine{}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(u), vm); err != nil {
+		t.Fatal(err)
+	}
+	vm.Status.Phase = v1alpha1.PhaseActive
+	vm.Status.Server = &v1alpha1.ServerStatus{Node: "node-1", Usage: &v1alpha1.UsageStatus{CPU: 0, Memory: 42}}
+	vm.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServerReady, LastTransitionTime: metav1.Now(),
+	}}
+	if err := admin.Status().Update(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"vm":          "NAME STATUS CPU MEMORY AGE test-vm Active 0 42",
+		"vms -o wide": "NAME STATUS CPU MEMORY READY NODE AGE test-vm Active 0 42 True node-1",
+	} {
+		got := strings.Join(strings.Fields(mustKubectl(t, "", append(strings.Fields("get "+args), "-n", namespace)...)), " ")
+		if got = got[:strings.LastIndex(got, " ")]; got != want { // without the age
+			t.Error(fmt.Sprintf("kubectl get %s:", args), cmp.Diff(want, got))
+		}
+	}
+}
