@@ -11,6 +11,7 @@ import (
 	sync "sync"
 	time "time"
 
+	cloudnative "container.training/useless/client/informers/cloudnative"
 	internalinterfaces "container.training/useless/client/informers/internalinterfaces"
 	useless "container.training/useless/client/informers/useless"
 	versioned "container.training/useless/client/versioned"
@@ -312,7 +313,12 @@ type SharedInformerFactory interface {
 	// client.
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
+	Cloudnative() cloudnative.Interface
 	Useless() useless.Interface
+}
+
+func (f *sharedInformerFactory) Cloudnative() cloudnative.Interface {
+	return cloudnative.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Useless() useless.Interface {

@@ -8,7 +8,8 @@ package informers
 import (
 	fmt "fmt"
 
-	v1alpha1 "container.training/useless/api/useless/v1alpha1"
+	v1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
+	uselessv1alpha1 "container.training/useless/api/useless/v1alpha1"
 	v1beta1 "container.training/useless/api/useless/v1beta1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
@@ -40,10 +41,14 @@ func (f *genericInformer) Lister() cache.GenericLister {
 // TODO extend this to unknown resources with a client pool
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
-	// Group=useless, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithResource("machines"):
+	// Group=cloudnative, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachines"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachines().Informer()}, nil
+
+		// Group=useless, Version=v1alpha1
+	case uselessv1alpha1.SchemeGroupVersion.WithResource("machines"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Useless().V1alpha1().Machines().Informer()}, nil
-	case v1alpha1.SchemeGroupVersion.WithResource("switches"):
+	case uselessv1alpha1.SchemeGroupVersion.WithResource("switches"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Useless().V1alpha1().Switches().Informer()}, nil
 
 		// Group=useless, Version=v1beta1

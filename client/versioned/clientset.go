@@ -9,6 +9,7 @@ import (
 	fmt "fmt"
 	http "net/http"
 
+	cloudnativev1alpha1 "container.training/useless/client/versioned/typed/cloudnative/v1alpha1"
 	uselessv1alpha1 "container.training/useless/client/versioned/typed/useless/v1alpha1"
 	uselessv1beta1 "container.training/useless/client/versioned/typed/useless/v1beta1"
 	discovery "k8s.io/client-go/discovery"
@@ -18,6 +19,7 @@ import (
 
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
+	CloudnativeV1alpha1() cloudnativev1alpha1.CloudnativeV1alpha1Interface
 	UselessV1alpha1() uselessv1alpha1.UselessV1alpha1Interface
 	UselessV1beta1() uselessv1beta1.UselessV1beta1Interface
 }
@@ -25,8 +27,14 @@ type Interface interface {
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
-	uselessV1alpha1 *uselessv1alpha1.UselessV1alpha1Client
-	uselessV1beta1  *uselessv1beta1.UselessV1beta1Client
+	cloudnativeV1alpha1 *cloudnativev1alpha1.CloudnativeV1alpha1Client
+	uselessV1alpha1     *uselessv1alpha1.UselessV1alpha1Client
+	uselessV1beta1      *uselessv1beta1.UselessV1beta1Client
+}
+
+// CloudnativeV1alpha1 retrieves the CloudnativeV1alpha1Client
+func (c *Clientset) CloudnativeV1alpha1() cloudnativev1alpha1.CloudnativeV1alpha1Interface {
+	return c.cloudnativeV1alpha1
 }
 
 // UselessV1alpha1 retrieves the UselessV1alpha1Client
@@ -83,6 +91,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 
 	var cs Clientset
 	var err error
+	cs.cloudnativeV1alpha1, err = cloudnativev1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.uselessV1alpha1, err = uselessv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -112,6 +124,7 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 // New creates a new Clientset for the given RESTClient.
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
+	cs.cloudnativeV1alpha1 = cloudnativev1alpha1.New(c)
 	cs.uselessV1alpha1 = uselessv1alpha1.New(c)
 	cs.uselessV1beta1 = uselessv1beta1.New(c)
 

@@ -7,6 +7,8 @@ package fake
 
 import (
 	clientset "container.training/useless/client/versioned"
+	cloudnativev1alpha1 "container.training/useless/client/versioned/typed/cloudnative/v1alpha1"
+	fakecloudnativev1alpha1 "container.training/useless/client/versioned/typed/cloudnative/v1alpha1/fake"
 	uselessv1alpha1 "container.training/useless/client/versioned/typed/useless/v1alpha1"
 	fakeuselessv1alpha1 "container.training/useless/client/versioned/typed/useless/v1alpha1/fake"
 	uselessv1beta1 "container.training/useless/client/versioned/typed/useless/v1beta1"
@@ -83,6 +85,11 @@ var (
 	_ clientset.Interface = &Clientset{}
 	_ testing.FakeClient  = &Clientset{}
 )
+
+// CloudnativeV1alpha1 retrieves the CloudnativeV1alpha1Client
+func (c *Clientset) CloudnativeV1alpha1() cloudnativev1alpha1.CloudnativeV1alpha1Interface {
+	return &fakecloudnativev1alpha1.FakeCloudnativeV1alpha1{Fake: &c.Fake}
+}
 
 // UselessV1alpha1 retrieves the UselessV1alpha1Client
 func (c *Clientset) UselessV1alpha1() uselessv1alpha1.UselessV1alpha1Interface {

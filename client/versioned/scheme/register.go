@@ -6,6 +6,7 @@
 package scheme
 
 import (
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	uselessv1alpha1 "container.training/useless/api/useless/v1alpha1"
 	uselessv1beta1 "container.training/useless/api/useless/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ var Scheme = runtime.NewScheme()
 var Codecs = serializer.NewCodecFactory(Scheme)
 var ParameterCodec = runtime.NewParameterCodec(Scheme)
 var localSchemeBuilder = runtime.SchemeBuilder{
+	cloudnativev1alpha1.AddToScheme,
 	uselessv1alpha1.AddToScheme,
 	uselessv1beta1.AddToScheme,
 }
