@@ -1,0 +1,98 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/client/informers"
+	"container.training/useless/client/versioned"
+)
+
+// This program watches the VirtualMachines of a namespace while it makes one, stops it and deletes it.
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	// The cluster is that of the current context in $KUBECONFIG or ~/.kube/config.
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		log.Fatal(err)
+	}
+	clientset, err := versioned.NewForConfig(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The clientset reads and writes.
+	vms := clientset.CloudnativeV1alpha1().VirtualMachines(metav1.NamespaceDefault)
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "test-vm"}, Spec: v1alpha1.VirtualMachineSpec{
+		Resource: v1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")},
+	}}
+	if _, err := vms.Create(ctx, vm, metav1.CreateOptions{}); err != nil {
+		log.Fatal(err)
+	}
+
+	// The informer keeps a copy of what there is, and tells of every change to it, one after the other. All that is made by
+	// one factory shares one watch for each kind; without WithNamespace, it would be one of all namespaces.
+	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(metav1.NamespaceDefault))
+	watched := factory.Cloudnative().V1alpha1().VirtualMachines()
+	gone := make(chan struct{})
+	handler, err := watched.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(added any) {
+			fmt.Println("added", added.(*v1alpha1.VirtualMachine).Name)
+		},
+		UpdateFunc: func(before, now any) { // also of the status
+			if before, now := before.(*v1alpha1.VirtualMachine), now.(*v1alpha1.VirtualMachine); before.Generation != now.Generation {
+				fmt.Println("changed", now.Name, "to", now.Spec.Action)
+			}
+		},
+		DeleteFunc: func(deleted any) { // where the watch was interrupted, only the key of what is gone
+			name, _ := cache.DeletionHandlingObjectToName(deleted)
+			fmt.Println("deleted", name.Name)
+			close(gone)
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+		log.Fatal(ctx.Err())
+	}
+
+	// The lister reads that copy, without a request. What it returns belongs to everybody, so nobody changes it.
+	found, err := watched.Lister().VirtualMachines(metav1.NamespaceDefault).Get("test-vm")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("it has", &found.Spec.Resource.CPU, "CPUs and", &found.Spec.Resource.Memory, "of memory")
+
+	if _, err := vms.Patch(ctx, "test-vm", types.MergePatchType, []byte(`{"spec":{"action":"inactive"}}`), metav1.PatchOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	if err := vms.Delete(ctx, "test-vm", metav1.DeleteOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		log.Fatal(ctx.Err())
+	}
+	// Output:
+	// added test-vm
+	// it has 2 CPUs and 4G of memory
+	// changed test-vm to inactive
+	// deleted test-vm
+}
