@@ -269,7 +269,7 @@ run: ## Run the controllers from this machine, without webhooks; ARGS passes fla
 	go run ./cmd --webhooks=false --metrics-bind-address=0 $(ARGS)
 
 .PHONY: uninstall
-uninstall: delete-objects ## Delete all Machines, then the CRDs, while make run still runs and can let the Machines go
+uninstall: delete-objects ## Delete all objects, then the CRDs, while make run still runs and can let the objects go
 	$(call tool,kustomize) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: deploy
@@ -277,7 +277,7 @@ deploy: overlay ## Install everything with the image IMG; OVERLAY=config/certman
 	$(call tool,kustomize) build bin/overlay | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: delete-objects ## Delete all Machines while the operator is there to let them go, then everything else
+undeploy: delete-objects ## Delete all objects while the operator is there to let them go, then everything else
 	$(call tool,kustomize) build $(OVERLAY) | $(KUBECTL) delete --ignore-not-found -f -
 
 # IMG in a kustomization of its own, so that no committed file changes.
@@ -290,6 +290,8 @@ overlay:
 # Asks for what there is, because kubectl fails on a kind that the cluster does not know.
 .PHONY: delete-objects
 delete-objects:
-	@for kind in $$($(KUBECTL) api-resources --api-group=useless.container.training -o name); do \
-		$(KUBECTL) delete "$$kind" --all --all-namespaces --timeout=2m || exit 1; \
+	@for group in useless.container.training cloudnative.tw; do \
+		for kind in $$($(KUBECTL) api-resources --api-group=$$group -o name); do \
+			$(KUBECTL) delete "$$kind" --all --all-namespaces --timeout=2m || exit 1; \
+		done; \
 	done

@@ -17,6 +17,7 @@ import (
 const (
 	widget     = "urn:alm:descriptor:com.tectonic.ui:"
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"
+	phase      = "urn:alm:descriptor:io.kubernetes.phase"
 )
 
 type schema = apiextensionsv1.JSONSchemaProps
@@ -41,6 +42,8 @@ func statusDescriptors(status schema) []operatorsv1alpha1.StatusDescriptor {
 		switch {
 		case isConditions(path):
 			descriptor.XDescriptors = []string{conditions}
+		case path == "phase":
+			descriptor.XDescriptors = []string{phase}
 		case len(field.Properties) == 0:
 			descriptor.XDescriptors = []string{widget + "text"}
 		}
@@ -78,7 +81,7 @@ func inputs(path string, field schema) []string {
 		inputs = append(inputs, widget+"number")
 	case field.Type == "boolean":
 		inputs = append(inputs, widget+"booleanSwitch")
-	case field.Type == "string":
+	case field.Type == "string", field.XIntOrString:
 		inputs = append(inputs, widget+"text")
 	}
 	if i := strings.LastIndex(path, "."); i >= 0 {

@@ -39,6 +39,13 @@ func TestSpecDescriptors(t *testing.T) {
 				{Path: "position", DisplayName: "Position", XDescriptors: []string{widget + "select:up", widget + "select:down"}},
 			},
 		},
+		"Quantity": {
+			reason: "what may be a number or a text is entered as a text",
+			field:  object(map[string]schema{"memory": {XIntOrString: true}}),
+			want: []operatorsv1alpha1.SpecDescriptor{
+				{Path: "memory", DisplayName: "Memory", XDescriptors: []string{widget + "text"}},
+			},
+		},
 		"Nested": {
 			reason: "fields of one object are shown together",
 			field:  object(map[string]schema{"flip": object(map[string]schema{"now": {Type: "boolean"}})}),
@@ -68,10 +75,12 @@ func TestSpecDescriptors(t *testing.T) {
 func TestStatusDescriptors(t *testing.T) {
 	got := statusDescriptors(object(map[string]schema{
 		"conditions": array(object(map[string]schema{"type": {Type: "string"}})),
+		"phase":      {Type: "string"},
 		"switches":   object(map[string]schema{"up": {Type: "integer"}}),
 	}))
 	want := []operatorsv1alpha1.StatusDescriptor{
 		{Path: "conditions", DisplayName: "Conditions", XDescriptors: []string{conditions}},
+		{Path: "phase", DisplayName: "Phase", XDescriptors: []string{phase}},
 		{Path: "switches", DisplayName: "Switches"},
 		{Path: "switches.up", DisplayName: "Switches up", XDescriptors: []string{widget + "text"}},
 	}

@@ -22,6 +22,7 @@ type resource struct {
 var resources = []resource{
 	{crd: "machines.useless.container.training", converted: true},
 	{crd: "switches.useless.container.training"},
+	{crd: "virtualmachines.cloudnative.tw"},
 }
 
 // Resources returns the names of the CustomResourceDefinitions whose objects are migrated, and whether a webhook has to

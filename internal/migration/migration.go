@@ -79,9 +79,10 @@ func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (m *Migrator) NeedLeaderElection() bool { return true }
 
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=machines.useless.container.training;switches.useless.container.training,verbs=get
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=machines.useless.container.training;switches.useless.container.training,verbs=update
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=machines.useless.container.training;switches.useless.container.training;virtualmachines.cloudnative.tw,verbs=get
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=machines.useless.container.training;switches.useless.container.training;virtualmachines.cloudnative.tw,verbs=update
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines;switches,verbs=list;patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;patch
 
 // Start implements manager.Runnable. It returns when there is nothing left to migrate or the context ends, never with
 // an error: an operator that cannot migrate does all else.

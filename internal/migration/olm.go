@@ -54,7 +54,7 @@ func (r *reporter) running(ctx context.Context, problem error) {
 
 // done says that nothing is left to migrate. Its error counts: what was said before would keep off every upgrade.
 func (r *reporter) done(ctx context.Context) error {
-	if err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All Machines and Switches are stored in the storage version"); err != nil {
+	if err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All objects are stored in the storage version"); err != nil {
 		return fmt.Errorf("tell OLM that nothing is left to migrate: %w", err)
 	}
 	return nil
@@ -68,7 +68,7 @@ func reason(problem error) string {
 }
 
 func message(problem error) string {
-	const text = "Rewriting stored Machines and Switches in the storage version"
+	const text = "Rewriting stored objects in the storage version"
 	if problem != nil {
 		return text + ": " + problem.Error()
 	}

@@ -135,8 +135,8 @@ var leftByOLM = [][]string{
 	{"namespace", system, "--timeout=2m"},
 }
 
-// checkNothingLeft removes what the documentation says to be left, and looks for the operator's name in every kind of
-// object there is.
+// checkNothingLeft removes what the documentation says to be left, and looks for the operator's name, and its groups', in
+// every kind of object there is.
 func checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, args := range leftByOLM {
@@ -160,7 +160,7 @@ func leftovers(t *testing.T) (left []string) {
 		return []string{"what kubectl could not get: " + output} // a kind has gone meanwhile
 	}
 	for name := range strings.Lines(output) {
-		if strings.Contains(name, "useless") {
+		if strings.Contains(name, "useless") || strings.Contains(name, "cloudnative.tw") {
 			left = append(left, strings.TrimSpace(name))
 		}
 	}
@@ -174,14 +174,14 @@ func sweep(t *testing.T) {
 		showCluster(t)
 	}
 	const withoutFinalizers = `{"metadata":{"finalizers":null}}`
-	for _, kind := range []string{newMachines, "switches.useless.container.training"} {
+	for _, kind := range []string{newMachines, "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
 		_, _ = try(t, "", "kubectl", "delete", kind, "--all", "--all-namespaces", "--wait=false")
 		if left, err := exec.Command("kubectl", "get", kind, "--all-namespaces", "-o", "json").Output(); err == nil {
 			_, _ = try(t, string(left), "kubectl", "patch", "-f", "-", "--type=merge", "-p", withoutFinalizers)
 		}
 	}
 	_, _ = try(t, "", "operator-sdk", "cleanup", packageName, "--namespace", system)
-	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "--timeout=1m")
+	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw", "--timeout=1m")
 	for _, args := range leftByOLM {
 		cleanUp(t, args...)
 	}

@@ -103,9 +103,9 @@ func TestCatalog(t *testing.T) {
 // checkUninstall goes by the documentation, in the order that it gives.
 func checkUninstall(t *testing.T) {
 	t.Helper()
-	must(t, "kubectl", "delete", "machines.useless.container.training,switches.useless.container.training", "--all", "--all-namespaces", "--timeout=1m")
+	must(t, "kubectl", "delete", "machines.useless.container.training,switches.useless.container.training,virtualmachines.cloudnative.tw", "--all", "--all-namespaces", "--timeout=1m")
 	must(t, "kubectl", "delete", "subscription.operators.coreos.com,clusterserviceversion", "--all", "-n", system, "--timeout=1m")
-	must(t, "kubectl", "delete", "crd", "machines.useless.container.training", "switches.useless.container.training", "--timeout=1m")
+	must(t, "kubectl", "delete", "crd", "machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw", "--timeout=1m")
 	must(t, "kubectl", "delete", "catalogsource", "-n", "olm", "useless")
 	checkNothingLeft(t)
 }

@@ -110,8 +110,8 @@ func folder(t *testing.T, variable string) string {
 // uninstall removes the operator in the order that the documentation gives: first what needs it.
 func uninstall(t *testing.T, installation string) {
 	t.Helper()
-	for _, kind := range []string{"machines", "switches"} {
-		cleanUp(t, kind+".useless.container.training", "--all", "--all-namespaces", "--timeout=2m")
+	for _, kind := range []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
+		cleanUp(t, kind, "--all", "--all-namespaces", "--timeout=2m")
 	}
 	if output, err := try(t, installation, "kubectl", "delete", "--ignore-not-found", "--timeout=2m", "-f", "-"); err != nil {
 		t.Errorf("uninstall: %v\n%s", err, output)

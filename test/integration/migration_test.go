@@ -116,7 +116,7 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	operator := u.migrator(t)
 	waitForLog(t, operator, "Cannot migrate yet")
 	operator.waitUntilReady(t)
-	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored Machines and Switches in the storage version: list machines")
+	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored objects in the storage version: list machines")
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func (u *upgrade) testRewritten(t *testing.T) {
 	if err := disturbing.Wait(); err != nil {
 		t.Error(err)
 	}
-	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All Machines and Switches")
+	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All objects")
 	for line := range strings.Lines(operator.Log()) {
 		if strings.Contains(line, `"logger":"migration"`) {
 			t.Log(strings.TrimSpace(line))
@@ -200,7 +200,7 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 		before[plural] = crd(t, plural).ResourceVersion
 	}
 	waitForLog(t, u.migrator(t), "All objects are stored in the storage version")
-	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All Machines and Switches")
+	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All objects")
 	for _, plural := range plurals {
 		if version := crd(t, plural).ResourceVersion; version != before[plural] {
 			t.Errorf("the CustomResourceDefinition of %s was written", plural)
