@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -123,6 +124,35 @@ func TestBuildNode(t *testing.T) {
 	if got, want := read(t, calls), strings.Repeat("list\nbuild\n", 1+len(nodeReleases)); got != want {
 		t.Errorf("calls of go:\n%swant:\n%s", got, want)
 	}
+}
+
+// TestSharedVersions compares the modules of two releases: only what is of the same version is compiled once for both.
+func TestSharedVersions(t *testing.T) {
+	kubernetes := versions(t, "kubernetes")
+	shared := 0
+	for module, version := range versions(t, "metrics-server") {
+		want, found := kubernetes[module]
+		if found && version != want {
+			t.Errorf("metrics-server.mod requires %s %s, kubernetes.mod %s", module, version, want)
+		}
+		if found {
+			shared++
+		}
+	}
+	if shared < 50 {
+		t.Errorf("the two share only %d modules", shared)
+	}
+}
+
+// versions are those that hack/tools/FILE.mod requires, by module.
+func versions(t *testing.T, file string) map[string]string {
+	t.Helper()
+	required := map[string]string{}
+	mod := read(t, filepath.Join("..", "tools", file+".mod"))
+	for _, match := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+) // indirect$`).FindAllStringSubmatch(mod, -1) {
+		required[match[1]] = match[2]
+	}
+	return required
 }
 
 func TestBuildFails(t *testing.T) {

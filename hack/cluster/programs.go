@@ -63,6 +63,9 @@ var kubernetesRelease = upstream{
 
 // nodeReleases are all that a node with OLM runs, and what its users type.
 var nodeReleases = []upstream{kubernetesRelease, {
+	name: "metrics-server", file: "metrics-server", module: "sigs.k8s.io/metrics-server", gigabytes: 1,
+	packages: []string{"sigs.k8s.io/metrics-server/cmd/metrics-server"},
+}, {
 	name: "containerd", file: "containerd", module: "github.com/containerd/containerd/v2", gigabytes: 2,
 	tags: "no_btrfs,no_devmapper,no_zfs",
 	packages: []string{

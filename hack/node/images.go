@@ -102,7 +102,9 @@ func images(n *node) ([]image, error) {
 	}
 	shell := strings.Fields(string(applets))
 	return []image{{
-		name: pauseImage, links: []string{"sleep"}, entry: []string{"/bin/sleep", "infinity"},
+		name:  pauseImage,
+		links: []string{"sh", "sleep"},
+		entry: []string{"/bin/sh", "-c", "trap exit TERM; sleep infinity & wait"}, // a first process that asks for no signal gets none
 	}, {
 		name: "operator-framework/olm:" + versions["olm"],
 		files: map[string]string{

@@ -270,6 +270,7 @@ func TestNode(t *testing.T) {
 		t.Errorf("a second up says %q", output)
 	}
 	t.Run("exec", func(t *testing.T) { testExec(t, m) })
+	t.Run("metrics", func(t *testing.T) { testMetrics(t, m) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, m) })
 	t.Run("logs", func(t *testing.T) { testLogs(t, m) })
 	t.Run("tunables", func(t *testing.T) { testTunables(t, m) })
@@ -350,6 +351,18 @@ func testRestart(t *testing.T, m *machine) {
 	output, code := m.run(t, "restart", "docker")
 	if code != 1 || !strings.Contains(output, `the node runs no "docker"; it runs etcd, kube-apiserver`) {
 		t.Errorf("restart of what is not there: exit code %d, output %q", code, output)
+	}
+}
+
+// testMetrics waits until metrics-server has measured every container of OLM twice.
+func testMetrics(t *testing.T, m *machine) {
+	var output string
+	err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Minute, true, func(context.Context) (bool, error) {
+		output, _ = m.run(t, "exec", "kubectl", "top", "pods", "--namespace", olmNamespace, "--no-headers")
+		return strings.Count(output, "\n") == 3, nil
+	})
+	if err != nil {
+		t.Errorf("%v: what OLM's three pods use: %s", err, output)
 	}
 }
 

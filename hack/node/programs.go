@@ -25,13 +25,15 @@ import (
 
 const (
 	coreDNS       = "coredns"
+	metricsServer = "metrics-server"
 	nodeName      = "node"
 	apiServerURL  = "https://" + address + ":6443"
 	serviceIP     = "10.96.0.1" // the first of cluster.ServiceRange is the API server's
 	podRange      = "10.244.0.0/16"
-	pauseImage    = "pause:1"
+	pauseImage    = "pause:3.10.1" // the default of VirtualMachines, too
 	clusterDomain = "cluster.local"
 	runtimeSocket = "/run/containerd/containerd.sock"
+	metricsPort   = "4443"
 )
 
 // check tells whether something can be used, and otherwise why not.
@@ -113,6 +115,13 @@ func programs(n *node, admin *administrator) []program {
 			"--config=kubelet.yaml", "--kubeconfig=kubelet.kubeconfig", "--root-dir=" + n.path("kubelet"),
 			"--hostname-override=" + nodeName, "--node-ip=" + address,
 		}},
+		{name: metricsServer, check: started, args: []string{
+			"--kubeconfig=metrics-server.kubeconfig",
+			"--authentication-kubeconfig=metrics-server.kubeconfig", "--authorization-kubeconfig=metrics-server.kubeconfig",
+			"--bind-address=" + address, "--secure-port=" + metricsPort, "--cert-dir=" + n.path(metricsServer),
+			"--kubelet-preferred-address-types=InternalIP",
+			"--metric-resolution=10s", "--kubelet-request-timeout=5s", // as often as it can
+		}},
 	}
 }
 
@@ -134,7 +143,7 @@ func writeFiles(n *node) (*administrator, error) {
 	replace := strings.NewReplacer(
 		"${SNAPSHOTTER}", snapshotter,
 		"${DIR}", n.dir, "${ADDRESS}", address, "${DOMAIN}", clusterDomain, "${REGISTRY}", registryAddress,
-		"${PAUSE}", pauseImage, "${SOCKET}", runtimeSocket, "${PODS}", podRange)
+		"${METRICS_PORT}", metricsPort, "${PAUSE}", pauseImage, "${SOCKET}", runtimeSocket, "${PODS}", podRange)
 	for name, text := range files {
 		if err := os.WriteFile(n.path(name), []byte(replace.Replace(text)), 0o644); err != nil {
 			return nil, err
@@ -170,7 +179,9 @@ func writeIdentities(n *node) (*administrator, error) {
 		{"kube-scheduler", pkix.Name{CommonName: "system:kube-scheduler"}},
 		{"kube-proxy", pkix.Name{CommonName: "system:kube-proxy"}},
 		{"kubelet", pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}},
-		{coreDNS, pkix.Name{CommonName: coreDNS, Organization: masters}}, // it has no role of its own
+		// These have no role of their own.
+		{coreDNS, pkix.Name{CommonName: coreDNS, Organization: masters}},
+		{metricsServer, pkix.Name{CommonName: metricsServer, Organization: masters}},
 	} {
 		if _, err := ca.WriteKubeconfig(n.path(user.name+".kubeconfig"), apiServerURL, user.subject); err != nil {
 			return nil, err
@@ -274,5 +285,29 @@ serializeImagePulls: false
 # The disk is the user's: no pod goes because it is full of other things.
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}
+`,
+	// What the API server finds metrics-server by.
+	metricsManifests: `apiVersion: v1
+kind: Service
+metadata: {name: metrics-server, namespace: kube-system}
+spec: {ports: [{name: https, port: 443}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: metrics-server, namespace: kube-system, labels: {kubernetes.io/service-name: metrics-server}}
+addressType: IPv4
+endpoints: [{addresses: ["${ADDRESS}"]}]
+ports: [{name: https, port: ${METRICS_PORT}}]
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1beta1.metrics.k8s.io}
+spec:
+  group: metrics.k8s.io
+  version: v1beta1
+  service: {name: metrics-server, namespace: kube-system}
+  insecureSkipTLSVerify: true # it signs its own certificate
+  groupPriorityMinimum: 100
+  versionPriority: 100
 `,
 }

@@ -86,10 +86,10 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := s.listen(ctx, admin.apiServer); err != nil {
 		return err
 	}
-	if err := installOLM(ctx, s.node, admin.config, s.say); err != nil {
+	if err := installMetrics(ctx, s.node, admin.config); err != nil {
 		return err
 	}
-	return nil
+	return installOLM(ctx, s.node, admin.config, s.say)
 }
 
 // say reports what is ready.

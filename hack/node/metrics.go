@@ -1,0 +1,26 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+
+	"k8s.io/client-go/rest"
+
+	"container.training/useless/hack/cluster"
+)
+
+// metricsManifests is the file with what makes metrics-server part of the API.
+const metricsManifests = "metrics-server.yaml"
+
+// installMetrics has the API server ask metrics-server. Its first answer comes while OLM is installed.
+func installMetrics(ctx context.Context, n *node, config *rest.Config) error {
+	objects, err := cluster.ReadManifests(n.path(metricsManifests))
+	if err != nil {
+		return err
+	}
+	return cluster.Install(ctx, config, objects, cluster.WebhookServer{})
+}
