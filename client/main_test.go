@@ -9,16 +9,22 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"container.training/useless/hack/cluster"
 )
 
-// TestMain runs the example on a real API server, as whoever has its kubeconfig.
+const crds = "../config/crd/bases"
+
+// plane is a control plane without the operator. Its kubeconfig is the example's.
+var plane *cluster.ControlPlane
+
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -31,16 +37,20 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	crds, err := cluster.ReadManifests("../config/crd/bases/cloudnative.tw_virtualmachines.yaml")
-	if err != nil {
-		return 0, err
+	var manifests []*unstructured.Unstructured
+	for _, file := range []string{"cloudnative.tw_virtualmachines.yaml", "useless.container.training_machines.yaml"} {
+		objects, err := cluster.ReadManifests(filepath.Join(crds, file))
+		if err != nil {
+			return 0, err
+		}
+		manifests = append(manifests, objects...)
 	}
 	programs, err := cluster.Build(ctx, os.Stderr)
 	if err != nil {
 		return 0, err
 	}
-	plane, err := cluster.Start(ctx, programs, cluster.Options{UnsafeNoFsync: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
-		return cluster.Install(ctx, config, crds, cluster.WebhookServer{})
+	plane, err = cluster.Start(ctx, programs, cluster.Options{UnsafeNoFsync: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+		return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
 	}})
 	if err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ package main
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -19,6 +20,9 @@ const (
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"
 	phase      = "urn:alm:descriptor:io.kubernetes.phase"
 )
+
+// acronyms are words that are written in capitals.
+var acronyms = regexp.MustCompile(`(?i)\b(cpu|id)\b`)
 
 type schema = apiextensionsv1.JSONSchemaProps
 
@@ -44,6 +48,8 @@ func statusDescriptors(status schema) []operatorsv1alpha1.StatusDescriptor {
 			descriptor.XDescriptors = []string{conditions}
 		case path == "phase":
 			descriptor.XDescriptors = []string{phase}
+		case path == "reason":
+			descriptor.XDescriptors = []string{phase + ":reason"}
 		case len(field.Properties) == 0:
 			descriptor.XDescriptors = []string{widget + "text"}
 		}
@@ -111,5 +117,5 @@ func displayName(path string) string {
 			name.WriteRune(r)
 		}
 	}
-	return name.String()
+	return acronyms.ReplaceAllStringFunc(name.String(), strings.ToUpper)
 }

@@ -46,6 +46,13 @@ func TestSpecDescriptors(t *testing.T) {
 				{Path: "memory", DisplayName: "Memory", XDescriptors: []string{widget + "text"}},
 			},
 		},
+		"Acronym": {
+			reason: "what is no word is written in capitals",
+			field:  object(map[string]schema{"cpu": {Type: "integer"}}),
+			want: []operatorsv1alpha1.SpecDescriptor{
+				{Path: "cpu", DisplayName: "CPU", XDescriptors: []string{widget + "number"}},
+			},
+		},
 		"Nested": {
 			reason: "fields of one object are shown together",
 			field:  object(map[string]schema{"flip": object(map[string]schema{"now": {Type: "boolean"}})}),
@@ -76,11 +83,13 @@ func TestStatusDescriptors(t *testing.T) {
 	got := statusDescriptors(object(map[string]schema{
 		"conditions": array(object(map[string]schema{"type": {Type: "string"}})),
 		"phase":      {Type: "string"},
+		"reason":     {Type: "string"},
 		"switches":   object(map[string]schema{"up": {Type: "integer"}}),
 	}))
 	want := []operatorsv1alpha1.StatusDescriptor{
 		{Path: "conditions", DisplayName: "Conditions", XDescriptors: []string{conditions}},
 		{Path: "phase", DisplayName: "Phase", XDescriptors: []string{phase}},
+		{Path: "reason", DisplayName: "Reason", XDescriptors: []string{phase + ":reason"}},
 		{Path: "switches", DisplayName: "Switches"},
 		{Path: "switches.up", DisplayName: "Switches up", XDescriptors: []string{widget + "text"}},
 	}
