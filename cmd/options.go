@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/virtualmachine"
 )
 
 // options are the command line's flags. Each has a twin in the environment (--max-switches is USELESS_MAX_SWITCHES),
@@ -71,6 +72,10 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
+	flags.StringVar(&o.controllers.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
+		"what the servers of virtual machines run; its user must not be root")
+	flags.DurationVar(&o.controllers.VirtualMachine.UsageInterval, "vm-usage-interval", virtualmachine.DefaultUsageInterval,
+		"how often to ask what virtual machines use, at least 1s")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where to serve metrics; 0 for nowhere")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those who may read them")
 	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for the metrics (default: self-signed)")
@@ -107,6 +112,12 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
+	}
+	if o.controllers.VirtualMachine.Image == "" {
+		return errors.New("invalid value \"\" for flag --vm-image: must be an image, such as " + virtualmachine.DefaultImage)
+	}
+	if interval := o.controllers.VirtualMachine.UsageInterval; interval < time.Second {
+		return fmt.Errorf("invalid value %s for flag --vm-usage-interval: must be at least 1s, such as 30s", interval)
 	}
 	if o.selfManagedCerts && o.namespace == "" {
 		return errors.New("--self-managed-certs needs --namespace: the certificates are kept in a Secret there")

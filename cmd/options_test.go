@@ -57,6 +57,16 @@ func TestParse(t *testing.T) {
 			args:    []string{"--max-switches=1001"},
 			wantErr: "invalid value 1001 for flag --max-switches: must be from 1 to 1000",
 		},
+		"NoImage": {
+			reason:  "a server has to run something",
+			args:    []string{"--vm-image="},
+			wantErr: `invalid value "" for flag --vm-image: must be an image, such as registry.k8s.io/pause:`,
+		},
+		"NoInterval": {
+			reason:  "the metrics API is not to be asked without a pause",
+			args:    []string{"--vm-usage-interval=10ms"},
+			wantErr: "invalid value 10ms for flag --vm-usage-interval: must be at least 1s",
+		},
 		"Argument": {
 			reason:  "what is no flag is a mistake",
 			args:    []string{"machine"},

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/internal/controller/machine"
+	"container.training/useless/internal/controller/virtualmachine"
 )
 
 // Options say which controllers run, and how.
@@ -24,6 +25,8 @@ type Options struct {
 	// Selection is read as kube-controller-manager reads --controllers: "*" stands for those that are on by default,
 	// "name" turns one on and "-name" turns one off. Where a controller is named both ways, the first mention counts.
 	Selection []string
+
+	VirtualMachine virtualmachine.Options
 }
 
 // controllers are all there are, in the order in which they are added.
@@ -34,6 +37,9 @@ var controllers = []struct {
 }{
 	{machine.Name, true, func(ctx context.Context, mgr ctrl.Manager, _ Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return machine.Setup(ctx, mgr, clock, registerer)
+	}},
+	{virtualmachine.Name, true, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+		return virtualmachine.Setup(ctx, mgr, options.VirtualMachine, clock, registerer)
 	}},
 }
 

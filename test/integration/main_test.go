@@ -47,6 +47,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook"
 )
 
@@ -103,6 +104,7 @@ func testMain(m *testing.M) int {
 		if sharedStop != nil {
 			sharedStop()
 		}
+		nodeStop()
 	}()
 	return m.Run()
 }
@@ -264,7 +266,11 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := controller.Setup(ctx, mgr, controller.Options{Selection: []string{"*"}}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	controllers := controller.Options{
+		Selection:      []string{"*"},
+		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: time.Second},
+	}
+	if err := controller.Setup(ctx, mgr, controllers, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, nil, err
 	}
 	if options.noWebhooks {

@@ -300,21 +300,21 @@ func waitForTotal(t *testing.T, namespace, name string, total int32) {
 	})
 }
 
-// eventsOn lists the events of a reason on a Machine.
-func eventsOn(t *testing.T, m *v1beta1.Machine, reason string) []eventsv1.Event {
+// eventsOn lists the events of a reason on an object.
+func eventsOn(t *testing.T, object client.Object, reason string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(m.Namespace)); err != nil {
+	if err := admin.List(t.Context(), list, client.InNamespace(object.GetNamespace())); err != nil {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(list.Items, func(event eventsv1.Event) bool {
-		return event.Regarding.UID != m.UID || event.Reason != reason
+		return event.Regarding.UID != object.GetUID() || event.Reason != reason
 	})
 }
 
-func waitForEvent(t *testing.T, m *v1beta1.Machine, reason string) {
+func waitForEvent(t *testing.T, object client.Object, reason string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
-		return len(eventsOn(t, m, reason)) > 0, "no event " + reason + " on " + m.Name
+		return len(eventsOn(t, object, reason)) > 0, "no event " + reason + " on " + object.GetName()
 	})
 }

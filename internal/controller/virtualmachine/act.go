@@ -1,0 +1,196 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/internal/object"
+)
+
+// An outcome is what the API server refused of a plan. Only users can mend that.
+type outcome struct {
+	creating, resizing error
+}
+
+// errNameConflict says that a Pod has the server's name that is not the VirtualMachine's.
+var errNameConflict = errors.New("is not this virtual machine's: delete or rename one of the two")
+
+// cachedPod returns the VirtualMachine's Pod as the cache has it, or nil.
+func (c *Controller) cachedPod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
+	cached, exists, err := c.pods.GetByKey(podKey(vm).String())
+	if err != nil || !exists {
+		return nil // the store knows every key, and so no error
+	}
+	if pod := cached.(*corev1.Pod); metav1.IsControlledBy(pod, vm) {
+		return pod
+	}
+	return nil
+}
+
+// currentPod returns the VirtualMachine's Pod as the API server has it, or nil, or errNameConflict.
+func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := c.reader.Get(ctx, podKey(vm), pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if !metav1.IsControlledBy(pod, vm) {
+		return nil, fmt.Errorf("pod %s %w", pod.Name, errNameConflict)
+	}
+	return pod, nil
+}
+
+// act carries out a plan and returns the VirtualMachine's Pod as it is then.
+func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, p plan) (*corev1.Pod, outcome, error) {
+	var refused outcome
+	var err error
+	switch {
+	case p.create:
+		pod, err = c.create(ctx, vm)
+		refused.creating, err = refusal(err)
+	case p.delete != "":
+		err = c.delete(ctx, vm, pod, p.delete)
+	case p.resize:
+		pod, err = c.resize(ctx, vm, pod)
+		refused.resizing, err = refusal(err)
+	}
+	return pod, refused, err
+}
+
+// refusal tells errors apart that say why a request cannot be granted from those that are worth another try at once.
+func refusal(err error) (refused, failed error) {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		errors.Is(err, errNameConflict) || errors.Is(err, errNotResized) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// create makes the server. One that is there already, and that the cache has not heard of, is as good.
+func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
+	// Where there was one, the garbage collector may have taken it, because the VirtualMachine is being deleted in the
+	// foreground. That could come to the cache later than the end of the Pod.
+	if vm.Status.Server != nil {
+		if deleted, err := c.deleted(ctx, vm); deleted || err != nil {
+			return nil, err
+		}
+	}
+	pod := newPod(vm, c.options.Image)
+	err := c.client.Create(ctx, pod)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return c.currentPod(ctx, vm)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil, nil // nothing can be created there, nor need it be
+	case err != nil:
+		return nil, err
+	}
+	c.events.Tell(vm, pod, v1alpha1.EventCreated, "Create", "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
+	return pod, nil
+}
+
+// deleted asks the API server whether a VirtualMachine is being deleted, or gone, which the cache may not know yet.
+func (c *Controller) deleted(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
+	current := &v1alpha1.VirtualMachine{}
+	err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return current.UID != vm.UID || !current.DeletionTimestamp.IsZero(), err
+}
+
+// delete deletes this very Pod. That it is gone wakes us; one that is gone already, or replaced, is none of ours.
+func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) error {
+	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.events.Tell(vm, pod, v1alpha1.EventDeleted, "Delete", "Deleted server %s: %s", pod.Name, why)
+	return nil
+}
+
+// errNotResized says that the API server took a resize and did something else.
+var errNotResized = errors.New("admission changes the resources")
+
+// resize asks for other resources in place: the server goes on running.
+func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) (*corev1.Pod, error) {
+	changed := pod.DeepCopy()
+	setResources(changed, vm)
+	// A strategic merge patch has this one container, where a merge patch would have the list as it was read.
+	err := c.client.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(pod))
+	switch {
+	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
+		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
+	case apierrors.IsNotFound(err):
+		return pod, nil
+	case err != nil:
+		return pod, err
+	case !hasResources(changed, vm):
+		return changed, errNotResized
+	}
+	c.events.Tell(vm, pod, v1alpha1.EventResized, "Resize", "Resized server %s to %s", pod.Name, describe(resourcesOf(vm)))
+	return changed, nil
+}
+
+// finalize deletes the server of a VirtualMachine that is being deleted, waits until it is gone and then lets go.
+func (c *Controller) finalize(ctx context.Context, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(vm, v1alpha1.VirtualMachineFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	// A paused one's server is left to the garbage collector. One whose dependents are to be kept keeps its server.
+	if object.Paused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
+		return reconcile.Result{}, c.letGo(ctx, vm)
+	}
+	// Not the cache, which may not have heard of the Pod yet: nobody looks after this one.
+	pod, err := c.currentPod(ctx, vm)
+	switch {
+	case errors.Is(err, errNameConflict) || err == nil && pod == nil:
+		return reconcile.Result{}, c.letGo(ctx, vm)
+	case err != nil:
+		return reconcile.Result{}, err
+	case pod.DeletionTimestamp.IsZero():
+		err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
+	}
+	written := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, outcome{}, c.usage.of(vm), c.clock.Now()))
+	// The end of a Pod that came and went unseen by the cache wakes nobody.
+	return reconcile.Result{RequeueAfter: lastRetry}, errors.Join(err, written)
+}
+
+func (c *Controller) letGo(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
+	_, err := object.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
+	return ignoreStale(err)
+}
+
+// ignoreStale drops the error of a write that was decided on an old version of an object: its new version wakes us.
+func ignoreStale(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// describe puts resources in words.
+func describe(resources corev1.ResourceList) string {
+	words := make([]string, 0, len(resources))
+	for name, quantity := range resources {
+		words = append(words, fmt.Sprintf("%s %s", name, quantity.String()))
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}

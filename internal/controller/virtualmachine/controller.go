@@ -1,0 +1,284 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package virtualmachine keeps a server for every VirtualMachine that is active: a Pod with the CPU and memory that it
+// asks for.
+//
+// What to do follows from the VirtualMachine, its Pod and the time alone (decide.go); doing it (act.go) and describing
+// the result (status.go) are separate, as is asking what the servers use (usage.go). What a VirtualMachine is follows
+// from its Pod every time, never from what it was.
+package virtualmachine
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/internal/object"
+)
+
+const (
+	// Name is the controller's name, in --controllers, logs and metrics.
+	Name = "virtualmachine"
+
+	// DefaultImage is the image of servers if the operator is not told another: a container that does nothing.
+	DefaultImage = "registry.k8s.io/pause:3.10.1"
+
+	// DefaultUsageInterval is the time between two requests for the servers' usage, if the operator is not told another.
+	DefaultUsageInterval = 30 * time.Second
+
+	workers = 16
+
+	// The delay before a failed reconcile is tried again doubles from the first to the last of these; the delay before
+	// the API server is asked again for what it has refused doubles from firstRefusal.
+	firstRetry, firstRefusal, lastRetry = 5 * time.Millisecond, time.Second, time.Minute
+)
+
+// Options are what users of the operator can choose.
+type Options struct {
+	// Image is what servers run. It has to name a user that is not root by its number.
+	Image string
+	// UsageInterval is the time between two requests for the servers' usage.
+	UsageInterval time.Duration
+}
+
+// A Controller reconciles VirtualMachines.
+type Controller struct {
+	client   client.Client
+	reader   client.Reader // reads from the API server, where the cache may be too old
+	machines toolscache.Store
+	pods     toolscache.Store
+	options  Options
+	clock    clock.PassiveClock
+	events   *object.Events
+	metrics  *metrics
+	usage    *poller
+	refusals workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+// Setup adds the controller to a manager. Its metrics go to the registerer.
+func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+	podCache, err := newPodCache(mgr)
+	if err != nil {
+		return err
+	}
+	machines, err := store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{})
+	if err != nil {
+		return err
+	}
+	pods, err := store(ctx, podCache, &corev1.Pod{})
+	if err != nil {
+		return err
+	}
+	metrics, err := newMetrics(registerer, machines)
+	if err != nil {
+		return err
+	}
+	list, err := usageLister(mgr)
+	if err != nil {
+		return err
+	}
+	usage := &poller{
+		list:     list,
+		synced:   podCache.WaitForCacheSync,
+		pods:     pods,
+		interval: options.UsageInterval,
+		clock:    clock,
+		log:      mgr.GetLogger().WithName(Name),
+		metrics:  metrics,
+		wake:     make(chan event.TypedGenericEvent[client.ObjectKey]),
+	}
+	c := &Controller{
+		client:   mgr.GetClient(),
+		reader:   mgr.GetAPIReader(),
+		machines: machines,
+		pods:     pods,
+		options:  options,
+		clock:    clock,
+		events:   object.NewEvents(mgr),
+		metrics:  metrics,
+		usage:    usage,
+		refusals: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefusal, lastRetry),
+	}
+	if err := errors.Join(mgr.Add(podCache), mgr.Add(usage)); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(object.NotPaused())).
+		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(machinesOf))).
+		WatchesRawSource(source.Channel(usage.wake, handler.TypedEnqueueRequestsFromMapFunc(machine))).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+			ReconciliationTimeout:   30 * time.Second,
+			EnableWarmup:            new(true),
+		}).
+		Complete(c)
+}
+
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
+// +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile brings a VirtualMachine and its server one step closer to what it asks for. An error means that something was
+// not done; it is tried again with growing delays.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cached, exists, err := c.machines.GetByKey(request.String())
+	if err != nil || !exists {
+		c.refusals.Forget(request)
+		return reconcile.Result{}, err
+	}
+	vm := cached.(*v1alpha1.VirtualMachine)
+	if !vm.DeletionTimestamp.IsZero() {
+		return c.finalize(ctx, vm)
+	}
+	if object.Paused(vm) {
+		return reconcile.Result{}, nil
+	}
+	if vm, err = object.EnsureFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer); err != nil {
+		return reconcile.Result{}, ignoreStale(err)
+	}
+	pod := c.cachedPod(vm)
+	p := decide(vm, pod, c.clock.Now())
+	pod, refused, actErr := c.act(ctx, vm, pod, p)
+	if actErr != nil {
+		return reconcile.Result{}, actErr // what there is now is not known
+	}
+	if err := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm), c.clock.Now())); err != nil {
+		return reconcile.Result{}, err
+	}
+	return c.again(request, p.next, refused), nil
+}
+
+// again asks for the next reconcile: when it is due, or when it is time to ask anew for what the API server refuses,
+// which nobody tells us of.
+func (c *Controller) again(request reconcile.Request, next time.Time, refused outcome) reconcile.Result {
+	if refused != (outcome{}) {
+		return reconcile.Result{RequeueAfter: c.refusals.When(request)}
+	}
+	c.refusals.Forget(request)
+	if next.IsZero() {
+		return reconcile.Result{}
+	}
+	// At least a nanosecond: zero would mean never.
+	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1)}
+}
+
+// writeStatus writes the status if it says anything new, and the events that the change is worth.
+func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, status v1alpha1.VirtualMachineStatus) error {
+	if reflect.DeepEqual(vm.Status, status) {
+		return nil
+	}
+	status.LastUpdateTime = new(metav1.NewTime(c.clock.Now()))
+	of := func(vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachineStatus { return &vm.Status }
+	written, err := object.PatchStatus(ctx, c.client, vm, of, &status)
+	if err != nil {
+		return ignoreStale(err)
+	}
+	c.announce(written, pod, vm.Status)
+	return nil
+}
+
+// announce tells of what a status says that the one before did not.
+func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before v1alpha1.VirtualMachineStatus) {
+	if server, known := vm.Status.Server, before.Server; server != nil && server.StartTime != nil &&
+		(known == nil || known.ID != server.ID || known.StartTime == nil) {
+		c.metrics.creation.Observe(c.clock.Since(pod.CreationTimestamp.Time).Seconds())
+		c.events.Tell(vm, pod, v1alpha1.EventStarted, "Start", "Started server %s on node %s", server.Name, server.Node)
+	}
+	if vm.Status.Phase == v1alpha1.PhaseStopped && before.Server != nil {
+		c.events.Tell(vm, nil, v1alpha1.EventStopped, "Stop", "Stopped server %s", before.Server.Name)
+	}
+	if vm.Status.Reason == before.Reason {
+		return
+	}
+	warnings := map[string]string{
+		v1alpha1.ReasonQuotaExceeded: v1alpha1.EventCreateFailed,
+		v1alpha1.ReasonCreateFailed:  v1alpha1.EventCreateFailed,
+		v1alpha1.ReasonUnschedulable: v1alpha1.EventUnschedulable,
+		v1alpha1.ReasonNameConflict:  v1alpha1.EventNameConflict,
+		"CrashLoopBackOff":           v1alpha1.EventCrashLoop,
+	}
+	if warning, ok := warnings[vm.Status.Reason]; ok {
+		c.events.Warn(vm, warning, "Create", "%s", vm.Status.Message)
+	}
+}
+
+// machinesOf returns the VirtualMachine whose server a Pod is, or is in the way of.
+func machinesOf(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
+	if vm, ok := ownerOfName(pod); ok {
+		return machine(ctx, vm)
+	}
+	return nil
+}
+
+func machine(_ context.Context, vm client.ObjectKey) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: vm}}
+}
+
+// newPodCache makes a cache that has no Pods but those of VirtualMachines. It is not the manager's, because other
+// controllers look at other Pods.
+func newPodCache(mgr ctrl.Manager) (cache.Cache, error) {
+	labelled, err := labels.NewRequirement(v1alpha1.VirtualMachineLabel, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+	return cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient:       mgr.GetHTTPClient(),
+		Scheme:           mgr.GetScheme(),
+		Mapper:           mgr.GetRESTMapper(),
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*labelled)}},
+	})
+}
+
+// usageLister returns a function that asks the metrics API for what all servers use.
+func usageLister(mgr ctrl.Manager) (func(context.Context) (*metricsv1beta1.PodMetricsList, error), error) {
+	clients, err := metricsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error) {
+		return clients.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.VirtualMachineLabel})
+	}, nil
+}
+
+// store returns the store of a cache's informer for a kind, whose objects are not copies.
+func store(ctx context.Context, informers cache.Informers, kind client.Object) (toolscache.Store, error) {
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, errors.New("the cache must not be split by namespace or selector")
+	}
+	return shared.GetStore(), nil
+}

@@ -1,0 +1,201 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualmachine
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+)
+
+// patienceFactor is how many intervals pass before a metrics API that was not there is looked for again.
+const patienceFactor = 10
+
+// usage is what is known of what a server uses.
+type usage struct {
+	asked     bool // whether this process has asked the metrics API yet
+	available bool // whether that answered
+	sample    *v1alpha1.UsageStatus
+}
+
+// describe sets the usage of a server, if there is one, and returns whether it is known.
+func (u usage) describe(server *v1alpha1.ServerStatus) verdict {
+	if server == nil || server.State != v1alpha1.ServerRunning {
+		if server != nil {
+			server.Usage = nil
+		}
+		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "No server runs"}
+	}
+	if u.asked {
+		server.Usage = u.sample // until then it is what another process has found
+	}
+	switch {
+	case u.asked && !u.available:
+		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable, "The cluster does not serve metrics.k8s.io at present"}
+	case server.Usage == nil:
+		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The server's usage was not measured yet"}
+	}
+	return verdict{metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The server's usage was measured"}
+}
+
+// A poller asks the metrics API for what all servers use, in one request, and wakes the VirtualMachines of those that
+// use more or less than before.
+type poller struct {
+	list     func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error)
+	synced   func(ctx context.Context) bool
+	pods     toolscache.Store
+	interval time.Duration
+	clock    clock.PassiveClock
+	log      logr.Logger
+	metrics  *metrics
+	wake     chan event.TypedGenericEvent[client.ObjectKey]
+
+	mu        sync.Mutex
+	asked     bool
+	available bool
+	samples   map[client.ObjectKey]v1alpha1.UsageStatus // by VirtualMachine
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (*poller) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable.
+func (p *poller) Start(ctx context.Context) error {
+	if !p.synced(ctx) {
+		return nil
+	}
+	for {
+		delay := p.interval
+		if !p.poll(ctx) {
+			delay *= patienceFactor
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay):
+		}
+	}
+}
+
+// poll asks once, and tells whether there was an answer.
+func (p *poller) poll(ctx context.Context) bool {
+	start := p.clock.Now()
+	answer, err := p.list(ctx)
+	p.metrics.pollSeconds.Observe(p.clock.Since(start).Seconds())
+	if ctx.Err() != nil {
+		return false
+	}
+	samples := map[client.ObjectKey]v1alpha1.UsageStatus{}
+	if err != nil {
+		p.metrics.pollErrors.Inc()
+	} else {
+		samples = p.read(answer)
+	}
+	for _, vm := range p.keep(samples, err) {
+		select {
+		case p.wake <- event.TypedGenericEvent[client.ObjectKey]{Object: vm}:
+		case <-ctx.Done():
+		}
+	}
+	return err == nil
+}
+
+// keep replaces what is known, and returns the VirtualMachines of which something else is known now.
+func (p *poller) keep(samples map[client.ObjectKey]v1alpha1.UsageStatus, problem error) []client.ObjectKey {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	available := problem == nil
+	turned := !p.asked || p.available != available
+	if turned && !available {
+		p.log.Info("Usage is not known: the metrics API does not answer", "problem", problem.Error())
+	}
+	changed := map[client.ObjectKey]bool{}
+	if turned {
+		for _, pod := range p.pods.List() {
+			if vm, ok := ownerOfName(pod.(*corev1.Pod)); ok {
+				changed[vm] = true
+			}
+		}
+	}
+	for _, each := range []map[client.ObjectKey]v1alpha1.UsageStatus{p.samples, samples} {
+		for vm := range each {
+			before, was := p.samples[vm]
+			after, is := samples[vm]
+			if was != is || before != after {
+				changed[vm] = true
+			}
+		}
+	}
+	p.asked, p.available, p.samples = true, available, samples
+	return slices.Collect(maps.Keys(changed))
+}
+
+// of returns what is known of a VirtualMachine.
+func (p *poller) of(vm *v1alpha1.VirtualMachine) usage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := usage{asked: p.asked, available: p.available}
+	if sample, ok := p.samples[client.ObjectKeyFromObject(vm)]; ok {
+		known.sample = &sample
+	}
+	return known
+}
+
+// read puts an answer in percent of the servers' limits.
+func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKey]v1alpha1.UsageStatus {
+	samples := map[client.ObjectKey]v1alpha1.UsageStatus{}
+	for i := range answer.Items {
+		item := &answer.Items[i]
+		cached, exists, err := p.pods.GetByKey(client.ObjectKeyFromObject(item).String())
+		vm, named := ownerOfName(item)
+		if err != nil || !exists || !named {
+			continue
+		}
+		if sample, ok := measure(item, cached.(*corev1.Pod)); ok {
+			samples[vm] = sample
+		}
+	}
+	return samples
+}
+
+// measure returns what a Pod uses. A measurement from before its container started is of another one of its name.
+func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) (v1alpha1.UsageStatus, bool) {
+	server, running := containerOf(pod), containerStatus(pod).State.Running
+	if server == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {
+		return v1alpha1.UsageStatus{}, false
+	}
+	for _, container := range item.Containers {
+		if container.Name == containerName {
+			return v1alpha1.UsageStatus{
+				CPU:    percent(container.Usage.Cpu(), server.Resources.Limits.Cpu()),
+				Memory: percent(container.Usage.Memory(), server.Resources.Limits.Memory()),
+			}, true
+		}
+	}
+	return v1alpha1.UsageStatus{}, false
+}
+
+// percent is a part of a whole, rounded.
+func percent(part, whole *resource.Quantity) int32 {
+	of := whole.AsApproximateFloat64()
+	if of <= 0 {
+		return 0
+	}
+	return int32(min(math.Round(100*part.AsApproximateFloat64()/of), math.MaxInt32))
+}

@@ -1,0 +1,656 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/internal/controller/virtualmachine"
+)
+
+func TestVirtualMachine(t *testing.T) {
+	tell(t, []story{
+		{"a virtual machine becomes active, with a server as it asks for", testVirtualMachineActive},
+		{"a server passes where the restricted profile is enforced", testVirtualMachineRestricted},
+		{"a virtual machine that no node can take is being created until one can", testVirtualMachineUnschedulable},
+		{"a virtual machine without its image has failed until there is one", testVirtualMachineImagePull},
+		{"a virtual machine whose server crashes has failed until it does not", testVirtualMachineCrashLoop},
+		{"a server that is evicted is replaced after a while", testVirtualMachineEvicted},
+		{"a server that is deleted by hand is replaced at once", testVirtualMachineDeletedByHand},
+		{"a virtual machine that a quota refuses is created when it does no more", testVirtualMachineQuota},
+		{"a pod of the server's name is left alone, until it goes", testVirtualMachineNameConflict},
+		{"a pod of the server's name that has the label is left alone, until it goes", testVirtualMachineNameConflictLabelled},
+		{"an inactive virtual machine has no server", testVirtualMachineInactive},
+		{"a virtual machine that is turned on and off has one server at most", testVirtualMachineToggled},
+		{"a virtual machine that is paused is not touched", testVirtualMachinePaused},
+		{"two virtual machines of one name in two namespaces do not touch each other", testVirtualMachineNamespaces},
+	})
+}
+
+func TestVirtualMachineResize(t *testing.T) {
+	tell(t, []story{
+		{"a server is resized in place", testVirtualMachineResized},
+		{"a server that has no node yet is resized, too", testVirtualMachineResizedEarly},
+		{"a resize that the node cannot do says so, until it can", testVirtualMachineNotResized},
+		{"a resize that a quota refuses says so, until it does no more", testVirtualMachineResizeRefused},
+	})
+}
+
+func TestVirtualMachineDeletion(t *testing.T) {
+	tell(t, []story{
+		{"a virtual machine that is deleted goes after its server, in every phase", testVirtualMachineDeletedInEveryPhase},
+		{"a virtual machine that is deleted in the foreground goes after its server, which is not replaced", testVirtualMachineForeground},
+		{"a server that is to be kept is kept", testVirtualMachineOrphan},
+		{"a virtual machine that is paused can be deleted, and its server follows", testVirtualMachinePausedDeleted},
+		{"a virtual machine that is in the way of a name goes", testVirtualMachineConflictDeleted},
+		{"a virtual machine that is created again at once has a server of its own", testVirtualMachineRecreated},
+		{"a namespace with virtual machines goes", testVirtualMachineNamespaceDeletion},
+	})
+}
+
+// theNode runs the Pods of all tests.
+var (
+	nodeOnce sync.Once
+	nodeStop = func() {}
+	theNode  *standin.Node
+	errNode  error
+)
+
+// node makes sure that there is something that stands in for a node.
+func node(t *testing.T) *standin.Node {
+	t.Helper()
+	nodeOnce.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		theNode, errNode = standin.Start(ctx, plane.Config)
+		nodeStop = func() {
+			cancel()
+			if errNode == nil {
+				theNode.Wait()
+			}
+		}
+	})
+	if errNode != nil {
+		t.Fatal(errNode)
+	}
+	return theNode
+}
+
+func aVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
+	return &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.VirtualMachineSpec{Resource: v1alpha1.ResourceSpec{
+			CPU: apiresource.MustParse("2"), Memory: apiresource.MustParse("4G"),
+		}},
+	}
+}
+
+// createVirtualMachine creates a VirtualMachine of two CPUs whose server has a fate.
+func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fate) *v1alpha1.VirtualMachine {
+	t.Helper()
+	vm := aVirtualMachine(namespace, name)
+	node(t).Set(serverKey(vm), fate)
+	if err := admin.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+func serverKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
+	return client.ObjectKey{Namespace: vm.Namespace, Name: vm.Name + "-vm"}
+}
+
+func getVirtualMachine(t *testing.T, namespace, name string) *v1alpha1.VirtualMachine {
+	t.Helper()
+	vm := &v1alpha1.VirtualMachine{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, vm); err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+func getServer(t *testing.T, vm *v1alpha1.VirtualMachine) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := admin.Get(t.Context(), serverKey(vm), pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// waitForReason waits until a VirtualMachine is in a phase for a reason, which its status and its condition Ready agree
+// on, and returns it.
+func waitForReason(t *testing.T, vm *v1alpha1.VirtualMachine, phase v1alpha1.Phase, reason string) *v1alpha1.VirtualMachine {
+	t.Helper()
+	var got *v1alpha1.VirtualMachine
+	eventually(t, patience, func() (bool, string) {
+		got = getVirtualMachine(t, vm.Namespace, vm.Name)
+		return got.Status.Phase == phase && got.Status.Reason == reason && got.Status.ObservedGeneration == got.Generation,
+			fmt.Sprintf("it is not %s for %s: %+v", phase, reason, got.Status)
+	})
+	value := metav1.ConditionFalse
+	if reason == v1alpha1.ReasonServerReady {
+		value = metav1.ConditionTrue
+	}
+	checkCondition(t, got, v1alpha1.ConditionReady, value, reason)
+	return got
+}
+
+func waitForActive(t *testing.T, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
+	t.Helper()
+	return waitForReason(t, vm, v1alpha1.PhaseActive, v1alpha1.ReasonServerReady)
+}
+
+func checkCondition(t *testing.T, vm *v1alpha1.VirtualMachine, conditionType string, value metav1.ConditionStatus, reason string) {
+	t.Helper()
+	condition := meta.FindStatusCondition(vm.Status.Conditions, conditionType)
+	if condition == nil || condition.Status != value || condition.Reason != reason {
+		t.Errorf("condition %s of %s is %+v, not %s for %s", conditionType, vm.Name, condition, value, reason)
+	}
+}
+
+func waitForCondition(t *testing.T, vm *v1alpha1.VirtualMachine, conditionType string, value metav1.ConditionStatus, reason string) *v1alpha1.VirtualMachine {
+	t.Helper()
+	var got *v1alpha1.VirtualMachine
+	eventually(t, patience, func() (bool, string) {
+		got = getVirtualMachine(t, vm.Namespace, vm.Name)
+		condition := meta.FindStatusCondition(got.Status.Conditions, conditionType)
+		return condition != nil && condition.Status == value && condition.Reason == reason, fmt.Sprintf("condition %s is %+v", conditionType, condition)
+	})
+	return got
+}
+
+func setAction(t *testing.T, vm *v1alpha1.VirtualMachine, action v1alpha1.Action) {
+	t.Helper()
+	mergePatch(t, aVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"action":%q}}`, action)
+}
+
+func recordPods(t *testing.T, namespace string) *recording[*corev1.Pod] {
+	t.Helper()
+	return record[*corev1.Pod](t, &corev1.PodList{}, namespace)
+}
+
+func recordVirtualMachines(t *testing.T, namespace string) *recording[*v1alpha1.VirtualMachine] {
+	t.Helper()
+	return record[*v1alpha1.VirtualMachine](t, &v1alpha1.VirtualMachineList{}, namespace)
+}
+
+func testVirtualMachineActive(t *testing.T, namespace string) {
+	node(t)
+	vm := aVirtualMachine(namespace, "test-vm")
+	vm.Labels = map[string]string{"app": "shop"}
+	vm.Spec.Resource.RootDisk = new(apiresource.MustParse("40G"))
+	if err := admin.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	vm = waitForActive(t, vm)
+	pod := getServer(t, vm)
+
+	if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
+		t.Errorf("the server is %s", pod.Status.QOSClass)
+	}
+	if diff := cmp.Diff(map[string]string{v1alpha1.VirtualMachineLabel: "test-vm"}, pod.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(corev1.ResourceList{
+		corev1.ResourceCPU: apiresource.MustParse("2"), corev1.ResourceMemory: apiresource.MustParse("4G"), corev1.ResourceEphemeralStorage: apiresource.MustParse("40G"),
+	}, pod.Spec.Containers[0].Resources.Limits); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+	if len(pod.Spec.Volumes) > 0 || pod.Spec.Containers[0].Image != virtualmachine.DefaultImage || !metav1.IsControlledBy(pod, vm) {
+		t.Errorf("the server is %+v", pod)
+	}
+	want := &v1alpha1.ServerStatus{ID: pod.UID, Name: "test-vm-vm", Node: standin.NodeName, State: v1alpha1.ServerRunning, StartTime: vm.Status.Server.StartTime}
+	if diff := cmp.Diff(want, vm.Status.Server); diff != "" || want.StartTime == nil || vm.Status.LastUpdateTime == nil {
+		t.Errorf("status.server (-want +got):\n%s", diff)
+	}
+	checkCondition(t, vm, v1alpha1.ConditionScheduled, metav1.ConditionTrue, v1alpha1.ReasonScheduled)
+	checkCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	// This control plane has no metrics API.
+	waitForCondition(t, vm, v1alpha1.ConditionUsageAvailable, metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable)
+	waitForEvent(t, vm, v1alpha1.EventCreated)
+	waitForEvent(t, vm, v1alpha1.EventStarted)
+}
+
+func testVirtualMachineRestricted(t *testing.T, namespace string) {
+	mergePatch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	// The profile is enforced as soon as admission has heard of it.
+	eventually(t, patience, func() (bool, string) {
+		err := admin.Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
+		return apierrors.IsForbidden(err), fmt.Sprintf("a pod that is not restricted is let in: %v", err)
+	})
+	waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+}
+
+// aPod is a Pod of somebody else.
+func aPod(namespace, name string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, GenerateName: "pod-", Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main:1"}}},
+	}
+}
+
+func testVirtualMachineUnschedulable(t *testing.T, namespace string) {
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Unschedulable: "0/3 nodes are available: 3 Insufficient cpu."})
+	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
+	checkCondition(t, vm, v1alpha1.ConditionScheduled, metav1.ConditionFalse, corev1.PodReasonUnschedulable)
+	if !strings.Contains(vm.Status.Message, "Insufficient cpu") || vm.Status.Server.State != v1alpha1.ServerWaiting {
+		t.Errorf("the status is %+v", vm.Status)
+	}
+	waitForEvent(t, vm, v1alpha1.EventUnschedulable)
+	node(t).Set(serverKey(vm), standin.Fate{})
+	waitForActive(t, vm)
+}
+
+func testVirtualMachineImagePull(t *testing.T, namespace string) {
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Waiting: "ImagePullBackOff"})
+	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "ImagePullBackOff")
+	failed := getServer(t, vm)
+	node(t).Set(serverKey(vm), standin.Fate{})
+	vm = waitForActive(t, vm)
+	if pod := getServer(t, vm); pod.UID != failed.UID || vm.Status.Failures != 0 {
+		t.Errorf("a kubelet tries again by itself, and yet there were %d failures, and the server is another: %v", vm.Status.Failures, pod.UID != failed.UID)
+	}
+	// It is no more of a failure for having been active.
+	node(t).Set(serverKey(vm), standin.Fate{Waiting: "ErrImagePull"})
+	waitForReason(t, vm, v1alpha1.PhaseFailed, "ErrImagePull")
+}
+
+func testVirtualMachineCrashLoop(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	node(t).Set(serverKey(vm), standin.Fate{Waiting: "CrashLoopBackOff"})
+	waitForReason(t, vm, v1alpha1.PhaseFailed, "CrashLoopBackOff")
+	waitForEvent(t, vm, v1alpha1.EventCrashLoop)
+	node(t).Set(serverKey(vm), standin.Fate{})
+	waitForActive(t, vm)
+	if started := eventsOn(t, vm, v1alpha1.EventStarted); len(started) != 1 {
+		t.Errorf("there are %d events about its start", len(started))
+	}
+}
+
+func testVirtualMachineEvicted(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	evicted := getServer(t, vm)
+	pods := recordPods(t, namespace)
+	node(t).Set(serverKey(vm), standin.Fate{Evicted: "The node was low on memory."})
+	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "Evicted")
+	if vm.Status.Failures != 1 || vm.Status.RetryTime == nil || !strings.Contains(vm.Status.Message, "low on memory") {
+		t.Errorf("the status is %+v", vm.Status)
+	}
+	node(t).Set(serverKey(vm), standin.Fate{})
+	pods.untilDeleted(t, evicted.Name)
+	if now := time.Now(); now.Before(vm.Status.RetryTime.Time) {
+		t.Errorf("it is replaced at %s, before %s", now, vm.Status.RetryTime)
+	}
+	vm = waitForActive(t, vm)
+	if vm.Status.Failures != 1 || vm.Status.RetryTime != nil || vm.Status.Server.ID == evicted.UID {
+		t.Errorf("the status is %+v", vm.Status)
+	}
+	waitForEvent(t, vm, v1alpha1.EventDeleted)
+}
+
+func testVirtualMachineDeletedByHand(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{Lingering: true}))
+	first := getServer(t, vm)
+	mustKubectl(t, "", "delete", "pod", first.Name, "-n", namespace, "--wait=false")
+	waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing)
+	pods := recordPods(t, namespace)
+	node(t).Set(serverKey(vm), standin.Fate{})
+	pods.untilDeleted(t, first.Name)
+	vm = waitForActive(t, vm)
+	if vm.Status.Server.ID == first.UID || mostAtOnce(pods.all(t)) > 1 {
+		t.Errorf("the server is %+v", vm.Status.Server)
+	}
+}
+
+func testVirtualMachineQuota(t *testing.T, namespace string) {
+	quota := createCPUQuota(t, namespace, "1")
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded)
+	if !strings.Contains(vm.Status.Message, "exceeded quota") {
+		t.Errorf("the message is %s", vm.Status.Message)
+	}
+	waitForEvent(t, vm, v1alpha1.EventCreateFailed)
+	if err := admin.Delete(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	waitForActive(t, vm)
+}
+
+// createCPUQuota allows so many CPUs in a namespace. It returns when the quota is enforced.
+func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota {
+	t.Helper()
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "quota"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: apiresource.MustParse(cpus)}},
+	}
+	if err := admin.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() (bool, string) {
+		err := admin.Get(t.Context(), client.ObjectKeyFromObject(quota), quota)
+		return err == nil && len(quota.Status.Used) > 0, fmt.Sprintf("the quota is not enforced: %v", err)
+	})
+	return quota
+}
+
+func testVirtualMachineNameConflict(t *testing.T, namespace string) { testConflict(t, namespace, nil) }
+
+func testVirtualMachineNameConflictLabelled(t *testing.T, namespace string) {
+	testConflict(t, namespace, map[string]string{v1alpha1.VirtualMachineLabel: "vm"})
+}
+
+func testConflict(t *testing.T, namespace string, labels map[string]string) {
+	node(t)
+	foreign := aPod(namespace, "vm-vm", labels)
+	if err := admin.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	pods := recordPods(t, namespace)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	waitForReason(t, vm, v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict)
+	waitForEvent(t, vm, v1alpha1.EventNameConflict)
+	setAction(t, vm, v1alpha1.ActionInactive)
+	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+	setAction(t, vm, v1alpha1.ActionActive)
+	waitForReason(t, vm, v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict)
+	for _, change := range pods.all(t) {
+		if change.kind != watch.Modified || change.object.UID != foreign.UID || len(change.object.OwnerReferences) > 0 {
+			t.Errorf("the pod was %s: %+v", change.kind, change.object.ObjectMeta)
+		}
+	}
+	eventually(t, patience, func() (bool, string) {
+		events := len(eventsOn(t, vm, v1alpha1.EventNameConflict))
+		return events == 2, fmt.Sprintf("of two conflicts there are %d events", events)
+	})
+	if err := admin.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	waitForActive(t, vm)
+}
+
+func testVirtualMachineInactive(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{Lingering: true}))
+	first := vm.Status.Server.ID
+	setAction(t, vm, v1alpha1.ActionInactive)
+	waitForReason(t, vm, v1alpha1.PhaseActive, v1alpha1.ReasonStopping)
+	node(t).Set(serverKey(vm), standin.Fate{})
+	vm = waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+	if vm.Status.Server != nil {
+		t.Errorf("a stopped virtual machine has server %+v", vm.Status.Server)
+	}
+	checkCondition(t, vm, v1alpha1.ConditionScheduled, metav1.ConditionFalse, v1alpha1.ReasonNoServer)
+	checkCondition(t, vm, v1alpha1.ConditionUsageAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoServer)
+	if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a stopped virtual machine has a pod: %v", err)
+	}
+	waitForEvent(t, vm, v1alpha1.EventStopped)
+	setAction(t, vm, v1alpha1.ActionActive)
+	if vm = waitForActive(t, vm); vm.Status.Server.ID == first {
+		t.Error("the server is the same again")
+	}
+}
+
+func testVirtualMachineToggled(t *testing.T, namespace string) {
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	pods := recordPods(t, namespace)
+	for range 20 {
+		setAction(t, vm, v1alpha1.ActionInactive)
+		setAction(t, vm, v1alpha1.ActionActive)
+	}
+	waitForActive(t, vm)
+	for range 3 {
+		setAction(t, vm, v1alpha1.ActionInactive)
+		waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+		setAction(t, vm, v1alpha1.ActionActive)
+		waitForActive(t, vm)
+	}
+	if most := mostAtOnce(pods.all(t)); most > 1 {
+		t.Errorf("there were %d servers at once", most)
+	}
+}
+
+func testVirtualMachinePaused(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	// Another one that is paused from the start, and a third that comes when the operator knows.
+	paused := aVirtualMachine(namespace, "paused")
+	paused.Annotations = map[string]string{"useless.container.training/paused": "true"}
+	if err := admin.Create(t.Context(), paused); err != nil {
+		t.Fatal(err)
+	}
+	setPaused(t, aVirtualMachine(namespace, "vm"), true)
+	setAction(t, vm, v1alpha1.ActionInactive)
+	waitForActive(t, createVirtualMachine(t, namespace, "fence", standin.Fate{}))
+	if got := getVirtualMachine(t, namespace, "vm"); got.Status.Phase != v1alpha1.PhaseActive || !getServer(t, vm).DeletionTimestamp.IsZero() {
+		t.Errorf("the paused virtual machine was touched: %+v", got.Status)
+	}
+	if diff := cmp.Diff(paused, getVirtualMachine(t, namespace, "paused")); diff != "" {
+		t.Errorf("the paused virtual machine was touched (-before +after):\n%s", diff)
+	}
+	setPaused(t, aVirtualMachine(namespace, "vm"), false)
+	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+	setPaused(t, aVirtualMachine(namespace, "paused"), false)
+	waitForActive(t, paused)
+}
+
+func testVirtualMachineNamespaces(t *testing.T, namespace string) {
+	other := newNamespace(t)
+	one := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	two := waitForActive(t, createVirtualMachine(t, other, "vm", standin.Fate{}))
+	setAction(t, two, v1alpha1.ActionInactive)
+	waitForReason(t, two, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+	if pod := getServer(t, one); pod.UID != one.Status.Server.ID || !pod.DeletionTimestamp.IsZero() {
+		t.Errorf("the other server was touched: %+v", pod.ObjectMeta)
+	}
+}
+
+func resize(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
+	t.Helper()
+	mergePatch(t, aVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"resource":{"cpu":%q,"memory":%q}}}`, cpu, memory)
+}
+
+func checkResources(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
+	t.Helper()
+	pod := getServer(t, vm)
+	want := corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse(cpu), corev1.ResourceMemory: apiresource.MustParse(memory)}
+	got := pod.Spec.Containers[0].Resources
+	if diff := cmp.Diff(want, got.Requests) + cmp.Diff(want, got.Limits); diff != "" || pod.UID != vm.Status.Server.ID || pod.Status.ContainerStatuses[0].RestartCount > 0 {
+		t.Errorf("server %s of %s (-want +got):\n%s", pod.UID, vm.Status.Server.ID, diff)
+	}
+}
+
+func testVirtualMachineResized(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	resize(t, vm, "500m", "8Gi")
+	eventually(t, patience, func() (bool, string) {
+		applied := getServer(t, vm).Status.ContainerStatuses[0].Resources
+		return applied.Limits.Cpu().MilliValue() == 500, fmt.Sprintf("the server has %v", applied.Limits)
+	})
+	checkResources(t, vm, "500m", "8Gi")
+	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	waitForEvent(t, vm, v1alpha1.EventResized)
+	waitForActive(t, vm)
+}
+
+func testVirtualMachineResizedEarly(t *testing.T, namespace string) {
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Unschedulable: "no node has 2 CPUs"})
+	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
+	resize(t, vm, "1", "1G")
+	waitForEvent(t, vm, v1alpha1.EventResized)
+	node(t).Set(serverKey(vm), standin.Fate{})
+	checkResources(t, waitForActive(t, vm), "1", "1G")
+}
+
+func testVirtualMachineNotResized(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	for _, reason := range []string{v1alpha1.ReasonInfeasible, v1alpha1.ReasonDeferred} {
+		node(t).Set(serverKey(vm), standin.Fate{NoResize: reason})
+		resize(t, vm, "1000", "4G")
+		waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, reason)
+	}
+	waitForActive(t, vm) // as it was
+	node(t).Set(serverKey(vm), standin.Fate{})
+	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	checkResources(t, vm, "1000", "4G")
+}
+
+func testVirtualMachineResizeRefused(t *testing.T, namespace string) {
+	quota := createCPUQuota(t, namespace, "3")
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	resize(t, vm, "4", "4G")
+	vm = waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, v1alpha1.ReasonResizeRefused)
+	if message := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionResizing).Message; !strings.Contains(message, "exceeded quota") {
+		t.Errorf("the message is %s", message)
+	}
+	checkResources(t, waitForActive(t, vm), "2", "4G")
+	if err := admin.Delete(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	checkResources(t, vm, "4", "4G")
+}
+
+func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
+	lingering := standin.Fate{Lingering: true}
+	cases := map[string]struct {
+		fate    standin.Fate
+		reached func(t *testing.T, vm *v1alpha1.VirtualMachine)
+	}{
+		"at-once":       {reached: func(*testing.T, *v1alpha1.VirtualMachine) {}},
+		"unschedulable": {standin.Fate{Unschedulable: "no node"}, isIn(v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)},
+		"active":        {lingering, isIn(v1alpha1.PhaseActive, v1alpha1.ReasonServerReady)},
+		"image":         {standin.Fate{Waiting: "ImagePullBackOff"}, isIn(v1alpha1.PhaseFailed, "ImagePullBackOff")},
+		"evicted":       {standin.Fate{Evicted: "low on memory"}, isIn(v1alpha1.PhaseFailed, "Evicted")},
+		"stopping": {lingering, func(t *testing.T, vm *v1alpha1.VirtualMachine) {
+			t.Helper()
+			waitForActive(t, vm)
+			setAction(t, vm, v1alpha1.ActionInactive)
+			waitForReason(t, vm, v1alpha1.PhaseActive, v1alpha1.ReasonStopping)
+		}},
+		"replacing": {lingering, func(t *testing.T, vm *v1alpha1.VirtualMachine) {
+			t.Helper()
+			waitForActive(t, vm)
+			mustKubectl(t, "", "delete", "pod", serverKey(vm).Name, "-n", namespace, "--wait=false")
+			waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing)
+		}},
+		"stopped": {standin.Fate{}, func(t *testing.T, vm *v1alpha1.VirtualMachine) {
+			t.Helper()
+			setAction(t, vm, v1alpha1.ActionInactive)
+			waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
+			vm := createVirtualMachine(t, namespace, name, c.fate)
+			c.reached(t, vm)
+			mustKubectl(t, "", "delete", "vm", name, "-n", namespace, "--wait=false")
+			if c.fate.Lingering {
+				waitForReason(t, vm, v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating)
+				node(t).Set(serverKey(vm), standin.Fate{})
+			}
+			gone := machines.untilDeleted(t, name)
+			for _, change := range pods.all(t) {
+				if change.object.Name == serverKey(vm).Name && !before(t, change.object, gone) {
+					t.Errorf("pod %s was %s after its virtual machine had gone", change.object.Name, change.kind)
+				}
+			}
+			if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+				t.Errorf("its pod is still there: %v", err)
+			}
+		})
+	}
+}
+
+func isIn(phase v1alpha1.Phase, reason string) func(*testing.T, *v1alpha1.VirtualMachine) {
+	return func(t *testing.T, vm *v1alpha1.VirtualMachine) {
+		t.Helper()
+		waitForReason(t, vm, phase, reason)
+	}
+}
+
+func testVirtualMachineForeground(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
+	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--cascade=foreground")
+	gone, pod := machines.untilDeleted(t, "vm"), pods.untilDeleted(t, serverKey(vm).Name)
+	if !before(t, pod, gone) {
+		t.Error("the server went after its virtual machine")
+	}
+	for _, change := range pods.all(t) {
+		if change.kind == watch.Added {
+			t.Errorf("the server was replaced by %s", change.object.UID)
+		}
+	}
+}
+
+func testVirtualMachineOrphan(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--cascade=orphan")
+	eventually(t, patience, func() (bool, string) {
+		pod := getServer(t, vm)
+		return len(pod.OwnerReferences) == 0 && pod.DeletionTimestamp.IsZero(), fmt.Sprintf("the server is %+v", pod.ObjectMeta)
+	})
+}
+
+func testVirtualMachinePausedDeleted(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	setPaused(t, aVirtualMachine(namespace, "vm"), true)
+	pods := recordPods(t, namespace)
+	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
+	pods.untilDeleted(t, serverKey(vm).Name)
+}
+
+func testVirtualMachineConflictDeleted(t *testing.T, namespace string) {
+	foreign := aPod(namespace, "vm-vm", nil)
+	if err := admin.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	waitForReason(t, vm, v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict)
+	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
+	if pod := getServer(t, vm); pod.UID != foreign.UID || !pod.DeletionTimestamp.IsZero() {
+		t.Errorf("the pod is %+v", pod.ObjectMeta)
+	}
+}
+
+func testVirtualMachineRecreated(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	for range 5 {
+		before := vm
+		mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
+		vm = waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+		if vm.Status.Server.ID == before.Status.Server.ID || !metav1.IsControlledBy(getServer(t, vm), vm) {
+			t.Errorf("the server is %+v", vm.Status.Server)
+		}
+	}
+}
+
+func testVirtualMachineNamespaceDeletion(t *testing.T, _ string) {
+	namespace := newNamespace(t)
+	for i := range 3 {
+		createVirtualMachine(t, namespace, fmt.Sprint("vm-", i), standin.Fate{})
+	}
+	waitForActive(t, aVirtualMachine(namespace, "vm-0"))
+	paused := aVirtualMachine(namespace, "vm-1")
+	setPaused(t, paused, true)
+	mustKubectl(t, "", "delete", "namespace", namespace, "--timeout="+patience.String())
+}
