@@ -19,6 +19,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"container.training/useless/internal/controller/virtualmachine"
 )
 
 const (
@@ -69,6 +71,7 @@ func complete(dir string) error {
 			return err
 		}
 	}
+	images = append(images, operatorsv1alpha1.RelatedImage{Name: virtualmachine.Name, Image: virtualmachine.DefaultImage})
 	written.SetAnnotations(annotations)
 	spec := written.Object["spec"].(map[string]any)
 	spec["icon"] = []operatorsv1alpha1.Icon{{Data: base64.StdEncoding.EncodeToString(icon), MediaType: "image/svg+xml"}}

@@ -29,6 +29,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
+
+	"container.training/useless/internal/controller/virtualmachine"
 )
 
 // folder has the bundle.
@@ -336,7 +338,10 @@ func TestImages(t *testing.T) {
 	if got := bundle.CSV.Annotations["containerImage"]; got != image {
 		t.Errorf("containerImage is %s, want %s", got, image)
 	}
-	want := []operatorsv1alpha1.RelatedImage{{Name: "manager", Image: image}}
+	want := []operatorsv1alpha1.RelatedImage{
+		{Name: "manager", Image: image},
+		{Name: "virtualmachine", Image: virtualmachine.DefaultImage}, // clusters without internet have to mirror it
+	}
 	if diff := gocmp.Diff(want, bundle.CSV.Spec.RelatedImages); diff != "" {
 		t.Errorf("related images (-want +got):\n%s", diff)
 	}

@@ -124,6 +124,10 @@ func missing(example *unstructured.Unstructured) error {
 		if total, _, _ := unstructured.NestedInt64(example.Object, "status", "switches", "total"); total != 3 {
 			return fmt.Errorf("%s has %d switches", example.GetName(), total)
 		}
+	case "VirtualMachine": // for which there is no node here
+		if phase, _, _ := unstructured.NestedString(example.Object, "status", "phase"); phase != "Creating" {
+			return fmt.Errorf("%s is in phase %q", example.GetName(), phase)
+		}
 	}
 	return nil
 }

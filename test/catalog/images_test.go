@@ -70,6 +70,10 @@ func TestVersions(t *testing.T) {
 		"the README says what is compiled": {
 			`kubectl v([\d.]+\d)`, "hack/tools/kubernetes.mod", `k8s\.io/kubernetes v(\S+)`, map[string]int{"README.md": 1},
 		},
+		"clusters without internet mirror the image of VirtualMachines": {
+			`registry\.k8s\.io/pause:([\d.]+\d)`, "internal/controller/virtualmachine/controller.go", `registry\.k8s\.io/pause:([\d.]+)`,
+			map[string]int{"docs/installing.md": 1, "docs/reference.md": 1},
+		},
 		"Dockerfile builds with the Go that go.mod asks for": {
 			`golang:(\S+)`, "go.mod", `^go (\d+\.\d+)`, map[string]int{"Dockerfile": 1},
 		},
