@@ -167,7 +167,7 @@ func (c *Controller) finalize(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 	case pod.DeletionTimestamp.IsZero():
 		err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
 	}
-	written := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, outcome{}, c.usage.of(vm), c.clock.Now()))
+	written := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, outcome{}, c.usage.of(vm, pod), c.clock.Now()))
 	// The end of a Pod that came and went unseen by the cache wakes nobody.
 	return reconcile.Result{RequeueAfter: lastRetry}, errors.Join(err, written)
 }

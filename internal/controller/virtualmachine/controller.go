@@ -171,7 +171,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if actErr != nil {
 		return reconcile.Result{}, actErr // what there is now is not known
 	}
-	if err := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm), c.clock.Now())); err != nil {
+	if err := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now())); err != nil {
 		return reconcile.Result{}, err
 	}
 	return c.again(request, p.next, refused), nil
@@ -219,15 +219,15 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 	if vm.Status.Reason == before.Reason {
 		return
 	}
-	warnings := map[string]string{
-		v1alpha1.ReasonQuotaExceeded: v1alpha1.EventCreateFailed,
-		v1alpha1.ReasonCreateFailed:  v1alpha1.EventCreateFailed,
-		v1alpha1.ReasonUnschedulable: v1alpha1.EventUnschedulable,
-		v1alpha1.ReasonNameConflict:  v1alpha1.EventNameConflict,
-		"CrashLoopBackOff":           v1alpha1.EventCrashLoop,
+	warnings := map[string]struct{ event, action string }{
+		v1alpha1.ReasonQuotaExceeded: {v1alpha1.EventCreateFailed, "Create"},
+		v1alpha1.ReasonCreateFailed:  {v1alpha1.EventCreateFailed, "Create"},
+		v1alpha1.ReasonNameConflict:  {v1alpha1.EventNameConflict, "Create"},
+		v1alpha1.ReasonUnschedulable: {v1alpha1.EventUnschedulable, "Schedule"},
+		"CrashLoopBackOff":           {v1alpha1.EventCrashLoop, "Start"},
 	}
 	if warning, ok := warnings[vm.Status.Reason]; ok {
-		c.events.Warn(vm, warning, "Create", "%s", vm.Status.Message)
+		c.events.Warn(vm, warning.event, warning.action, "%s", vm.Status.Message)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 	"k8s.io/utils/clock"
@@ -69,7 +70,13 @@ type poller struct {
 	mu        sync.Mutex
 	asked     bool
 	available bool
-	samples   map[client.ObjectKey]v1alpha1.UsageStatus // by VirtualMachine
+	samples   map[client.ObjectKey]sample // by VirtualMachine
+}
+
+// A sample is what a Pod uses.
+type sample struct {
+	pod types.UID
+	v1alpha1.UsageStatus
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -101,7 +108,7 @@ func (p *poller) poll(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	samples := map[client.ObjectKey]v1alpha1.UsageStatus{}
+	samples := map[client.ObjectKey]sample{}
 	if err != nil {
 		p.metrics.pollErrors.Inc()
 	} else {
@@ -117,7 +124,7 @@ func (p *poller) poll(ctx context.Context) bool {
 }
 
 // keep replaces what is known, and returns the VirtualMachines of which something else is known now.
-func (p *poller) keep(samples map[client.ObjectKey]v1alpha1.UsageStatus, problem error) []client.ObjectKey {
+func (p *poller) keep(samples map[client.ObjectKey]sample, problem error) []client.ObjectKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	available := problem == nil
@@ -133,7 +140,7 @@ func (p *poller) keep(samples map[client.ObjectKey]v1alpha1.UsageStatus, problem
 			}
 		}
 	}
-	for _, each := range []map[client.ObjectKey]v1alpha1.UsageStatus{p.samples, samples} {
+	for _, each := range []map[client.ObjectKey]sample{p.samples, samples} {
 		for vm := range each {
 			before, was := p.samples[vm]
 			after, is := samples[vm]
@@ -146,20 +153,20 @@ func (p *poller) keep(samples map[client.ObjectKey]v1alpha1.UsageStatus, problem
 	return slices.Collect(maps.Keys(changed))
 }
 
-// of returns what is known of a VirtualMachine.
-func (p *poller) of(vm *v1alpha1.VirtualMachine) usage {
+// of returns what is known of a VirtualMachine whose server is the given Pod, or none.
+func (p *poller) of(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := usage{asked: p.asked, available: p.available}
-	if sample, ok := p.samples[client.ObjectKeyFromObject(vm)]; ok {
-		known.sample = &sample
+	if sample, ok := p.samples[client.ObjectKeyFromObject(vm)]; ok && pod != nil && sample.pod == pod.UID {
+		known.sample = &sample.UsageStatus
 	}
 	return known
 }
 
 // read puts an answer in percent of the servers' limits.
-func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKey]v1alpha1.UsageStatus {
-	samples := map[client.ObjectKey]v1alpha1.UsageStatus{}
+func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKey]sample {
+	samples := map[client.ObjectKey]sample{}
 	for i := range answer.Items {
 		item := &answer.Items[i]
 		cached, exists, err := p.pods.GetByKey(client.ObjectKeyFromObject(item).String())
@@ -167,8 +174,9 @@ func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKe
 		if err != nil || !exists || !named {
 			continue
 		}
-		if sample, ok := measure(item, cached.(*corev1.Pod)); ok {
-			samples[vm] = sample
+		pod := cached.(*corev1.Pod)
+		if used, ok := measure(item, pod); ok {
+			samples[vm] = sample{pod.UID, used}
 		}
 	}
 	return samples
