@@ -184,6 +184,8 @@ type operatorOptions struct {
 	maxSwitches int32              // 100 if zero
 	noWebhooks  bool               // somebody else serves them, or nobody
 	transport   func(*rest.Config) // wraps what goes to the API server
+
+	usageInterval time.Duration // an hour if zero
 }
 
 var (
@@ -268,7 +270,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	}
 	controllers := controller.Options{
 		Selection:      []string{"*"},
-		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: time.Second},
+		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, time.Hour)},
 	}
 	if err := controller.Setup(ctx, mgr, controllers, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, nil, err

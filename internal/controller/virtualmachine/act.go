@@ -98,7 +98,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	case err != nil:
 		return nil, err
 	}
-	c.events.Tell(vm, pod, v1alpha1.EventCreated, "Create", "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
+	c.events.Tell(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
 }
 

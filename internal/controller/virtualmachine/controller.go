@@ -54,6 +54,9 @@ const (
 	// The delay before a failed reconcile is tried again doubles from the first to the last of these; the delay before
 	// the API server is asked again for what it has refused doubles from firstRefusal.
 	firstRetry, firstRefusal, lastRetry = 5 * time.Millisecond, time.Second, time.Minute
+
+	// creating is the action of the events about it.
+	creating = "Create"
 )
 
 // Options are what users of the operator can choose.
@@ -220,9 +223,9 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 		return
 	}
 	warnings := map[string]struct{ event, action string }{
-		v1alpha1.ReasonQuotaExceeded: {v1alpha1.EventCreateFailed, "Create"},
-		v1alpha1.ReasonCreateFailed:  {v1alpha1.EventCreateFailed, "Create"},
-		v1alpha1.ReasonNameConflict:  {v1alpha1.EventNameConflict, "Create"},
+		v1alpha1.ReasonQuotaExceeded: {v1alpha1.EventCreateFailed, creating},
+		v1alpha1.ReasonCreateFailed:  {v1alpha1.EventCreateFailed, creating},
+		v1alpha1.ReasonNameConflict:  {v1alpha1.EventNameConflict, creating},
 		v1alpha1.ReasonUnschedulable: {v1alpha1.EventUnschedulable, "Schedule"},
 		"CrashLoopBackOff":           {v1alpha1.EventCrashLoop, "Start"},
 	}

@@ -1,0 +1,100 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/hack/cluster/standin"
+)
+
+// TestVirtualMachineRestart shows that an operator is as patient with a server that fails as the one before it was.
+func TestVirtualMachineRestart(t *testing.T) {
+	stop := exclusive(t, operatorOptions{})
+	namespace := newNamespace(t)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Evicted: "The node was low on memory."})
+	pods := recordPods(t, namespace)
+	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "Evicted")
+	stop()
+	node(t).Set(serverKey(vm), standin.Fate{})
+	exclusive(t, operatorOptions{})
+	pods.until(t, "the server is replaced", func(changes []change[*corev1.Pod]) bool {
+		for _, change := range changes {
+			if change.kind == watch.Deleted {
+				if retry := vm.Status.RetryTime.Time; change.at.Before(retry) {
+					t.Errorf("it was replaced at %s, before %s", change.at, retry)
+				}
+				return true
+			}
+		}
+		return false
+	})
+	if vm = waitForActive(t, vm); vm.Status.Failures != 1 {
+		t.Errorf("there were %d failures", vm.Status.Failures)
+	}
+}
+
+// TestVirtualMachineLag has an operator that learns late of what others do, and of what it has done itself.
+func TestVirtualMachineLag(t *testing.T) {
+	for _, late := range []string{"virtualmachines", "pods"} {
+		t.Run(late, func(t *testing.T) {
+			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					return laggingWatch{next, "/" + late, 300 * time.Millisecond}
+				})
+			}})
+			for _, story := range []story{
+				{"toggled", testVirtualMachineToggledLate},
+				{"deleted at once", testVirtualMachineDeletedAtOnce},
+				{"deleted in the foreground", testVirtualMachineForeground},
+				{"orphaned", testVirtualMachineOrphan},
+				{"created again", testVirtualMachineRecreated},
+			} {
+				t.Run(story.name, func(t *testing.T) { story.tell(t, newNamespace(t)) })
+			}
+		})
+	}
+}
+
+func testVirtualMachineToggledLate(t *testing.T, namespace string) {
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	pods := recordPods(t, namespace)
+	waitForActive(t, vm)
+	for range 5 {
+		setAction(t, vm, v1alpha1.ActionInactive)
+		setAction(t, vm, v1alpha1.ActionActive)
+	}
+	vm = waitForActive(t, vm)
+	setAction(t, vm, v1alpha1.ActionInactive)
+	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+	if most := mostAtOnce(pods.all(t)); most > 1 {
+		t.Errorf("there were %d servers at once", most)
+	}
+}
+
+// testVirtualMachineDeletedAtOnce deletes a VirtualMachine before the operator knows of the server that it has made.
+func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
+	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	pods.untilObject(t, serverKey(vm).Name, "is there", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
+	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--wait=false")
+	gone := machines.untilDeleted(t, "vm")
+	for _, change := range pods.all(t) {
+		if !before(t, change.object, gone) {
+			t.Errorf("the server was %s after its virtual machine had gone", change.kind)
+		}
+	}
+	if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the server is still there: %v", err)
+	}
+}
