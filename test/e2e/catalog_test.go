@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// subscription is what people apply, with a limit on switches as an example of their own configuration.
+// subscription is what people apply, with a limit on switches and a short interval as examples of their own configuration.
 const subscription = `
 apiVersion: v1
 kind: Namespace
@@ -49,7 +49,7 @@ spec:
   sourceNamespace: olm
   installPlanApproval: Automatic
   config:
-    env: [{name: USELESS_MAX_SWITCHES, value: "7"}]
+    env: [{name: USELESS_MAX_SWITCHES, value: "7"}, {name: USELESS_VM_USAGE_INTERVAL, value: 5s}]
 `
 
 // TestCatalog is for people who install from a catalog and let OLM upgrade.
@@ -76,6 +76,8 @@ func TestCatalog(t *testing.T) {
 	user := newNamespace(t, "channel")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	t.Run("usage", func(t *testing.T) { checkUsage(t, user) })
+	server := awaitServer(t, user)
 	unbroken := []*poll{
 		startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, 1)),
 		startPoll(t, "lists in v1beta1", listMachines("v1beta1", user, 1)),
@@ -97,6 +99,8 @@ func TestCatalog(t *testing.T) {
 	for _, p := range converted {
 		p.mustHaveFailedAtMost(t, converterBound)
 	}
+	must(t, "kubectl", "wait", "-n", user, "vm/test-vm", "--for=condition=UsageAvailable", "--timeout=1m")
+	checkSameServer(t, user, server)
 	t.Run("uninstall", checkUninstall)
 }
 

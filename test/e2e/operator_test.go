@@ -36,6 +36,7 @@ func checkOperator(t *testing.T, namespace string) {
 	t.Run("versions", checkVersions)
 	t.Run("flip", checkFlip)
 	t.Run("admission", checkAdmission)
+	t.Run("virtual machine", checkVirtualMachine)
 	t.Run("metrics", func(t *testing.T) { checkMetrics(t, namespace) })
 	t.Run("pods", func(t *testing.T) { checkPods(t, namespace) })
 }
@@ -142,15 +143,7 @@ func checkFlip(t *testing.T) {
 		t.Errorf("was down after %s, which is early", took)
 	}
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Resting", "machine/machine", "--timeout=30s")
-	for _, want := range []string{`Normal +Scaled +Machine/machine`, `Normal +Flipped +Machine/machine`} {
-		eventually(t, 30*time.Second, func() string { // events are written beside the work
-			events := must(t, "kubectl", "events", "-n", namespace, "--for=machine/machine")
-			if !regexp.MustCompile(want).MatchString(events) {
-				return fmt.Sprintf("an event %s in:\n%s", want, events)
-			}
-			return ""
-		})
-	}
+	checkEvents(t, namespace, "machine/machine", `Normal +Scaled`, `Normal +Flipped`)
 	must(t, "kubectl", "delete", "-n", namespace, "machine", "machine", "--timeout=30s")
 	eventually(t, 30*time.Second, func() string {
 		left := get[unstructured.UnstructuredList](t, "-n", namespace, "switches").Items
@@ -159,6 +152,20 @@ func checkFlip(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// checkEvents waits for events, which are written beside the work.
+func checkEvents(t *testing.T, namespace, object string, wanted ...string) {
+	t.Helper()
+	for _, want := range wanted {
+		eventually(t, 30*time.Second, func() string {
+			events := must(t, "kubectl", "events", "-n", namespace, "--for="+object)
+			if !regexp.MustCompile(want).MatchString(events) {
+				return fmt.Sprintf("an event %s in:\n%s", want, events)
+			}
+			return ""
+		})
+	}
 }
 
 // checkAdmission asks for more switches than the operator allows, in every way there is.
