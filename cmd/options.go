@@ -72,6 +72,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
+	flags.StringVar(&o.controllers.Schedule.DefaultTimeZone, "default-time-zone", "UTC", "the time zone of schedules that name none, by its IANA name")
 	flags.StringVar(&o.controllers.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
 		"what the servers of virtual machines run; its user must not be root")
 	flags.DurationVar(&o.controllers.VirtualMachine.UsageInterval, "vm-usage-interval", virtualmachine.DefaultUsageInterval,

@@ -7,6 +7,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/internal/controller/machine"
+	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
@@ -26,6 +28,7 @@ type Options struct {
 	// "name" turns one on and "-name" turns one off. Where a controller is named both ways, the first mention counts.
 	Selection []string
 
+	Schedule       schedule.Options
 	VirtualMachine virtualmachine.Options
 }
 
@@ -38,6 +41,9 @@ var controllers = []struct {
 	{machine.Name, true, func(ctx context.Context, mgr ctrl.Manager, _ Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return machine.Setup(ctx, mgr, clock, registerer)
 	}},
+	{schedule.Name, true, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+		return schedule.Setup(ctx, mgr, options.Schedule, clock, registerer)
+	}},
 	{virtualmachine.Name, true, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return virtualmachine.Setup(ctx, mgr, options.VirtualMachine, clock, registerer)
 	}},
@@ -45,10 +51,9 @@ var controllers = []struct {
 
 // CacheOptions keep from a manager's cache what no controller reads.
 func CacheOptions() cache.Options {
-	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{},
-	}
+	byObject := map[client.Object]cache.ByObject{}
+	maps.Copy(byObject, schedule.CacheOptions())
+	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
 
 // Names returns the names of all controllers.

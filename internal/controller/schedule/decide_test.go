@@ -1,0 +1,462 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// now is a Friday in winter, between the start and the stop of office.
+var now = at("2026-11-20 12:00")
+
+// office is open from Monday to Friday, from 7 to 20 o'clock.
+var office = map[string]string{StartScheduleAnnotation: "Mon-Fri 07:00", StopScheduleAnnotation: "Mon-Fri 20:00"}
+
+func at(text string) time.Time {
+	at, err := time.Parse("2006-01-02 15:04", text)
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
+// newDeployment has so many replicas and the annotations of an office.
+func newDeployment(replicas int32, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d", Annotations: maps.Clone(office)},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas},
+	}
+	for _, change := range changes {
+		change(d)
+	}
+	return d
+}
+
+// with sets an annotation, or takes it away where the value is empty.
+func with(key, value string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		if d.Annotations[key] = value; value == "" {
+			delete(d.Annotations, key)
+		}
+	}
+}
+
+// observed is a Deployment of which the operator knows the schedule, and has dealt with what was due at a time.
+func observed(state, last string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		s, problems := parse(d.Annotations, time.UTC)
+		if len(problems) > 0 {
+			panic(problems[0].String())
+		}
+		_, next, _ := s.events(at(last))
+		r := readRecord(d.Annotations)
+		r.last, r.next, r.state, r.observed = at(last), next, state, s.observed
+		r.write(d.Annotations)
+	}
+}
+
+func original(n int) func(*appsv1.Deployment) {
+	return with(OriginalReplicasAnnotation, strconv.Itoa(n))
+}
+
+// summary is what a plan writes.
+type summary struct {
+	Transition transition
+	Outcome    outcome
+	Replicas   int32
+	Original   int32
+	Due, State string
+	Fired      bool
+}
+
+func summarize(p plan) summary {
+	if p.outcome == nothing {
+		return summary{}
+	}
+	return summary{p.transition, p.outcome, p.replicas, p.record.original, p.due.Format("Mon 15:04"), p.record.state, p.fired}
+}
+
+func TestDecide(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		deployment *appsv1.Deployment
+		now        string
+		autoscaled bool
+		want       summary
+	}{
+		"FirstSight": {
+			reason:     "a schedule counts from the moment it is there",
+			deployment: newDeployment(3),
+			now:        "2026-11-20 21:00",
+			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped},
+		},
+		"FirstSightOfStart": {
+			reason:     "a start that knows no number leaves what there is",
+			deployment: newDeployment(0),
+			now:        "2026-11-20 12:00",
+			want:       summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00", State: StateStarted},
+		},
+		"FirstSightBeforeAnything": {
+			reason: "where nothing has come for years, there is nothing but the next time to remember",
+			deployment: newDeployment(3, with(StopScheduleAnnotation, ""), with(StartScheduleAnnotation, "0 0 1 1 *"),
+				with(ExcludeDatesAnnotation, "2000-01-01/2026-12-31")),
+			now:  "2026-11-20 12:00",
+			want: summary{Transition: start, Outcome: noted, Replicas: 3, Due: "Mon 00:00"},
+		},
+		"Stop": {
+			reason:     "a stop scales in, and remembers from where",
+			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00")),
+			now:        "2026-11-20 20:00",
+			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped, Fired: true},
+		},
+		"NotEarly": {
+			reason:     "a nanosecond before is too early",
+			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00")),
+			now:        "2026-11-20 19:59",
+		},
+		"Start": {
+			reason:     "a start makes as many as there were before the stop",
+			deployment: newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			now:        "2026-11-23 07:00",
+			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: StateStarted, Fired: true},
+		},
+		"StartReplicas": {
+			reason:     "start-replicas wins over what there was before the stop",
+			deployment: newDeployment(0, original(3), with(StartReplicasAnnotation, "5"), observed(StateStopped, "2026-11-20 20:00")),
+			now:        "2026-11-23 07:00",
+			want:       summary{Transition: start, Outcome: scaled, Replicas: 5, Due: "Mon 07:00", State: StateStarted, Fired: true},
+		},
+		"StopReplicas": {
+			reason:     "a stop may leave some",
+			deployment: newDeployment(3, with(StopReplicasAnnotation, "1"), observed(StateStarted, "2026-11-20 07:00")),
+			now:        "2026-11-20 20:00",
+			want:       summary{Transition: stop, Outcome: scaled, Replicas: 1, Original: 3, Due: "Fri 20:00", State: StateStopped, Fired: true},
+		},
+		"NeverUpOnStop": {
+			reason:     "a stop never scales out",
+			deployment: newDeployment(1, with(StopReplicasAnnotation, "2"), observed(StateStarted, "2026-11-20 07:00")),
+			now:        "2026-11-20 20:00",
+			want:       summary{Transition: stop, Outcome: unchanged, Replicas: 1, Due: "Fri 20:00", State: StateStopped, Fired: true},
+		},
+		"NeverDownOnStart": {
+			reason:     "a start never scales in",
+			deployment: newDeployment(7, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			now:        "2026-11-23 07:00",
+			want:       summary{Transition: start, Outcome: unchanged, Replicas: 7, Due: "Mon 07:00", State: StateStarted, Fired: true},
+		},
+		"ZeroByHand": {
+			reason:     "what somebody has scaled to 0 before the stop stays there",
+			deployment: newDeployment(0, observed(StateStopped, "2026-11-20 20:00")),
+			now:        "2026-11-23 07:00",
+			want:       summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: StateStarted, Fired: true},
+		},
+		"UpByHand": {
+			reason:     "what somebody has scaled out after the stop stays there",
+			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			now:        "2026-11-22 12:00",
+		},
+		"UpByHandUntilStop": {
+			reason: "the next stop remembers the number that somebody has chosen since",
+			deployment: newDeployment(2, original(3), with(StopScheduleAnnotation, "20:00"),
+				observed(StateStopped, "2026-11-20 20:00")),
+			now:  "2026-11-21 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 2, Due: "Sat 20:00", State: StateStopped, Fired: true},
+		},
+		"StopTwice": {
+			reason: "a second stop forgets nothing",
+			deployment: newDeployment(0, original(3), with(StopScheduleAnnotation, "20:00"),
+				observed(StateStopped, "2026-11-20 20:00")),
+			now:  "2026-11-21 20:00",
+			want: summary{Transition: stop, Outcome: unchanged, Original: 3, Due: "Sat 20:00", State: StateStopped, Fired: true},
+		},
+		"DefaultReplicas": {
+			reason: "no number of replicas means one",
+			deployment: newDeployment(0, observed(StateStarted, "2026-11-20 07:00"),
+				func(d *appsv1.Deployment) { d.Spec.Replicas = nil }),
+			now:  "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 1, Due: "Fri 20:00", State: StateStopped, Fired: true},
+		},
+		"EditedStop": {
+			reason: "a stop that is moved ahead of now is taken back",
+			deployment: newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00"),
+				with(StopScheduleAnnotation, "Mon-Fri 22:00")),
+			now:  "2026-11-20 21:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Fri 07:00", State: StateStarted},
+		},
+		"EditedStopReplicas": {
+			reason: "what an earlier stop has left is not what there was before",
+			deployment: newDeployment(2, original(5), with(StopReplicasAnnotation, "2"), observed(StateStopped, "2026-11-20 20:00"),
+				with(StopReplicasAnnotation, "0")),
+			now:  "2026-11-21 12:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00", State: StateStopped},
+		},
+		"EditedText": {
+			reason: "another text for the same times is no edit",
+			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00"),
+				with(StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(TimeZoneAnnotation, "UTC"), with(StopReplicasAnnotation, "0")),
+			now: "2026-11-20 21:00",
+		},
+		"Suspended": {
+			reason:     "a stop passes while the schedule is suspended",
+			deployment: newDeployment(3, with(SuspendAnnotation, "true"), observed(StateStarted, "2026-11-20 07:00")),
+			now:        "2026-11-20 20:00",
+			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: StateStarted, Fired: true},
+		},
+		"Resumed": {
+			reason: "what has passed is not caught up with",
+			deployment: newDeployment(3, with(SuspendAnnotation, "true"), observed(StateStarted, "2026-11-20 20:00"),
+				with(SuspendAnnotation, "")),
+			now: "2026-11-20 21:00",
+		},
+		"SuspendedUntil": {
+			reason: "what comes before the end passes, also if the operator looks later",
+			deployment: newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T20:00:01Z"),
+				observed(StateStarted, "2026-11-20 07:00")),
+			now:  "2026-11-20 21:00",
+			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: StateStarted, Fired: true},
+		},
+		"SuspendedUntilThen": {
+			reason: "what comes at the end counts",
+			deployment: newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T21:00:00+01:00"),
+				observed(StateStarted, "2026-11-20 07:00")),
+			now:  "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped, Fired: true},
+		},
+		"SuspendedFromTheStart": {
+			reason:     "a schedule that comes suspended is known, and changes nothing",
+			deployment: newDeployment(3, with(SuspendAnnotation, "true")),
+			now:        "2026-11-20 21:00",
+			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00"},
+		},
+		"ExcludedStart": {
+			reason: "there is no start on a date that is excluded",
+			deployment: newDeployment(0, original(3), with(ExcludeDatesAnnotation, "2026-11-23"),
+				observed(StateStopped, "2026-11-20 20:00")),
+			now: "2026-11-23 12:00",
+		},
+		"ExcludedStop": {
+			reason: "there is a stop on a date that is excluded",
+			deployment: newDeployment(3, with(ExcludeDatesAnnotation, "2026-11-16/2026-11-27"),
+				observed(StateStarted, "2026-11-13 07:00")),
+			now:  "2026-11-16 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Mon 20:00", State: StateStopped, Fired: true},
+		},
+		"AfterExcluded": {
+			reason: "the first start after those dates counts",
+			deployment: newDeployment(0, original(3), with(ExcludeDatesAnnotation, "2026-11-23,2026-11-24/2026-11-25"),
+				observed(StateStopped, "2026-11-25 20:00")),
+			now:  "2026-11-26 07:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Thu 07:00", State: StateStarted, Fired: true},
+		},
+		"LocalDate": {
+			reason: "dates are those of the time zone",
+			deployment: newDeployment(0, original(3), with(TimeZoneAnnotation, "Pacific/Auckland"), with(ExcludeDatesAnnotation, "2026-11-23"),
+				observed(StateStopped, "2026-11-20 07:00")),
+			now: "2026-11-22 18:00", // Monday, 7 o'clock in Auckland
+		},
+		"Autoscaled": {
+			reason:     "a stop that would be undone waits",
+			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00")),
+			now:        "2026-11-20 20:00",
+			autoscaled: true,
+		},
+		"AutoscaledStart": {
+			reason:     "a start does not wait",
+			deployment: newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			now:        "2026-11-23 07:00",
+			autoscaled: true,
+			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: StateStarted, Fired: true},
+		},
+		"ClockSkew": {
+			reason: "what another leader has done by a clock that is a little ahead is done",
+			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00"),
+				with(LastScheduleTimeAnnotation, "2026-11-20T12:00:10Z")),
+			now: "2026-11-20 12:00",
+		},
+		"IncredibleTime": {
+			reason: "what was done years ahead was not",
+			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00"),
+				with(LastScheduleTimeAnnotation, "2099-01-01T00:00:00Z")),
+			now:  "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped},
+		},
+		"UnreadableRecord": {
+			reason: "what cannot be read is not remembered",
+			deployment: newDeployment(0, observed(StateStopped, "2026-11-20 20:00"), with(OriginalReplicasAnnotation, "many"),
+				with(LastScheduleTimeAnnotation, "yesterday")),
+			now:  "2026-11-23 07:00",
+			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: StateStarted},
+		},
+		"SameTime": {
+			reason: "where a start and a stop coincide once in a while, the start counts",
+			deployment: newDeployment(0, original(3), with(StartScheduleAnnotation, "0 7 1 * *"), with(StopScheduleAnnotation, "0 7 * * *"),
+				observed(StateStopped, "2026-11-30 07:00")),
+			now:  "2026-12-01 07:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Tue 07:00", State: StateStarted, Fired: true},
+		},
+		"SkippedTogether": {
+			reason: "of what clocks skip together, that counts which they would have shown last",
+			deployment: newDeployment(3, with(StartScheduleAnnotation, "02:10"), with(StopScheduleAnnotation, "02:40"),
+				with(TimeZoneAnnotation, "Europe/Berlin"), observed(StateStarted, "2026-03-28 01:40")),
+			now:  "2026-03-29 01:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Sun 01:00", State: StateStopped, Fired: true},
+		},
+		"ShownTwice": {
+			reason: "what clocks show twice comes once",
+			deployment: newDeployment(2, original(3), with(StopScheduleAnnotation, "02:30"), with(TimeZoneAnnotation, "Europe/Berlin"),
+				observed(StateStopped, "2026-10-25 00:30")),
+			now: "2026-10-25 01:30",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, problems := parse(c.deployment.Annotations, time.UTC)
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			p := decide(c.deployment, s, c.autoscaled, at(c.now))
+			if diff := cmp.Diff(c.want, summarize(p)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+			if !p.next.After(at(c.now)) {
+				t.Errorf("the next time is %s, which is not after %s", p.next, c.now)
+			}
+			before := c.deployment.DeepCopy()
+			p.apply(c.deployment)
+			if again := decide(c.deployment, s, c.autoscaled, at(c.now)); again.outcome != nothing {
+				t.Errorf("it is done twice: %+v", summarize(again))
+			}
+			if diff := cmp.Diff(before, c.deployment); p.outcome == nothing && diff != "" {
+				t.Errorf("nothing to do changes it (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	unannotated := func(d *appsv1.Deployment) {
+		delete(d.Annotations, StartScheduleAnnotation)
+		delete(d.Annotations, StopScheduleAnnotation)
+	}
+	for name, c := range map[string]struct {
+		reason     string
+		deployment *appsv1.Deployment
+		want       int32
+	}{
+		"Stopped": {
+			"what a stop has taken comes back",
+			newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00"), unannotated), 3,
+		},
+		"Started": {
+			"otherwise there stay as many as there are",
+			newDeployment(4, observed(StateStarted, "2026-11-20 07:00"), unannotated), 4,
+		},
+		"UpByHand": {
+			"nothing is scaled in",
+			newDeployment(5, original(3), observed(StateStopped, "2026-11-20 20:00"), unannotated), 5,
+		},
+		"ZeroByHand": {
+			"a number that nobody knows is not made up",
+			newDeployment(0, observed(StateStopped, "2026-11-20 20:00"), unannotated), 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := remove(c.deployment)
+			p.apply(c.deployment)
+			if got := replicas(c.deployment); got != c.want || p.replicas != c.want {
+				t.Errorf("%s: got %d replicas, want %d", c.reason, got, c.want)
+			}
+			if diff := cmp.Diff(map[string]string{}, c.deployment.Annotations); diff != "" {
+				t.Errorf("annotations are left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLeftAlone(t *testing.T) {
+	for reason, c := range map[string]struct {
+		change func(*appsv1.Deployment)
+		want   bool
+	}{
+		"an ordinary one is scaled":                       {func(*appsv1.Deployment) {}, false},
+		"one that is being deleted is not":                {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, true},
+		"one whose rollout is paused is not":              {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
+		"one that something controls is not":              {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
+		"one that something owns but does not control is": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} }, false},
+	} {
+		if got := leftAlone(newDeployment(1, c.change)); got != c.want {
+			t.Errorf("%s: got %v", reason, got)
+		}
+	}
+}
+
+// follow wakes the operator every so often from one time to another, and yields the Deployment after each decision.
+func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.Duration, look func(at time.Time, p plan)) {
+	t.Helper()
+	for at := from; !at.After(to); at = at.Add(every) {
+		s, problems := parse(d.Annotations, time.UTC)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		p := decide(d, s, false, at)
+		if p.outcome != nothing {
+			p.apply(d)
+		}
+		look(at, p)
+	}
+}
+
+// Starts from Monday to Friday with stops on every day: KEDA, which asks what comes next, is up all weekend.
+func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
+	d := newDeployment(3, with(StartScheduleAnnotation, "30 6 * * 1-5"), with(StopScheduleAnnotation, "10 22 * * *"))
+	follow(t, d, at("2026-11-16 06:30"), at("2026-12-14 06:29"), time.Minute, func(now time.Time, _ plan) {
+		clock, weekend := now.Format("15:04"), now.Weekday() == time.Saturday || now.Weekday() == time.Sunday
+		want := int32(3)
+		if weekend || clock < "06:30" || clock >= "22:10" {
+			want = 0
+		}
+		if got := replicas(d); got != want {
+			t.Fatalf("on %s there are %d replicas, want %d", now.Format("Monday 15:04"), got, want)
+		}
+	})
+}
+
+// kube-green lets pass what it is more than a minute late for.
+func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
+	for _, late := range []time.Duration{time.Second, 61 * time.Second, 3 * time.Hour, 59 * time.Hour} {
+		d := newDeployment(0, original(3), observed(StateStopped, "2026-11-19 20:00"))
+		d.Annotations[StopScheduleAnnotation] = "Sun 20:00"
+		observed(StateStopped, "2026-11-15 20:00")(d)
+		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute, func(_ time.Time, p plan) {
+			if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
+				t.Errorf("%s late, there are %d replicas: %+v", late, replicas(d), summarize(p))
+			}
+		})
+	}
+}
+
+// GoKubeDownscaler writes to every workload every 30 seconds.
+func TestGoKubeDownscaler444NothingIsWrittenBetweenEvents(t *testing.T) {
+	d := newDeployment(3, observed(StateStarted, "2026-11-20 07:00"))
+	var written []string
+	follow(t, d, at("2026-11-20 07:00"), at("2026-11-27 06:59"), 30*time.Second, func(now time.Time, p plan) {
+		if p.outcome != nothing {
+			written = append(written, now.Format("Mon 15:04:05"))
+		}
+	})
+	want := []string{
+		"Fri 20:00:00", "Mon 07:00:00", "Mon 20:00:00", "Tue 07:00:00", "Tue 20:00:00",
+		"Wed 07:00:00", "Wed 20:00:00", "Thu 07:00:00", "Thu 20:00:00",
+	}
+	if diff := cmp.Diff(want, written); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,78 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// recent has what this process wrote last to each Deployment, and of what it warned. Forgetting it, as a restart does, is
+// safe: it costs a request that the API server refuses, or a second warning.
+type recent struct {
+	mu          sync.Mutex
+	deployments map[types.NamespacedName]*memory
+}
+
+type memory struct {
+	version string     // of the last write
+	warning string     // the last one
+	failed  *time.Time // when that was due which failed last
+}
+
+func newRecent() *recent { return &recent{deployments: map[types.NamespacedName]*memory{}} }
+
+func (r *recent) of(object client.Object) *memory {
+	key := client.ObjectKeyFromObject(object)
+	if r.deployments[key] == nil {
+		r.deployments[key] = &memory{}
+	}
+	return r.deployments[key]
+}
+
+// wrote remembers the version that a write has made.
+func (r *recent) wrote(object client.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(object).version = object.GetResourceVersion()
+}
+
+// outdated reports whether an object is older than what was last written. The newer one will wake us.
+func (r *recent) outdated(object client.Object) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	order, err := resourceversion.CompareResourceVersion(r.of(object).version, object.GetResourceVersion())
+	return err == nil && order > 0
+}
+
+// warns remembers a warning, which may be none, and reports whether it is a new one.
+func (r *recent) warns(object client.Object, warning string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.of(object)
+	known := m.warning == warning
+	m.warning = warning
+	return !known && warning != ""
+}
+
+// fails remembers that what was due at an instant has failed, and reports whether it has for the first time.
+func (r *recent) fails(object client.Object, due time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.of(object)
+	known := m.failed != nil && m.failed.Equal(due)
+	m.failed = &due
+	return !known
+}
+
+// forget forgets a Deployment.
+func (r *recent) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.deployments, key)
+}
