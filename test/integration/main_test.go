@@ -184,6 +184,7 @@ type operatorOptions struct {
 	maxSwitches int32              // 100 if zero
 	noWebhooks  bool               // somebody else serves them, or nobody
 	transport   func(*rest.Config) // wraps what goes to the API server
+	clock       clock.PassiveClock // the real one if nil
 
 	usageInterval time.Duration // an hour if zero
 }
@@ -205,7 +206,7 @@ func shared(t *testing.T) {
 
 // exclusive runs an operator for one test, which must not be parallel. The operator stops with the test, or earlier
 // by the function that is returned.
-func exclusive(t *testing.T, options operatorOptions) (stop func()) {
+func exclusive(t testing.TB, options operatorOptions) (stop func()) {
 	t.Helper()
 	stop, err := runOperator(options)
 	if err != nil {
@@ -248,6 +249,9 @@ func runOperator(options operatorOptions) (stop func(), err error) {
 }
 
 func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager, ready healthz.Checker, err error) {
+	if options.clock == nil {
+		options.clock = clock.RealClock{}
+	}
 	restConfig, err := clientcmd.BuildConfigFromFlags("", operatorKey)
 	if err != nil {
 		return nil, nil, err
@@ -272,7 +276,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 		Selection:      []string{"*"},
 		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, time.Hour)},
 	}
-	if err := controller.Setup(ctx, mgr, controllers, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := controller.Setup(ctx, mgr, controllers, options.clock, prometheus.NewRegistry()); err != nil {
 		return nil, nil, err
 	}
 	if options.noWebhooks {
@@ -282,7 +286,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 }
 
 // newNamespace makes a namespace for one test, and deletes it at the end without waiting.
-func newNamespace(t *testing.T) string {
+func newNamespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	if err := admin.Create(t.Context(), namespace); err != nil {
@@ -318,7 +322,7 @@ func mustKubectl(t *testing.T, manifest string, args ...string) string {
 }
 
 // eventually waits until a condition holds, and fails the test with what it last said if it does not in time.
-func eventually(t *testing.T, within time.Duration, condition func() (ok bool, got string)) {
+func eventually(t testing.TB, within time.Duration, condition func() (ok bool, got string)) {
 	t.Helper()
 	var got string
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, within, true, func(context.Context) (ok bool, _ error) {

@@ -63,6 +63,16 @@ func testRaiseRefused(t *testing.T, namespace string) {
 // forbid keeps a switch from being turned to a position until the function that it returns is called.
 func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
 	t.Helper()
+	return forbidUpdates(t, aSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",
+		fmt.Sprintf("object.spec.position != %q || oldObject.spec.position == %[1]q", position),
+		fmt.Sprintf(`{"spec":{"position":%q}}`, position))
+}
+
+// forbidUpdates keeps an object from updates that do not satisfy an expression, such as a patch, until the function that
+// it returns is called.
+func forbidUpdates(t *testing.T, object client.Object, group, resource, expression, patch string) (allow func()) {
+	t.Helper()
+	namespace := object.GetNamespace()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -71,14 +81,12 @@ func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (al
 				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-						Rule: admissionregistrationv1.Rule{
-							APIGroups: []string{v1beta1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"switches"},
-						},
+						Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
 					},
 				}},
 			},
 			Validations: []admissionregistrationv1.Validation{{
-				Expression: fmt.Sprintf("object.metadata.name != %q || object.spec.position != %q || oldObject.spec.position == %[2]q", name, position),
+				Expression: fmt.Sprintf("object.metadata.name != %q || %s", object.GetName(), expression),
 			}},
 		},
 	}
@@ -102,9 +110,9 @@ func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (al
 			t.Fatal(err)
 		}
 	}
-	try := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"position":%q}}`, position))
+	try := client.RawPatch("application/merge-patch+json", []byte(patch))
 	eventually(t, patience, func() (bool, string) {
-		err := admin.Patch(t.Context(), aSwitch(namespace, name), try, client.DryRunAll)
+		err := admin.Patch(t.Context(), object.DeepCopyObject().(client.Object), try, client.DryRunAll)
 		return err != nil, "the policy is not in force"
 	})
 	return allow

@@ -133,7 +133,7 @@ func closed() <-chan struct{} {
 }
 
 // A tally counts requests by namespace, and by method and resource. Requests for all namespaces are under "". Those that
-// were refused are counted with the status; watches, and questions about usage, which are asked by the clock, not at all.
+// were refused are counted with the status, and watches not at all.
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
@@ -147,7 +147,7 @@ func newTally() *tally {
 func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
-		if request.URL.Query().Get("watch") != "" || strings.HasPrefix(request.URL.Path, "/apis/metrics.k8s.io/") {
+		if request.URL.Query().Get("watch") != "" {
 			return response, err
 		}
 		namespace, what := subject(request.URL.Path)
@@ -193,7 +193,7 @@ func (c *tally) reset() {
 }
 
 // quiet waits until there was no request for a while that is longer than any lag in a test.
-func (c *tally) quiet(t *testing.T) {
+func (c *tally) quiet(t testing.TB) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
 		c.mu.Lock()
@@ -214,6 +214,13 @@ func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
+}
+
+// successes is how many requests of a kind have succeeded.
+func (c *tally) successes(namespace, what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[namespace][what]
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

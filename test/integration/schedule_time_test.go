@@ -1,0 +1,183 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"container.training/useless/internal/controller/schedule"
+)
+
+// An adjustedClock runs as fast as the real one, and shows another time.
+type adjustedClock struct{ ahead atomic.Int64 }
+
+// Now implements clock.PassiveClock.
+func (c *adjustedClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// Since implements clock.PassiveClock.
+func (c *adjustedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
+
+func (c *adjustedClock) set(to time.Time) { c.ahead.Store(int64(time.Until(to))) }
+
+// by returns what the clock shows at an instant of the real one.
+func (c *adjustedClock) by(at time.Time) time.Time { return at.Add(time.Duration(c.ahead.Load())) }
+
+// friday is an hour of 20 November 2026, which is a Friday.
+func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
+
+var exampleOnPage = regexp.MustCompile("(?s)```yaml\n(apiVersion: apps/v1.*?)```")
+
+// example is the Deployment that docs/schedule.md shows: web, with 3 replicas from Monday to Friday, 7 to 20 o'clock in
+// Berlin.
+func example(t testing.TB) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "schedule.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	match := exampleOnPage.FindSubmatch(page)
+	if match == nil {
+		t.Fatal("docs/schedule.md has no Deployment")
+	}
+	return string(match[1])
+}
+
+// TestScheduleAcrossTheWeekend follows the documentation's example from its stop on a Friday, which comes by itself, to its
+// start on Monday, for which the operator is too late.
+func TestScheduleAcrossTheWeekend(t *testing.T) {
+	clock, requests := &adjustedClock{}, newTally()
+	options := operatorOptions{clock: clock, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
+	stop := exclusive(t, options)
+	namespace := newNamespace(t)
+
+	clock.set(friday(19).Add(-5 * time.Second)) // 20 o'clock in Berlin
+	deployments := record[*appsv1.Deployment](t, &appsv1.DeploymentList{}, namespace)
+	mustKubectl(t, example(t), "apply", "-n", namespace, "-f", "-")
+	stopped := func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 0 }
+	for _, change := range deployments.until(t, "web is stopped", func(changes []change[*appsv1.Deployment]) bool {
+		return len(changes) > 0 && stopped(changes[len(changes)-1].object)
+	}) {
+		if at := clock.by(change.at); stopped(change.object) && at.Before(friday(19)) {
+			t.Errorf("web was stopped at %s", at)
+		}
+	}
+	web := getDeployment(t, namespace, "web")
+	checkEvents(t, web, schedule.EventScheduledStop, `Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T19:00:00Z)`)
+	requests.quiet(t)
+	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // the schedule is known, the stop is made
+		t.Errorf("%d writes until web is stopped, want 2", got)
+	}
+
+	stop()
+	requests.reset()
+	clock.set(friday(6).AddDate(0, 0, 3).Add(3*time.Hour + 12*time.Minute)) // Monday
+	stop = exclusive(t, options)
+	web = waitForReplicas(t, web, 3)
+	checkEvents(t, web, schedule.EventScheduledStart,
+		`Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 07:00", due 2026-11-23T06:00:00Z, 3h12m late)`)
+
+	stop()
+	exclusive(t, options)
+	checkUntouchedAt(t, web, clock)
+	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and what is created to be stopped
+		t.Errorf("%d writes until nothing is left to do, want 2", got)
+	}
+}
+
+// checkUntouchedAt fails the test where the operator changes a Deployment, at another time than now.
+func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock) {
+	t.Helper()
+	fence := aDeployment(d.Namespace, "fence")
+	fence.Annotations = map[string]string{schedule.StopScheduleAnnotation: clock.Now().UTC().Add(-time.Hour).Format("15:04")}
+	if err := admin.Create(t.Context(), fence); err != nil {
+		t.Fatal(err)
+	}
+	waitForReplicas(t, fence, 0)
+	if after := getDeployment(t, d.Namespace, d.Name); *after.Spec.Replicas != *d.Spec.Replicas ||
+		after.Annotations[schedule.LastScheduleTimeAnnotation] != d.Annotations[schedule.LastScheduleTimeAnnotation] {
+		t.Errorf("the deployment was touched: %d replicas, %v", *after.Spec.Replicas, after.Annotations)
+	}
+}
+
+// TestScheduleWithAnOldView shows that the operator does not try again what it has done where its cache lags behind.
+func TestScheduleWithAnOldView(t *testing.T) {
+	requests := newTally()
+	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+		config.Wrap(requests.wrap)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/deployments", time.Second} })
+	}})
+	namespace := newNamespace(t)
+	d := createSettled(t, namespace)
+	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+	waitForReplicas(t, d, 0)
+	waitForEvent(t, d, schedule.EventScheduledStop)
+	requests.reset()
+	createAutoscaler(t, d) // which wakes the operator, before it sees what it has written
+	requests.check(t, namespace, nil)
+}
+
+// createSettled creates a Deployment that is to be stopped in an hour, and to which its own controller has done all that
+// it will do.
+func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
+	t.Helper()
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
+		d.Annotations[schedule.StopScheduleAnnotation] = hence(time.Hour)
+	})
+	eventually(t, patience, func() (bool, string) {
+		d = getDeployment(t, namespace, "d")
+		return d.Annotations[schedule.StateAnnotation] == schedule.StateStarted && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == 3,
+			fmt.Sprintf("annotations %v, status %+v", d.Annotations, d.Status)
+	})
+	return d
+}
+
+// TestScheduleAmongOtherWriters lets somebody else write to a Deployment while it is being stopped.
+func TestScheduleAmongOtherWriters(t *testing.T) {
+	requests := newTally()
+	var meddle atomic.Bool
+	namespace := newNamespace(t)
+	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+		config.Wrap(requests.wrap)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/deployments/d") && meddle.CompareAndSwap(true, false) {
+					mergePatch(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "d"}}, `{"spec":{"replicas":5}}`)
+				}
+				return next.RoundTrip(request)
+			})
+		})
+	}})
+	d := createSettled(t, namespace)
+	requests.quiet(t)
+	requests.reset()
+	meddle.Store(true)
+	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+	d = waitForReplicas(t, d, 0)
+	if got := d.Annotations[schedule.OriginalReplicasAnnotation]; got != "5" {
+		t.Errorf("%s replicas are remembered, want the 5 that somebody has asked for just then", got)
+	}
+	waitForEvent(t, d, schedule.EventScheduledStop)
+	if stops := eventsOn(t, d, schedule.EventScheduledStop); len(stops) != 1 || !strings.HasPrefix(stops[0].Note, "Scaled in from 5 to 0 replicas") {
+		t.Errorf("want one event that tells of 5 replicas, got %+v", stops)
+	}
+	requests.quiet(t)
+	if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
+		t.Errorf("%d writes, want 1", got)
+	}
+	if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
+		t.Errorf("a conflict was shown: %+v", failures)
+	}
+}
