@@ -6,6 +6,8 @@ package integration
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -193,13 +195,18 @@ func recordVirtualMachines(t *testing.T, namespace string) *recording[*v1alpha1.
 
 func testVirtualMachineActive(t *testing.T, namespace string) {
 	node(t)
-	vm := aVirtualMachine(namespace, "test-vm")
-	vm.Labels = map[string]string{"app": "shop"}
-	vm.Spec.Resource.RootDisk = new(apiresource.MustParse("40G"))
-	if err := admin.Create(t.Context(), vm); err != nil {
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "virtualmachine.md"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	vm = waitForActive(t, vm)
+	_, example, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	manifest := strings.Replace(example, "metadata:\n", "metadata:\n  labels: {app: shop}\n", 1)
+	mustKubectl(t, manifest, "apply", "-n", namespace, "-f", "-")
+	vm := waitForActive(t, aVirtualMachine(namespace, "test-vm"))
+	if vm.Labels["app"] != "shop" {
+		t.Fatalf("the test gives no label to keep from the server: %s", manifest)
+	}
 	pod := getServer(t, vm)
 
 	if pod.Status.QOSClass != corev1.PodQOSGuaranteed {

@@ -144,7 +144,9 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	case !hasResources(changed, vm):
 		return changed, errNotResized
 	}
-	c.events.Tell(vm, pod, v1alpha1.EventResized, "Resize", "Resized server %s to %s", pod.Name, describe(resourcesOf(vm)))
+	applied := resourcesOf(vm)
+	delete(applied, corev1.ResourceEphemeralStorage)
+	c.events.Tell(vm, pod, v1alpha1.EventResized, "Resize", "Resized server %s to %s", pod.Name, describe(applied))
 	return changed, nil
 }
 
