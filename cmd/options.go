@@ -65,10 +65,8 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 func newFlagSet(o *options) *flag.FlagSet {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	flags.Func("controllers", fmt.Sprintf("comma-separated controllers to run: '*' for all that are on by default, 'name' for one more, "+
-		"'-name' for one less (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")), func(value string) error {
-		o.controllers.Selection = strings.Split(value, ",")
-		return nil
-	})
+		"'-name' for one less; more of these flags add to the first (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")),
+		selection(&o.controllers.Selection))
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
@@ -92,6 +90,17 @@ func newFlagSet(o *options) *flag.FlagSet {
 	config.RegisterFlags(flags)
 	o.log.BindFlags(flags)
 	return flags
+}
+
+// selection returns what parses --controllers: the first one replaces the default, and each one more adds to it, so that
+// every kustomize component can have its own.
+func selection(into *[]string) func(string) error {
+	var all []string
+	return func(value string) error {
+		all = append(all, strings.Split(value, ",")...)
+		*into = all
+		return nil
+	}
 }
 
 // fromEnvironment sets the flags that were not given from their twins in the environment.

@@ -47,6 +47,11 @@ func TestParse(t *testing.T) {
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
 			want:        result{Controllers: []string{"*"}, MaxSwitches: 100},
 		},
+		"ControllersAdded": {
+			reason: "the first mention replaces the default, and each one more adds to it",
+			args:   []string{"--controllers=*,podcount", "--controllers=*,ingress"},
+			want:   result{Controllers: []string{"*", "podcount", "*", "ingress"}, MaxSwitches: 100},
+		},
 		"BadEnvironment": {
 			reason:      "the variable is named, not the flag that nobody gave",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "many"},
