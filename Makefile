@@ -57,10 +57,18 @@ generate: ## Generate deep copies, and clients, listers and informers for Go pro
 	$(call code-generator,tool $(CODE_GENERATOR) informer-gen,/informers) $(VERSIONS:%=$(MODULE)/api/%) --single-directory \
 		--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
+# Controllers that are off by default have a ClusterRole each, which a component of config/components binds.
+OPTIONAL := podcount
+MARKED := $(filter-out $(OPTIONAL:%=internal/controller/%/),$(wildcard internal/*/ internal/controller/*/))
+
 .PHONY: manifests
-manifests: ## Generate CRDs, the operator's ClusterRole and the webhook configuration
-	$(call tool,controller-gen) crd rbac:roleName=manager-role webhook paths="./api/..." paths="./internal/..." \
+manifests: ## Generate CRDs, the operator's ClusterRoles and the webhook configuration
+	$(call tool,controller-gen) crd rbac:roleName=manager-role webhook paths="./api/..." $(MARKED:%=paths="./%") \
 		output:crd:artifacts:config=config/crd/bases
+	@for name in $(OPTIONAL); do \
+		$(call tool,controller-gen) rbac:roleName=useless-$$name-role paths="./internal/controller/$$name" \
+			output:rbac:dir=config/components/$$name/role || exit 1; \
+	done
 
 .PHONY: fmt
 fmt: ## Format the code

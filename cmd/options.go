@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
@@ -67,6 +68,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.Func("controllers", fmt.Sprintf("comma-separated controllers to run: '*' for all that are on by default, 'name' for one more, "+
 		"'-name' for one less; more of these flags add to the first (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")),
 		selection(&o.controllers.Selection))
+	flags.StringVar(&o.controllers.PodCount.Label, "pod-count-label", podcount.DefaultLabel, "the label that the controller podcount keeps on ReplicaSets")
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
@@ -132,5 +134,5 @@ func (o *options) validate() error {
 	if o.selfManagedCerts && o.namespace == "" {
 		return errors.New("--self-managed-certs needs --namespace: the certificates are kept in a Secret there")
 	}
-	return nil
+	return o.controllers.PodCount.Validate()
 }

@@ -19,6 +19,7 @@ func TestParse(t *testing.T) {
 		Controllers []string
 		MaxSwitches int
 		LeaderElect bool
+		Label       string
 	}
 	cases := map[string]struct {
 		reason      string
@@ -29,28 +30,44 @@ func TestParse(t *testing.T) {
 	}{
 		"Defaults": {
 			reason: "without flags all controllers run that do so by default",
-			want:   result{Controllers: []string{"*"}, MaxSwitches: 100},
+			want:   result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count"},
 		},
 		"Flags": {
 			reason: "flags are read",
 			args:   []string{"--max-switches=7", "--leader-elect", "--controllers=*,-machine"},
-			want:   result{Controllers: []string{"*", "-machine"}, MaxSwitches: 7, LeaderElect: true},
+			want:   result{Controllers: []string{"*", "-machine"}, MaxSwitches: 7, LeaderElect: true, Label: "pod-count"},
 		},
 		"Environment": {
 			reason:      "each flag has a twin in the environment",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true", "USELESS_CONTROLLERS": "machine"},
-			want:        result{Controllers: []string{"machine"}, MaxSwitches: 8, LeaderElect: true},
+			want:        result{Controllers: []string{"machine"}, MaxSwitches: 8, LeaderElect: true, Label: "pod-count"},
 		},
 		"FlagWins": {
 			reason:      "a flag wins over its twin, even with its default value",
 			args:        []string{"--max-switches=100", "--leader-elect=false"},
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
-			want:        result{Controllers: []string{"*"}, MaxSwitches: 100},
+			want:        result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count"},
 		},
 		"ControllersAdded": {
 			reason: "the first mention replaces the default, and each one more adds to it",
 			args:   []string{"--controllers=*,podcount", "--controllers=*,ingress"},
-			want:   result{Controllers: []string{"*", "podcount", "*", "ingress"}, MaxSwitches: 100},
+			want:   result{Controllers: []string{"*", "podcount", "*", "ingress"}, MaxSwitches: 100, Label: "pod-count"},
+		},
+		"Label": {
+			reason: "the label may have a prefix",
+			args:   []string{"--pod-count-label=example.com/pods"},
+			want:   result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "example.com/pods"},
+		},
+		"BadLabel": {
+			reason:  "what is no label is said at once, with one that is",
+			args:    []string{"--pod-count-label=pod count"},
+			wantErr: `invalid value "pod count" for flag --pod-count-label: name part must consist of`,
+		},
+		"NoLabel": {
+			reason:      "nothing is no label either",
+			args:        []string{"--pod-count-label="},
+			environment: map[string]string{"USELESS_POD_COUNT_LABEL": "pods"},
+			wantErr:     "; for example, pod-count or example.com/pod-count",
 		},
 		"BadEnvironment": {
 			reason:      "the variable is named, not the flag that nobody gave",
@@ -95,7 +112,9 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, result{o.controllers.Selection, o.maxSwitches, o.leaderElect}); diff != "" {
+			if diff := cmp.Diff(c.want, result{
+				o.controllers.Selection, o.maxSwitches, o.leaderElect, o.controllers.PodCount.Label,
+			}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})

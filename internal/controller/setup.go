@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/internal/controller/machine"
+	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
 )
@@ -30,6 +31,7 @@ type Options struct {
 
 	Schedule       schedule.Options
 	VirtualMachine virtualmachine.Options
+	PodCount       podcount.Options
 }
 
 // controllers are all there are, in the order in which they are added.
@@ -47,12 +49,16 @@ var controllers = []struct {
 	{virtualmachine.Name, true, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return virtualmachine.Setup(ctx, mgr, options.VirtualMachine, clock, registerer)
 	}},
+	{podcount.Name, false, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+		return podcount.Setup(ctx, mgr, options.PodCount, clock, registerer)
+	}},
 }
 
 // CacheOptions keep from a manager's cache what no controller reads.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{}
 	maps.Copy(byObject, schedule.CacheOptions())
+	maps.Copy(byObject, podcount.CacheOptions())
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
 

@@ -125,3 +125,25 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	}
 	return ""
 }
+
+// TestOptionalControllers compares the ClusterRoles of controllers that are off by default with what their components
+// bind. Nobody is bound to them here, as no bundle can leave that to its users otherwise.
+func TestOptionalControllers(t *testing.T) {
+	got := map[string][]rbacv1.PolicyRule{}
+	for _, object := range load(t).Objects {
+		if object.GetKind() == "ClusterRole" {
+			var role rbacv1.ClusterRole
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
+				t.Fatal(err)
+			}
+			got[role.Name] = role.Rules
+		}
+	}
+	for _, name := range []string{"podcount"} {
+		var want rbacv1.ClusterRole
+		read(t, "../../config/components/"+name+"/role/role.yaml", &want)
+		if diff := gocmp.Diff(want.Rules, got[want.Name]); diff != "" || len(want.Rules) == 0 {
+			t.Errorf("%s (-component +bundle):\n%s", want.Name, diff)
+		}
+	}
+}

@@ -47,6 +47,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook"
 )
@@ -181,10 +182,11 @@ func (logFile) Write(line []byte) (int, error) {
 
 // operatorOptions are what tests change about an operator.
 type operatorOptions struct {
-	maxSwitches int32              // 100 if zero
-	noWebhooks  bool               // somebody else serves them, or nobody
-	transport   func(*rest.Config) // wraps what goes to the API server
-	clock       clock.PassiveClock // the real one if nil
+	maxSwitches int32                     // 100 if zero
+	noWebhooks  bool                      // somebody else serves them, or nobody
+	transport   func(*rest.Config)        // wraps what goes to the API server
+	clock       clock.PassiveClock        // the real one if nil
+	controllers func(*controller.Options) // says which run, and how
 
 	usageInterval time.Duration // an hour if zero
 }
@@ -275,6 +277,10 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	controllers := controller.Options{
 		Selection:      []string{"*"},
 		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, time.Hour)},
+		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
+	}
+	if options.controllers != nil {
+		options.controllers(&controllers)
 	}
 	if err := controller.Setup(ctx, mgr, controllers, options.clock, prometheus.NewRegistry()); err != nil {
 		return nil, nil, err

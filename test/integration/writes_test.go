@@ -192,6 +192,13 @@ func (c *tally) reset() {
 	c.counts = map[string]map[string]int{}
 }
 
+// of returns how many requests there were about a namespace so far.
+func (c *tally) of(namespace string) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.counts[namespace])
+}
+
 // quiet waits until there was no request for a while that is longer than any lag in a test.
 func (c *tally) quiet(t testing.TB) {
 	t.Helper()

@@ -39,15 +39,18 @@ func objects[T any](t *testing.T, kind string) []T {
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := decode[T](t, raw, kind)
+	if len(found) == 0 {
+		t.Fatalf("no %s in %s", kind, installation)
+	}
+	return found
+}
+
+// decode returns the objects of a kind in manifests.
+func decode[T any](t *testing.T, raw []byte, kind string) []T {
+	t.Helper()
 	var found []T
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, object := range all(t, raw) {
 		if object.GetKind() != kind {
 			continue
 		}
@@ -57,10 +60,23 @@ func objects[T any](t *testing.T, kind string) []T {
 		}
 		found = append(found, typed)
 	}
-	if len(found) == 0 {
-		t.Fatalf("no %s in %s", kind, installation)
-	}
 	return found
+}
+
+// all returns every object in manifests.
+func all(t *testing.T, raw []byte) []*unstructured.Unstructured {
+	t.Helper()
+	var found []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, object)
+	}
 }
 
 // TestCRDs lets OLM's own validator judge the CRDs, which a bundle will carry.

@@ -1,0 +1,212 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podcount
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+func TestDecide(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		rs     metav1.ObjectMeta
+		pods   int
+		want   string
+		write  bool
+	}{
+		"NilLabels":    {"a ReplicaSet without any label gets one", metav1.ObjectMeta{}, 3, "3", true},
+		"Zero":         {"none is a number, too", metav1.ObjectMeta{}, 0, "0", true},
+		"Right":        {"what is right is not written", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
+		"Wrong":        {"what is wrong is", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
+		"OtherLabel":   {"other labels say nothing", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3", true},
+		"BeingDeleted": {"what goes needs no label", metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now))}, 3, "3", false},
+		"Paused":       {"what is paused is not touched", metav1.ObjectMeta{Annotations: map[string]string{v1beta1.PausedAnnotation: "true"}}, 3, "3", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			value, write := decide(&metav1.PartialObjectMetadata{ObjectMeta: c.rs}, "pod-count", c.pods)
+			if value != c.want || write != c.write {
+				t.Errorf("%s: got %q, write %v; want %q, %v", c.reason, value, write, c.want, c.write)
+			}
+		})
+	}
+}
+
+func TestOwner(t *testing.T) {
+	web := replicaSet{types.NamespacedName{Namespace: "default", Name: "web"}, "1"}
+	ref := func(apiVersion, kind string, controller *bool) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "1", Controller: controller}}
+	}
+	cases := map[string]struct {
+		reason string
+		pod    *metav1.ObjectMeta
+		want   replicaSet
+	}{
+		"Controlled":   {"a Pod counts for its controller", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, web},
+		"OtherVersion": {"in whatever version that is named", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1beta2", "ReplicaSet", new(true))}, web},
+		"Owned":        {"an owner that does not control it does not count it", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", nil)}, replicaSet{}},
+		"OtherKind":    {"a Job is no ReplicaSet", &metav1.ObjectMeta{OwnerReferences: ref("batch/v1", "Job", new(true))}, replicaSet{}},
+		"OtherGroup":   {"nor is what only has the name", &metav1.ObjectMeta{OwnerReferences: ref("example.com/v1", "ReplicaSet", new(true))}, replicaSet{}},
+		"Orphan":       {"a Pod of its own counts for nobody", &metav1.ObjectMeta{}, replicaSet{}},
+		"BeingDeleted": {
+			"a Pod that is being deleted does not count any more",
+			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)), OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
+		},
+		"None": {"a Pod that does not exist counts for nobody", nil, replicaSet{}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var pod client.Object
+			if c.pod != nil {
+				c.pod.Namespace = "default"
+				pod = &metav1.PartialObjectMetadata{ObjectMeta: *c.pod}
+			}
+			if got := owner(pod); got != c.want {
+				t.Errorf("%s: got %v", c.reason, got)
+			}
+		})
+	}
+}
+
+func TestBursts(t *testing.T) {
+	rs := types.NamespacedName{Namespace: "default", Name: "web"}
+	cases := map[string]struct {
+		reason string
+		events []time.Duration // since the first
+		want   time.Duration   // when the Pods are counted
+		over   bool            // and whether the burst is over then
+	}{
+		"One":     {"a single event is acted on soon", []time.Duration{0}, 500 * time.Millisecond, true},
+		"Two":     {"silence counts from the last event", []time.Duration{0, 400 * time.Millisecond}, 900 * time.Millisecond, true},
+		"Endless": {"but cannot put off the label for ever", []time.Duration{0, 9700 * time.Millisecond}, 10 * time.Second, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bursts := newBursts()
+			for _, at := range c.events {
+				if wait := bursts.note(rs, now.Add(at)); at+wait > c.want {
+					t.Errorf("%s: to be looked at after %s", c.reason, at+wait)
+				}
+			}
+			last := c.events[len(c.events)-1]
+			if count, wait := bursts.look(rs, now.Add(last)); count || last+wait != c.want {
+				t.Errorf("%s: counted: %v; to be looked at after %s, want %s", c.reason, count, last+wait, c.want)
+			}
+			count, wait := bursts.look(rs, now.Add(c.want))
+			if !count || (wait == 0) != c.over || (len(bursts.byRS) == 0) != c.over {
+				t.Errorf("%s: counted: %v; again after %s; remembered: %v", c.reason, count, wait, bursts.byRS)
+			}
+			if count, wait := bursts.look(rs, now.Add(c.want+wait)); !count || wait != 0 || len(bursts.byRS) > 0 {
+				t.Errorf("%s: counted: %v; again after %s; remembered: %v", c.reason, count, wait, bursts.byRS)
+			}
+		})
+	}
+}
+
+// oneEntry is a queue with one ReplicaSet, as controller-runtime's is: the earliest time counts.
+type oneEntry struct{ due time.Time }
+
+func (q *oneEntry) add(now time.Time, after time.Duration) {
+	if at := now.Add(after); after > 0 && (q.due.IsZero() || at.Before(q.due)) {
+		q.due = at
+	}
+}
+
+func (q *oneEntry) get(now time.Time) bool {
+	if q.due.IsZero() || now.Before(q.due) {
+		return false
+	}
+	q.due = time.Time{}
+	return true
+}
+
+// TestEndlessBurst has a Pod come or go every 50 ms, as quickly as kube-controller-manager makes them, with a pause of
+// 400 ms every two seconds, and looks at the ReplicaSet whenever the queue does.
+func TestEndlessBurst(t *testing.T) {
+	const tick, during = 50 * time.Millisecond, time.Minute
+	rs, bursts, queue := types.NamespacedName{Name: "web"}, newBursts(), &oneEntry{}
+	counts, last := 0, now
+	for at := now; at.Sub(now) < during; at = at.Add(tick) {
+		if at.Sub(now)%(2*time.Second) > 400*time.Millisecond {
+			queue.add(at, bursts.note(rs, at))
+		}
+		if !queue.get(at) {
+			continue
+		}
+		count, again := bursts.look(rs, at)
+		queue.add(at, again)
+		if !count {
+			continue
+		}
+		counts++
+		if late := at.Sub(last); late > patience+time.Second {
+			t.Errorf("nothing was counted for %s", late)
+		}
+		last = at
+	}
+	if most := int(during / patience); counts > most || counts < most-1 {
+		t.Errorf("counted %d times in %s, want %d", counts, during, most)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	cases := map[string]struct{ label, wantErr string }{
+		"Default":  {DefaultLabel, ""},
+		"Prefixed": {"example.com/pods", ""},
+		"Empty":    {"", `invalid value "" for flag --pod-count-label: name part must be non-empty`},
+		"Space":    {"pod count", "for example, pod-count or example.com/pod-count"},
+		"Slashes":  {"a/b/c", "a valid label key must consist of"},
+		"Long":     {strings.Repeat("a", 64), "no more than 63"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := Options{Label: c.label}.Validate()
+			if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+				t.Errorf("got %v, want %q", err, c.wantErr)
+			}
+		})
+	}
+}
+
+func TestStrip(t *testing.T) {
+	full := metav1.ObjectMeta{
+		Namespace: "default", Name: "web", UID: "1", ResourceVersion: "2", DeletionTimestamp: new(metav1.NewTime(now)),
+		GenerateName: "w", Finalizers: []string{"a/b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+		Labels:          map[string]string{"pod-count": "1"},
+		Annotations:     map[string]string{v1beta1.PausedAnnotation: "true", "other": "value"},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet"}},
+	}
+	identity := metav1.ObjectMeta{
+		Namespace: "default", Name: "web", UID: "1", ResourceVersion: "2", DeletionTimestamp: new(metav1.NewTime(now)),
+	}
+	pod, replicaSet := identity, identity
+	pod.OwnerReferences = full.OwnerReferences
+	replicaSet.Labels, replicaSet.Annotations = full.Labels, map[string]string{v1beta1.PausedAnnotation: "true"}
+	want := map[string]metav1.ObjectMeta{"*v1.Pod": pod, "*v1.ReplicaSet": replicaSet}
+	got := map[string]metav1.ObjectMeta{}
+	for kind, options := range CacheOptions() {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: *full.DeepCopy()}
+		for range 2 { // a transformation may be given what it has given
+			if _, err := options.Transform(object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got[fmt.Sprintf("%T", kind)] = object.ObjectMeta
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cached (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,261 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/podcount"
+)
+
+// TestPodCount runs an operator of its own beside the one that other tests share, which does not count Pods.
+func TestPodCount(t *testing.T) {
+	t.Parallel()
+	grant(t, podcount.Name)
+	requests := newTally()
+	stop, err := runOperator(operatorOptions{
+		controllers: func(options *controller.Options) { options.Selection = []string{podcount.Name} },
+		noWebhooks:  true,
+		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	t.Run("side by side", func(t *testing.T) {
+		for _, story := range []story{
+			{"the ReplicaSets of a Deployment say how many Pods they have, and those that have none say so", testPodCountDocumented},
+			{"a ReplicaSet without labels gets one, and keeps all else", testPodCountNilLabels},
+			{"two ReplicaSets with equal template labels are counted apart", testPodCountTwins},
+			{"a Pod whose owner changes is counted once", testPodCountOwnerChanges},
+			{"Pods that are being deleted are not counted", testPodCountTerminating},
+			{"a ReplicaSet that is being deleted is left alone", testPodCountDeleted},
+			{"a ReplicaSet that is paused is left alone until it is unpaused", testPodCountPaused},
+			{"a label that somebody changes is put right", testPodCountReverted},
+		} {
+			t.Run(story.name, func(t *testing.T) {
+				t.Parallel()
+				story.tell(t, newNamespace(t))
+			})
+		}
+	})
+	// Alone, because kube-controller-manager is busy with it for a minute, and lets other ReplicaSets wait.
+	t.Run("0 to 500 to 0 Pods cost at most 20 writes of the label", func(t *testing.T) { testPodCountWrites(t, newNamespace(t), requests) })
+}
+
+// aReplicaSet has Pods with the label app=web.
+func aReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "registry.example.com/web:v1"}}},
+			},
+		},
+	}
+}
+
+func createReplicaSet(t *testing.T, namespace, name string, replicas int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
+	t.Helper()
+	rs := aReplicaSet(namespace, name, replicas)
+	for _, change := range change {
+		change(rs)
+	}
+	if err := admin.Create(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+// waitForPodCount waits until the label of a ReplicaSet has a value, and returns the ReplicaSet.
+func waitForPodCount(t *testing.T, namespace, name, count string) *appsv1.ReplicaSet {
+	t.Helper()
+	rs := &appsv1.ReplicaSet{}
+	eventually(t, patience, func() (bool, string) {
+		if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, rs); err != nil {
+			return false, err.Error()
+		}
+		return rs.Labels[podcount.DefaultLabel] == count, fmt.Sprintf("labels of %s are %v, want %s Pods", name, rs.Labels, count)
+	})
+	return rs
+}
+
+// podsOf lists the Pods that a ReplicaSet controls and that are not being deleted, by the API server's account.
+func podsOf(t *testing.T, rs *appsv1.ReplicaSet) []corev1.Pod {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := admin.List(t.Context(), list, client.InNamespace(rs.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
+		return !metav1.IsControlledBy(&pod, rs) || !pod.DeletionTimestamp.IsZero()
+	})
+}
+
+func testPodCountDocumented(t *testing.T, namespace string) {
+	mustKubectl(t, documented(t, "podcount.md"), "apply", "-n", namespace, "-f", "-")
+	var rs *appsv1.ReplicaSet
+	eventually(t, patience, func() (bool, string) {
+		list := &appsv1.ReplicaSetList{}
+		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) == 0 {
+			return false, fmt.Sprintf("no ReplicaSet: %v", err)
+		}
+		rs = &list.Items[0]
+		return true, ""
+	})
+	waitForPodCount(t, namespace, rs.Name, "3")
+	mustKubectl(t, "", "scale", "deployment", "web", "--replicas=5", "-n", namespace)
+	waitForPodCount(t, namespace, rs.Name, "5")
+	mustKubectl(t, "", "scale", "deployment", "web", "--replicas=0", "-n", namespace)
+	waitForPodCount(t, namespace, rs.Name, "0")
+}
+
+func testPodCountNilLabels(t *testing.T, namespace string) {
+	created := createReplicaSet(t, namespace, "web", 0)
+	if created.Labels != nil {
+		t.Fatalf("has the labels %v", created.Labels)
+	}
+	rs := waitForPodCount(t, namespace, "web", "0")
+	if diff := cmp.Diff(map[string]string{"pod-count": "0"}, rs.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(created.Spec, rs.Spec); diff != "" || rs.Generation != created.Generation {
+		t.Errorf("generation %d, was %d; spec (-before +after):\n%s", rs.Generation, created.Generation, diff)
+	}
+	if !slices.ContainsFunc(rs.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == "useless-operator-podcount" }) {
+		t.Errorf("the API server does not know who wrote it: %v", rs.ManagedFields)
+	}
+}
+
+func testPodCountTwins(t *testing.T, namespace string) {
+	createReplicaSet(t, namespace, "a", 2)
+	createReplicaSet(t, namespace, "b", 3)
+	waitForPodCount(t, namespace, "a", "2")
+	waitForPodCount(t, namespace, "b", "3")
+}
+
+func testPodCountOwnerChanges(t *testing.T, namespace string) {
+	a, b := createReplicaSet(t, namespace, "a", 2), createReplicaSet(t, namespace, "b", 2)
+	waitForPodCount(t, namespace, "a", "2")
+	waitForPodCount(t, namespace, "b", "2")
+	moved := podsOf(t, a)[0]
+	before := moved.DeepCopy()
+	moved.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(b, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	if err := admin.Patch(t.Context(), &moved, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	// kube-controller-manager gives a another Pod, and takes one from b.
+	for _, rs := range []*appsv1.ReplicaSet{a, b} {
+		eventually(t, patience, func() (bool, string) {
+			n := len(podsOf(t, rs))
+			return n == 2, fmt.Sprintf("%s has %d Pods", rs.Name, n)
+		})
+	}
+	podCountIsThrough(t, namespace)
+	waitForPodCount(t, namespace, "a", "2")
+	waitForPodCount(t, namespace, "b", "2")
+}
+
+func testPodCountTerminating(t *testing.T, namespace string) {
+	rs := createReplicaSet(t, namespace, "web", 2)
+	waitForPodCount(t, namespace, "web", "2")
+	for _, pod := range podsOf(t, rs) {
+		mergePatch(t, &pod, `{"metadata":{"finalizers":["example.com/wait"]}}`)
+	}
+	mustKubectl(t, "", "scale", "replicaset", "web", "--replicas=0", "-n", namespace)
+	waitForPodCount(t, namespace, "web", "0")
+	list := &corev1.PodList{}
+	if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) != 2 {
+		t.Errorf("%d Pods are there, want the two that are being deleted; %v", len(list.Items), err)
+	}
+	for _, pod := range list.Items {
+		mergePatch(t, &pod, `{"metadata":{"finalizers":null}}`)
+	}
+}
+
+func testPodCountDeleted(t *testing.T, namespace string) {
+	rs := createReplicaSet(t, namespace, "web", 2, func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{"example.com/wait"} })
+	waitForPodCount(t, namespace, "web", "2")
+	mustKubectl(t, "", "delete", "replicaset", "web", "-n", namespace, "--wait=false")
+	for _, pod := range podsOf(t, rs) {
+		mustKubectl(t, "", "delete", "pod", pod.Name, "-n", namespace)
+	}
+	podCountIsThrough(t, namespace)
+	waitForPodCount(t, namespace, "web", "2")
+	mergePatch(t, rs, `{"metadata":{"finalizers":null}}`)
+}
+
+func testPodCountPaused(t *testing.T, namespace string) {
+	paused := createReplicaSet(t, namespace, "web", 2, func(rs *appsv1.ReplicaSet) {
+		rs.Annotations = map[string]string{"useless.container.training/paused": "true"}
+	})
+	eventually(t, patience, func() (bool, string) {
+		n := len(podsOf(t, paused))
+		return n == 2, fmt.Sprintf("%d Pods", n)
+	})
+	podCountIsThrough(t, namespace)
+	if rs := waitForPodCount(t, namespace, "web", ""); rs.Labels != nil {
+		t.Errorf("the paused ReplicaSet has the labels %v", rs.Labels)
+	}
+	setPaused(t, paused, false)
+	waitForPodCount(t, namespace, "web", "2")
+}
+
+func testPodCountReverted(t *testing.T, namespace string) {
+	rs := createReplicaSet(t, namespace, "web", 1)
+	waitForPodCount(t, namespace, "web", "1")
+	for _, value := range []string{`"7"`, "null"} {
+		mergePatch(t, rs, `{"metadata":{"labels":{"pod-count":%s}}}`, value)
+		waitForPodCount(t, namespace, "web", "1")
+	}
+}
+
+// testPodCountWrites has kube-controller-manager make Pods and delete them, with the limits it has by default: about 20 in
+// a second.
+func testPodCountWrites(t *testing.T, namespace string, requests *tally) {
+	const most = 20
+	start := time.Now()
+	createReplicaSet(t, namespace, "web", 0)
+	waitForPodCount(t, namespace, "web", "0")
+	for _, replicas := range []int{500, 0} {
+		mustKubectl(t, "", "scale", "replicaset", "web", "--replicas="+strconv.Itoa(replicas), "-n", namespace)
+		eventually(t, 5*time.Minute, func() (bool, string) {
+			rs := &appsv1.ReplicaSet{}
+			err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, rs)
+			return err == nil && rs.Labels[podcount.DefaultLabel] == strconv.Itoa(replicas), fmt.Sprintf("labels %v; %v", rs.Labels, err)
+		})
+	}
+	podCountIsThrough(t, namespace)
+	writes := requests.of(namespace)["PATCH replicasets"] - 1 // that of the fence
+	t.Logf("%d writes in %s", writes, time.Since(start).Round(time.Second))
+	if writes > most {
+		t.Errorf("%d writes of the label, want at most %d", writes, most)
+	}
+}
+
+// podCountIsThrough returns when the operator has counted what happened before: it has counted the Pods of another
+// ReplicaSet, whose creation it learnt of later.
+func podCountIsThrough(t *testing.T, namespace string) {
+	t.Helper()
+	createReplicaSet(t, namespace, "fence", 0, func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Selector.MatchLabels["app"] = "fence"
+	})
+	waitForPodCount(t, namespace, "fence", "0")
+}

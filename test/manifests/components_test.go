@@ -1,0 +1,121 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// kustomize renders a kustomization that is beside a clone of the repository, as the documentation has it.
+func kustomize(t *testing.T, kustomization string) []byte {
+	t.Helper()
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(repository, filepath.Join(dir, "useless-operator")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "tool", "-modfile="+filepath.Join(repository, "hack", "tools", "kustomize.mod"), "kustomize", "build", dir)
+	command.Dir = repository
+	var problems strings.Builder
+	command.Stderr = &problems
+	rendered, err := command.Output()
+	if err != nil || problems.Len() > 0 {
+		t.Fatalf("kustomize: %v\n%s", err, problems.String())
+	}
+	return rendered
+}
+
+// documented is the kustomization on a page of the documentation.
+func documented(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)\n```yaml\n(resources:.*?)```\n").FindSubmatch(text)
+	if block == nil {
+		t.Fatalf("no kustomization in docs/%s", page)
+	}
+	return string(block[1])
+}
+
+// arguments are those of the operator's container.
+func arguments(t *testing.T, manifests []byte) []string {
+	t.Helper()
+	deployments := decode[appsv1.Deployment](t, manifests, "Deployment")
+	if len(deployments) != 1 {
+		t.Fatalf("%d Deployments", len(deployments))
+	}
+	return deployments[0].Spec.Template.Spec.Containers[0].Args
+}
+
+// TestComponents renders what the documentation says of the controllers that are off by default, on each installation.
+func TestComponents(t *testing.T) {
+	for _, c := range []struct {
+		page       string
+		args, adds []string
+	}{
+		{
+			"podcount.md", []string{"--controllers=*,podcount"},
+			[]string{"ClusterRole useless-podcount-role", "ClusterRoleBinding useless-podcount-rolebinding"},
+		},
+	} {
+		for _, overlay := range []string{"config/default", "config/certmanager"} {
+			t.Run(c.page+" on "+overlay, func(t *testing.T) {
+				t.Parallel()
+				checkComponents(t, overlay, strings.Replace(documented(t, c.page), "config/default", overlay, 1), c.args, c.adds)
+			})
+		}
+	}
+}
+
+// checkComponents compares a kustomization with the installation that it is on top of: it adds these arguments and
+// objects, and nothing else, and binds every ClusterRole among them to the operator.
+func checkComponents(t *testing.T, overlay, kustomization string, args, adds []string) {
+	t.Helper()
+	plain, rendered := kustomize(t, "resources: [useless-operator/"+overlay+"]\n"), kustomize(t, kustomization)
+	if diff := cmp.Diff(slices.Concat(arguments(t, plain), args), arguments(t, rendered)); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+	there := names(t, plain)
+	added := slices.DeleteFunc(names(t, rendered), func(name string) bool { return slices.Contains(there, name) })
+	if diff := cmp.Diff(adds, added); diff != "" {
+		t.Errorf("objects (-want +added):\n%s", diff)
+	}
+	operator := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "useless-controller-manager", Namespace: "useless-system"}}
+	for _, binding := range decode[rbacv1.ClusterRoleBinding](t, rendered, "ClusterRoleBinding") {
+		if !slices.Contains(added, "ClusterRoleBinding "+binding.Name) {
+			continue
+		}
+		if diff := cmp.Diff(operator, binding.Subjects); diff != "" || !slices.Contains(added, "ClusterRole "+binding.RoleRef.Name) {
+			t.Errorf("%s binds %s to (-want +got):\n%s", binding.Name, binding.RoleRef.Name, diff)
+		}
+	}
+}
+
+// names are those of all objects, with their kinds, in order.
+func names(t *testing.T, manifests []byte) []string {
+	t.Helper()
+	var found []string
+	for _, object := range all(t, manifests) {
+		found = append(found, object.GetKind()+" "+object.GetName())
+	}
+	return found
+}
