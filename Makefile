@@ -58,7 +58,7 @@ generate: ## Generate deep copies, and clients, listers and informers for Go pro
 		--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
 # Controllers that are off by default have a ClusterRole each, which a component of config/components binds.
-OPTIONAL := podcount
+OPTIONAL := podcount ingress
 MARKED := $(filter-out $(OPTIONAL:%=internal/controller/%/),$(wildcard internal/*/ internal/controller/*/))
 
 .PHONY: manifests

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 )
@@ -69,6 +71,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 		"'-name' for one less; more of these flags add to the first (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")),
 		selection(&o.controllers.Selection))
 	flags.StringVar(&o.controllers.PodCount.Label, "pod-count-label", podcount.DefaultLabel, "the label that the controller podcount keeps on ReplicaSets")
+	flags.Var(&o.controllers.Ingress.Annotations, "ingress-annotation", "`key=value` that the controller ingress ensures on Ingresses; may be given more than once")
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
@@ -112,13 +115,26 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	var errs []error
 	flags.VisitAll(func(f *flag.Flag) {
 		twin := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value := getenv(twin); value != "" && !given[f.Name] {
+		if given[f.Name] {
+			return
+		}
+		for _, value := range values(f, getenv(twin)) {
 			if err := flags.Set(f.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("invalid value %q for environment variable %s: %w", value, twin, err))
 			}
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// values are those that an environment variable has for a flag: annotations may have anything in them but line breaks, and
+// are one a line.
+func values(f *flag.Flag, variable string) []string {
+	lines := []string{variable}
+	if _, ok := f.Value.(*ingress.Annotations); ok {
+		lines = strings.Split(variable, "\n")
+	}
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 func (o *options) validate() error {

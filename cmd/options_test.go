@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"container.training/useless/internal/controller/ingress"
 )
 
 func TestParse(t *testing.T) {
@@ -20,6 +22,7 @@ func TestParse(t *testing.T) {
 		MaxSwitches int
 		LeaderElect bool
 		Label       string
+		Annotations ingress.Annotations
 	}
 	cases := map[string]struct {
 		reason      string
@@ -69,6 +72,28 @@ func TestParse(t *testing.T) {
 			environment: map[string]string{"USELESS_POD_COUNT_LABEL": "pods"},
 			wantErr:     "; for example, pod-count or example.com/pod-count",
 		},
+		"Annotations": {
+			reason: "key and value are split at the first =",
+			args:   []string{"--ingress-annotation=foo=bar", "--ingress-annotation=example.com/rule=a=b\nc"},
+			want: result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count",
+				Annotations: ingress.Annotations{"foo": "bar", "example.com/rule": "a=b\nc"}},
+		},
+		"AnnotationsInEnvironment": {
+			reason:      "the environment has one a line",
+			environment: map[string]string{"USELESS_INGRESS_ANNOTATION": "foo=bar\nexample.com/rule=a=b, c\n"},
+			want: result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count",
+				Annotations: ingress.Annotations{"foo": "bar", "example.com/rule": "a=b, c"}},
+		},
+		"BadAnnotationInEnvironment": {
+			reason:      "the line is named that is wrong",
+			environment: map[string]string{"USELESS_INGRESS_ANNOTATION": "foo=bar\nfoo"},
+			wantErr:     `invalid value "foo" for environment variable USELESS_INGRESS_ANNOTATION: want key=value`,
+		},
+		"BadAnnotation": {
+			reason:  "the flag is named that is wrong",
+			args:    []string{"--ingress-annotation=foo=bar", "--ingress-annotation=foo=baz"},
+			wantErr: `invalid value "foo=baz" for flag -ingress-annotation: annotation key "foo": got two values`,
+		},
 		"BadEnvironment": {
 			reason:      "the variable is named, not the flag that nobody gave",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "many"},
@@ -113,7 +138,7 @@ func TestParse(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, result{
-				o.controllers.Selection, o.maxSwitches, o.leaderElect, o.controllers.PodCount.Label,
+				o.controllers.Selection, o.maxSwitches, o.leaderElect, o.controllers.PodCount.Label, o.controllers.Ingress.Annotations,
 			}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}

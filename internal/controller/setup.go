@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
@@ -32,6 +33,7 @@ type Options struct {
 	Schedule       schedule.Options
 	VirtualMachine virtualmachine.Options
 	PodCount       podcount.Options
+	Ingress        ingress.Options
 }
 
 // controllers are all there are, in the order in which they are added.
@@ -52,6 +54,9 @@ var controllers = []struct {
 	{podcount.Name, false, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return podcount.Setup(ctx, mgr, options.PodCount, clock, registerer)
 	}},
+	{ingress.Name, false, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+		return ingress.Setup(ctx, mgr, options.Ingress, clock, registerer)
+	}},
 }
 
 // CacheOptions keep from a manager's cache what no controller reads.
@@ -59,6 +64,7 @@ func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{}
 	maps.Copy(byObject, schedule.CacheOptions())
 	maps.Copy(byObject, podcount.CacheOptions())
+	maps.Copy(byObject, ingress.CacheOptions())
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
 

@@ -303,7 +303,7 @@ func TestKinds(t *testing.T) {
 	}
 	want := map[string]int{
 		"ClusterServiceVersion": 1, "CustomResourceDefinition": 3,
-		"ClusterRole":         4, // for users, and for a controller that is off by default
+		"ClusterRole":         5, // for users, and for controllers that are off by default
 		"Service":             1, // for metrics: OLM makes the webhooks'
 		"PodDisruptionBudget": 1,
 	}

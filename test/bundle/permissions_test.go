@@ -139,7 +139,7 @@ func TestOptionalControllers(t *testing.T) {
 			got[role.Name] = role.Rules
 		}
 	}
-	for _, name := range []string{"podcount"} {
+	for _, name := range []string{"podcount", "ingress"} {
 		var want rbacv1.ClusterRole
 		read(t, "../../config/components/"+name+"/role/role.yaml", &want)
 		if diff := gocmp.Diff(want.Rules, got[want.Name]); diff != "" || len(want.Rules) == 0 {

@@ -129,7 +129,7 @@ func checkCleanup(t *testing.T) {
 
 // leftByOLM is what OLM leaves of the operator, as the documentation says, together with how to remove it.
 var leftByOLM = [][]string{
-	{"clusterrole", "useless-editor-role", "useless-metrics-reader", "useless-podcount-role", "useless-viewer-role"},
+	{"clusterrole", "useless-editor-role", "useless-ingress-role", "useless-metrics-reader", "useless-podcount-role", "useless-viewer-role"},
 	{"rolebinding", "-n", "kube-system", "useless-controller-manager-service-auth-reader"},
 	{"operator.operators.coreos.com", "useless-operator." + system},
 	{"namespace", system, "--timeout=2m"},

@@ -76,6 +76,10 @@ func TestComponents(t *testing.T) {
 			"podcount.md", []string{"--controllers=*,podcount"},
 			[]string{"ClusterRole useless-podcount-role", "ClusterRoleBinding useless-podcount-rolebinding"},
 		},
+		{
+			"ingress.md", []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar"},
+			[]string{"ClusterRole useless-ingress-role", "ClusterRoleBinding useless-ingress-rolebinding"},
+		},
 	} {
 		for _, overlay := range []string{"config/default", "config/certmanager"} {
 			t.Run(c.page+" on "+overlay, func(t *testing.T) {
@@ -84,6 +88,16 @@ func TestComponents(t *testing.T) {
 			})
 		}
 	}
+	t.Run("both", func(t *testing.T) {
+		t.Parallel()
+		both := strings.Replace(documented(t, "ingress.md"), "components:\n", "components:\n- useless-operator/config/components/podcount\n", 1)
+		checkComponents(t, "config/default", both,
+			[]string{"--controllers=*,podcount", "--controllers=*,ingress", "--ingress-annotation=foo=bar"},
+			[]string{
+				"ClusterRole useless-ingress-role", "ClusterRole useless-podcount-role",
+				"ClusterRoleBinding useless-ingress-rolebinding", "ClusterRoleBinding useless-podcount-rolebinding",
+			})
+	})
 }
 
 // checkComponents compares a kustomization with the installation that it is on top of: it adds these arguments and

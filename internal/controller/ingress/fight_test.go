@@ -1,0 +1,145 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	now     = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	setting = plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}}
+)
+
+// fight has somebody revert the annotations each time a while after they were set, and returns how long the operator
+// waits each time before it sets them again.
+func fight(held ...time.Duration) []time.Duration {
+	var waits []time.Duration
+	at := now
+	h := history{}.wrote("1", setting, at)
+	for _, held := range held {
+		at = at.Add(held)
+		var reverted bool
+		if h, reverted = h.saw(setting, at); !reverted {
+			return nil
+		}
+		var wait time.Duration
+		if !h.due.IsZero() {
+			wait = h.due.Sub(at)
+		}
+		waits = append(waits, wait)
+		at = at.Add(wait)
+		h = h.wrote("1", setting, at)
+	}
+	return waits
+}
+
+func times(n int, d time.Duration) []time.Duration {
+	all := make([]time.Duration, n)
+	for i := range all {
+		all[i] = d
+	}
+	return all
+}
+
+func TestFight(t *testing.T) {
+	const second, minute = time.Second, time.Minute
+	backOff := []time.Duration{
+		0, 0, 0, 0, 0,
+		10 * second, 20 * second, 40 * second, 80 * second, 160 * second, 320 * second, 10 * minute, 10 * minute, 10 * minute,
+	}
+	for _, c := range []struct {
+		reason string
+		held   []time.Duration
+		want   []time.Duration
+	}{
+		{"five reverts are put right at once, and then it is a fight", times(len(backOff), time.Millisecond), backOff},
+		{"a slow rival fights as well, if it is quick enough to begin with", append(times(6, minute), times(3, 9*minute)...), append(times(5, 0), 10*second, 20*second, 40*second, 80*second)},
+		{"five in ten minutes are not more than five", times(20, 121*second), times(20, 0)},
+		{"who reverts once a day does not fight", times(20, 24*time.Hour), times(20, 0)},
+		{
+			"a fight is over once the annotations have held for ten minutes",
+			append(times(7, second), 10*minute+second, second),
+			append(times(5, 0), 10*second, 20*second, 0, 0),
+		},
+		{
+			"ten minutes are not over before they are",
+			append(times(7, second), 10*minute),
+			append(times(5, 0), 10*second, 20*second, 40*second),
+		},
+	} {
+		if diff := cmp.Diff(c.want, fight(c.held...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+		}
+	}
+}
+
+func TestSaw(t *testing.T) {
+	held := history{}.wrote("1", setting, now)
+	open, _ := held.saw(setting, now)
+	removal := plan{annotations: Annotations{"foo": "bar"}, remove: []string{"a"}}
+	for _, c := range []struct {
+		reason  string
+		history history
+		plan    plan
+		want    bool
+	}{
+		{"what was never set cannot be reverted", history{}, setting, false},
+		{"what was set can", held, setting, true},
+		{"a revert is counted once, however often it is seen", open, setting, false},
+		{"another one is counted once the first is put right", open.wrote("2", setting, now), setting, true},
+		{"what is to be removed is nobody's revert", held, removal, false},
+		{"what was released cannot be reverted", held.wrote("2", plan{remove: []string{"foo"}}, now), setting, false},
+		{"what was kept when something else was removed can", held.wrote("2", removal, now), setting, true},
+	} {
+		if _, got := c.history.saw(c.plan, now); got != c.want {
+			t.Errorf("%s: reverted is %v", c.reason, got)
+		}
+	}
+}
+
+// TestRemovalNeverWaits has an Ingress opt out in the middle of a fight.
+func TestRemovalNeverWaits(t *testing.T) {
+	fought := history{applied: now, delay: lastDelay, open: true, due: now.Add(lastDelay)}
+	if after, _ := fought.saw(plan{remove: []string{"foo"}}, now); !after.due.IsZero() {
+		t.Errorf("waits until %s", after.due)
+	}
+	if after, _ := fought.saw(setting, now); after.due != fought.due {
+		t.Errorf("is due at %s, want %s as before", after.due, fought.due)
+	}
+}
+
+// TestSawIsPure guards the history that others may still hold.
+func TestSawIsPure(t *testing.T) {
+	reverts := append(make([]time.Time, 0, 8), now.Add(-11*time.Minute), now.Add(-time.Minute))
+	before := history{applied: now, reverts: reverts}
+	after, _ := before.saw(setting, now)
+	if diff := cmp.Diff([]time.Time{now.Add(-time.Minute), now}, after.reverts); diff != "" {
+		t.Errorf("reverts within the window (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]time.Time{now.Add(-11 * time.Minute), now.Add(-time.Minute)}, before.reverts); diff != "" {
+		t.Errorf("the history of before (-want +got):\n%s", diff)
+	}
+}
+
+func TestAhead(t *testing.T) {
+	for _, c := range []struct {
+		reason          string
+		written, cached string
+		want            bool
+	}{
+		{"a cache that lags is waited for", "12", "9", true},
+		{"one that has the write is not", "12", "12", false},
+		{"nor one that has more", "12", "13", false},
+		{"where nothing was written the cache is right", "", "13", false},
+		{"what cannot be compared does not hold up anything", "12", "x", false},
+	} {
+		if got := (history{version: c.written}).ahead(c.cached); got != c.want {
+			t.Errorf("%s: ahead is %v", c.reason, got)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAnnotations(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		pairs   []string
+		want    Annotations
+		wantErr string
+	}{
+		"Pair":      {"a pair is a pair", []string{"foo=bar"}, Annotations{"foo": "bar"}, ""},
+		"FirstSign": {"a value may have any sign in it", []string{"example.com/a=b=c, d\ne"}, Annotations{"example.com/a": "b=c, d\ne"}, ""},
+		"Empty":     {"a value may be empty", []string{"foo="}, Annotations{"foo": ""}, ""},
+		"UpperCase": {"the API server takes a prefix in upper case", []string{"Example.com/Foo=bar"}, Annotations{"Example.com/Foo": "bar"}, ""},
+		"Twice":     {"saying it twice does no harm", []string{"foo=bar", "foo=bar"}, Annotations{"foo": "bar"}, ""},
+		"TwoValues": {"but there can be only one value", []string{"foo=bar", "foo=baz"}, nil, `key "foo": got two values, "bar" and "baz"`},
+		"NoValue":   {"a key alone is not enough", []string{"foo"}, nil, "want key=value, for example foo=bar"},
+		"NoKey":     {"nor is a value", []string{"=bar"}, nil, `annotation key "": name part must be non-empty`},
+		"BadKey":    {"the API server would refuse it", []string{"foo bar=baz"}, nil, `annotation key "foo bar": name part must consist of`},
+		"BadPrefix": {"the API server would refuse it", []string{"a_b/foo=bar"}, nil, `annotation key "a_b/foo": prefix part`},
+		"Own":       {"nobody pauses all Ingresses by mistake", []string{"useless.container.training/paused=true"}, nil, "are the operator's own"},
+		"Kubectl":   {"kubectl would delete what it finds missing there", []string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is kubectl's own"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got Annotations
+			var err error
+			for _, pair := range c.pairs {
+				if err = got.Set(pair); err != nil {
+					break
+				}
+			}
+			if c.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
+					t.Errorf("%s: got error %v, want %q", c.reason, err, c.wantErr)
+				}
+				return
+			}
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+				t.Errorf("%s: %v (-want +got):\n%s", c.reason, err, diff)
+			}
+		})
+	}
+}
+
+func TestAnnotationsAsText(t *testing.T) {
+	annotations := Annotations{"foo": "bar", "a": "b"}
+	if got, want := annotations.String(), "a=b\nfoo=bar"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
