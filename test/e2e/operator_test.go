@@ -37,6 +37,7 @@ func checkOperator(t *testing.T, namespace string) {
 	t.Run("flip", checkFlip)
 	t.Run("admission", checkAdmission)
 	t.Run("virtual machine", checkVirtualMachine)
+	t.Run("schedule", checkSchedule)
 	t.Run("metrics", func(t *testing.T) { checkMetrics(t, namespace) })
 	t.Run("pods", func(t *testing.T) { checkPods(t, namespace) })
 }
