@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	scorecardv1alpha3 "github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
@@ -38,14 +40,25 @@ func TestOperatorSDK(t *testing.T) {
 			}
 			var result struct {
 				Passed  bool
-				Outputs []struct{ Type, Message string }
+				Outputs []output
 			}
 			run(t, exec.CommandContext(t.Context(), sdk, args...), &result)
+			result.Outputs = slices.DeleteFunc(result.Outputs, mistaken)
 			if !result.Passed || len(result.Outputs) > 0 {
 				t.Errorf("got %+v", result)
 			}
 		})
 	}
+}
+
+// An output is what operator-sdk has found.
+type output struct{ Type, Message string }
+
+// mistaken reports whether operator-sdk takes a right on all versions of an API for one on a version that is gone. The
+// validators of TestValidators, which are of a later release, know better.
+func mistaken(found output) bool {
+	return strings.Contains(found.Message, "Migrate the API(s) for horizontalpodautoscalers:") &&
+		strings.Contains(found.Message, "ClusterPermissions")
 }
 
 // TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but find the bundle in /bundle.
