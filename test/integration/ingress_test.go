@@ -127,6 +127,27 @@ func TestIngressConfiguration(t *testing.T) {
 	}
 }
 
+// TestIngressRestart starts an operator where all is as it is to be.
+func TestIngressRestart(t *testing.T) {
+	grant(t, ingress.Name)
+	namespace := newNamespace(t)
+	createIngress(t, namespace, "web", foreign)
+	stop := exclusive(t, operatorOptions{controllers: ensuring(fooBar)})
+	waitForAnnotations(t, namespace, "web", foreign, fooBar)
+	stop()
+	requests := newTally()
+	exclusive(t, operatorOptions{
+		controllers: ensuring(fooBar),
+		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
+	})
+	ingressIsThrough(t, namespace)
+	requests.quiet(t)
+	want := map[string]int{"PATCH ingresses": 1, "POST events": 1} // of the fence
+	if diff := cmp.Diff(want, requests.of(namespace)); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
 // ensuring turns the controller on, with these annotations.
 func ensuring(annotations map[string]string) func(*controller.Options) {
 	return func(options *controller.Options) {

@@ -5,6 +5,7 @@ package podcount
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -76,6 +82,66 @@ func TestOwner(t *testing.T) {
 			}
 			if got := owner(pod); got != c.want {
 				t.Errorf("%s: got %v", c.reason, got)
+			}
+		})
+	}
+}
+
+// TestOnPod looks at which ReplicaSets are woken by what happens to a Pod.
+func TestOnPod(t *testing.T) {
+	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
+		if controller != "" {
+			object.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: controller, UID: types.UID(controller), Controller: new(true)},
+			}
+		}
+		for _, change := range changes {
+			change(object)
+		}
+		return object
+	}
+	deleted := func(object *metav1.PartialObjectMetadata) { object.DeletionTimestamp = new(metav1.NewTime(now)) }
+	changed := func(object *metav1.PartialObjectMetadata) { object.ResourceVersion = "2" }
+	create := func(object client.Object) func(handler.EventHandler, queue) {
+		return func(h handler.EventHandler, q queue) { h.Create(t.Context(), event.CreateEvent{Object: object}, q) }
+	}
+	update := func(before, after client.Object) func(handler.EventHandler, queue) {
+		return func(h handler.EventHandler, q queue) {
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+		}
+	}
+	remove := func(object client.Object) func(handler.EventHandler, queue) {
+		return func(h handler.EventHandler, q queue) { h.Delete(t.Context(), event.DeleteEvent{Object: object}, q) }
+	}
+	for _, c := range []struct {
+		reason string
+		happen func(handler.EventHandler, queue)
+		want   []string
+	}{
+		{"a new Pod counts", create(pod("a")), []string{"a"}},
+		{"one that is new to us but being deleted does not", create(pod("a", deleted)), nil},
+		{"one of its own is nobody's", create(pod("")), nil},
+		{"a Pod that runs, or fails, counts as before", update(pod("a"), pod("a", changed)), nil},
+		{"a Pod that is to be deleted counts no more", update(pod("a"), pod("a", deleted)), []string{"a"}},
+		{"when it is gone, that is no news", remove(pod("a", deleted)), nil},
+		{"a Pod that is gone at once counts no more", remove(pod("a")), []string{"a"}},
+		{"a Pod that changes hands is a matter of both", update(pod("a"), pod("b")), []string{"a", "b"}},
+		{"a Pod that is let go is one of the first", update(pod("a"), pod("")), []string{"a"}},
+		{"a Pod that is adopted is one of the second", update(pod(""), pod("b")), []string{"b"}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts()}
+			woken := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			t.Cleanup(woken.ShutDown)
+			c.happen(controller.onPod(), woken)
+			var got []string
+			for rs := range controller.bursts.byRS {
+				got = append(got, rs.Name)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
 			}
 		})
 	}
