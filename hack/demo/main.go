@@ -27,10 +27,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"container.training/useless/hack/cluster"
+	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/internal/controller/ingress"
+	"container.training/useless/internal/controller/podcount"
 )
 
 // local is the folder with what a second terminal needs while the demo runs, and with the operator's log.
 const local = ".local"
+
+const operatorNamespace = "useless-system"
+
+// What the controller ingress is told to ensure.
+const annotationKey, annotationValue = "foo", "bar"
 
 // startTimeout is for the operator, on a machine that is busy with other things.
 const startTimeout = time.Minute
@@ -82,6 +90,8 @@ type demo struct {
 	root        string
 	programs    cluster.Programs
 	plane       *cluster.ControlPlane
+	node        *standin.Node
+	stopNode    func()
 	webhookPort int
 	operator    *cluster.Process
 	samples     []*unstructured.Unstructured
@@ -103,7 +113,7 @@ func (d *demo) buildOperator(ctx context.Context) error {
 
 // startKubernetes starts a control plane on which the operator is installed, but does not run.
 func (d *demo) startKubernetes(ctx context.Context) error {
-	manifests, err := cluster.ReadManifests(d.path("dist", "install.yaml"))
+	manifests, err := d.manifests()
 	if err != nil {
 		return err
 	}
@@ -124,10 +134,34 @@ func (d *demo) startKubernetes(ctx context.Context) error {
 		return err
 	}
 	d.plane.Config.WarningHandler = rest.NoWarnings{} // half of the samples are in the old version on purpose
+	ctx, d.stopNode = context.WithCancel(ctx)
+	if d.node, err = standin.Start(ctx, d.plane.Config); err != nil {
+		return err
+	}
 	return errors.Join(
 		link(d.plane.Kubeconfig, d.path(local, "kubeconfig")),
 		link(d.programs.Path("kubectl"), d.path(local, "kubectl")),
 	)
+}
+
+// manifests are those of the operator, and of the rights that its controllers need which are off by default.
+func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
+	component := func(name string, file ...string) string {
+		return d.path("config", "components", name, filepath.Join(file...))
+	}
+	files := []string{
+		d.path("dist", "install.yaml"),
+		component(podcount.Name, "role", "role.yaml"), component(podcount.Name, "role_binding.yaml"),
+		component(ingress.Name, "role", "role.yaml"), component(ingress.Name, "role_binding.yaml"),
+	}
+	for _, file := range files {
+		more, err := cluster.ReadManifests(file)
+		if err != nil {
+			return nil, err
+		}
+		manifests = append(manifests, more...)
+	}
+	return manifests, nil
 }
 
 // link replaces what a demo that was killed has left.
@@ -140,7 +174,7 @@ func link(target, path string) error {
 
 // startOperator runs the operator with the rights of its ServiceAccount, and waits until it is ready.
 func (d *demo) startOperator(ctx context.Context) error {
-	kubeconfig, err := d.plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager")
+	kubeconfig, err := d.plane.ServiceAccountKubeconfig(ctx, operatorNamespace, "useless-controller-manager")
 	if err != nil {
 		return err
 	}
@@ -157,6 +191,8 @@ func (d *demo) startOperator(ctx context.Context) error {
 		Path: d.path("bin", "manager"),
 		Args: []string{
 			"--kubeconfig=" + kubeconfig,
+			"--controllers=*," + podcount.Name + "," + ingress.Name,
+			"--ingress-annotation=" + annotationKey + "=" + annotationValue,
 			"--webhook-host=127.0.0.1",
 			fmt.Sprintf("--webhook-port=%d", d.webhookPort),
 			"--webhook-cert-dir=" + d.path(local, "webhook"),
@@ -202,6 +238,10 @@ func (d *demo) applySamples(ctx context.Context) error {
 func (d *demo) stop() (err error) {
 	if d.operator != nil {
 		d.operator.Stop(5 * time.Second)
+	}
+	if d.node != nil {
+		d.stopNode()
+		d.node.Wait()
 	}
 	if d.plane != nil {
 		err = d.plane.Stop()

@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,28 +14,30 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
-// view is what there is to see: machines in the order of their names, events in the order of time.
+// view is what there is to see: machines in the order of their names, what the other controllers look after, events in the
+// order of time.
 type view struct {
 	machines []v1beta1.Machine
+	others   []other
 	events   []eventsv1.Event
 }
 
-func sorted(machines []v1beta1.Machine, events []eventsv1.Event) view {
-	events = slices.DeleteFunc(events, func(e eventsv1.Event) bool {
-		return !strings.HasPrefix(e.Regarding.APIVersion, v1beta1.GroupVersion.Group+"/")
-	})
+func sorted(machines []v1beta1.Machine, others []other, events []eventsv1.Event) view {
+	events = slices.DeleteFunc(events, func(e eventsv1.Event) bool { return e.ReportingController != object.Reporter })
 	slices.SortFunc(machines, func(a, b v1beta1.Machine) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(events, func(a, b eventsv1.Event) int {
 		return cmp.Or(happened(a).Compare(happened(b)), strings.Compare(a.Name, b.Name))
 	})
-	return view{machines: machines, events: events}
+	return view{machines: machines, others: others, events: events}
 }
 
 func happened(e eventsv1.Event) time.Time {
@@ -49,6 +50,7 @@ func happened(e eventsv1.Event) time.Time {
 // The columns of a screen that is 80 wide; only an event's note grows with it.
 const (
 	machineColumns = "%-20s  %8s  %-20s  %-5s  %s"
+	otherColumns   = "%-20s  %-14s  %-30s  %s"
 	eventColumns   = "%s  %-13s  %-11s  %s"
 	noteColumn     = 38
 )
@@ -64,12 +66,15 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 		"",
 		bold("In a second terminal:"),
 		"  export KUBECONFIG=" + kubeconfig,
-		"  .local/kubectl get switches --watch",
 		"  .local/kubectl patch machine machine-2 --type merge -p 'spec: {position: up}'",
-		"  .local/kubectl scale machine machine-2 --replicas 10",
+		"  .local/kubectl patch vm test-vm --type merge -p 'spec: {action: inactive}'",
 	}
 	space := height - 1 - len(top) - len(bottom)
-	middle := machineLines(v.machines, now, space/2)
+	middle := few(v.machines, space/3, func(m v1beta1.Machine) string { return machineLine(m, now) })
+	if len(v.others) > 0 {
+		middle = append(middle, "", bold(fmt.Sprintf(otherColumns, "OTHER", "CONTROLLER", "STATE", "NEXT")))
+		middle = append(middle, few(v.others, space/3, func(o other) string { return otherLine(o, now) })...)
+	}
 	middle = append(middle, "", bold("EVENTS"))
 	for _, e := range v.events[max(0, len(v.events)-max(0, space-len(middle))):] {
 		middle = append(middle, eventLine(e, width))
@@ -80,12 +85,13 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 	return strings.Join(slices.Concat(top, middle, bottom), "\n")
 }
 
-func machineLines(machines []v1beta1.Machine, now time.Time, most int) (lines []string) {
-	for i, m := range machines {
-		if len(lines) == most-1 && i+1 < len(machines) {
-			return append(lines, fmt.Sprintf("… and %d more", len(machines)-i))
+// few writes a line for each thing, or as many as there is room for.
+func few[T any](things []T, most int, write func(T) string) (lines []string) {
+	for i, thing := range things {
+		if len(lines) == most-1 && i+1 < len(things) {
+			return append(lines, fmt.Sprintf("… and %d more", len(things)-i))
 		}
-		lines = append(lines, machineLine(m, now))
+		lines = append(lines, write(thing))
 	}
 	return lines
 }
@@ -99,6 +105,14 @@ func machineLine(m v1beta1.Machine, now time.Time) string {
 		ready(m),
 		next(m, now),
 	), " ")
+}
+
+func otherLine(o other, now time.Time) string {
+	next := ""
+	if !o.due.IsZero() {
+		next = until(o.due, now)
+	}
+	return strings.TrimRight(fmt.Sprintf(otherColumns, cut(o.name, 20), o.controller, cut(o.state, 30), next), " ")
 }
 
 func eventLine(e eventsv1.Event, width int) string {
@@ -120,7 +134,12 @@ func next(m v1beta1.Machine, now time.Time) string {
 			due = rested
 		}
 	}
-	return fmt.Sprintf("down in %.0f s", max(0, math.Ceil(due.Sub(now).Seconds())))
+	return "down " + until(due, now)
+}
+
+// until says how long it is until an instant, in no smaller steps than seconds.
+func until(due, now time.Time) string {
+	return "in " + duration.HumanDuration(max(0, due.Sub(now)+time.Second-1).Truncate(time.Second))
 }
 
 func ready(m v1beta1.Machine) string {
@@ -138,6 +157,9 @@ func lines(v view) (lines []line) {
 		about := name(m.Namespace, m.Name)
 		lines = append(lines, line{about, fmt.Sprintf("machine %s: %d of %d switches, positions %q, ready %q",
 			about, m.Status.Switches.Total, m.Spec.Switches.Count, m.Status.Positions, ready(m))})
+	}
+	for _, o := range v.others {
+		lines = append(lines, line{o.controller + " " + o.name, fmt.Sprintf("%s %s: %s", o.controller, o.name, o.state)})
 	}
 	for _, e := range v.events {
 		lines = append(lines, line{string(e.UID), fmt.Sprintf("%s %s: %s: %s",
@@ -163,12 +185,17 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	return names
 }
 
-// notAtRest names the machines that have something to do, and those that were to do something and have not, each with
-// what keeps it.
-func notAtRest(machines []v1beta1.Machine, turnedUp map[string]bool) (restless []string) {
-	for _, m := range machines {
+// notAtRest names what has something to do, and the machines that were to do something and have not, each with what
+// keeps it.
+func notAtRest(v view, turnedUp map[string]bool) (restless []string) {
+	for _, m := range v.machines {
 		if why := unrest(m, turnedUp[m.Name]); why != "" {
 			restless = append(restless, fmt.Sprintf("%s (%s)", name(m.Namespace, m.Name), why))
+		}
+	}
+	for _, o := range v.others {
+		if why := o.unrest(); why != "" {
+			restless = append(restless, fmt.Sprintf("%s (%s)", o.name, why))
 		}
 	}
 	return restless

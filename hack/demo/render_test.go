@@ -12,12 +12,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/controller/schedule"
+	"container.training/useless/internal/object"
 )
 
 var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.Local)
@@ -52,11 +58,12 @@ func at(seconds int) *metav1.MicroTime {
 
 func event(seconds int, about, reason, note string) eventsv1.Event {
 	return eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default"},
-		EventTime:  *at(seconds),
-		Regarding:  corev1.ObjectReference{APIVersion: v1beta1.GroupVersion.String(), Name: about},
-		Reason:     reason,
-		Note:       note,
+		ObjectMeta:          metav1.ObjectMeta{Namespace: "default"},
+		EventTime:           *at(seconds),
+		ReportingController: object.Reporter,
+		Regarding:           corev1.ObjectReference{Name: about},
+		Reason:              reason,
+		Note:                note,
 	}
 }
 
@@ -65,6 +72,7 @@ func TestScreen(t *testing.T) {
 		reason   string
 		golden   string
 		machines []v1beta1.Machine
+		others   []other
 		events   []eventsv1.Event
 	}{{
 		reason: "before the operator has seen a machine there is little to say",
@@ -83,19 +91,25 @@ func TestScreen(t *testing.T) {
 			machine("late", "u", func(m *v1beta1.Machine) { m.Status.SeenAt = at(-60) }),
 			machine("quick", "u", func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = new(int32(1)) }),
 		},
+		others: []other{
+			{controller: "virtualmachine", name: "test-vm", state: "Active, cpu 2, memory 4G", done: true},
+			{controller: "schedule", name: "blinker", state: "Stopped, 0 of 0 replicas", done: true, due: at(34).Time},
+			{controller: "ingress", name: "front-door", state: "foo=bar", done: true},
+		},
 		events: []eventsv1.Event{
 			event(2, "machine-2", "Flipped", "Turned switch machine-2-0 down"),
 			event(1, "machine-1", "Scaled", "Created 1 switch"),
-			{Regarding: corev1.ObjectReference{APIVersion: "apps/v1", Name: "useless-controller-manager"}, Note: "of no interest"},
+			{ReportingController: "deployment-controller", Note: "of no interest"},
 		},
 	}, {
 		reason:   "whatever people do to it, it stays inside 80 columns and 24 lines",
 		golden:   "crowded.txt",
 		machines: crowd(),
+		others:   throng(),
 		events:   storm(),
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
-			got := screen(sorted(test.machines, test.events), "/src/.local/kubeconfig", now, 80, 24)
+			got := screen(sorted(test.machines, test.others, test.events), "/src/.local/kubeconfig", now, 80, 24)
 			got = strings.NewReplacer(highlight("u"), "U", "\x1b[1m", "", "\x1b[0m", "").Replace(got)
 			want, err := os.ReadFile(filepath.Join("testdata", test.golden))
 			if err != nil {
@@ -123,6 +137,16 @@ func crowd() (machines []v1beta1.Machine) {
 	}
 	machines[1].Namespace = "a-namespace-with-a-long-name"
 	return machines
+}
+
+func throng() (others []other) {
+	for i := range 12 {
+		others = append(others, other{
+			controller: "virtualmachine", name: fmt.Sprintf("vm-%02d-with-a-long-name", i), due: at(86400).Time,
+			state: "Terminating, cpu 128, memory 1234567Mi",
+		})
+	}
+	return others
 }
 
 func storm() (events []eventsv1.Event) {
@@ -160,8 +184,59 @@ func TestNotAtRest(t *testing.T) {
 		{"a machine without a status has not begun", v1beta1.Machine{}, false},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			if names := notAtRest([]v1beta1.Machine{test.machine}, busy); (len(names) == 0) != test.rests {
+			if names := notAtRest(view{machines: []v1beta1.Machine{test.machine}}, busy); (len(names) == 0) != test.rests {
 				t.Errorf("not at rest: %q, want at rest: %t", names, test.rests)
+			}
+		})
+	}
+}
+
+func TestOthersNotAtRest(t *testing.T) {
+	v := view{others: []other{{controller: "podcount", name: "a", done: true}, {controller: "schedule", name: "b"}}}
+	if diff := cmp.Diff([]string{"b (the controller schedule has yet to be done with it)"}, notAtRest(v, nil)); diff != "" {
+		t.Errorf("who has something to do (-want +got):\n%s", diff)
+	}
+}
+
+func TestOthers(t *testing.T) {
+	annotations := func(pairs map[string]string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: "it", Annotations: pairs}
+	}
+	spec := cloudnativev1alpha1.VirtualMachineSpec{Resource: cloudnativev1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")}}
+	for _, test := range []struct {
+		reason    string
+		got, want other
+	}{{
+		reason: "a virtual machine that was not looked at yet",
+		got:    virtualMachine(cloudnativev1alpha1.VirtualMachine{ObjectMeta: annotations(nil), Spec: spec}),
+		want:   other{controller: "virtualmachine", name: "it", state: "new, cpu 2, memory 4G"},
+	}, {
+		reason: "one that runs",
+		got: virtualMachine(cloudnativev1alpha1.VirtualMachine{
+			ObjectMeta: annotations(nil), Spec: spec, Status: cloudnativev1alpha1.VirtualMachineStatus{Phase: cloudnativev1alpha1.PhaseActive},
+		}),
+		want: other{controller: "virtualmachine", name: "it", state: "Active, cpu 2, memory 4G", done: true},
+	}, {
+		reason: "a Deployment that has yet to get its replicas",
+		got: deployment(appsv1.Deployment{
+			ObjectMeta: annotations(map[string]string{
+				schedule.StateAnnotation: "Started", schedule.NextScheduleTimeAnnotation: now.UTC().Format(time.RFC3339),
+			}),
+			Spec: appsv1.DeploymentSpec{Replicas: new(int32(3))}, Status: appsv1.DeploymentStatus{Replicas: 2},
+		}),
+		want: other{controller: "schedule", name: "it", state: "Started, 2 of 3 replicas", due: now.UTC()},
+	}, {
+		reason: "a ReplicaSet without the label",
+		got:    replicaSet(appsv1.ReplicaSet{ObjectMeta: annotations(nil)}),
+		want:   other{controller: "podcount", name: "it", state: "pod-count="},
+	}, {
+		reason: "an Ingress with what is ensured and what is not",
+		got:    annotated(networkingv1.Ingress{ObjectMeta: annotations(map[string]string{"foo": "bar", "a": "b"})}),
+		want:   other{controller: "ingress", name: "it", state: "a=b, foo=bar", done: true},
+	}} {
+		t.Run(test.reason, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, test.got, cmp.AllowUnexported(other{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -14,8 +14,10 @@ import (
 	"golang.org/x/term"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 )
 
@@ -55,8 +57,8 @@ func (d *demo) report(ctx context.Context) error {
 				fmt.Println(l.text)
 			}
 		}
-		restless = notAtRest(v.machines, busy)
-		return len(v.machines) > 0 && len(restless) == 0
+		restless = notAtRest(v, busy)
+		return len(v.machines) > 0 && len(v.others) > 0 && len(restless) == 0
 	})
 	if err != nil {
 		return fmt.Errorf("not at rest: %s: %w", strings.Join(restless, ", "), err)
@@ -68,7 +70,7 @@ func (d *demo) report(ctx context.Context) error {
 // watch looks four times a second, which is all that an eye needs.
 func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1beta1.AddToScheme(scheme), eventsv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), cloudnativev1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	c, err := client.New(d.plane.Config, client.Options{Scheme: scheme})
@@ -80,14 +82,15 @@ func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	for {
 		var machines v1beta1.MachineList
 		var events eventsv1.EventList
-		err := errors.Join(c.List(ctx, &machines), c.List(ctx, &events))
+		others, err := readOthers(ctx, c)
+		err = errors.Join(err, c.List(ctx, &machines), c.List(ctx, &events))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("watch the machines: %w", err)
 		}
-		if look(sorted(machines.Items, events.Items)) {
+		if look(sorted(machines.Items, others, events.Items)) {
 			return nil
 		}
 		select {

@@ -11,14 +11,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 )
 
+// Reporter is the name under which events are written.
+const Reporter = "useless-operator"
+
 // Events tell people what the operator did to their objects.
 type Events struct {
 	recorder events.EventRecorder
 }
 
-// NewEvents returns Events that are written by a manager, in the operator's name.
+// NewEvents returns Events that are written by a manager, as those of Reporter.
 func NewEvents(mgr recorder.Provider) *Events {
-	return &Events{mgr.GetEventRecorder("useless-operator")}
+	return &Events{mgr.GetEventRecorder(Reporter)}
 }
 
 // Tell emits an event about something that was done, with the object that it was done to where that is another one.
