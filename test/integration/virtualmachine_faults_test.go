@@ -66,6 +66,41 @@ func TestVirtualMachineLag(t *testing.T) {
 	}
 }
 
+// TestVirtualMachineWrites counts what an operator asks of the API server. What it costs must not depend on how quickly
+// the operator learns of its own writes.
+func TestVirtualMachineWrites(t *testing.T) {
+	for name, lag := range map[string]time.Duration{"with a fresh view": 0, "with a view that is half a second old": 500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			requests := newTally()
+			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+				config.Wrap(requests.wrap)
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/virtualmachines", lag} })
+			}})
+			namespace := newNamespace(t)
+			requests.reset()
+			vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Unschedulable: "no node"})
+			waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
+			requests.check(t, namespace, map[string]int{
+				"PATCH virtualmachines":        1, // the finalizer
+				"POST pods":                    1,
+				"PATCH virtualmachines/status": 2, // created, unschedulable
+				"POST events":                  2,
+			})
+			requests.reset()
+			machines := recordVirtualMachines(t, namespace)
+			mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
+			machines.untilDeleted(t, "vm")
+			requests.check(t, namespace, map[string]int{
+				"PATCH virtualmachines/status": 1,
+				"DELETE pods":                  1,
+				"GET pods 404":                 1, // whether it is gone
+				"PATCH virtualmachines":        1, // the finalizer
+				"POST events":                  1,
+			})
+		})
+	}
+}
+
 func testVirtualMachineToggledLate(t *testing.T, namespace string) {
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	pods := recordPods(t, namespace)

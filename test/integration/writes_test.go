@@ -133,7 +133,7 @@ func closed() <-chan struct{} {
 }
 
 // A tally counts requests by namespace, and by method and resource. Requests for all namespaces are under "". Those that
-// were refused are counted with the status, and watches not at all.
+// were refused are counted with the status; watches, and questions about usage, which are asked by the clock, not at all.
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
@@ -147,7 +147,7 @@ func newTally() *tally {
 func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
-		if request.URL.Query().Get("watch") != "" {
+		if request.URL.Query().Get("watch") != "" || strings.HasPrefix(request.URL.Path, "/apis/metrics.k8s.io/") {
 			return response, err
 		}
 		namespace, what := subject(request.URL.Path)

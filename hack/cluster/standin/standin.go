@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -31,6 +32,9 @@ import (
 
 // NodeName is the node that every Pod is given to.
 const NodeName = "stand-in"
+
+// workers is how many Pods are looked after at a time.
+const workers = 16
 
 // A Fate is what becomes of a Pod. The zero Fate is that it runs.
 type Fate struct {
@@ -79,6 +83,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 		Named("stand-in").
 		For(&corev1.Pod{}).
 		WatchesRawSource(source.Channel(n.wake, handler.TypedEnqueueRequestsFromMapFunc(request))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(n)
 	if err != nil {
 		return nil, fmt.Errorf("start the stand-in for a node: %w", err)

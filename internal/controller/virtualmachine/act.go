@@ -159,8 +159,11 @@ func (c *Controller) finalize(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 	if object.Paused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
 		return reconcile.Result{}, c.letGo(ctx, vm)
 	}
-	// Not the cache, which may not have heard of the Pod yet: nobody looks after this one.
-	pod, err := c.currentPod(ctx, vm)
+	pod, err := c.cachedPod(vm), error(nil)
+	if pod == nil {
+		// The cache may not have heard of the Pod yet, and nobody would look after it.
+		pod, err = c.currentPod(ctx, vm)
+	}
 	switch {
 	case errors.Is(err, errNameConflict) || err == nil && pod == nil:
 		return reconcile.Result{}, c.letGo(ctx, vm)
@@ -170,13 +173,20 @@ func (c *Controller) finalize(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 		err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
 	}
 	written := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, outcome{}, c.usage.of(vm, pod), c.clock.Now()))
+	if err = errors.Join(err, written); err != nil {
+		return reconcile.Result{}, err
+	}
 	// The end of a Pod that came and went unseen by the cache wakes nobody.
-	return reconcile.Result{RequeueAfter: lastRetry}, errors.Join(err, written)
+	return reconcile.Result{RequeueAfter: lastRetry}, nil
 }
 
 func (c *Controller) letGo(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
-	_, err := object.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
-	return ignoreStale(err)
+	written, err := object.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
+	if err != nil {
+		return ignoreStale(err)
+	}
+	c.recent.wrote(written)
+	return nil
 }
 
 // ignoreStale drops the error of a write that was decided on an old version of an object: its new version wakes us.

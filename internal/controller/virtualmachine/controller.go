@@ -78,6 +78,7 @@ type Controller struct {
 	events   *object.Events
 	metrics  *metrics
 	usage    *poller
+	recent   recent
 	refusals workqueue.TypedRateLimiter[reconcile.Request]
 }
 
@@ -156,16 +157,20 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	cached, exists, err := c.machines.GetByKey(request.String())
 	if err != nil || !exists {
 		c.refusals.Forget(request)
+		c.recent.forget(request.NamespacedName)
 		return reconcile.Result{}, err
 	}
 	vm := cached.(*v1alpha1.VirtualMachine)
+	if c.recent.outdates(vm) {
+		return reconcile.Result{}, nil
+	}
 	if !vm.DeletionTimestamp.IsZero() {
 		return c.finalize(ctx, vm)
 	}
 	if object.Paused(vm) {
 		return reconcile.Result{}, nil
 	}
-	if vm, err = object.EnsureFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer); err != nil {
+	if vm, err = c.ensureFinalizer(ctx, vm); err != nil {
 		return reconcile.Result{}, ignoreStale(err)
 	}
 	pod := c.cachedPod(vm)
@@ -194,6 +199,15 @@ func (c *Controller) again(request reconcile.Request, next time.Time, refused ou
 	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1)}
 }
 
+// ensureFinalizer puts the finalizer on before there is anything to finalize. It returns the VirtualMachine as it is then.
+func (c *Controller) ensureFinalizer(ctx context.Context, vm *v1alpha1.VirtualMachine) (*v1alpha1.VirtualMachine, error) {
+	written, err := object.EnsureFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
+	if err == nil && written != vm {
+		c.recent.wrote(written)
+	}
+	return written, err
+}
+
 // writeStatus writes the status if it says anything new, and the events that the change is worth.
 func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, status v1alpha1.VirtualMachineStatus) error {
 	if reflect.DeepEqual(vm.Status, status) {
@@ -205,6 +219,7 @@ func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachin
 	if err != nil {
 		return ignoreStale(err)
 	}
+	c.recent.wrote(written)
 	c.announce(written, pod, vm.Status)
 	return nil
 }
