@@ -6,8 +6,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -195,13 +193,7 @@ func recordVirtualMachines(t *testing.T, namespace string) *recording[*v1alpha1.
 
 func testVirtualMachineActive(t *testing.T, namespace string) {
 	node(t)
-	page, err := os.ReadFile(filepath.Join(repository, "docs", "virtualmachine.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, example, _ := strings.Cut(string(page), "```yaml\n")
-	example, _, _ = strings.Cut(example, "```")
-	manifest := strings.Replace(example, "metadata:\n", "metadata:\n  labels: {app: shop}\n", 1)
+	manifest := strings.Replace(documented(t, "virtualmachine.md"), "metadata:\n", "metadata:\n  labels: {app: shop}\n", 1)
 	mustKubectl(t, manifest, "apply", "-n", namespace, "-f", "-")
 	vm := waitForActive(t, aVirtualMachine(namespace, "test-vm"))
 	if vm.Labels["app"] != "shop" {
