@@ -130,7 +130,7 @@ func checkUntouched(t *testing.T, d *appsv1.Deployment, why string) {
 	before := getDeployment(t, d.Namespace, d.Name)
 	schedulerIsThrough(t, d.Namespace)
 	after := getDeployment(t, d.Namespace, d.Name)
-	if diff := cmp.Diff(before.Spec, after.Spec) + cmp.Diff(annotationsOf(before), annotationsOf(after)); diff != "" {
+	if diff := cmp.Diff(before.Spec, after.Spec) + cmp.Diff(annotationsOf(before), annotationsOf(after), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the deployment %s was touched (-before +after):\n%s", why, diff)
 	}
 }
