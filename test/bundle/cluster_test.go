@@ -36,6 +36,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/hack/cluster"
 )
 
@@ -82,6 +83,8 @@ func TestOnAPIServer(t *testing.T) {
 	if text := operator.Log(); strings.Contains(strings.ToLower(text), "forbidden") {
 		t.Errorf("the operator lacks rights:\n%s", text)
 	}
+	// Last, because creating an object of a kind that is being deleted is forbidden, too.
+	t.Run("Cleanup", func(t *testing.T) { testCleanup(t, plane, bundle) })
 }
 
 // testExamples creates the examples, all of them at once, and waits until the operator has done what they ask for.
@@ -153,6 +156,32 @@ func testAlerts(t *testing.T, url string) {
 		if !regexp.MustCompile(`(?m)^` + name + `\b`).MatchString(exposed) {
 			t.Errorf("the operator has no metric %s", name)
 		}
+	}
+}
+
+// testCleanup deletes the kinds while there are objects and the operator runs, as operator-sdk cleanup does.
+func testCleanup(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
+	admin := newClient(t, plane, rest.NoWarnings{})
+	crds := slices.DeleteFunc(slices.Clone(bundle.Objects), func(object *unstructured.Unstructured) bool {
+		return object.GetKind() != "CustomResourceDefinition"
+	})
+	for _, crd := range crds {
+		if err := admin.Delete(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, crd := range crds {
+		eventually(t, func(ctx context.Context) error {
+			err := admin.Get(ctx, client.ObjectKeyFromObject(crd), crd.DeepCopy())
+			if err == nil {
+				return fmt.Errorf("%s is still there", crd.GetName())
+			}
+			return client.IgnoreNotFound(err)
+		})
+	}
+	var pods corev1.PodList
+	if err := admin.List(t.Context(), &pods, client.HasLabels{v1alpha1.VirtualMachineLabel}); err != nil || len(pods.Items) > 0 {
+		t.Errorf("%d servers are left, %v", len(pods.Items), err)
 	}
 }
 
