@@ -41,20 +41,22 @@ help: ## Show this help
 
 ##@ Develop
 
-# The groups' versions, as in useless/v1beta1, and what the generators of clients are told.
-VERSIONS := $(patsubst api/%/,%,$(sort $(dir $(wildcard api/*/*/groupversion_info.go))))
+# The versions of all groups, such as useless/v1beta1.
+API_VERSIONS := $(patsubst api/%/,%,$(sort $(dir $(wildcard api/*/*/groupversion_info.go))))
 MODULE := container.training/useless
-code-generator = go $(1) --go-header-file hack/boilerplate.go.txt --output-dir client$(2) --output-pkg $(MODULE)/client$(2)
-CODE_GENERATOR := -modfile=hack/tools/code-generator.mod
+
+# $(call code-generator,tool|run,PROGRAM,FOLDER) runs one of its programs, or our own of its library, for a folder of client.
+code-generator = go $(1) -modfile=hack/tools/code-generator.mod $(2) --go-header-file hack/boilerplate.go.txt \
+	--output-dir client$(3) --output-pkg $(MODULE)/client$(3)
 
 .PHONY: generate
 generate: ## Generate deep copies, and clients, listers and informers for Go programs
 	$(call tool,controller-gen) object:headerFile=hack/boilerplate.go.txt paths="./api/..."
 	@rm -rf client/versioned client/listers client/informers
-	$(call code-generator,run $(CODE_GENERATOR) hack/client-gen/main.go) --clientset-name versioned \
-		--input-base $(MODULE)/api $(VERSIONS:%=--input %)
-	$(call code-generator,tool $(CODE_GENERATOR) lister-gen,/listers) $(VERSIONS:%=$(MODULE)/api/%)
-	$(call code-generator,tool $(CODE_GENERATOR) informer-gen,/informers) $(VERSIONS:%=$(MODULE)/api/%) --single-directory \
+	$(call code-generator,run,hack/client-gen/main.go) --clientset-name versioned \
+		--input-base $(MODULE)/api $(API_VERSIONS:%=--input %)
+	$(call code-generator,tool,lister-gen,/listers) $(API_VERSIONS:%=$(MODULE)/api/%)
+	$(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
 		--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
 # Controllers that are off by default have a ClusterRole each, which a component of config/components binds.
