@@ -137,10 +137,8 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	switch {
 	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
-	case apierrors.IsNotFound(err):
-		return pod, nil
 	case err != nil:
-		return pod, err
+		return pod, ignoreStale(err)
 	case !hasResources(changed, vm):
 		return changed, errNotResized
 	}

@@ -25,8 +25,13 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
 
-// patienceFactor is how many intervals pass before a metrics API that was not there is looked for again.
-const patienceFactor = 10
+const (
+	// patienceFactor is how many intervals pass before a metrics API that was not there is looked for again.
+	patienceFactor = 10
+
+	// pollTimeout is how long the metrics API may take to answer.
+	pollTimeout = 30 * time.Second
+)
 
 // usage is what is known of what a server uses.
 type usage struct {
@@ -103,7 +108,9 @@ func (p *poller) Start(ctx context.Context) error {
 // poll asks once, and tells whether there was an answer.
 func (p *poller) poll(ctx context.Context) bool {
 	start := p.clock.Now()
-	answer, err := p.list(ctx)
+	asking, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	answer, err := p.list(asking)
 	p.metrics.pollSeconds.Observe(p.clock.Since(start).Seconds())
 	if ctx.Err() != nil {
 		return false
