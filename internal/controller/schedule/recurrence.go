@@ -52,9 +52,9 @@ func parseRecurrence(text string) (*recurrence, error) {
 	return &recurrence{text: expanded, cron: spec}, nil
 }
 
-// next returns the first time after a wall-clock time, or zero if there is none within five years.
+// next returns the first time after a wall-clock time, which is a whole minute, or zero if there is none within five years.
 func (r *recurrence) next(wall time.Time) time.Time {
-	wall = r.cron.Next(wall)
+	wall = r.cron.Next(wall.Add(59 * time.Second)) // the library would look at each of them
 	for _, excluded := range r.excluded {
 		if wall.IsZero() || wall.Before(excluded.from) {
 			break
