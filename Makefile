@@ -114,8 +114,8 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 	done
 
 .PHONY: bench
-bench: ## Run the unit benchmarks
-	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) ./internal/...
+bench: ## Run the benchmarks, some of them on a control plane
+	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) ./internal/... ./test/integration
 
 .PHONY: demo
 demo: ## Show the operator at work on a control plane of its own

@@ -1,0 +1,118 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// deployments are what is in a cache.
+type deployments []appsv1.Deployment
+
+func (deployments) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panic("nobody asks for one")
+}
+
+func (d deployments) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*appsv1.DeploymentList).Items = d
+	return nil
+}
+
+func TestCollector(t *testing.T) {
+	requests := func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers = []corev1.Container{
+			{Resources: corev1.ResourceRequirements{Requests: resources("250m", "64Mi"), Limits: resources("1", "1Gi")}},
+			{Resources: corev1.ResourceRequirements{Limits: resources("250m", "64Mi")}},
+		}
+	}
+	stopped := observed(StateStopped, "2026-11-20 20:00")
+	var cached deployments
+	for _, d := range []*appsv1.Deployment{
+		newDeployment(3, requests, observed(StateStarted, "2026-11-20 07:00")),
+		newDeployment(3, requests), // not seen yet
+		newDeployment(0, requests, original(3), stopped),
+		newDeployment(1, requests, original(3), stopped), // since scaled out by hand
+		newDeployment(5, requests, original(3), stopped), // even further
+		newDeployment(3, with(SuspendAnnotation, "true")),
+		newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
+		newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T12:00:00Z"), observed(StateStarted, "2026-11-20 07:00")), // no longer
+		newDeployment(3, with(StopScheduleAnnotation, "25:00")),
+		newDeployment(3, with(StopScheduleAnnotation, "25:00"), inNamespace("other")),
+		newDeployment(0, requests, original(2), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }),
+		newDeployment(3, with(StartScheduleAnnotation, ""), with(StopScheduleAnnotation, "")),
+	} {
+		cached = append(cached, *d)
+	}
+	want := `
+# HELP useless_schedule_deployments Number of Deployments with a schedule, by what it has made of them.
+# TYPE useless_schedule_deployments gauge
+useless_schedule_deployments{namespace="default",state="invalid"} 1
+useless_schedule_deployments{namespace="default",state="started"} 3
+useless_schedule_deployments{namespace="default",state="stopped"} 3
+useless_schedule_deployments{namespace="default",state="suspended"} 2
+useless_schedule_deployments{namespace="other",state="invalid"} 1
+# HELP useless_schedule_saved_cpu_cores CPU that the replicas request which schedules have taken away.
+# TYPE useless_schedule_saved_cpu_cores gauge
+useless_schedule_saved_cpu_cores{namespace="default"} 2.5
+useless_schedule_saved_cpu_cores{namespace="other"} 0
+# HELP useless_schedule_saved_memory_bytes Memory that the replicas request which schedules have taken away.
+# TYPE useless_schedule_saved_memory_bytes gauge
+useless_schedule_saved_memory_bytes{namespace="default"} 6.7108864e+08
+useless_schedule_saved_memory_bytes{namespace="other"} 0
+`
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC})
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), answer.Body.String()); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+func resources(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func inNamespace(namespace string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { d.Namespace = namespace }
+}
+
+func TestTrimDeployment(t *testing.T) {
+	d := newDeployment(3, func(d *appsv1.Deployment) {
+		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+		d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+		d.Spec.Paused = true
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "web", Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
+		d.Status.Replicas = 3
+	})
+	want := newDeployment(3, func(d *appsv1.Deployment) {
+		d.Spec.Paused = true
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
+	})
+	trimmed, err := trimDeployment(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, trimmed); diff != "" {
+		t.Errorf("what the cache keeps (-want +got):\n%s", diff)
+	}
+	if other, err := trimDeployment("something else"); err != nil || other != "something else" {
+		t.Errorf("something else becomes %v, %v", other, err)
+	}
+}

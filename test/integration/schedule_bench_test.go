@@ -1,0 +1,132 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/controller/schedule"
+)
+
+// BenchmarkSchedule stops 2,000 Deployments in the same second, with one write each, and reports how late that is.
+func BenchmarkSchedule(b *testing.B) {
+	const n = 2_000
+	for b.Loop() {
+		b.StopTimer()
+		clock, namespace := &adjustedClock{}, newNamespace(b)
+		due := friday(19)
+		run := func(at time.Time) (writes *arrivals, stop func()) {
+			clock.set(at)
+			writes = &arrivals{clock: clock, writes: map[string]int{}, others: map[string]int{}}
+			return writes, exclusive(b, operatorOptions{clock: clock, transport: func(config *rest.Config) { config.Wrap(writes.wrap) }})
+		}
+		started, stop := run(due.Add(-7 * time.Hour))
+		createMany(b, namespace, n)
+		started.wait(b, n)
+		stop()
+
+		stopped, stop := run(due.Add(-10 * time.Second)) // by when the operator knows them all again
+		b.StartTimer()
+		stopped.wait(b, n)
+		b.StopTimer()
+		stop()
+		stopped.report(b, due, n)
+		if err := admin.DeleteAllOf(b.Context(), &appsv1.Deployment{}, client.InNamespace(namespace)); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+func createMany(b *testing.B, namespace string, n int) {
+	b.Helper()
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range n {
+		group.Go(func() error {
+			d := aDeployment(namespace, fmt.Sprintf("d-%d", i))
+			d.Spec.Replicas = new(int32(1))
+			d.Annotations = map[string]string{
+				schedule.StartScheduleAnnotation: "Mon-Fri 07:00", schedule.StopScheduleAnnotation: "Mon-Fri 20:00", schedule.TimeZoneAnnotation: "Europe/Berlin",
+			}
+			return admin.Create(b.Context(), d)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// arrivals are when the API server has answered the operator's writes to Deployments.
+type arrivals struct {
+	clock *adjustedClock
+
+	mu        sync.Mutex
+	written   []time.Time
+	writes    map[string]int // by path
+	conflicts int
+	others    map[string]int // answers that are neither, by status
+}
+
+func (a *arrivals) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err != nil || request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/deployments/") {
+			return response, err
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		switch response.StatusCode {
+		case http.StatusOK:
+			a.written = append(a.written, a.clock.Now())
+			a.writes[request.URL.Path]++
+		case http.StatusConflict:
+			a.conflicts++
+		default:
+			a.others[response.Status]++
+		}
+		return response, err
+	})
+}
+
+// wait waits until so many Deployments are written.
+func (a *arrivals) wait(b *testing.B, n int) {
+	b.Helper()
+	eventually(b, 5*time.Minute, func() (bool, string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.writes) >= n, fmt.Sprintf("%d deployments are written, and %d are to be", len(a.writes), n)
+	})
+}
+
+// report fails the benchmark unless there was one write for each, none of them early, and says how late they were.
+func (a *arrivals) report(b *testing.B, due time.Time, n int) {
+	b.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.written) != n || len(a.writes) != n || len(a.others) > 0 {
+		b.Fatalf("%d writes to %d deployments, want one to each of %d; other answers: %v", len(a.written), len(a.writes), n, a.others)
+	}
+	slices.SortFunc(a.written, time.Time.Compare)
+	lag := func(i int) float64 { return a.written[i].Sub(due).Seconds() }
+	if lag(0) < 0 {
+		b.Fatalf("the first write came %.3fs early", -lag(0))
+	}
+	b.ReportMetric(lag(n/2), "p50-lag-s")
+	b.ReportMetric(lag(n*99/100), "p99-lag-s")
+	b.ReportMetric(lag(n-1), "max-lag-s")
+	b.ReportMetric(float64(len(a.written)), "writes")
+	b.ReportMetric(float64(a.conflicts), "conflicts")
+}
