@@ -38,6 +38,7 @@ func TestVirtualMachine(t *testing.T) {
 		{"a pod of the server's name is left alone, until it goes", testVirtualMachineNameConflict},
 		{"a pod of the server's name that has the label is left alone, until it goes", testVirtualMachineNameConflictLabelled},
 		{"an inactive virtual machine has no server", testVirtualMachineInactive},
+		{"there is a way from every phase to every other", testVirtualMachinePhases},
 		{"a virtual machine that is turned on and off has one server at most", testVirtualMachineToggled},
 		{"a virtual machine that is paused is not touched", testVirtualMachinePaused},
 		{"two virtual machines of one name in two namespaces do not touch each other", testVirtualMachineNamespaces},
@@ -404,6 +405,40 @@ func testVirtualMachineInactive(t *testing.T, namespace string) {
 	setAction(t, vm, v1alpha1.ActionActive)
 	if vm = waitForActive(t, vm); vm.Status.Server.ID == first {
 		t.Error("the server is the same again")
+	}
+}
+
+func testVirtualMachinePhases(t *testing.T, namespace string) {
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	pods := recordPods(t, namespace)
+	meets := func(fate standin.Fate) {
+		node(t).Set(serverKey(vm), fate)
+		setAction(t, vm, v1alpha1.ActionActive)
+	}
+	phases := []struct {
+		phase  v1alpha1.Phase
+		reason string
+		enter  func()
+	}{
+		{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, func() {
+			meets(standin.Fate{Unschedulable: "no node"})
+			// A server that has a node keeps it; the next one gets none.
+			mustKubectl(t, "", "delete", "pod", serverKey(vm).Name, "-n", namespace, "--ignore-not-found")
+		}},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, func() { meets(standin.Fate{}) }},
+		{v1alpha1.PhaseFailed, "ImagePullBackOff", func() { meets(standin.Fate{Waiting: "ImagePullBackOff"}) }},
+		{v1alpha1.PhaseStopped, v1alpha1.ReasonStopped, func() { setAction(t, vm, v1alpha1.ActionInactive) }},
+	}
+	for _, from := range phases {
+		for _, to := range phases {
+			from.enter()
+			waitForReason(t, vm, from.phase, from.reason)
+			to.enter()
+			waitForReason(t, vm, to.phase, to.reason)
+		}
+	}
+	if most := mostAtOnce(pods.all(t)); most > 1 {
+		t.Errorf("there were %d servers at once", most)
 	}
 }
 
