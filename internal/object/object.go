@@ -1,7 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object has how controllers change objects, tell people of it, and keep away from those that are paused.
+// Package object has what the controllers have in common: how they change objects, tell people of it, keep away from
+// those that are paused, and try again.
 package object
 
 import (

@@ -25,7 +25,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -83,11 +82,7 @@ func Setup(_ context.Context, mgr ctrl.Manager, options Options, clock clock.Pas
 		Named(Name).
 		// A controller of Ingresses writes their status all the time.
 		For(&networkingv1.Ingress{}, builder.OnlyMetadata, builder.WithPredicates(predicate.AnnotationChangedPredicate{}, object.NotPaused())).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   30 * time.Second,
-			EnableWarmup:            new(true),
-		}).
+		WithOptions(object.Options(workers)).
 		Complete(c)
 }
 

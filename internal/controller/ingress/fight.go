@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/object"
 )
 
 const (
@@ -36,8 +37,7 @@ type history struct {
 
 // ahead reports whether the process has written a later version than the cache has. That one will wake it.
 func (h history) ahead(cached string) bool {
-	order, err := resourceversion.CompareResourceVersion(h.version, cached)
-	return err == nil && order > 0
+	return object.Newer(h.version, cached)
 }
 
 // fighting reports whether somebody else keeps reverting annotations.

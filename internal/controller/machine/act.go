@@ -224,7 +224,7 @@ func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*
 	var raised, left atomic.Int32
 	err := forEach(switches, func(sw *v1beta1.Switch) error {
 		err := c.patch(ctx, m, sw, func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }, func() { raised.Add(1) })
-		if refused(err) {
+		if object.Refused(err) {
 			left.Add(1)
 			log.FromContext(ctx).Info("Leaving a switch down that may not be turned up", "switch", sw.Name, "reason", err.Error())
 			return nil
@@ -263,7 +263,7 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 			c.metrics.lateness.Observe(c.clock.Since(flip.due).Seconds())
 			c.events.Tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
-		if refused(err) {
+		if object.Refused(err) {
 			// Its turn is over, and comes again after a while whatever the delay is: the next in line must not wait for
 			// one that may not be turned.
 			again := c.clock.Now().Add(refusedFlipRetry - seconds(m.Spec.Flip.DelaySeconds))
@@ -298,12 +298,6 @@ func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.
 	c.recent.wroteSwitch(m, changed)
 	then()
 	return nil
-}
-
-// refused reports whether a request was turned down for what it asks, so that to repeat it at once is no use. A webhook
-// that denies a request without saying with which code makes it a bad one.
-func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It

@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -86,16 +85,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, regi
 		recent:   newRecent(),
 		retries:  newRetries(clock),
 	}
+	controllerOptions := object.Options(workers)
+	controllerOptions.RateLimiter = c.retries
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1beta1.Machine{}, builder.WithPredicates(object.NotPaused())).
 		Watches(&v1beta1.Switch{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             c.retries,
-			ReconciliationTimeout:   30 * time.Second,
-			EnableWarmup:            new(true),
-		}).
+		WithOptions(controllerOptions).
 		Complete(c)
 }
 

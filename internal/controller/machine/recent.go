@@ -9,10 +9,10 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 // recent remembers what this process wrote until its cache shows it, so that a cache that lags behind costs neither a
@@ -80,7 +80,7 @@ func (r *recent) latest(cached *v1beta1.Machine) *v1beta1.Machine {
 		delete(r.machines, key(cached)) // an earlier one of that name
 		return cached
 	}
-	if newer(known.machine.ResourceVersion, cached.ResourceVersion) || letGo(known.machine) {
+	if object.Newer(known.machine.ResourceVersion, cached.ResourceVersion) || letGo(known.machine) {
 		return known.machine
 	}
 	known.machine = nil
@@ -110,7 +110,7 @@ func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen stri
 		}
 	}
 	for uid, written := range unseen {
-		if written == nil || !newer(written.ResourceVersion, seen) {
+		if written == nil || !object.Newer(written.ResourceVersion, seen) {
 			delete(known.switches, uid)
 			continue
 		}
@@ -128,20 +128,13 @@ func outdated(written, cached *v1beta1.Switch) bool {
 	if written == nil {
 		return !cached.DeletionTimestamp.IsZero()
 	}
-	return !newer(written.ResourceVersion, cached.ResourceVersion)
+	return !object.Newer(written.ResourceVersion, cached.ResourceVersion)
 }
 
 // letGo reports whether a Machine is on its way out and no longer waits for the operator, which is for good. Where
 // nothing else held it, the API server's answer has the version of before: there is no later one but the deletion.
 func letGo(m *v1beta1.Machine) bool {
 	return !m.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer)
-}
-
-// newer reports whether version a is known to be later than b. Where that cannot be told the cache is believed, which
-// costs a refused request at worst; a write that is believed for ever would cost a switch.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
 }
 
 func key(m *v1beta1.Machine) types.NamespacedName {

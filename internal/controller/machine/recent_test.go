@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 func at(version string) func(*v1beta1.Switch) {
@@ -141,7 +142,7 @@ func TestRetriesDoNotDelayFlips(t *testing.T) {
 	got := []time.Duration{r.When(request), r.When(request)}
 	r.noLaterThan(request, now.Add(-time.Second))
 	got = append(got, r.When(request))
-	if diff := cmp.Diff([]time.Duration{3 * time.Second, lastRetry, 0}, got); diff != "" {
+	if diff := cmp.Diff([]time.Duration{3 * time.Second, object.LastRetry, 0}, got); diff != "" {
 		t.Errorf("a flip bounds one retry (-want +got):\n%s", diff)
 	}
 }

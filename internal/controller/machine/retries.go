@@ -10,11 +10,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-)
 
-// The delay before a failed reconcile is tried again doubles from the first to the last, which bounds how long a
-// lifted quota goes unnoticed.
-const firstRetry, lastRetry = 5 * time.Millisecond, time.Minute
+	"container.training/useless/internal/object"
+)
 
 // retries delay what failed, as every controller does, but never past the instant at which the next switch is due:
 // a Machine that may not have its fourth switch still has to turn down the third.
@@ -26,7 +24,7 @@ type retries struct {
 
 func newRetries(clock clock.PassiveClock) *retries {
 	return &retries{
-		TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		TypedRateLimiter: object.NewRateLimiter(),
 		clock:            clock,
 	}
 }

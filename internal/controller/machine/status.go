@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 // An outcome is what became of a plan.
@@ -92,7 +93,7 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 
 	scaled, reason, message := metav1.ConditionTrue, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", counts.Total, wanted)
 	switch {
-	case quotaExceeded(scaling):
+	case object.QuotaExceeded(scaling):
 		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
 	case scaling != nil && !apierrors.IsConflict(scaling):
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScalingFailed
@@ -140,11 +141,6 @@ func conditionSetter(
 			ObservedGeneration: status.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
 		})
 	}
-}
-
-// quotaExceeded reports whether a ResourceQuota refused a request. The API server says so in the message alone.
-func quotaExceeded(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // instant rounds up to the resolution of the wire: rounding down would make what follows from it a little early. The

@@ -11,7 +11,6 @@ package podcount
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,7 +24,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -77,16 +75,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		Named(Name).
 		WatchesMetadata(&appsv1.ReplicaSet{}, c.onReplicaSet(), builder.WithPredicates(c.matters(), object.NotPaused())).
 		WatchesMetadata(&corev1.Pod{}, c.onPod()).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   30 * time.Second,
-			EnableWarmup:            new(true),
-		}).
+		WithOptions(object.Options(workers)).
 		Complete(c)
 }
 
-// +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
 // Reconcile writes the label of a ReplicaSet if it says something else than there is. While Pods come and go, it waits, but
 // not for ever.

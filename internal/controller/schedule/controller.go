@@ -20,12 +20,10 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -47,9 +45,6 @@ const (
 
 	// longestWait bounds how long a clock that was set, or a machine that slept, goes unnoticed. Looking costs no request.
 	longestWait = 10 * time.Minute
-
-	// What failed is tried again after delays that double from the first to the last.
-	firstRetry, lastRetry = 5 * time.Millisecond, time.Minute
 )
 
 // Options are what a cluster's administrator decides.
@@ -94,12 +89,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		For(&appsv1.Deployment{}, builder.WithPredicates(object.NotPaused(), annotated)).
 		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(deploymentOf),
 			builder.WithPredicates(retargeted)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-			ReconciliationTimeout:   30 * time.Second,
-			EnableWarmup:            new(true),
-		}).
+		WithOptions(object.Options(workers)).
 		Complete(c)
 }
 

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/object"
 )
 
 // recent has what this process wrote last to each Deployment, and of what it warned. Forgetting it, as a restart does, is
@@ -27,8 +28,8 @@ type memory struct {
 
 func newRecent() *recent { return &recent{deployments: map[types.NamespacedName]*memory{}} }
 
-func (r *recent) of(object client.Object) *memory {
-	key := client.ObjectKeyFromObject(object)
+func (r *recent) of(d client.Object) *memory {
+	key := client.ObjectKeyFromObject(d)
 	if r.deployments[key] == nil {
 		r.deployments[key] = &memory{}
 	}
@@ -36,35 +37,34 @@ func (r *recent) of(object client.Object) *memory {
 }
 
 // wrote remembers the version that a write has made.
-func (r *recent) wrote(object client.Object) {
+func (r *recent) wrote(d client.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(object).version = object.GetResourceVersion()
+	r.of(d).version = d.GetResourceVersion()
 }
 
 // outdated reports whether an object is older than what was last written. The newer one will wake us.
-func (r *recent) outdated(object client.Object) bool {
+func (r *recent) outdated(d client.Object) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	order, err := resourceversion.CompareResourceVersion(r.of(object).version, object.GetResourceVersion())
-	return err == nil && order > 0
+	return object.Newer(r.of(d).version, d.GetResourceVersion())
 }
 
 // warns remembers a warning, which may be none, and reports whether it is a new one.
-func (r *recent) warns(object client.Object, warning string) bool {
+func (r *recent) warns(d client.Object, warning string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.of(object)
+	m := r.of(d)
 	known := m.warning == warning
 	m.warning = warning
 	return !known && warning != ""
 }
 
 // fails remembers that what was due at an instant has failed, and reports whether it has for the first time.
-func (r *recent) fails(object client.Object, due time.Time) bool {
+func (r *recent) fails(d client.Object, due time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.of(object)
+	m := r.of(d)
 	known := m.failed != nil && m.failed.Equal(due)
 	m.failed = &due
 	return !known
