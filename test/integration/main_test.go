@@ -186,6 +186,7 @@ type operatorOptions struct {
 	noWebhooks  bool                      // somebody else serves them, or nobody
 	transport   func(*rest.Config)        // wraps what goes to the API server
 	clock       clock.PassiveClock        // the real one if nil
+	registry    *prometheus.Registry      // for its metrics; one of its own if nil
 	controllers func(*controller.Options) // says which run, and how
 
 	usageInterval time.Duration // an hour if zero
@@ -254,6 +255,9 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	if options.clock == nil {
 		options.clock = clock.RealClock{}
 	}
+	if options.registry == nil {
+		options.registry = prometheus.NewRegistry()
+	}
 	restConfig, err := clientcmd.BuildConfigFromFlags("", operatorKey)
 	if err != nil {
 		return nil, nil, err
@@ -282,7 +286,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	if options.controllers != nil {
 		options.controllers(&controllers)
 	}
-	if err := controller.Setup(ctx, mgr, controllers, options.clock, prometheus.NewRegistry()); err != nil {
+	if err := controller.Setup(ctx, mgr, controllers, options.clock, options.registry); err != nil {
 		return nil, nil, err
 	}
 	if options.noWebhooks {

@@ -29,6 +29,7 @@ func TestSchedule(t *testing.T) {
 	tell(t, []story{
 		{"a deployment is stopped, and started again once the stop is put off", testStopAndStart},
 		{"a deployment that is scaled by hand after a stop stays as it is", testScaledByHand},
+		{"a deployment whose manifest is applied again after a stop has what that says", testAppliedAgain},
 		{"a deployment whose schedule is removed gets back what a stop has taken", testScheduleRemoved},
 		{"a deployment with a schedule that cannot be read is warned of once, and mended", testInvalidSchedule},
 		{"a deployment with an autoscaler is not stopped at 1 until the autoscaler goes", testAutoscaler},
@@ -200,6 +201,27 @@ func testScaledByHand(t *testing.T, namespace string) {
 	checkUntouched(t, d, "that was scaled by hand")
 	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 2 {
 		t.Errorf("there are %d replicas", *d.Spec.Replicas)
+	}
+}
+
+func testAppliedAgain(t *testing.T, namespace string) {
+	d := aDeployment(namespace, "d")
+	d.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
+	manifest, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := []string{"apply", "--server-side", "-n", namespace, "-f", "-"}
+	mustKubectl(t, string(manifest), apply...)
+	d = waitForReplicas(t, d, 0)
+	_, stderr, err := kubectl(t, string(manifest), apply...)
+	if want := fmt.Sprintf("conflict with %q", schedule.FieldManager); err == nil || !strings.Contains(stderr, want) {
+		t.Errorf("applying the manifest again does not say %s: %v\n%s", want, err, stderr)
+	}
+	mustKubectl(t, string(manifest), append(apply, "--force-conflicts")...)
+	checkUntouched(t, d, "that was applied again")
+	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 3 || d.Annotations[schedule.OriginalReplicasAnnotation] != "3" {
+		t.Errorf("there are %d replicas; annotations %v", *d.Spec.Replicas, d.Annotations)
 	}
 }
 

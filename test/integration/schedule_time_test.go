@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -58,8 +60,8 @@ func example(t testing.TB) string {
 // TestScheduleAcrossTheWeekend follows the documentation's example from its stop on a Friday, which comes by itself, to its
 // start on Monday, for which the operator is too late.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
-	clock, requests := &adjustedClock{}, newTally()
-	options := operatorOptions{clock: clock, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
+	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
+	options := operatorOptions{clock: clock, registry: registry, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
 	stop := exclusive(t, options)
 	namespace := newNamespace(t)
 
@@ -80,8 +82,14 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // the schedule is known, the stop is made
 		t.Errorf("%d writes until web is stopped, want 2", got)
 	}
+	checkMetrics(t, registry, namespace, map[string]float64{
+		"useless_schedule_deployments":        1,
+		"useless_schedule_saved_cpu_cores":    1.5,
+		"useless_schedule_saved_memory_bytes": 3 * 256 << 20,
+	})
 
 	stop()
+	options.registry = nil
 	requests.reset()
 	clock.set(friday(6).AddDate(0, 0, 3).Add(3*time.Hour + 12*time.Minute)) // Monday
 	stop = exclusive(t, options)
@@ -94,6 +102,28 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	checkUntouchedAt(t, web, clock)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and what is created to be stopped
 		t.Errorf("%d writes until nothing is left to do, want 2", got)
+	}
+}
+
+// checkMetrics compares the gauges of schedules in a namespace, added up by name.
+func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string, want map[string]float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "namespace" && label.GetValue() == namespace && strings.HasPrefix(family.GetName(), "useless_schedule_") {
+					got[family.GetName()] += metric.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }
 

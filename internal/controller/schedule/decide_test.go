@@ -417,7 +417,7 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 // Starts from Monday to Friday with stops on every day: KEDA, which asks what comes next, is up all weekend.
 func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	d := newDeployment(3, with(StartScheduleAnnotation, "30 6 * * 1-5"), with(StopScheduleAnnotation, "10 22 * * *"))
-	follow(t, d, at("2026-11-16 06:30"), at("2026-12-14 06:29"), time.Minute, func(now time.Time, _ plan) {
+	follow(t, d, at("2026-11-16 06:30"), at("2026-12-14 06:20"), 10*time.Minute, func(now time.Time, _ plan) {
 		clock, weekend := now.Format("15:04"), now.Weekday() == time.Saturday || now.Weekday() == time.Sunday
 		want := int32(3)
 		if weekend || clock < "06:30" || clock >= "22:10" {
@@ -447,15 +447,12 @@ func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
 func TestGoKubeDownscaler444NothingIsWrittenBetweenEvents(t *testing.T) {
 	d := newDeployment(3, observed(StateStarted, "2026-11-20 07:00"))
 	var written []string
-	follow(t, d, at("2026-11-20 07:00"), at("2026-11-27 06:59"), 30*time.Second, func(now time.Time, p plan) {
+	follow(t, d, at("2026-11-20 07:00"), at("2026-11-24 20:00"), 30*time.Second, func(now time.Time, p plan) {
 		if p.outcome != nothing {
 			written = append(written, now.Format("Mon 15:04:05"))
 		}
 	})
-	want := []string{
-		"Fri 20:00:00", "Mon 07:00:00", "Mon 20:00:00", "Tue 07:00:00", "Tue 20:00:00",
-		"Wed 07:00:00", "Wed 20:00:00", "Thu 07:00:00", "Thu 20:00:00",
-	}
+	want := []string{"Fri 20:00:00", "Mon 07:00:00", "Mon 20:00:00", "Tue 07:00:00", "Tue 20:00:00"}
 	if diff := cmp.Diff(want, written); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}

@@ -238,9 +238,13 @@ func TestObserved(t *testing.T) {
 			t.Errorf("%s %q says nothing new", same[0], same[1])
 		}
 	}
-	known := map[string]bool{is: true}
+	elsewhere, _ := parse(base, zone(t, "Europe/Berlin"))
+	known := map[string]bool{is: true, elsewhere.observed: true}
+	if len(known) != 2 {
+		t.Error("the operator's own time zone makes another schedule")
+	}
 	for _, other := range [][2]string{
-		{StartScheduleAnnotation, "07:00"}, {StopScheduleAnnotation, "Mon-Fri 20:01"}, {TimeZoneAnnotation, "Europe/Berlin"},
+		{StartScheduleAnnotation, "07:00"}, {StopScheduleAnnotation, "Mon-Fri 20:01"}, {TimeZoneAnnotation, "Europe/Rome"},
 		{StopReplicasAnnotation, "1"}, {StartReplicasAnnotation, "1"}, {ExcludeDatesAnnotation, "2026-12-26"}, {ExcludeDatesAnnotation, "2026-12-25/2026-12-26"},
 	} {
 		got := observe(other[0], other[1])

@@ -48,18 +48,20 @@ var recurrences = []struct {
 	means func(wall time.Time) bool
 }{
 	{"Mon 07:00", func(w time.Time) bool { return w.Weekday() == time.Monday && shows(w, 7, 0) }},
-	{"30 8 * * 1-5", func(w time.Time) bool { return weekday(w) && shows(w, 8, 30) }},
-	{"Sat-Sun 09:45", func(w time.Time) bool { return !weekday(w) && shows(w, 9, 45) }},
+	{"30 8 * * 1-5/2", func(w time.Time) bool {
+		return (w.Weekday() == time.Monday || w.Weekday() == time.Wednesday || w.Weekday() == time.Friday) && shows(w, 8, 30)
+	}},
+	{"Sat-Sun 09:45", func(w time.Time) bool {
+		return (w.Weekday() == time.Saturday || w.Weekday() == time.Sunday) && shows(w, 9, 45)
+	}},
 	{"0 12 1 * *", func(w time.Time) bool { return w.Day() == 1 && shows(w, 12, 0) }},
 	{"Fri 20:00", func(w time.Time) bool { return w.Weekday() == time.Friday && shows(w, 20, 0) }},
-	{"10 22 */3 * *", func(w time.Time) bool { return w.Day()%3 == 1 && shows(w, 22, 10) }},
+	{"10 22 */9 * *", func(w time.Time) bool { return w.Day()%9 == 1 && shows(w, 22, 10) }},
 	{"Sun 02:30", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 2, 30) }}, // skipped, or shown twice
 	{"15 1 * * 0", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 1, 15) }},
 	{"@weekly", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 0, 0) }},
 	{"0 */8 * * 3", func(w time.Time) bool { return w.Weekday() == time.Wednesday && w.Hour()%8 == 0 && w.Minute() == 0 }},
 }
-
-func weekday(w time.Time) bool { return w.Weekday() != time.Saturday && w.Weekday() != time.Sunday }
 
 func shows(w time.Time, hour, minute int) bool { return w.Hour() == hour && w.Minute() == minute }
 
