@@ -157,7 +157,7 @@ func (c *Controller) act(ctx context.Context, d *appsv1.Deployment, p plan) erro
 	case !apierrors.IsConflict(err):
 		c.metrics.count(p.transition, failed)
 		if c.recent.fails(d, p.due) {
-			c.events.Warn(d, EventScaleFailed, "Scale", "Could not scale from %d to %d replicas: %s", replicas(d), p.replicas, clip(err.Error(), maxNote/2))
+			c.events.Warn(d, EventScaleFailed, "Scale", "%s: %s", p.attempt(d), clip(err.Error(), maxNote/2))
 		}
 	}
 	return err

@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -122,6 +123,14 @@ func (p *plan) apply(d *appsv1.Deployment) {
 		d.Spec.Replicas = new(p.replicas)
 	}
 	p.record.write(d.Annotations)
+}
+
+// attempt says what could not be done.
+func (p *plan) attempt(d *appsv1.Deployment) string {
+	if p.outcome != scaled {
+		return "Could not write down when the next start or stop comes"
+	}
+	return fmt.Sprintf("Could not scale from %d to %d replicas", replicas(d), p.replicas)
 }
 
 func replicas(d *appsv1.Deployment) int32 {
