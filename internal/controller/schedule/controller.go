@@ -11,6 +11,7 @@ package schedule
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -154,7 +155,7 @@ func (c *Controller) act(ctx context.Context, d *appsv1.Deployment, p plan) erro
 		c.tell(d, p)
 	case apierrors.IsNotFound(err):
 		return nil
-	case !apierrors.IsConflict(err):
+	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // and not that nobody has answered
 		c.metrics.count(p.transition, failed)
 		if c.recent.fails(d, p.due) {
 			c.events.Warn(d, EventScaleFailed, "Scale", "%s: %s", p.attempt(d), clip(err.Error(), maxNote/2))

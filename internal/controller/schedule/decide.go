@@ -88,14 +88,13 @@ func (s *schedule) events(now time.Time) (last occurrence, next time.Time, isSto
 	return last, next, isStop
 }
 
-// stop scales in, and remembers from how many. After an edit there may be as many as another stop has left.
+// stop scales in, and remembers from how many. After an edit there may be only what another stop has left.
 func (p *plan) stop(target int32, edited bool) {
-	stopped := p.record.state == StateStopped && p.record.original > 0
 	p.outcome, p.record.state = unchanged, StateStopped
 	if p.replicas <= target {
 		return
 	}
-	if !edited || !stopped {
+	if !edited || p.replicas > p.record.original {
 		p.record.original = p.replicas
 	}
 	p.outcome, p.replicas = scaled, target

@@ -198,6 +198,13 @@ func TestDecide(t *testing.T) {
 			now:  "2026-11-21 12:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00", State: StateStopped},
 		},
+		"EditedUpByHand": {
+			reason: "what somebody has scaled out to is not what an earlier stop has left",
+			deployment: newDeployment(8, original(5), with(StopReplicasAnnotation, "2"), observed(StateStopped, "2026-11-20 20:00"),
+				with(ExcludeDatesAnnotation, "2026-12-25")),
+			now:  "2026-11-21 12:00",
+			want: summary{Transition: stop, Outcome: scaled, Replicas: 2, Original: 8, Due: "Fri 20:00", State: StateStopped},
+		},
 		"EditedText": {
 			reason: "another text for the same times is no edit",
 			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00"),

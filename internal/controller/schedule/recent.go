@@ -21,6 +21,7 @@ type recent struct {
 }
 
 type memory struct {
+	uid     types.UID  // of the Deployment
 	version string     // of the last write
 	warning string     // the last one
 	failed  *time.Time // when that was due which failed last
@@ -30,17 +31,20 @@ func newRecent() *recent { return &recent{deployments: map[types.NamespacedName]
 
 func (r *recent) of(d client.Object) *memory {
 	key := client.ObjectKeyFromObject(d)
-	if r.deployments[key] == nil {
-		r.deployments[key] = &memory{}
+	m := r.deployments[key]
+	if m == nil || m.uid != d.GetUID() { // another one of the same name is not known
+		m = &memory{uid: d.GetUID()}
+		r.deployments[key] = m
 	}
-	return r.deployments[key]
+	return m
 }
 
-// wrote remembers the version that a write has made.
+// wrote remembers the version that a write has made, and that it has not failed.
 func (r *recent) wrote(d client.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(d).version = d.GetResourceVersion()
+	m := r.of(d)
+	m.version, m.failed = d.GetResourceVersion(), nil
 }
 
 // outdated reports whether an object is older than what was last written. The newer one will wake us.

@@ -257,16 +257,16 @@ func (w *world) rule() bool {
 	if !w.edited && !last.After(w.dealtWith) {
 		return false
 	}
-	wasEdited := w.edited
+	wasEdited, remembered := w.edited, w.original
 	w.dealtWith, w.edited = last, false
 	switch {
 	case w.suspended || last.Before(w.suspendUntil):
 	case isStop:
 		if w.replicas > w.stopReplicas {
-			if !wasEdited || !w.isStopped || w.original == 0 {
-				w.original = w.replicas
+			// A stop remembers how many there are. Where an edit makes it count again, there may be only what it has left.
+			if w.replicas, w.original = w.stopReplicas, w.replicas; wasEdited {
+				w.original = max(w.original, remembered)
 			}
-			w.replicas = w.stopReplicas
 		}
 		w.isStopped = true
 	default:
