@@ -141,14 +141,8 @@ func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
 	}
-	if o.controllers.VirtualMachine.Image == "" {
-		return errors.New("invalid value \"\" for flag --vm-image: must be an image, such as " + virtualmachine.DefaultImage)
-	}
-	if interval := o.controllers.VirtualMachine.UsageInterval; interval < time.Second {
-		return fmt.Errorf("invalid value %s for flag --vm-usage-interval: must be at least 1s, such as 30s", interval)
-	}
 	if o.selfManagedCerts && o.namespace == "" {
 		return errors.New("--self-managed-certs needs --namespace: the certificates are kept in a Secret there")
 	}
-	return o.controllers.PodCount.Validate()
+	return o.controllers.Validate()
 }

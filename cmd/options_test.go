@@ -74,14 +74,14 @@ func TestParse(t *testing.T) {
 		},
 		"Annotations": {
 			reason: "key and value are split at the first =",
-			args:   []string{"--ingress-annotation=foo=bar", "--ingress-annotation=example.com/rule=a=b\nc"},
-			want: result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count",
+			args:   []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar", "--ingress-annotation=example.com/rule=a=b\nc"},
+			want: result{Controllers: []string{"*", "ingress"}, MaxSwitches: 100, Label: "pod-count",
 				Annotations: ingress.Annotations{"foo": "bar", "example.com/rule": "a=b\nc"}},
 		},
 		"AnnotationsInEnvironment": {
 			reason:      "the environment has one a line",
-			environment: map[string]string{"USELESS_INGRESS_ANNOTATION": "foo=bar\nexample.com/rule=a=b, c\n"},
-			want: result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count",
+			environment: map[string]string{"USELESS_CONTROLLERS": "ingress", "USELESS_INGRESS_ANNOTATION": "foo=bar\nexample.com/rule=a=b, c\n"},
+			want: result{Controllers: []string{"ingress"}, MaxSwitches: 100, Label: "pod-count",
 				Annotations: ingress.Annotations{"foo": "bar", "example.com/rule": "a=b, c"}},
 		},
 		"BadAnnotationInEnvironment": {
@@ -93,6 +93,11 @@ func TestParse(t *testing.T) {
 			reason:  "the flag is named that is wrong",
 			args:    []string{"--ingress-annotation=foo=bar", "--ingress-annotation=foo=baz"},
 			wantErr: `invalid value "foo=baz" for flag -ingress-annotation: annotation key "foo": got two values`,
+		},
+		"UselessAnnotation": {
+			reason:  "an annotation that nobody sets is a mistake",
+			args:    []string{"--ingress-annotation=foo=bar"},
+			wantErr: "--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress",
 		},
 		"BadEnvironment": {
 			reason:      "the variable is named, not the flag that nobody gave",

@@ -6,12 +6,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -36,27 +38,62 @@ type Options struct {
 	Ingress        ingress.Options
 }
 
+// Validate returns an error for what no operator can be started with, or for what would be without effect.
+func (o Options) Validate() error {
+	if len(o.Ingress.Annotations) > 0 && !o.selected(ingress.Name) {
+		return errors.New("--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress")
+	}
+	return errors.Join(o.VirtualMachine.Validate(), o.PodCount.Validate())
+}
+
+// selected reports whether the controller of a name runs.
+func (o Options) selected(name string) bool {
+	return slices.ContainsFunc(controllers, func(c entry) bool {
+		return c.name == name && enabled(name, c.byDefault(), o.Selection)
+	})
+}
+
+// An entry is one of the controllers.
+type entry struct {
+	name  string
+	setup func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error
+
+	// rights are those that the operator has only where it is given them. A controller that needs any is off by default.
+	rights []right
+}
+
+func (e entry) byDefault() bool { return len(e.rights) == 0 }
+
 // controllers are all there are, in the order in which they are added.
-var controllers = []struct {
-	name      string
-	byDefault bool
-	setup     func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error
-}{
-	{machine.Name, true, func(ctx context.Context, mgr ctrl.Manager, _ Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+var controllers = []entry{
+	{name: machine.Name, setup: func(ctx context.Context, mgr ctrl.Manager, _ Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return machine.Setup(ctx, mgr, clock, registerer)
 	}},
-	{schedule.Name, true, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+	{name: schedule.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return schedule.Setup(ctx, mgr, options.Schedule, clock, registerer)
 	}},
-	{virtualmachine.Name, true, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+	{name: virtualmachine.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return virtualmachine.Setup(ctx, mgr, options.VirtualMachine, clock, registerer)
 	}},
-	{podcount.Name, false, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-		return podcount.Setup(ctx, mgr, options.PodCount, clock, registerer)
-	}},
-	{ingress.Name, false, func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-		return ingress.Setup(ctx, mgr, options.Ingress, clock, registerer)
-	}},
+	{
+		name: podcount.Name,
+		setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+			return podcount.Setup(ctx, mgr, options.PodCount, clock, registerer)
+		},
+		rights: []right{
+			{schema.GroupResource{Group: "apps", Resource: "replicasets"}, "list watch patch"},
+			{schema.GroupResource{Resource: "pods"}, "list watch"},
+		},
+	},
+	{
+		name: ingress.Name,
+		setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+			return ingress.Setup(ctx, mgr, options.Ingress, clock, registerer)
+		},
+		rights: []right{
+			{schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}, "list watch patch get"},
+		},
+	},
 }
 
 // CacheOptions keep from a manager's cache what no controller reads.
@@ -85,8 +122,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		}
 	}
 	for _, c := range controllers {
-		if !enabled(c.name, c.byDefault, options.Selection) {
+		if !enabled(c.name, c.byDefault(), options.Selection) {
 			continue
+		}
+		if err := checkRights(ctx, mgr.GetClient(), c.name, c.rights); err != nil {
+			return fmt.Errorf("set up controller %s: %w", c.name, err)
 		}
 		if err := c.setup(ctx, mgr, options, clock, registerer); err != nil {
 			return fmt.Errorf("set up controller %s: %w", c.name, err)

@@ -59,14 +59,6 @@ const (
 	creating = "Create"
 )
 
-// Options are what users of the operator can choose.
-type Options struct {
-	// Image is what servers run. It has to name a user that is not root by its number.
-	Image string
-	// UsageInterval is the time between two requests for the servers' usage.
-	UsageInterval time.Duration
-}
-
 // A Controller reconciles VirtualMachines.
 type Controller struct {
 	client   client.Client
