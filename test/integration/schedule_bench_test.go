@@ -37,7 +37,7 @@ func BenchmarkSchedule(b *testing.B) {
 		started.wait(b, n)
 		stop()
 
-		stopped, stop := run(due.Add(-10 * time.Second)) // by when the operator knows them all again
+		stopped, stop := run(due.Add(-20 * time.Second)) // by when the operator knows them all again
 		b.StartTimer()
 		stopped.wait(b, n)
 		b.StopTimer()

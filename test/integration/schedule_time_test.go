@@ -65,7 +65,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	stop := exclusive(t, options)
 	namespace := newNamespace(t)
 
-	clock.set(friday(19).Add(-5 * time.Second)) // 20 o'clock in Berlin
+	clock.set(friday(19).Add(-15 * time.Second)) // before 20 o'clock in Berlin
 	deployments := record[*appsv1.Deployment](t, &appsv1.DeploymentList{}, namespace)
 	mustKubectl(t, example(t), "apply", "-n", namespace, "-f", "-")
 	stopped := func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 0 }
