@@ -109,6 +109,11 @@ func TestParse(t *testing.T) {
 			args:    []string{"--max-switches=1001"},
 			wantErr: "invalid value 1001 for flag --max-switches: must be from 1 to 1000",
 		},
+		"NoTimeZone": {
+			reason:  "a mistake is told of at once, also where the controller does not run",
+			args:    []string{"--default-time-zone=Mars", "--controllers=*,-schedule"},
+			wantErr: `invalid value "Mars" for flag --default-time-zone: the time zone database does not have it; use for example Europe/Berlin`,
+		},
 		"NoImage": {
 			reason:  "a server has to run something",
 			args:    []string{"--vm-image="},

@@ -43,7 +43,7 @@ func (o Options) Validate() error {
 	if len(o.Ingress.Annotations) > 0 && !o.selected(ingress.Name) {
 		return errors.New("--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress")
 	}
-	return errors.Join(o.VirtualMachine.Validate(), o.PodCount.Validate())
+	return errors.Join(o.Schedule.Validate(), o.VirtualMachine.Validate(), o.PodCount.Validate())
 }
 
 // selected reports whether the controller of a name runs.

@@ -20,7 +20,7 @@ import (
 )
 
 // conflict says which autoscaler would undo a stop, or nothing. Kubernetes turns a HorizontalPodAutoscaler off while there
-// are no replicas; KEDA turns its own on again.
+// are no replicas, except where it may make none itself; KEDA turns its own on again.
 func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.stop == nil {
 		return ""
@@ -31,12 +31,22 @@ func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler)
 			return fmt.Sprintf("%s %s would undo a stop, so there is none: pause it with its annotation autoscaling.keda.sh/paused-replicas instead",
 				owner.Kind, owner.Name)
 		}
+		if scalesToZero(hpa) {
+			return fmt.Sprintf("HorizontalPodAutoscaler %s would undo a stop, so there is none: make its minReplicas at least 1, by which 0 replicas turn it off",
+				hpa.Name)
+		}
 		if s.stopReplicas > 0 {
 			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; use "0", which turns it off meanwhile`,
 				StopReplicasAnnotation, s.stopReplicas, hpa.Name)
 		}
 	}
 	return ""
+}
+
+// scalesToZero reports whether an autoscaler may make no replicas, so that it goes on while there are none.
+func scalesToZero(o client.Object) bool {
+	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
+	return least != nil && *least == 0
 }
 
 // autoscalersOf returns the autoscalers of a Deployment. They belong to the cache.
@@ -63,8 +73,9 @@ func deploymentOf(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// retargeted lets pass what changes about an autoscaler's target. The rest changes every few seconds.
+// retargeted lets pass what changes about an autoscaler's target, and whether it conflicts with stops. The rest changes
+// every few seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return target(e.ObjectOld) != target(e.ObjectNew) ||
+	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
 		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)
 }}

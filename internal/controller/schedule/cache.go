@@ -58,7 +58,7 @@ func trimAutoscaler(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: hpa.Namespace, Name: hpa.Name, UID: hpa.UID, ResourceVersion: hpa.ResourceVersion, OwnerReferences: hpa.OwnerReferences,
 		},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: hpa.Spec.ScaleTargetRef},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: hpa.Spec.ScaleTargetRef, MinReplicas: hpa.Spec.MinReplicas},
 	}, nil
 }
 

@@ -54,6 +54,20 @@ type Options struct {
 	DefaultTimeZone string
 }
 
+// Validate returns an error if there is no such time zone.
+func (o Options) Validate() error {
+	_, err := o.zone()
+	return err
+}
+
+func (o Options) zone() (*time.Location, error) {
+	zone, err := parseZone(cmp.Or(o.DefaultTimeZone, "UTC"))
+	if err != nil {
+		return nil, fmt.Errorf("invalid value %q for flag --default-time-zone: %w; use for example Europe/Berlin", o.DefaultTimeZone, err)
+	}
+	return zone, nil
+}
+
 // A Controller reconciles Deployments that have a schedule.
 type Controller struct {
 	client  client.Client
@@ -66,9 +80,9 @@ type Controller struct {
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
 func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	zone, err := parseZone(cmp.Or(options.DefaultTimeZone, "UTC"))
+	zone, err := options.zone()
 	if err != nil {
-		return fmt.Errorf("invalid value %q for flag --default-time-zone: %w; use for example Europe/Berlin", options.DefaultTimeZone, err)
+		return err
 	}
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err

@@ -31,7 +31,7 @@ func newMetrics(registerer prometheus.Registerer, deployments collector) (*metri
 		}, []string{"direction", "result"}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_schedule_lag_seconds",
-			Help:    "Time from the instant at which a start or stop was due until it was carried out.",
+			Help:    "Time from the instant at which a start or stop was due until it was carried out, with all that it waited for.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		}),
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,21 +124,31 @@ func (s *schedule) contradictions(annotations map[string]string) []problem {
 	complain := func(key, form, reason string, args ...any) {
 		problems = append(problems, problem{key, annotations[key], form, fmt.Errorf(reason, args...)})
 	}
-	if s.start == nil && s.stop == nil {
-		for _, f := range fields {
-			if _, ok := annotations[f.key]; ok {
-				complain(f.key, `stop-schedule "Mon-Fri 20:00" beside it`, "there is neither a start-schedule nor a stop-schedule")
-				break
-			}
+	_, excludes := annotations[ExcludeDatesAnnotation]
+	switch {
+	case s.start == nil && s.stop == nil:
+		if i := slices.IndexFunc(fields, func(f field) bool { _, ok := annotations[f.key]; return ok }); i >= 0 {
+			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" beside it`, "there is neither a start-schedule nor a stop-schedule")
 		}
-	}
-	if s.start != nil && s.stop != nil && *s.start.cron == *s.stop.cron {
-		complain(StopScheduleAnnotation, `"Mon-Fri 20:00"`, "it is the same time as the start-schedule")
+	case s.start == nil && excludes:
+		complain(ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" beside it`, "it excludes starts, and there is no start-schedule")
+	case s.start != nil && s.stop != nil && s.stop.within(s.start):
+		complain(StopScheduleAnnotation, s.start.anotherTime(), "a start always comes at the same time, and wins")
 	}
 	if s.startReplicas > 0 && s.startReplicas <= s.stopReplicas {
 		complain(StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.stopReplicas)+1)), "it is no more than the stop-replicas, which are %d", s.stopReplicas)
 	}
 	return problems
+}
+
+// anotherTime is a form of a schedule that does not always come with this one.
+func (r *recurrence) anotherTime() string {
+	for _, text := range []string{"Mon-Fri 20:00", "Mon-Fri 20:15"} {
+		if other, err := parseRecurrence(text); err == nil && !other.within(r) {
+			return strconv.Quote(text)
+		}
+	}
+	return `"Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`
 }
 
 // digest returns a short text that is another one for a schedule that says something else.
@@ -177,19 +188,21 @@ func explain(problems []problem) (reason, note string) {
 }
 
 // zones has every zone that was asked for, because loading one reads files. There are no more than the time zone
-// database has.
+// database has names.
 var zones sync.Map
+
+// zoneName is the form of all names of the time zone database. Where a machine has a copy, which Go prefers to its own,
+// there are other files beside it, and other ways to spell a path. The operator's image has none.
+var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
 
 // parseZone returns the zone that the time zone database has by a name.
 func parseZone(name string) (*time.Location, error) {
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil
 	}
-	if name == "" || name == "Local" { // which Go takes for other zones
-		return nil, errors.New("it is no name of the time zone database")
-	}
 	zone, err := time.LoadLocation(name)
-	if err != nil {
+	// Local is the machine's own zone, and Factory stands for one that nobody has chosen.
+	if err != nil || !zoneName.MatchString(name) || name == "Local" || name == "Factory" {
 		return nil, errors.New("the time zone database does not have it")
 	}
 	zones.Store(name, zone)

@@ -97,7 +97,10 @@ func TestBadValues(t *testing.T) {
 		StartScheduleAnnotation: times,
 		StopScheduleAnnotation:  times,
 		TimeZoneAnnotation: {
-			"": "no name", "Local": "no name", "Mars/Olympus": "does not have it", "CET+1": "does not have it", "+01:00": "does not have it",
+			"": "does not have it", "Local": "does not have it", "Factory": "does not have it", "localtime": "does not have it",
+			"posixrules": "does not have it", "right/UTC": "does not have it", "posix/Europe/Berlin": "does not have it",
+			"Europe/../UTC": "does not have it", "Europe//Berlin": "does not have it", "./UTC": "does not have it", "UTC/": "does not have it",
+			"Mars/Olympus": "does not have it", "CET+1": "does not have it", "+01:00": "does not have it",
 			"../etc/passwd": "does not have it", "/etc/passwd": "does not have it", "europe/berlin ": "does not have it",
 		},
 		StopReplicasAnnotation:  replicas,
@@ -172,7 +175,24 @@ func TestContradictions(t *testing.T) {
 		"SameTime": {
 			"a start and a stop that are the same decide nothing",
 			map[string]string{StartScheduleAnnotation: "Mon-Fri 07:00", StopScheduleAnnotation: "0 7 * * 1-5"},
-			`useless.container.training/stop-schedule "0 7 * * 1-5": it is the same time as the start-schedule; use for example "Mon-Fri 20:00"`,
+			`useless.container.training/stop-schedule "0 7 * * 1-5": a start always comes at the same time, and wins; use for example "Mon-Fri 20:00"`,
+		},
+		"SameTimeInOtherWords": {
+			"what is written differently may be the same",
+			map[string]string{StartScheduleAnnotation: "0 20 * * *", StopScheduleAnnotation: "0 20 1-31 * *"},
+			`useless.container.training/stop-schedule "0 20 1-31 * *": a start always comes at the same time, and wins; use for example "Mon-Fri 20:15"`,
+		},
+		"NeverAlone": {
+			"a stop that only comes with starts decides nothing either",
+			map[string]string{StartScheduleAnnotation: "* * * * *", StopScheduleAnnotation: "Mon 20:00"},
+			`useless.container.training/stop-schedule "Mon 20:00": a start always comes at the same time, and wins; ` +
+				`use for example "Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`,
+		},
+		"ExcludedStops": {
+			"dates on which there is no start say nothing where there is none at all",
+			map[string]string{StopScheduleAnnotation: "20:00", ExcludeDatesAnnotation: "2026-12-25"},
+			`useless.container.training/exclude-dates "2026-12-25": it excludes starts, and there is no start-schedule; ` +
+				`use for example start-schedule "Mon-Fri 07:00" beside it`,
 		},
 		"FewerOnStart": {
 			"a start that makes fewer than a stop leaves does nothing",
@@ -199,6 +219,42 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("%s:\ngot  %s\nwant %s", c.reason, note, c.want)
 			}
 		})
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		text, other string
+		want        bool
+	}{
+		{"20:00", "0 20 * * 0-6", true},
+		{"0 20 * * 0-6", "20:00", true},
+		{"20:00", "0 20 1-31 * *", true},
+		{"20:00", "0 20 1-30 * *", false},
+		{"20:00", "0 20 1-30 * 0-5", false}, // of months' last days, Saturdays
+		{"20:00", "0 20 1-30 * 0-6", true},
+		{"20:00", "0 20 * 1-12 *", true},
+		{"20:00", "0 20 * 1-11 *", false},
+		{"0 0 29 2 *", "@daily", true},
+		{"0 0 29 2 *", "0 0 * * 0-5", false}, // as it was a Saturday in 2020
+		{"0 0 29 2 *", "0 0 28-29 2 *", true},
+		{"Mon 20:00", "Mon-Fri 20:00", true},
+		{"Mon-Fri 20:00", "Mon 20:00", false},
+		{"Mon 20:00", "0 20 1 * 1", true}, // cron: the first day of the month, and Mondays
+		{"0 20 1 * 1", "Mon 20:00", false},
+		{"0 8-18/2 * * *", "0 * * * *", true},
+		{"*/10 8 * * *", "*/5 8 * * *", true},
+		{"*/5 8 * * *", "*/10 8 * * *", false},
+		{"* * * * *", "* 0-6 * * *", false},
+	} {
+		r, err := parseRecurrence(c.text)
+		other, otherErr := parseRecurrence(c.other)
+		if err != nil || otherErr != nil {
+			t.Fatal(err, otherErr)
+		}
+		if got := r.within(other); got != c.want {
+			t.Errorf("%q within %q is %v", c.text, c.other, got)
+		}
 	}
 }
 
@@ -230,6 +286,9 @@ func TestObserved(t *testing.T) {
 		return s.observed
 	}
 	is := observe(TimeZoneAnnotation, "UTC")
+	if golden := "iv1k7qyydob5"; is != golden {
+		t.Errorf("it is %s, and was %s: as an edit does, an upgrade would make the last event of every schedule count again", is, golden)
+	}
 	for _, same := range [][2]string{
 		{StartScheduleAnnotation, "mon-fri 7:00"}, {StartScheduleAnnotation, "0 7 * *  1,2,3,4,5"}, {StopReplicasAnnotation, "0"},
 		{SuspendAnnotation, "true"}, {SuspendUntilAnnotation, "2026-11-23T07:00:00Z"}, {ExcludeDatesAnnotation, "2026-12-25/2026-12-25"}, {"app", "web"},

@@ -52,4 +52,11 @@ func TestRecentWarnings(t *testing.T) {
 	if !r.fails(d, at("2026-11-20 20:00")) || r.fails(d, at("2026-11-20 20:00")) || !r.fails(d, at("2026-11-21 20:00")) {
 		t.Error("each event fails for the first time once")
 	}
+	if r.wrote(d); !r.fails(d, at("2026-11-21 20:00")) {
+		t.Error("what has failed and then succeeded fails for the first time")
+	}
+	r.warns(d, "bad")
+	if another := newDeployment(1, func(d *appsv1.Deployment) { d.UID = "another" }); !r.warns(another, "bad") || r.outdated(another) {
+		t.Error("another Deployment of the same name is not known")
+	}
 }

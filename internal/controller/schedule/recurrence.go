@@ -66,6 +66,33 @@ func (r *recurrence) next(wall time.Time) time.Time {
 	return wall
 }
 
+// star is what the library adds to the bits of a field that is *.
+const star = 1 << 63
+
+// within reports whether every time of a recurrence is one of another, too.
+func (r *recurrence) within(other *recurrence) bool {
+	if r.cron.Minute&^(other.cron.Minute|star) != 0 || r.cron.Hour&^(other.cron.Hour|star) != 0 {
+		return false
+	}
+	// All dates there are, each of which falls on every day of the week, some year.
+	for date := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC); date.Year() == 2000; date = date.Add(day) {
+		for weekday := range weekdays {
+			if r.on(date, weekday) && !other.on(date, weekday) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// on reports whether a recurrence comes on a date that falls on a day of the week. As cron has it, both fields have to
+// allow that, but where neither is *, one is enough.
+func (r *recurrence) on(date time.Time, weekday int) bool {
+	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
+	both := (r.cron.Dom|r.cron.Dow)&star != 0
+	return r.cron.Month>>date.Month()&1 == 1 && (dom && dow || !both && (dom || dow))
+}
+
 // expand writes a time of day, with or without days of the week before it, in cron's five fields, and leaves all else.
 func expand(text string) (string, error) {
 	fields := strings.Fields(text)

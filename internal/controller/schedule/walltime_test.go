@@ -178,6 +178,9 @@ func allZones(t *testing.T) map[string]*time.Location {
 			continue
 		}
 		known[string(data)] = true
+		if _, err := parseZone(file.Name); (err != nil) != (file.Name == "Factory") {
+			t.Errorf("time zone %s: %v", file.Name, err)
+		}
 		if zones[file.Name], err = time.LoadLocationFromTZData(file.Name, data); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,75 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"strings"
+	"testing"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+)
+
+func newAutoscaler(changes ...func(*autoscalingv2.HorizontalPodAutoscaler)) *autoscalingv2.HorizontalPodAutoscaler {
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hpa"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"},
+			MaxReplicas:    5,
+		},
+	}
+	for _, change := range changes {
+		change(hpa)
+	}
+	return hpa
+}
+
+func atLeast(n int32) func(*autoscalingv2.HorizontalPodAutoscaler) {
+	return func(hpa *autoscalingv2.HorizontalPodAutoscaler) { hpa.Spec.MinReplicas = &n }
+}
+
+func controlledBy(apiVersion string) func(*autoscalingv2.HorizontalPodAutoscaler) {
+	return func(hpa *autoscalingv2.HorizontalPodAutoscaler) {
+		hpa.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: "ScaledObject", Name: "events", Controller: new(true)}}
+	}
+}
+
+// TestConflict shows what is said of an autoscaler as the cache keeps it, and that whatever makes a conflict, or ends it,
+// wakes the Deployment.
+func TestConflict(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason       string
+		stopReplicas int32
+		autoscaler   *autoscalingv2.HorizontalPodAutoscaler
+		want         string
+		wakes        bool // when it becomes this
+	}{
+		"AtZero":         {"no replicas turn it off", 0, newAutoscaler(), "", false},
+		"AtZeroOfOne":    {"so they do where it makes one at least", 0, newAutoscaler(atLeast(1)), "", false},
+		"AtOne":          {"one replica does not", 1, newAutoscaler(), `stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
+		"ScalesToZero":   {"none do not where it may make none itself", 0, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
+		"ToZeroAndAtOne": {"that is to be mended first, as 0 would not help", 1, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
+		"KEDA":           {"KEDA turns its own on again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")), "ScaledObject events would undo a stop", true},
+		"Controlled":     {"others do not", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trimmed, err := trimAutoscaler(c.autoscaler)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hpa := trimmed.(*autoscalingv2.HorizontalPodAutoscaler)
+			s := &schedule{stop: &recurrence{}, stopReplicas: c.stopReplicas}
+			got := s.conflict([]autoscalingv2.HorizontalPodAutoscaler{*hpa})
+			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+			for _, change := range []event.UpdateEvent{{ObjectOld: newAutoscaler(), ObjectNew: hpa}, {ObjectOld: hpa, ObjectNew: newAutoscaler()}} {
+				if wakes := retargeted.Update(change); wakes != c.wakes {
+					t.Errorf("a change wakes the Deployment: %v", wakes)
+				}
+			}
+		})
+	}
+}
