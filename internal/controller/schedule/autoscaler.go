@@ -20,7 +20,7 @@ import (
 )
 
 // conflict says which autoscaler would undo a stop, or nothing. Kubernetes turns a HorizontalPodAutoscaler off while there
-// are no replicas, except where it may make none itself; KEDA turns its own on again.
+// are no replicas, except where it has made none itself; KEDA turns its own on again.
 func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.stop == nil {
 		return ""
@@ -32,7 +32,7 @@ func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler)
 				owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
-			return fmt.Sprintf("HorizontalPodAutoscaler %s would undo a stop, so there is none: make its minReplicas at least 1, by which 0 replicas turn it off",
+			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop then, so there is none: make its minReplicas at least 1",
 				hpa.Name)
 		}
 		if s.stopReplicas > 0 {
@@ -43,7 +43,7 @@ func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler)
 	return ""
 }
 
-// scalesToZero reports whether an autoscaler may make no replicas, so that it goes on while there are none.
+// scalesToZero reports whether an autoscaler may make no replicas, as Kubernetes allows by default from 1.37.
 func scalesToZero(o client.Object) bool {
 	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
 	return least != nil && *least == 0
