@@ -55,6 +55,7 @@ func TestVirtualMachineLag(t *testing.T) {
 			}})
 			for _, story := range []story{
 				{"toggled", testVirtualMachineToggledLate},
+				{"stopped at once", testVirtualMachineStoppedAtOnce},
 				{"deleted at once", testVirtualMachineDeletedAtOnce},
 				{"deleted in the foreground", testVirtualMachineForeground},
 				{"orphaned", testVirtualMachineOrphan},
@@ -69,12 +70,19 @@ func TestVirtualMachineLag(t *testing.T) {
 // TestVirtualMachineWrites counts what an operator asks of the API server. What it costs must not depend on how quickly
 // the operator learns of its own writes.
 func TestVirtualMachineWrites(t *testing.T) {
-	for name, lag := range map[string]time.Duration{"with a fresh view": 0, "with a view that is half a second old": 500 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct {
+		name, path string
+		lag        time.Duration
+	}{
+		{name: "with a fresh view"},
+		{"with a view of virtual machines that is half a second old", "/virtualmachines", 500 * time.Millisecond},
+		{"with a view of servers that is half a second old", "/pods", 500 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			requests := newTally()
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
-				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/virtualmachines", lag} })
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
 			}})
 			namespace := newNamespace(t)
 			requests.reset()
@@ -82,6 +90,30 @@ func TestVirtualMachineWrites(t *testing.T) {
 			waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
 			requests.check(t, namespace, map[string]int{
 				"PATCH virtualmachines":        1, // the finalizer
+				"POST pods":                    1,
+				"PATCH virtualmachines/status": 2, // created, unschedulable
+				"POST events":                  2,
+			})
+			requests.reset()
+			resize(t, vm, "1", "2G")
+			waitForEvent(t, vm, v1alpha1.EventResized)
+			requests.check(t, namespace, map[string]int{
+				"PATCH pods/resize":            1,
+				"PATCH virtualmachines/status": 1, // the generation
+				"POST events":                  1,
+			})
+			requests.reset()
+			stop(t, vm)
+			requests.check(t, namespace, map[string]int{
+				"DELETE pods":                  1,
+				"GET pods 404":                 1, // whether it is gone
+				"PATCH virtualmachines/status": 2, // stopping, stopped
+				"POST events":                  2,
+			})
+			requests.reset()
+			setAction(t, vm, v1alpha1.ActionActive)
+			waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
+			requests.check(t, namespace, map[string]int{
 				"POST pods":                    1,
 				"PATCH virtualmachines/status": 2, // created, unschedulable
 				"POST events":                  2,
@@ -114,6 +146,20 @@ func testVirtualMachineToggledLate(t *testing.T, namespace string) {
 	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
 	if most := mostAtOnce(pods.all(t)); most > 1 {
 		t.Errorf("there were %d servers at once", most)
+	}
+}
+
+// testVirtualMachineStoppedAtOnce stops a VirtualMachine before the operator knows of the server that it has made.
+func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
+	pods := recordPods(t, namespace)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	pods.untilObject(t, serverKey(vm).Name, "is there", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
+	stop(t, vm)
+	waitForEvent(t, vm, v1alpha1.EventStopped)
+	for _, reason := range []string{v1alpha1.EventDeleted, v1alpha1.EventStopped} {
+		if events := eventsOn(t, vm, reason); len(events) > 1 {
+			t.Errorf("of one stop there are %d events %s", len(events), reason)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ func TestVirtualMachine(t *testing.T) {
 		{"a virtual machine whose server crashes has failed until it does not", testVirtualMachineCrashLoop},
 		{"a server that is evicted is replaced after a while", testVirtualMachineEvicted},
 		{"a server that is deleted by hand is replaced at once", testVirtualMachineDeletedByHand},
+		{"a server that loses its label is replaced", testVirtualMachineUnlabelled},
 		{"a virtual machine that a quota refuses is created when it does no more", testVirtualMachineQuota},
 		{"a pod of the server's name is left alone, until it goes", testVirtualMachineNameConflict},
 		{"a pod of the server's name that has the label is left alone, until it goes", testVirtualMachineNameConflictLabelled},
@@ -317,6 +318,42 @@ func testVirtualMachineDeletedByHand(t *testing.T, namespace string) {
 	vm = waitForActive(t, vm)
 	if vm.Status.Server.ID == first.UID || mostAtOnce(pods.all(t)) > 1 {
 		t.Errorf("the server is %+v", vm.Status.Server)
+	}
+}
+
+func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	unlabel := func() {
+		mustKubectl(t, "", "label", "pod", serverKey(vm).Name, "-n", namespace, v1alpha1.VirtualMachineLabel+"-")
+	}
+	first := vm.Status.Server.ID
+	unlabel()
+	eventually(t, patience, func() (bool, string) {
+		vm = getVirtualMachine(t, namespace, "vm")
+		return vm.Status.Reason == v1alpha1.ReasonServerReady && vm.Status.Server.ID != first, fmt.Sprintf("the server is not replaced: %+v", vm.Status)
+	})
+	if labels := getServer(t, vm).Labels; labels[v1alpha1.VirtualMachineLabel] != "vm" {
+		t.Errorf("the server that replaces it has labels %v", labels)
+	}
+	unlabel()
+	stop(t, vm)
+}
+
+// stop makes a VirtualMachine inactive and checks that it does not say to have stopped before its server is gone.
+func stop(t *testing.T, vm *v1alpha1.VirtualMachine) {
+	t.Helper()
+	machines, pods := recordVirtualMachines(t, vm.Namespace), recordPods(t, vm.Namespace)
+	setAction(t, vm, v1alpha1.ActionInactive)
+	stopped := machines.untilObject(t, vm.Name, "has stopped", func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Spec.Action == v1alpha1.ActionInactive && vm.Status.Phase == v1alpha1.PhaseStopped
+	})
+	if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a stopped virtual machine has a server: %v", err)
+	}
+	for _, change := range pods.all(t) {
+		if !before(t, change.object, stopped) {
+			t.Errorf("the server was %s after its virtual machine had stopped", change.kind)
+		}
 	}
 }
 

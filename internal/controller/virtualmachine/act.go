@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,20 @@ func (c *Controller) cachedPod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
 	return nil
 }
 
+// server returns the VirtualMachine's Pod or nil: as the cache has it, or as this process left it if that is later, or as
+// the API server has it if there may be one that neither knows.
+func (c *Controller) server(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
+	seen := c.pods.LastStoreSyncResourceVersion() // before the cache is read, which may go on meanwhile
+	if pod := c.recent.latestPod(vm, c.cachedPod(vm), seen); pod != nil || !mayHaveServer(vm) {
+		return pod, nil
+	}
+	pod, err := c.currentPod(ctx, vm)
+	if errors.Is(err, errNameConflict) {
+		return nil, nil // somebody else's; that is in the way of a new one only
+	}
+	return pod, err
+}
+
 // currentPod returns the VirtualMachine's Pod as the API server has it, or nil, or errNameConflict.
 func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
@@ -62,7 +77,7 @@ func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *
 		pod, err = c.create(ctx, vm)
 		refused.creating, err = refusal(err)
 	case p.delete != "":
-		err = c.delete(ctx, vm, pod, p.delete)
+		pod, err = c.delete(ctx, vm, pod, p.delete)
 	case p.resize:
 		pod, err = c.resize(ctx, vm, pod)
 		refused.resizing, err = refusal(err)
@@ -98,6 +113,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	case err != nil:
 		return nil, err
 	}
+	c.recent.wrotePod(vm, pod)
 	c.events.Tell(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
 }
@@ -112,17 +128,20 @@ func (c *Controller) deleted(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 	return current.UID != vm.UID || !current.DeletionTimestamp.IsZero(), err
 }
 
-// delete deletes this very Pod. That it is gone wakes us; one that is gone already, or replaced, is none of ours.
-func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) error {
+// delete deletes this very Pod and returns it as one that is going. That it is gone wakes us.
+func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
 	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) // already, or replaced
+	if err != nil && !gone {
+		return pod, err
 	}
-	if err != nil {
-		return err
+	going := pod.DeepCopy()
+	going.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
+	c.recent.wrotePod(vm, going)
+	if !gone {
+		c.events.Tell(vm, pod, v1alpha1.EventDeleted, "Delete", "Deleted server %s: %s", pod.Name, why)
 	}
-	c.events.Tell(vm, pod, v1alpha1.EventDeleted, "Delete", "Deleted server %s: %s", pod.Name, why)
-	return nil
+	return going, nil
 }
 
 // errNotResized says that the API server took a resize and did something else.
@@ -139,7 +158,9 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
 	case err != nil:
 		return pod, ignoreStale(err)
-	case !hasResources(changed, vm):
+	}
+	c.recent.wrotePod(vm, changed)
+	if !hasResources(changed, vm) {
 		return changed, errNotResized
 	}
 	applied := resourcesOf(vm)
@@ -149,7 +170,7 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 }
 
 // finalize deletes the server of a VirtualMachine that is being deleted, waits until it is gone and then lets go.
-func (c *Controller) finalize(ctx context.Context, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
+func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(vm, v1alpha1.VirtualMachineFinalizer) {
 		return reconcile.Result{}, nil
 	}
@@ -157,25 +178,20 @@ func (c *Controller) finalize(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 	if object.Paused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
 		return reconcile.Result{}, c.letGo(ctx, vm)
 	}
-	pod, err := c.cachedPod(vm), error(nil)
-	if pod == nil {
-		// The cache may not have heard of the Pod yet, and nobody would look after it.
-		pod, err = c.currentPod(ctx, vm)
-	}
+	pod, err := c.server(ctx, vm)
 	switch {
-	case errors.Is(err, errNameConflict) || err == nil && pod == nil:
-		return reconcile.Result{}, c.letGo(ctx, vm)
 	case err != nil:
 		return reconcile.Result{}, err
+	case pod == nil:
+		return reconcile.Result{}, c.letGo(ctx, vm)
 	case pod.DeletionTimestamp.IsZero():
-		err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
+		pod, err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
 	}
 	written := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, outcome{}, c.usage.of(vm, pod), c.clock.Now()))
 	if err = errors.Join(err, written); err != nil {
 		return reconcile.Result{}, err
 	}
-	// The end of a Pod that came and went unseen by the cache wakes nobody.
-	return reconcile.Result{RequeueAfter: lastRetry}, nil
+	return c.again(request, time.Time{}, c.cachedPod(vm) == nil), nil
 }
 
 func (c *Controller) letGo(ctx context.Context, vm *v1alpha1.VirtualMachine) error {

@@ -157,7 +157,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	if !vm.DeletionTimestamp.IsZero() {
-		return c.finalize(ctx, vm)
+		return c.finalize(ctx, request, vm)
 	}
 	if object.Paused(vm) {
 		return reconcile.Result{}, nil
@@ -165,7 +165,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if vm, err = c.ensureFinalizer(ctx, vm); err != nil {
 		return reconcile.Result{}, ignoreStale(err)
 	}
-	pod := c.cachedPod(vm)
+	pod, err := c.server(ctx, vm)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	p := decide(vm, pod, c.clock.Now())
 	pod, refused, actErr := c.act(ctx, vm, pod, p)
 	if actErr != nil {
@@ -174,13 +177,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now())); err != nil {
 		return reconcile.Result{}, err
 	}
-	return c.again(request, p.next, refused), nil
+	// Nobody tells us of what the API server would take by now, nor of a Pod that the cache may never have.
+	untold := refused != (outcome{}) || pod != nil && c.cachedPod(vm) == nil
+	return c.again(request, p.next, untold), nil
 }
 
-// again asks for the next reconcile: when it is due, or when it is time to ask anew for what the API server refuses,
-// which nobody tells us of.
-func (c *Controller) again(request reconcile.Request, next time.Time, refused outcome) reconcile.Result {
-	if refused != (outcome{}) {
+// again asks for the next reconcile: when it is due, or when it is time to look for what we are not told of.
+func (c *Controller) again(request reconcile.Request, next time.Time, untold bool) reconcile.Result {
+	if untold {
 		return reconcile.Result{RequeueAfter: c.refusals.When(request)}
 	}
 	c.refusals.Forget(request)

@@ -39,6 +39,8 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
 		return plan{} // it has to be gone before there can be another, and that wakes us
 	case !isActive(vm):
 		return plan{delete: "the virtual machine is inactive"}
+	case !isLabelled(pod):
+		return plan{delete: "it has lost its label"} // nothing else would be heard of it
 	case retry != nil && !now.Before(retry.Time):
 		return plan{delete: "it has failed"}
 	case retry != nil:
@@ -79,6 +81,14 @@ func replacementDelay(failures int32) time.Duration {
 		delay *= 2
 	}
 	return min(delay, lastReplacement)
+}
+
+// mayHaveServer reports whether a VirtualMachine of which the cache has no Pod may have one all the same: a cache can be
+// late, and never has a Pod that has lost its label. One that is active and has none is not asked about, because to create
+// it tells as much.
+func mayHaveServer(vm *v1alpha1.VirtualMachine) bool {
+	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
+	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped
 }
 
 func isActive(vm *v1alpha1.VirtualMachine) bool { return vm.Spec.Action != v1alpha1.ActionInactive }

@@ -90,6 +90,8 @@ func waitingFor(reason string) func(*corev1.Pod) {
 	}
 }
 
+func unlabelled(pod *corev1.Pod) { pod.Labels = nil }
+
 func TestDecide(t *testing.T) {
 	smaller := func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.CPU = resource.MustParse("1") }
 	cases := map[string]struct {
@@ -115,6 +117,8 @@ func TestDecide(t *testing.T) {
 		"Waiting":         {"a failure that is known waits no longer for being seen again", aMachine(failed(3, now.Add(time.Second))), aPod(evicted), plan{next: now.Add(time.Second)}},
 		"Due":             {"the wait ends", aMachine(failed(3, now)), aPod(evicted), plan{delete: "it has failed"}},
 		"Succeeded":       {"a server has no business to succeed", aMachine(failed(1, now)), aPod(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }), plan{delete: "it has failed"}},
+		"Unlabelled":      {"a server that nothing is heard of is replaced", aMachine(), aPod(unlabelled, evicted), plan{delete: "it has lost its label"}},
+		"UnlabelledGoing": {"once", aMachine(), aPod(unlabelled, going), plan{}},
 		"ImagePull":       {"a kubelet tries again by itself", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
 		"Forgive":         {"failures are forgotten, when the time has come", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(time.Minute)), plan{next: now.Add(4 * time.Minute)}},
 		"Forgiven":        {"then there is nothing to wait for", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
@@ -182,14 +186,53 @@ func TestResources(t *testing.T) {
 }
 
 func TestSetResources(t *testing.T) {
-	vm, pod := aMachine(), aPod()
-	pod.Spec.Containers = append([]corev1.Container{{Name: "injected"}}, pod.Spec.Containers...)
-	vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("1"), resource.MustParse("1G")
-	if hasResources(pod, vm) {
-		t.Error("the server is taken to have what it does not have")
+	cases := map[string]struct {
+		reason string
+		has    corev1.ResourceRequirements
+	}{
+		"Others":  {"a server gets what is asked for", aPod().Spec.Containers[0].Resources},
+		"None":    {"also where admission has taken away what it had", corev1.ResourceRequirements{}},
+		"NoLimit": {"or half of it", corev1.ResourceRequirements{Requests: resourcesOf(aMachine())}},
 	}
-	setResources(pod, vm)
-	if !hasResources(pod, vm) || len(pod.Spec.Containers[0].Resources.Limits) > 0 {
-		t.Errorf("the containers have %+v", pod.Spec.Containers)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			vm, pod := aMachine(), aPod()
+			pod.Spec.Containers[0].Resources = c.has
+			pod.Spec.Containers = append([]corev1.Container{{Name: "injected"}}, pod.Spec.Containers...)
+			vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("1"), resource.MustParse("1G")
+			if hasResources(pod, vm) {
+				t.Error("the server is taken to have what it does not have")
+			}
+			setResources(pod, vm)
+			if !hasResources(pod, vm) || len(pod.Spec.Containers[0].Resources.Limits) > 0 {
+				t.Errorf("%s: the containers have %+v", c.reason, pod.Spec.Containers)
+			}
+		})
+	}
+}
+
+func TestMayHaveServer(t *testing.T) {
+	stopped := func(vm *v1alpha1.VirtualMachine) {
+		inactive(vm)
+		vm.Status.Phase, vm.Status.ObservedGeneration = v1alpha1.PhaseStopped, vm.Generation
+	}
+	cases := map[string]struct {
+		reason string
+		vm     *v1alpha1.VirtualMachine
+		want   bool
+	}{
+		"New":      {"to create one tells whether there is one", aMachine(), false},
+		"Known":    {"one that was there may still be", aMachine(failed(1, now)), true},
+		"Inactive": {"one may have been made meanwhile", aMachine(inactive), true},
+		"Stopped":  {"it was looked for already", aMachine(stopped), false},
+		"Toggled":  {"for another spec", aMachine(stopped, func(vm *v1alpha1.VirtualMachine) { vm.Generation++ }), true},
+		"Deleted":  {"whoever goes leaves none behind", aMachine(stopped, deleted), true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := mayHaveServer(c.vm); got != c.want {
+				t.Errorf("%s: %v", c.reason, got)
+			}
+		})
 	}
 }

@@ -70,6 +70,12 @@ func newPod(vm *v1alpha1.VirtualMachine, image string) *corev1.Pod {
 	}
 }
 
+// isLabelled reports whether a Pod has the label that brings it into the cache.
+func isLabelled(pod *corev1.Pod) bool {
+	_, labelled := pod.Labels[v1alpha1.VirtualMachineLabel]
+	return labelled
+}
+
 // resourcesOf are the resources that a VirtualMachine asks for. They are rounded up to what Pods can have, as the API
 // server would do it: a Pod that had other ones than asked for would be resized for ever.
 func resourcesOf(vm *v1alpha1.VirtualMachine) corev1.ResourceList {
@@ -112,9 +118,14 @@ func same(a, b corev1.ResourceList) bool {
 
 // setResources gives a Pod the CPU and memory that the VirtualMachine asks for.
 func setResources(pod *corev1.Pod, vm *v1alpha1.VirtualMachine) {
-	wanted, server := resourcesOf(vm), containerOf(pod)
-	for _, name := range resized {
-		server.Resources.Requests[name], server.Resources.Limits[name] = wanted[name], wanted[name]
+	wanted, has := resourcesOf(vm), &containerOf(pod).Resources
+	for _, list := range []*corev1.ResourceList{&has.Requests, &has.Limits} {
+		if *list == nil {
+			*list = corev1.ResourceList{} // admission may have taken it away
+		}
+		for _, name := range resized {
+			(*list)[name] = wanted[name]
+		}
 	}
 }
 

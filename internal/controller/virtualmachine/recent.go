@@ -6,6 +6,8 @@ package virtualmachine
 import (
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -13,11 +15,12 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
 
-// recent remembers the VirtualMachines that this process has written until its cache shows them. What would be decided
-// before is refused, as all that is written carries the version that it was decided on; so forgetting it, as a restart
-// does, is always safe.
+// recent remembers what this process has written until its caches show it, so that a cache that lags behind costs no
+// second request, nor a second event. Forgetting it, as a restart does, is always safe: a status carries the version that
+// it was decided on, a Pod that is there is not created again, and one that is deleted is named by its UID.
 type recent struct {
 	machines sync.Map // *v1alpha1.VirtualMachine by client.ObjectKey
+	pods     sync.Map // *corev1.Pod by the client.ObjectKey of its VirtualMachine
 }
 
 // wrote remembers a VirtualMachine as the API server returned it.
@@ -25,8 +28,21 @@ func (r *recent) wrote(vm *v1alpha1.VirtualMachine) {
 	r.machines.Store(client.ObjectKeyFromObject(vm), vm)
 }
 
+// wrotePod remembers a VirtualMachine's Pod as the API server returned it, unless the cache will never have it.
+func (r *recent) wrotePod(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
+	key := client.ObjectKeyFromObject(vm)
+	if isLabelled(pod) {
+		r.pods.Store(key, pod)
+	} else {
+		r.pods.Delete(key)
+	}
+}
+
 // forget forgets about a VirtualMachine.
-func (r *recent) forget(key client.ObjectKey) { r.machines.Delete(key) }
+func (r *recent) forget(key client.ObjectKey) {
+	r.machines.Delete(key)
+	r.pods.Delete(key)
+}
 
 // outdates reports whether the cache has yet to show what was written last. When it does, that wakes us.
 func (r *recent) outdates(cached *v1alpha1.VirtualMachine) bool {
@@ -36,12 +52,42 @@ func (r *recent) outdates(cached *v1alpha1.VirtualMachine) bool {
 		return false
 	}
 	written := known.(*v1alpha1.VirtualMachine)
-	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, cached.ResourceVersion)
-	if err == nil && order > 0 || written.UID == cached.UID && letGo(written) {
+	if newer(written.ResourceVersion, cached.ResourceVersion) || written.UID == cached.UID && letGo(written) {
 		return true
 	}
 	r.machines.Delete(key)
 	return false
+}
+
+// latestPod returns a VirtualMachine's Pod as it was written last if the cache has not got that far, or as the cache has
+// it, which may be nil. The cache has seen everything up to the version seen.
+func (r *recent) latestPod(vm *v1alpha1.VirtualMachine, cached *corev1.Pod, seen string) *corev1.Pod {
+	key := client.ObjectKeyFromObject(vm)
+	known, ok := r.pods.Load(key)
+	if !ok {
+		return cached
+	}
+	if written := known.(*corev1.Pod); metav1.IsControlledBy(written, vm) && isAhead(written, cached, seen) {
+		return written
+	}
+	r.pods.Delete(key)
+	return cached
+}
+
+// isAhead reports whether the cache has yet to show a Pod as it was written. That one is being deleted has no version
+// that we were told.
+func isAhead(written, cached *corev1.Pod, seen string) bool {
+	if cached == nil {
+		return newer(written.ResourceVersion, seen)
+	}
+	return newer(written.ResourceVersion, cached.ResourceVersion) ||
+		written.UID == cached.UID && !written.DeletionTimestamp.IsZero() && cached.DeletionTimestamp.IsZero()
+}
+
+// newer reports whether version a is known to be later than b.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order > 0
 }
 
 // letGo reports whether a VirtualMachine no longer waits for the operator to go. Where nothing else held it, there is no
