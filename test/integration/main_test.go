@@ -189,7 +189,7 @@ type operatorOptions struct {
 	registry    *prometheus.Registry      // for its metrics; one of its own if nil
 	controllers func(*controller.Options) // says which run, and how
 
-	usageInterval time.Duration // an hour if zero
+	usageInterval time.Duration // five seconds if zero
 }
 
 var (
@@ -280,7 +280,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	}
 	controllers := controller.Options{
 		Selection:      []string{"*"},
-		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, time.Hour)},
+		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, 5*time.Second)},
 		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
 	}
 	if options.controllers != nil {

@@ -54,7 +54,8 @@ func newStatus(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused outcome, us
 	set(&status, v1alpha1.ConditionReady, isReady, now)
 	set(&status, v1alpha1.ConditionScheduled, scheduled(pod), now)
 	set(&status, v1alpha1.ConditionResizing, isResizing, now)
-	set(&status, v1alpha1.ConditionUsageAvailable, used.describe(status.Server), now)
+	known := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUsageAvailable)
+	set(&status, v1alpha1.ConditionUsageAvailable, used.describe(status.Server, known), now)
 	return status
 }
 

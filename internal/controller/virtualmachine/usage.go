@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,10 @@ const (
 	// patienceFactor is how many intervals pass before a metrics API that was not there is looked for again.
 	patienceFactor = 10
 
+	// tolerated is how many requests in a row may fail before a metrics API that exists is taken to be gone: it does not
+	// answer for a while whenever its server is replaced.
+	tolerated = 2
+
 	// pollTimeout is how long the metrics API may take to answer.
 	pollTimeout = 30 * time.Second
 )
@@ -40,8 +45,9 @@ type usage struct {
 	sample    *v1alpha1.UsageStatus
 }
 
-// describe sets the usage of a server, if there is one, and returns whether it is known.
-func (u usage) describe(server *v1alpha1.ServerStatus) verdict {
+// describe sets the usage of a server, if there is one, and returns whether it is known. Until the metrics API was asked
+// that is what another process has found, whose condition is given if there is one.
+func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) verdict {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {
 			server.Usage = nil
@@ -49,11 +55,13 @@ func (u usage) describe(server *v1alpha1.ServerStatus) verdict {
 		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "No server runs"}
 	}
 	if u.asked {
-		server.Usage = u.sample // until then it is what another process has found
+		server.Usage = u.sample
 	}
 	switch {
 	case u.asked && !u.available:
 		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable, "The cluster does not serve metrics.k8s.io at present"}
+	case !u.asked && server.Usage == nil && before != nil && before.Status == metav1.ConditionUnknown:
+		return verdict{before.Status, before.Reason, before.Message}
 	case server.Usage == nil:
 		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The server's usage was not measured yet"}
 	}
@@ -71,6 +79,8 @@ type poller struct {
 	log      logr.Logger
 	metrics  *metrics
 	wake     chan event.TypedGenericEvent[client.ObjectKey]
+
+	failures int // in a row
 
 	mu        sync.Mutex
 	asked     bool
@@ -94,8 +104,8 @@ func (p *poller) Start(ctx context.Context) error {
 	}
 	for {
 		delay := p.interval
-		if !p.poll(ctx) {
-			delay *= patienceFactor
+		if len(p.pods.ListKeys()) > 0 {
+			delay = p.poll(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,21 +115,27 @@ func (p *poller) Start(ctx context.Context) error {
 	}
 }
 
-// poll asks once, and tells whether there was an answer.
-func (p *poller) poll(ctx context.Context) bool {
+// poll asks once, and returns when to ask again.
+func (p *poller) poll(ctx context.Context) time.Duration {
 	start := p.clock.Now()
 	asking, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	answer, err := p.list(asking)
 	p.metrics.pollSeconds.Observe(p.clock.Since(start).Seconds())
 	if ctx.Err() != nil {
-		return false
+		return p.interval
 	}
-	samples := map[client.ObjectKey]sample{}
-	if err != nil {
-		p.metrics.pollErrors.Inc()
-	} else {
+	samples, next := map[client.ObjectKey]sample{}, p.interval
+	if err == nil {
+		p.failures = 0
 		samples = p.read(answer)
+	} else {
+		p.failures++
+		p.metrics.pollErrors.Inc()
+		if !apierrors.IsNotFound(err) && p.failures <= tolerated {
+			return next // what is known is good enough
+		}
+		next *= patienceFactor
 	}
 	for _, vm := range p.keep(samples, err) {
 		select {
@@ -127,7 +143,7 @@ func (p *poller) poll(ctx context.Context) bool {
 		case <-ctx.Done():
 		}
 	}
-	return err == nil
+	return next
 }
 
 // keep replaces what is known, and returns the VirtualMachines of which something else is known now.

@@ -5,19 +5,22 @@ package virtualmachine
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -83,11 +86,12 @@ func TestPoller(t *testing.T) {
 	}
 	var items []metricsv1beta1.PodMetrics
 	var problem error
+	rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
 	p := &poller{
 		list: func(context.Context) (*metricsv1beta1.PodMetricsList, error) {
 			return &metricsv1beta1.PodMetricsList{Items: items}, problem
 		},
-		pods: store, clock: clocktesting.NewFakePassiveClock(now), log: testr.New(t), metrics: metrics,
+		pods: store, interval: time.Minute, clock: clocktesting.NewFakePassiveClock(now), log: testr.New(t), metrics: metrics,
 		wake: make(chan event.TypedGenericEvent[client.ObjectKey], 10),
 	}
 	for _, step := range []struct {
@@ -105,13 +109,23 @@ func TestPoller(t *testing.T) {
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
 		{"what is not measured any more is news, too", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G"), uses("other", "1", "1G"), uses("c-vm", "1", "1G")}, nil, []string{"a"},
 			usage{asked: true, available: true}},
-		{"an API that is gone is news to all", nil, errors.New("gone"), []string{"a", "b"}, usage{asked: true}},
-		{"once", nil, errors.New("still gone"), nil, usage{asked: true}},
-		{"and so is one that is back", nil, nil, []string{"a", "b"}, usage{asked: true, available: true}},
+		{"an answer that fails to come takes nothing away", nil, rolling, nil, usage{asked: true, available: true}},
+		{"nor does the next", nil, rolling, nil, usage{asked: true, available: true}},
+		{"what is the same after it is news to nobody", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G")}, nil, nil, usage{asked: true, available: true}},
+		{"failures count in a row", nil, rolling, nil, usage{asked: true, available: true}},
+		{"two of them do not", nil, rolling, nil, usage{asked: true, available: true}},
+		{"three are news to all", nil, rolling, []string{"a", "b"}, usage{asked: true}},
+		{"once", nil, rolling, nil, usage{asked: true}},
+		{"an API that is back is news, too", nil, nil, []string{"a", "b"}, usage{asked: true, available: true}},
+		{"one that is not there need not be asked twice", nil, absent, []string{"a", "b"}, usage{asked: true}},
 	} {
 		items, problem = step.items, step.problem
-		if answered := p.poll(t.Context()); answered != (problem == nil) {
-			t.Errorf("%s: answered: %v", step.reason, answered)
+		want := p.interval
+		if !step.usage.available {
+			want = 10 * p.interval
+		}
+		if next := p.poll(t.Context()); next != want {
+			t.Errorf("%s: asks again after %s, not %s", step.reason, next, want)
 		}
 		var woken []string
 		for range len(p.wake) {
@@ -129,9 +143,53 @@ func TestPoller(t *testing.T) {
 			t.Errorf("%s: another server uses %+v", step.reason, another.sample)
 		}
 	}
-	if diff := cmp.Diff(map[string]float64{"": 2}, gathered(t, registry, "useless_vm_usage_errors_total")); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"": 7}, gathered(t, registry, "useless_vm_usage_errors_total")); diff != "" {
 		t.Errorf("failures (-want +got):\n%s", diff)
 	}
+}
+
+// TestPollerTimes follows a poller through its days, when a metrics server is late, is replaced and is taken away.
+func TestPollerTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, err := newMetrics(prometheus.NewRegistry(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
+		answers := []error{nil, rolling, nil, rolling, rolling, rolling, rolling, nil, absent, nil}
+		ctx, cancel := context.WithCancel(t.Context())
+		start, store := clock.RealClock{}.Now(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
+		var asked []time.Duration
+		p := &poller{
+			list: func(context.Context) (*metricsv1beta1.PodMetricsList, error) {
+				asked = append(asked, clock.RealClock{}.Since(start))
+				if len(asked) == len(answers) {
+					cancel()
+				}
+				return &metricsv1beta1.PodMetricsList{}, answers[len(asked)-1]
+			},
+			synced: func(context.Context) bool { return true },
+			pods:   store, interval: time.Minute, clock: clock.RealClock{}, log: testr.New(t), metrics: metrics,
+			wake: make(chan event.TypedGenericEvent[client.ObjectKey], 100),
+		}
+		time.AfterFunc(150*time.Second, func() { _ = store.Add(aPod(running)) })
+		if err := p.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var want []time.Duration
+		for _, minute := range []int{
+			3,       // the first time that there is a server
+			4, 5, 6, // that one answer fails to come changes nothing
+			7, 8, // nor do two
+			18, 28, // after three it is asked less often, until it answers
+			29, 39, // as where it is not there
+		} {
+			want = append(want, time.Duration(minute)*time.Minute)
+		}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Errorf("asked at (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestPhasesAreCounted(t *testing.T) {
