@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,6 +37,7 @@ func TestVirtualMachine(t *testing.T) {
 		{"a server that is deleted by hand is replaced at once", testVirtualMachineDeletedByHand},
 		{"a server that loses its label is replaced", testVirtualMachineUnlabelled},
 		{"a virtual machine that a quota refuses is created when it does no more", testVirtualMachineQuota},
+		{"a virtual machine that a webhook cannot be asked about says so, until it can", testVirtualMachineWebhookDown},
 		{"a pod of the server's name is left alone, until it goes", testVirtualMachineNameConflict},
 		{"a pod of the server's name that has the label is left alone, until it goes", testVirtualMachineNameConflictLabelled},
 		{"an inactive virtual machine has no server", testVirtualMachineInactive},
@@ -276,11 +278,16 @@ func testVirtualMachineImagePull(t *testing.T, namespace string) {
 
 func testVirtualMachineCrashLoop(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
-	node(t).Set(serverKey(vm), standin.Fate{Waiting: "CrashLoopBackOff"})
-	waitForReason(t, vm, v1alpha1.PhaseFailed, "CrashLoopBackOff")
-	waitForEvent(t, vm, v1alpha1.EventCrashLoop)
-	node(t).Set(serverKey(vm), standin.Fate{})
-	waitForActive(t, vm)
+	for range 3 {
+		node(t).Set(serverKey(vm), standin.Fate{Waiting: "CrashLoopBackOff"})
+		waitForReason(t, vm, v1alpha1.PhaseFailed, "CrashLoopBackOff")
+		waitForEvent(t, vm, v1alpha1.EventCrashLoop)
+		node(t).Set(serverKey(vm), standin.Fate{})
+		waitForActive(t, vm)
+	}
+	if told := eventsOn(t, vm, v1alpha1.EventCrashLoop); len(told) != 1 {
+		t.Errorf("of one server that crashes there are %d events", len(told))
+	}
 	if started := eventsOn(t, vm, v1alpha1.EventStarted); len(started) != 1 {
 		t.Errorf("there are %d events about its start", len(started))
 	}
@@ -386,6 +393,55 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 		return err == nil && len(quota.Status.Used) > 0, fmt.Sprintf("the quota is not enforced: %v", err)
 	})
 	return quota
+}
+
+func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
+	hook := admissionregistrationv1.ValidatingWebhook{
+		Name:                    "down.example.com",
+		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1")},
+		NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		}},
+	}
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook},
+	}
+	if err := admin.Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
+	allow := func() {
+		if err := admin.Delete(context.Background(), configuration); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(allow)
+	eventually(t, patience, func() (bool, string) {
+		err := admin.Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
+		return apierrors.IsInternalError(err), fmt.Sprintf("the webhook is not asked: %v", err)
+	})
+	machines := recordVirtualMachines(t, namespace)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed)
+	if !strings.Contains(vm.Status.Message, hook.Name) {
+		t.Errorf("the message is %s", vm.Status.Message)
+	}
+	waitForEvent(t, vm, v1alpha1.EventCreateFailed)
+	allow()
+	waitForActive(t, vm)
+	failures := map[string]bool{}
+	for _, change := range machines.all(t) {
+		if change.object.Status.Reason == v1alpha1.ReasonCreateFailed {
+			failures[change.object.ResourceVersion] = true
+		}
+	}
+	if len(failures) != 1 {
+		t.Errorf("the failure was written %d times", len(failures))
+	}
 }
 
 func testVirtualMachineNameConflict(t *testing.T, namespace string) { testConflict(t, namespace, nil) }

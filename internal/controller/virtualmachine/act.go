@@ -22,7 +22,7 @@ import (
 	"container.training/useless/internal/object"
 )
 
-// An outcome is what the API server refused of a plan. Only users can mend that.
+// An outcome is what of a plan was not done for reasons that users should know of.
 type outcome struct {
 	creating, resizing error
 }
@@ -68,14 +68,18 @@ func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine
 	return pod, nil
 }
 
-// act carries out a plan and returns the VirtualMachine's Pod as it is then.
+// act carries out a plan and returns the VirtualMachine's Pod as it is then. What the API server refuses is in the outcome
+// alone, as only users can mend that. Whatever else keeps a server from being created is there as well as in the error.
 func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, p plan) (*corev1.Pod, outcome, error) {
 	var refused outcome
 	var err error
 	switch {
 	case p.create:
 		pod, err = c.create(ctx, vm)
-		refused.creating, err = refusal(err)
+		if !apierrors.IsConflict(err) {
+			refused.creating = err
+		}
+		_, err = refusal(err)
 	case p.delete != "":
 		pod, err = c.delete(ctx, vm, pod, p.delete)
 	case p.resize:

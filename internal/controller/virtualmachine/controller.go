@@ -13,10 +13,12 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -57,6 +59,9 @@ const (
 
 	// creating is the action of the events about it.
 	creating = "Create"
+
+	// crashLoop is the kubelet's reason for not starting a container at once that ends again and again.
+	crashLoop = "CrashLoopBackOff"
 )
 
 // A Controller reconciles VirtualMachines.
@@ -72,6 +77,7 @@ type Controller struct {
 	usage    *poller
 	recent   recent
 	refusals workqueue.TypedRateLimiter[reconcile.Request]
+	crashing sync.Map // the server's UID by the client.ObjectKey of its VirtualMachine, whose users know
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
@@ -150,6 +156,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || !exists {
 		c.refusals.Forget(request)
 		c.recent.forget(request.NamespacedName)
+		c.crashing.Delete(request.NamespacedName)
 		return reconcile.Result{}, err
 	}
 	vm := cached.(*v1alpha1.VirtualMachine)
@@ -165,16 +172,22 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if vm, err = c.ensureFinalizer(ctx, vm); err != nil {
 		return reconcile.Result{}, ignoreStale(err)
 	}
+	return c.keep(ctx, request, vm)
+}
+
+// keep sees to the server of a VirtualMachine that stays.
+func (c *Controller) keep(ctx context.Context, request reconcile.Request, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
 	pod, err := c.server(ctx, vm)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	p := decide(vm, pod, c.clock.Now())
 	pod, refused, actErr := c.act(ctx, vm, pod, p)
-	if actErr != nil {
+	if actErr != nil && refused.creating == nil {
 		return reconcile.Result{}, actErr // what there is now is not known
 	}
-	if err := c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now())); err != nil {
+	err = c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now()))
+	if err = errors.Join(actErr, err); err != nil {
 		return reconcile.Result{}, err
 	}
 	// Nobody tells us of what the API server would take by now, nor of a Pod that the cache may never have.
@@ -230,7 +243,7 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 	if vm.Status.Phase == v1alpha1.PhaseStopped && before.Server != nil {
 		c.events.Tell(vm, nil, v1alpha1.EventStopped, "Stop", "Stopped server %s", before.Server.Name)
 	}
-	if vm.Status.Reason == before.Reason {
+	if vm.Status.Reason == before.Reason || c.knownToCrash(vm, before) {
 		return
 	}
 	warnings := map[string]struct{ event, action string }{
@@ -238,11 +251,26 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 		v1alpha1.ReasonCreateFailed:  {v1alpha1.EventCreateFailed, creating},
 		v1alpha1.ReasonNameConflict:  {v1alpha1.EventNameConflict, creating},
 		v1alpha1.ReasonUnschedulable: {v1alpha1.EventUnschedulable, "Schedule"},
-		"CrashLoopBackOff":           {v1alpha1.EventCrashLoop, "Start"},
+		crashLoop:                    {v1alpha1.EventCrashLoop, "Start"},
 	}
 	if warning, ok := warnings[vm.Status.Reason]; ok {
 		c.events.Warn(vm, warning.event, warning.action, "%s", vm.Status.Message)
 	}
+}
+
+// knownToCrash reports whether a server crashes of which people know that it does. In a loop it runs again and again in
+// between, for a while that is not worth another event.
+func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.VirtualMachineStatus) bool {
+	key := client.ObjectKeyFromObject(vm)
+	if ready := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); ready != nil &&
+		ready.Status == metav1.ConditionTrue && c.clock.Since(ready.LastTransitionTime.Time) >= forgiving {
+		c.crashing.Delete(key)
+	}
+	if vm.Status.Reason != crashLoop || vm.Status.Server == nil {
+		return false
+	}
+	known, ok := c.crashing.Swap(key, vm.Status.Server.ID)
+	return ok && known == vm.Status.Server.ID
 }
 
 // machinesOf returns the VirtualMachine whose server a Pod is, or is in the way of.

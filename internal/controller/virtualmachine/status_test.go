@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
@@ -186,6 +188,11 @@ func TestUsageIsKept(t *testing.T) {
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); !reflect.DeepEqual(vm.Status, got) {
 		t.Errorf("the status changes before anything was asked:\n%s", cmp.Diff(vm.Status, got))
 	}
+	vm.Status = newStatus(vm, pod, outcome{}, usage{asked: true}, now)
+	if got := newStatus(vm, pod, outcome{}, usage{}, now); !reflect.DeepEqual(vm.Status, got) {
+		t.Errorf("that there is no metrics API is forgotten before it was asked:\n%s", cmp.Diff(vm.Status, got))
+	}
+	vm.Status = newStatus(vm, pod, outcome{}, measured, now)
 	pod.UID = "other"
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); got.Server.Usage != nil || got.Server.StartTime == vm.Status.Server.StartTime {
 		t.Errorf("another server has what the one before had: %+v", got.Server)
@@ -197,5 +204,40 @@ func TestLongMessages(t *testing.T) {
 	status := newStatus(aMachine(), nil, outcome{creating: errors.New(long)}, usage{}, now)
 	if len(status.Message) > 1100 || !strings.HasSuffix(status.Message, "é …") {
 		t.Errorf("the message has %d bytes and ends with %q", len(status.Message), status.Message[len(status.Message)-10:])
+	}
+}
+
+func TestKnownToCrash(t *testing.T) {
+	for _, again := range []struct {
+		reason string
+		server types.UID
+		ready  time.Duration // before it crashed again
+		want   bool
+	}{
+		{"a loop is one matter, however often it runs in between", "pod", forgiving - time.Second, true},
+		{"a server that was steady crashes for another reason", "pod", forgiving, false},
+		{"another server is another matter", "other", time.Second, false},
+	} {
+		t.Run(again.reason, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(now)
+			c, vm := &Controller{clock: clock}, aMachine()
+			// becomes gives the VirtualMachine the status that follows from its Pod, and returns whether a crash is known.
+			becomes := func(pod *corev1.Pod) bool {
+				before := vm.Status
+				vm.Status = newStatus(vm, pod, outcome{}, usage{}, clock.Now())
+				return c.knownToCrash(vm, before)
+			}
+			crashing, running := aPod(waitingFor(crashLoop)), aPod(readyFor(0))
+			if becomes(aPod()) || becomes(crashing) {
+				t.Error("it is known before it was told")
+			}
+			crashing.UID, running.UID = again.server, again.server
+			becomes(running)
+			clock.SetTime(now.Add(again.ready))
+			becomes(aPod(func(pod *corev1.Pod) { pod.UID = again.server })) // it has ended, and nothing says yet that it loops
+			if got := becomes(crashing); got != again.want {
+				t.Errorf("known: %v", got)
+			}
+		})
 	}
 }
