@@ -77,7 +77,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("it has", &found.Spec.Resource.CPU, "CPUs and", &found.Spec.Resource.Memory, "of memory")
+	resources := found.Spec.Resource.DeepCopy() // printing a quantity changes it
+	fmt.Println("it has", &resources.CPU, "CPUs and", &resources.Memory, "of memory")
 
 	if _, err := vms.Patch(ctx, "test-vm", types.MergePatchType, []byte(`{"spec":{"action":"inactive"}}`), metav1.PatchOptions{}); err != nil {
 		log.Fatal(err)
