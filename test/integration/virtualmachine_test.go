@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,6 +37,7 @@ func TestVirtualMachine(t *testing.T) {
 		{"a server that is evicted is replaced after a while", testVirtualMachineEvicted},
 		{"a server that is deleted by hand is replaced at once", testVirtualMachineDeletedByHand},
 		{"a server that loses its label is replaced", testVirtualMachineUnlabelled},
+		{"a server that admission takes the label from is not kept", testVirtualMachineNotLabelled},
 		{"a virtual machine that a quota refuses is created when it does no more", testVirtualMachineQuota},
 		{"a virtual machine that a webhook cannot be asked about says so, until it can", testVirtualMachineWebhookDown},
 		{"a pod of the server's name is left alone, until it goes", testVirtualMachineNameConflict},
@@ -344,6 +346,64 @@ func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
 	}
 	unlabel()
 	stop(t, vm)
+}
+
+func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
+	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+				JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/metadata/labels", value: {"other": "label"}}]`},
+			}},
+		},
+	}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: namespace},
+	}
+	allow := func() {
+		for _, object := range []client.Object{binding, policy} {
+			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(allow)
+	for _, object := range []client.Object{policy, binding} {
+		if err := admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, patience, func() (bool, string) {
+		pod := aPod(namespace, "", nil)
+		err := admin.Create(t.Context(), pod, client.DryRunAll)
+		return err == nil && pod.Labels["other"] != "", fmt.Sprintf("the policy is not in force: %v", err)
+	})
+	pods := recordPods(t, namespace)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Unschedulable: "not to run"})
+	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed)
+	if !strings.Contains(vm.Status.Message, v1alpha1.VirtualMachineLabel) {
+		t.Errorf("the message is %s", vm.Status.Message)
+	}
+	allow()
+	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
+	made := map[types.UID]bool{}
+	for _, change := range pods.all(t) {
+		made[change.object.UID] = true
+	}
+	// At first it is tried again after a second, and the policy goes a moment after it was deleted.
+	if len(made) > 5 || getServer(t, vm).Labels[v1alpha1.VirtualMachineLabel] == "" {
+		t.Errorf("%d servers were made", len(made))
+	}
 }
 
 // stop makes a VirtualMachine inactive and checks that it does not say to have stopped before its server is gone.

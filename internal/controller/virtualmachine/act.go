@@ -4,6 +4,7 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *
 // refusal tells errors apart that say why a request cannot be granted from those that are worth another try at once.
 func refusal(err error) (refused, failed error) {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		errors.Is(err, errNameConflict) || errors.Is(err, errNotResized) {
+		errors.Is(err, errNameConflict) || errors.Is(err, errNotLabelled) || errors.Is(err, errNotResized) {
 		return err, nil
 	}
 	return nil, err
@@ -117,10 +118,16 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	case err != nil:
 		return nil, err
 	}
+	if !isLabelled(pod) {
+		return nil, cmp.Or(client.IgnoreNotFound(c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
+	}
 	c.recent.wrotePod(vm, pod)
 	c.events.Tell(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
 }
+
+// errNotLabelled says that nothing would be heard of a Pod, which is better not there.
+var errNotLabelled = errors.New("admission takes the label " + v1alpha1.VirtualMachineLabel + " away from the server")
 
 // deleted asks the API server whether a VirtualMachine is being deleted, or gone, which the cache may not know yet.
 func (c *Controller) deleted(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
