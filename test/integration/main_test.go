@@ -193,15 +193,18 @@ type operatorOptions struct {
 }
 
 var (
-	sharedOnce sync.Once
-	sharedStop func()
-	errShared  error
+	sharedOnce     sync.Once
+	sharedStop     func()
+	sharedRequests = newTally()
+	errShared      error
 )
 
 // shared makes sure that the operator that parallel tests share runs.
 func shared(t *testing.T) {
 	t.Helper()
-	sharedOnce.Do(func() { sharedStop, errShared = runOperator(operatorOptions{}) })
+	sharedOnce.Do(func() {
+		sharedStop, errShared = runOperator(operatorOptions{transport: func(config *rest.Config) { config.Wrap(sharedRequests.wrap) }})
+	})
 	if errShared != nil {
 		t.Fatal(errShared)
 	}

@@ -27,20 +27,26 @@ func BenchmarkSchedule(b *testing.B) {
 		b.StopTimer()
 		clock, namespace := &adjustedClock{}, newNamespace(b)
 		due := friday(19)
+		requests := newTally()
 		run := func(at time.Time) (writes *arrivals, stop func()) {
 			clock.set(at)
 			writes = &arrivals{clock: clock, writes: map[string]int{}, others: map[string]int{}}
-			return writes, exclusive(b, operatorOptions{clock: clock, transport: func(config *rest.Config) { config.Wrap(writes.wrap) }})
+			return writes, exclusive(b, operatorOptions{clock: clock, transport: func(config *rest.Config) {
+				config.Wrap(requests.wrap)
+				config.Wrap(writes.wrap)
+			}})
 		}
 		started, stop := run(due.Add(-7 * time.Hour))
 		createMany(b, namespace, n)
 		started.wait(b, n)
+		requests.quiet(b)
 		stop()
 
 		stopped, stop := run(due.Add(-20 * time.Second)) // by when the operator knows them all again
 		b.StartTimer()
 		stopped.wait(b, n)
 		b.StopTimer()
+		requests.quiet(b) // so that a second write would be counted
 		stop()
 		stopped.report(b, due, n)
 		if err := admin.DeleteAllOf(b.Context(), &appsv1.Deployment{}, client.InNamespace(namespace)); err != nil {

@@ -123,6 +123,7 @@ func schedulerIsThrough(t *testing.T, namespace string) {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, fence, 0)
+	sharedRequests.quiet(t, namespace)
 }
 
 // checkUntouched fails the test where the operator changes a Deployment.
@@ -206,23 +207,37 @@ func testScaledByHand(t *testing.T, namespace string) {
 
 func testAppliedAgain(t *testing.T, namespace string) {
 	d := aDeployment(namespace, "d")
+	manifest := manifestOf(t, d)
+	d.Spec.Replicas = nil
+	withoutReplicas := manifestOf(t, d)
+	apply := []string{"apply", "--server-side", "-n", namespace, "-f", "-"}
+	mustKubectl(t, manifest, apply...)
+	d = waitForReplicas(t, d, 0)
+	_, stderr, err := kubectl(t, manifest, apply...)
+	if want := fmt.Sprintf("conflict with %q", schedule.FieldManager); err == nil || !strings.Contains(stderr, want) {
+		t.Errorf("applying the manifest again does not say %s: %v\n%s", want, err, stderr)
+	}
+	mustKubectl(t, withoutReplicas, apply...)
+	checkUntouched(t, d, "that was applied without replicas")
+	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 0 {
+		t.Errorf("applied without replicas, there are %d of them", *d.Spec.Replicas)
+	}
+	mustKubectl(t, manifest, append(apply, "--force-conflicts")...)
+	checkUntouched(t, d, "that was applied again")
+	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 3 || d.Annotations[schedule.OriginalReplicasAnnotation] != "3" {
+		t.Errorf("there are %d replicas; annotations %v", *d.Spec.Replicas, d.Annotations)
+	}
+}
+
+// manifestOf is what people write to have a Deployment.
+func manifestOf(t *testing.T, d *appsv1.Deployment) string {
+	t.Helper()
 	d.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
 	manifest, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply := []string{"apply", "--server-side", "-n", namespace, "-f", "-"}
-	mustKubectl(t, string(manifest), apply...)
-	d = waitForReplicas(t, d, 0)
-	_, stderr, err := kubectl(t, string(manifest), apply...)
-	if want := fmt.Sprintf("conflict with %q", schedule.FieldManager); err == nil || !strings.Contains(stderr, want) {
-		t.Errorf("applying the manifest again does not say %s: %v\n%s", want, err, stderr)
-	}
-	mustKubectl(t, string(manifest), append(apply, "--force-conflicts")...)
-	checkUntouched(t, d, "that was applied again")
-	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 3 || d.Annotations[schedule.OriginalReplicasAnnotation] != "3" {
-		t.Errorf("there are %d replicas; annotations %v", *d.Spec.Replicas, d.Annotations)
-	}
+	return string(manifest)
 }
 
 func testScheduleRemoved(t *testing.T, namespace string) {

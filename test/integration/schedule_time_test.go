@@ -4,6 +4,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -99,7 +100,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 
 	stop()
 	exclusive(t, options)
-	checkUntouchedAt(t, web, clock)
+	checkUntouchedAt(t, web, clock, requests)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and what is created to be stopped
 		t.Errorf("%d writes until nothing is left to do, want 2", got)
 	}
@@ -128,7 +129,7 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string,
 }
 
 // checkUntouchedAt fails the test where the operator changes a Deployment, at another time than now.
-func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock) {
+func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *tally) {
 	t.Helper()
 	fence := aDeployment(d.Namespace, "fence")
 	fence.Annotations = map[string]string{schedule.StopScheduleAnnotation: clock.Now().UTC().Add(-time.Hour).Format("15:04")}
@@ -136,6 +137,7 @@ func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock) 
 		t.Fatal(err)
 	}
 	waitForReplicas(t, fence, 0)
+	requests.quiet(t)
 	if after := getDeployment(t, d.Namespace, d.Name); *after.Spec.Replicas != *d.Spec.Replicas ||
 		after.Annotations[schedule.LastScheduleTimeAnnotation] != d.Annotations[schedule.LastScheduleTimeAnnotation] {
 		t.Errorf("the deployment was touched: %d replicas, %v", *after.Spec.Replicas, after.Annotations)
@@ -209,5 +211,52 @@ func TestScheduleAmongOtherWriters(t *testing.T) {
 	}
 	if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
 		t.Errorf("a conflict was shown: %+v", failures)
+	}
+}
+
+// TestScheduleWithoutAnAnswer lets the connection break while a Deployment is being stopped, as it does when the operator
+// ends just then. Nothing was refused, so nobody is told so.
+func TestScheduleWithoutAnAnswer(t *testing.T) {
+	for name, arrives := range map[string]bool{"and the request does not arrive": false, "and the request has arrived": true} {
+		t.Run(name, func(t *testing.T) {
+			requests := newTally()
+			var lose atomic.Bool
+			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+				config.Wrap(requests.wrap)
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					return roundTripper(func(request *http.Request) (*http.Response, error) {
+						if request.Method != http.MethodPatch || !strings.HasSuffix(request.URL.Path, "/deployments/d") || !lose.CompareAndSwap(true, false) {
+							return next.RoundTrip(request)
+						}
+						if arrives {
+							response, err := next.RoundTrip(request)
+							if err != nil {
+								return nil, err
+							}
+							_ = response.Body.Close()
+						}
+						return nil, context.Canceled
+					})
+				})
+			}})
+			namespace := newNamespace(t)
+			createSettled(t, namespace)
+			requests.quiet(t)
+			requests.reset()
+			lose.Store(true)
+			d := getDeployment(t, namespace, "d")
+			annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+			waitForReplicas(t, d, 0)
+			requests.quiet(t)
+			if lose.Load() {
+				t.Error("no answer was lost")
+			}
+			if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
+				t.Errorf("%d writes, want 1", got)
+			}
+			if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
+				t.Errorf("it is called a failure: %+v", failures)
+			}
+		})
 	}
 }

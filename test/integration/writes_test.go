@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -137,11 +138,11 @@ func closed() <-chan struct{} {
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
-	last   time.Time
+	last   map[string]time.Time
 }
 
 func newTally() *tally {
-	return &tally{counts: map[string]map[string]int{}}
+	return &tally{counts: map[string]map[string]int{}, last: map[string]time.Time{}}
 }
 
 func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
@@ -164,7 +165,7 @@ func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
 			c.counts[namespace] = map[string]int{}
 		}
 		c.counts[namespace][what]++
-		c.last = time.Now()
+		c.last[namespace] = time.Now()
 		return response, err
 	})
 }
@@ -199,13 +200,19 @@ func (c *tally) of(namespace string) map[string]int {
 	return maps.Clone(c.counts[namespace])
 }
 
-// quiet waits until there was no request for a while that is longer than any lag in a test.
-func (c *tally) quiet(t testing.TB) {
+// quiet waits until there was no request, or none about these namespaces, for a while that is longer than any lag in a test.
+func (c *tally) quiet(t testing.TB, namespaces ...string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return time.Since(c.last) > time.Second, fmt.Sprintf("last request at %s", c.last)
+		var last time.Time
+		for namespace, at := range c.last {
+			if at.After(last) && (len(namespaces) == 0 || slices.Contains(namespaces, namespace)) {
+				last = at
+			}
+		}
+		return time.Since(last) > time.Second, fmt.Sprintf("last request at %s", last)
 	})
 }
 
