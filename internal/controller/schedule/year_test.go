@@ -4,22 +4,36 @@
 package schedule
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"container.training/useless/internal/object"
 )
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
-// TestYear simulates a year of 1,000 Deployments, whose users scale by hand and edit schedules, and an operator that wakes
-// late, for no reason, or not at all for days. After each of its looks a Deployment is as the rule says, by an account that
-// shares nothing with the controller, and there is a write if and only if something has come or was edited.
+// TestYear simulates a year of 1,000 Deployments, whose users scale by hand, edit schedules and remove them, and an operator
+// that wakes late, for no reason, or not at all for days, that is started anew, and whose cache lags behind. After each of
+// its looks a Deployment is as the rule says, by an account that shares nothing with the controller, and there is a write if
+// and only if something has come or was edited.
 func TestYear(t *testing.T) {
 	t.Logf("run again with -seed=%d", *seed)
 	timetables := newTimetables(t)
@@ -28,8 +42,7 @@ func TestYear(t *testing.T) {
 			t.Parallel()
 			events := 0
 			for i := range 500 {
-				w := &world{T: t, random: rand.New(rand.NewPCG(*seed, uint64(2*i+half))), timetables: timetables, name: 2*i + half}
-				events += w.year()
+				events += newWorld(t, timetables, 2*i+half).year()
 			}
 			t.Logf("%d events", events)
 			if events < 30_000 {
@@ -76,7 +89,7 @@ type tick struct {
 	wall time.Time
 }
 
-// timetables have every tick of every recurrence, by zone and text, from a month before the year to its end.
+// timetables have every tick of every recurrence, by zone and text, from a month before the year until some months after it.
 type timetables map[string]map[string][]tick
 
 // newTimetables looks at the clock in every zone once a minute. What it shows for the first time has come, with all that
@@ -89,7 +102,7 @@ func newTimetables(t *testing.T) timetables {
 		table := map[string][]tick{}
 		begin := yearBegins.AddDate(0, -1, -3)
 		latest := shown(begin, location)
-		for at := begin; at.Before(yearEnds); at = at.Add(time.Minute) {
+		for at := begin; at.Before(yearEnds.AddDate(0, 4, 0)); at = at.Add(time.Minute) {
 			for now := shown(at, location); latest.Before(now); {
 				latest = latest.Add(time.Minute)
 				for _, r := range recurrences {
@@ -111,10 +124,11 @@ type world struct {
 	timetables timetables
 	name       int
 	now        time.Time
-	deployment *appsv1.Deployment
-	next       time.Time // when the operator wants to look again
+	shelf      *shelf
+	clock      *clocktesting.FakePassiveClock
+	controller *Controller
 
-	// What the users have asked for.
+	// What the users have asked for. Without a start there is no schedule.
 	zone, start, stop           string
 	stopReplicas, startReplicas int
 	exclude                     [2]string // first and last date
@@ -123,23 +137,74 @@ type world struct {
 
 	// What has to be so.
 	replicas, original int
-	isStopped          bool
-	dealtWith          time.Time
+	state              string
+	dealtWith, noted   time.Time // the last and the next event, when there was something to do
 	edited             bool
+
+	next time.Time // the next event
+}
+
+// A shelf is an API server that has one Deployment and no autoscaler, with a cache that may lag behind.
+type shelf struct {
+	client.Client
+	stored, cached *appsv1.Deployment
+	writes         int
+}
+
+func (s *shelf) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	s.cached.DeepCopyInto(into.(*appsv1.Deployment))
+	return nil
+}
+
+func (s *shelf) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+func (s *shelf) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	if o.GetResourceVersion() != s.stored.ResourceVersion {
+		return apierrors.NewConflict(schema.GroupResource{Group: appsv1.GroupName, Resource: "deployments"}, o.GetName(), nil)
+	}
+	s.writes++
+	s.store(o.(*appsv1.Deployment).DeepCopy())
+	o.SetResourceVersion(s.stored.ResourceVersion)
+	return nil
+}
+
+func (s *shelf) store(d *appsv1.Deployment) {
+	version, _ := strconv.Atoi(d.ResourceVersion)
+	d.ResourceVersion = strconv.Itoa(version + 1)
+	s.stored = d
+}
+
+// unheard takes events to nobody.
+type unheard struct{ recorder.Provider }
+
+func (unheard) GetEventRecorder(string) recorder.EventRecorder { return &events.FakeRecorder{} }
+
+func newWorld(t *testing.T, timetables timetables, name int) *world {
+	t.Helper()
+	w := &world{T: t, random: rand.New(rand.NewPCG(*seed, uint64(name))), timetables: timetables, name: name, now: yearBegins}
+	metrics, err := newMetrics(prometheus.NewRegistry(), collector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.replicas = w.random.IntN(6)
+	w.shelf = &shelf{}
+	w.shelf.store(newDeployment(int32(w.replicas)))
+	w.clock = clocktesting.NewFakePassiveClock(w.now)
+	w.controller = &Controller{
+		client: w.shelf, clock: w.clock, zone: time.UTC, events: object.NewEvents(unheard{}), metrics: metrics, recent: newRecent(),
+	}
+	return w
 }
 
 func (w *world) failf(format string, args ...any) {
 	w.Helper()
-	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.deployment.Annotations, fmt.Sprintf(format, args...))
+	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.shelf.stored.Annotations, fmt.Sprintf(format, args...))
 }
 
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
 
 // year simulates a year, and returns how many events there were.
 func (w *world) year() (events int) {
-	w.now = yearBegins
-	w.replicas = w.random.IntN(6)
-	w.deployment = newDeployment(int32(w.replicas))
 	w.edit()
 	for w.now.Before(yearEnds) {
 		if w.operator() {
@@ -148,15 +213,18 @@ func (w *world) year() (events int) {
 		if w.pick(12) {
 			w.scaleByHand()
 		}
-		if w.pick(60) {
+		switch {
+		case w.pick(60) || w.start == "" && w.pick(2):
 			w.edit()
+		case w.pick(200):
+			w.unschedule()
 		}
 		w.sleep()
 	}
 	return events
 }
 
-// sleep passes the time until the operator looks again: when it wants to, late, for no reason, or after days without it.
+// sleep passes the time until the operator looks again: with the next event, late, for no reason, or after days without it.
 func (w *world) sleep() {
 	switch {
 	case w.pick(80):
@@ -175,7 +243,28 @@ func (w *world) sleep() {
 
 func (w *world) scaleByHand() {
 	w.replicas = w.random.IntN(6)
-	w.deployment.Spec.Replicas = new(int32(w.replicas))
+	w.change(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(w.replicas)) })
+}
+
+// change is what somebody else does to the Deployment.
+func (w *world) change(change func(*appsv1.Deployment)) {
+	d := w.shelf.stored.DeepCopy()
+	change(d)
+	w.shelf.store(d)
+}
+
+// unschedule removes the schedule, and perhaps all that belongs to it.
+func (w *world) unschedule() {
+	w.start, w.stop = "", ""
+	w.change(func(d *appsv1.Deployment) {
+		with(StartScheduleAnnotation, "")(d)
+		with(StopScheduleAnnotation, "")(d)
+		for _, f := range fields {
+			if w.name%2 == 0 {
+				with(f.key, "")(d)
+			}
+		}
+	})
 }
 
 // edit writes some other schedule, or only suspends it.
@@ -183,7 +272,7 @@ func (w *world) edit() {
 	if w.suspended = w.pick(8); w.pick(4) {
 		w.suspendUntil = w.now.Add(time.Duration(w.random.Int64N(int64(20 * day)))).Truncate(time.Second)
 	}
-	if w.zone == "" || w.pick(2) {
+	if w.start == "" || w.pick(2) {
 		w.zone = yearZones[w.random.IntN(len(yearZones))]
 		w.start, w.stop = w.someRecurrence(), w.someRecurrence()
 		for w.start == w.stop {
@@ -199,14 +288,13 @@ func (w *world) edit() {
 			w.exclude = [2]string{from.Format(time.DateOnly), from.AddDate(0, 0, w.random.IntN(20)).Format(time.DateOnly)}
 		}
 	}
-	w.annotate()
+	w.change(w.annotate)
 }
 
 func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(recurrences))].text }
 
 // annotate writes what the users ask for, and notes whether it is another schedule.
-func (w *world) annotate() {
-	d := w.deployment
+func (w *world) annotate(d *appsv1.Deployment) {
 	wanted := map[string]string{
 		StartScheduleAnnotation: w.start, StopScheduleAnnotation: w.stop, TimeZoneAnnotation: w.zone,
 		StopReplicasAnnotation: strconv.Itoa(w.stopReplicas), StartReplicasAnnotation: "", ExcludeDatesAnnotation: "",
@@ -230,76 +318,156 @@ func (w *world) annotate() {
 
 // operator looks at the Deployment once, and compares what it does with what it has to do.
 func (w *world) operator() (wrote bool) {
-	s, problems := parse(w.deployment.Annotations, time.UTC)
-	if len(problems) > 0 {
-		w.failf("%s", problems[0])
+	if w.pick(20) {
+		w.controller.recent = newRecent() // as a restart does
 	}
-	p := decide(w.deployment, s, false, w.now)
-	if p.outcome != nothing {
-		p.apply(w.deployment)
+	before := w.shelf.stored
+	w.shelf.cached, w.shelf.writes = before, 0
+	w.clock.SetTime(w.now)
+	result, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
+	if err != nil {
+		w.failf("%v", err)
 	}
 	due := w.rule()
-	if wrote = p.outcome != nothing; wrote != due {
-		w.failf("the operator writes: %v, and it has to: %v", wrote, due)
+	if wrote = w.shelf.writes > 0; wrote != due || w.shelf.writes > 1 {
+		w.failf("the operator writes %d times, and it has to: %v", w.shelf.writes, due)
 	}
-	if got := int(replicas(w.deployment)); got != w.replicas {
+	if got := int(replicas(w.shelf.stored)); got != w.replicas {
 		w.failf("there are %d replicas, and there have to be %d", got, w.replicas)
 	}
-	if w.next = p.next; !w.next.After(w.now) {
-		w.failf("the operator wants to look again at %s", w.next)
+	w.checkRecord()
+	w.plan(result.RequeueAfter)
+	if wrote && w.pick(5) {
+		w.lookBack(before)
 	}
 	return wrote
 }
 
+// checkRecord compares what is remembered, which is nothing without a schedule.
+func (w *world) checkRecord() {
+	want := map[string]string{}
+	for key, value := range map[string]string{
+		LastScheduleTimeAnnotation: format(w.dealtWith), NextScheduleTimeAnnotation: format(w.noted), StateAnnotation: w.state,
+		OriginalReplicasAnnotation: strings.TrimPrefix(strconv.Itoa(w.original), "0"),
+	} {
+		if value != "" {
+			want[key] = value
+		}
+	}
+	got := map[string]string{}
+	for _, key := range recordKeys {
+		if value, ok := w.shelf.stored.Annotations[key]; ok && (key != ObservedScheduleAnnotation || w.start == "") {
+			got[key] = value
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.failf("it remembers (-want +got):\n%s", diff)
+	}
+}
+
+// plan sets when the next event is, and checks that the operator wants to look again by then.
+func (w *world) plan(wait time.Duration) {
+	var want time.Duration
+	if w.next = w.now.Add(day); w.start != "" {
+		w.next = w.upcoming()
+		want = min(w.next.Sub(w.now), longestWait)
+	}
+	if wait != want {
+		w.failf("the operator wants to look again in %s, and it has to in %s", wait, want)
+	}
+}
+
+// lookBack has the operator look at what there was before it wrote. It does nothing, or tries what is refused.
+func (w *world) lookBack(before *appsv1.Deployment) {
+	restarted := w.pick(2)
+	if restarted {
+		w.controller.recent = newRecent()
+	}
+	w.shelf.cached, w.shelf.writes = before, 0
+	_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
+	if w.shelf.writes > 0 || apierrors.IsConflict(err) != restarted || err != nil && !restarted {
+		w.failf("with an old view, restarted: %v, it writes %d times: %v", restarted, w.shelf.writes, err)
+	}
+}
+
 // rule does to our account what has to be done to the Deployment, and reports whether there is anything to do.
 func (w *world) rule() bool {
+	if w.start == "" {
+		remembered := !w.dealtWith.IsZero()
+		w.replicas = max(w.replicas, w.original)
+		w.original, w.state, w.dealtWith, w.noted, w.edited = 0, "", time.Time{}, time.Time{}, true
+		return remembered
+	}
 	last, isStop := w.last()
 	if !w.edited && !last.After(w.dealtWith) {
 		return false
 	}
 	wasEdited, remembered := w.edited, w.original
-	w.dealtWith, w.edited = last, false
+	w.dealtWith, w.noted, w.edited = last, w.upcoming(), false
 	switch {
 	case w.suspended || last.Before(w.suspendUntil):
 	case isStop:
+		w.state = "Stopped"
 		if w.replicas > w.stopReplicas {
 			// A stop remembers how many there are. Where an edit makes it count again, there may be only what it has left.
 			if w.replicas, w.original = w.stopReplicas, w.replicas; wasEdited {
 				w.original = max(w.original, remembered)
 			}
 		}
-		w.isStopped = true
 	default:
 		target := w.startReplicas
 		if target == 0 {
 			target = w.original
 		}
-		w.replicas, w.original, w.isStopped = max(w.replicas, target), 0, false
+		w.replicas, w.original, w.state = max(w.replicas, target), 0, "Started"
 	}
 	return true
 }
+
+// isExcluded reports whether there is no start at a tick.
+func (w *world) isExcluded(e tick) bool { return w.exclude[0] <= e.date && e.date <= w.exclude[1] }
 
 // last returns the last start or stop that has come. Of those that come at once, the start counts, or what the clock would
 // have shown later.
 func (w *world) last() (at time.Time, isStop bool) {
 	table := w.timetables[w.zone]
-	isExcluded := func(e tick) bool { return w.exclude[0] <= e.date && e.date <= w.exclude[1] }
-	start, stop := lastTick(table[w.start], w.now, isExcluded), lastTick(table[w.stop], w.now, func(tick) bool { return false })
+	start, stop := lastTick(table[w.start], w.now, w.isExcluded), lastTick(table[w.stop], w.now, func(tick) bool { return false })
 	if stop.at.After(start.at) || stop.at.Equal(start.at) && stop.wall.After(start.wall) {
 		return stop.at, true
 	}
 	return start.at, false
 }
 
-// lastTick returns the last tick until now that is not excluded. There is one, as nothing is excluded for long.
-func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
+// upcoming returns when the next start or stop comes.
+func (w *world) upcoming() time.Time {
+	table := w.timetables[w.zone]
+	stops := table[w.stop]
+	next := stops[comeBy(stops, w.now)].at
+	for _, start := range table[w.start][comeBy(table[w.start], w.now):] {
+		if !w.isExcluded(start) {
+			if start.at.Before(next) {
+				next = start.at
+			}
+			break
+		}
+	}
+	return next
+}
+
+// comeBy is how many ticks have come by a time.
+func comeBy(ticks []tick, now time.Time) int {
 	i, _ := slices.BinarySearchFunc(ticks, now, func(e tick, now time.Time) int {
 		if e.at.After(now) {
 			return 1
 		}
 		return -1
 	})
-	for i--; i >= 0; i-- {
+	return i
+}
+
+// lastTick returns the last tick until now that is not excluded. There is one, as nothing is excluded for long.
+func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
+	for i := comeBy(ticks, now) - 1; i >= 0; i-- {
 		if !excluded(ticks[i]) {
 			return ticks[i]
 		}
