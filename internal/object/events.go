@@ -4,6 +4,9 @@
 package object
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -19,6 +22,9 @@ type Events struct {
 	recorder events.EventRecorder
 }
 
+// maxNote is how many bytes the API server takes of a note.
+const maxNote = 1024
+
 // NewEvents returns Events that are written by a manager, as those of Reporter.
 func NewEvents(mgr recorder.Provider) *Events {
 	return &Events{mgr.GetEventRecorder(Reporter)}
@@ -30,10 +36,20 @@ func (e *Events) Tell(about, related client.Object, reason, action, note string,
 	if related != nil {
 		object = related
 	}
-	e.recorder.Eventf(about, object, corev1.EventTypeNormal, reason, action, note, args...)
+	e.recorder.Eventf(about, object, corev1.EventTypeNormal, reason, action, "%s", write(note, args))
 }
 
 // Warn emits an event about something that could not be done.
 func (e *Events) Warn(about client.Object, reason, action, note string, args ...any) {
-	e.recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, note, args...)
+	e.recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, "%s", write(note, args))
+}
+
+// write returns a note, cut off where it would be too long: an event with more of it would be lost.
+func write(note string, args []any) string {
+	text := fmt.Sprintf(note, args...)
+	if len(text) <= maxNote {
+		return text
+	}
+	const end = "…"
+	return strings.ToValidUTF8(text[:maxNote-len(end)], "") + end
 }

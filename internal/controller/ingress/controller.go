@@ -48,6 +48,8 @@ const (
 	EventAnnotationsEnsured = "AnnotationsEnsured"
 	// EventAnnotationReverted names annotations that somebody else keeps changing, and who does.
 	EventAnnotationReverted = "AnnotationReverted"
+	// EventAnnotationsRefused names annotations that the API server does not let the operator set or remove, and says why.
+	EventAnnotationsRefused = "AnnotationsRefused"
 )
 
 var kind = networkingv1.SchemeGroupVersion.WithKind("Ingress")
@@ -106,7 +108,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	known := c.histories.of(ingress)
 	p := decide(ingress, c.annotations)
-	if p.empty() || known.ahead(ingress.ResourceVersion) {
+	if known.ahead(ingress.ResourceVersion) {
+		return reconcile.Result{}, nil
+	}
+	if p.empty() {
+		if after, news := known.settled(p, c.clock.Now()); news {
+			c.histories.keep(ingress, after)
+		}
 		return reconcile.Result{}, nil
 	}
 	known, reverted := known.saw(p, c.clock.Now())
@@ -136,8 +144,9 @@ func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMet
 	}
 	applied := ingress.DeepCopy()
 	err = c.client.Patch(ctx, applied, client.RawPatch(types.ApplyPatchType, patch), fieldManager, client.ForceOwnership)
-	c.metrics.appliedWith(err)
+	c.metrics.applied.Count(err)
 	if err != nil {
+		c.refused(ingress, p, known, err)
 		return err
 	}
 	c.histories.keep(ingress, known.wrote(applied.ResourceVersion, p, c.clock.Now()))
@@ -169,6 +178,24 @@ func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObject
 	}
 	c.events.Warn(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
 		who, enumerate(p.set), known.due.Sub(c.clock.Now()).Round(time.Second))
+}
+
+// refused tells of what the API server does not let the operator do, once and not for every try.
+func (c *Controller) refused(ingress *metav1.PartialObjectMetadata, p plan, known history, err error) {
+	if !object.Refused(err) || replaced(err) {
+		return
+	}
+	known, news := known.refused(err)
+	c.histories.keep(ingress, known)
+	if news {
+		c.events.Warn(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(slices.Concat(p.set, p.remove)), err)
+	}
+}
+
+// replaced reports whether a request was refused because there is another Ingress of the same name by now.
+func replaced(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return ok && cause.Field == "metadata.uid"
 }
 
 // enumerate names annotations, as many as an event has room for.

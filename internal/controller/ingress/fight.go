@@ -33,6 +33,7 @@ type history struct {
 	open    bool        // that is so now, and counted
 	delay   time.Duration
 	due     time.Time // when to set them again; zero for at once
+	refusal string    // why the API server has not let it set them; empty if it has
 }
 
 // ahead reports whether the process has written a later version than the cache has. That one will wake it.
@@ -66,16 +67,38 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	return h, true
 }
 
+// settled returns the history after it was seen at a time that a plan has nothing to change, and whether that is news:
+// whoever had changed the annotations has given in.
+func (h history) settled(p plan, now time.Time) (after history, news bool) {
+	if !h.open && h.refusal == "" {
+		return h, false
+	}
+	h.applied = now
+	return h.done(p), true
+}
+
 // wrote returns the history after a plan was carried out at a time.
 func (h history) wrote(version string, p plan, now time.Time) history {
-	h.version, h.open, h.due = version, false, time.Time{}
+	h.version = version
 	if len(p.set) > 0 {
 		h.applied = now
 	}
+	return h.done(p)
+}
+
+func (h history) done(p plan) history {
+	h.open, h.due, h.refusal = false, time.Time{}, ""
 	if len(p.annotations) == 0 {
 		h.applied = time.Time{} // whoever changes them now reverts nothing
 	}
 	return h
+}
+
+// refused returns the history after the API server has refused a plan, and whether it had not done so in these words.
+func (h history) refused(err error) (after history, news bool) {
+	news = h.refusal != err.Error()
+	h.refusal = err.Error()
+	return h, news
 }
 
 // histories are those of all Ingresses that this process has written. Forgetting one, as a restart does, costs a few

@@ -4,6 +4,7 @@
 package podcount
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -38,8 +39,9 @@ func (b burst) due() time.Time {
 
 // bursts are those that are under way. Forgetting one, as a restart does, costs one more write.
 type bursts struct {
-	mu   sync.Mutex
-	byRS map[types.NamespacedName]burst
+	mu    sync.Mutex
+	byRS  map[types.NamespacedName]burst
+	swept time.Time
 }
 
 func newBursts() *bursts { return &bursts{byRS: map[types.NamespacedName]burst{}} }
@@ -48,6 +50,7 @@ func newBursts() *bursts { return &bursts{byRS: map[types.NamespacedName]burst{}
 func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sweep(now)
 	known, ok := b.byRS[rs]
 	if !ok {
 		known.counted = now
@@ -55,6 +58,16 @@ func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Duration {
 	known.last = now
 	b.byRS[rs] = known
 	return max(known.due().Sub(now), 1) // zero would be at once, which is for the queue to say
+}
+
+// sweep forgets now and then what nobody looks at: a replica that waits for its turn as the leader learns of everything that
+// happens, for weeks. To look at a burst that is forgotten is to find it over.
+func (b *bursts) sweep(now time.Time) {
+	if now.Sub(b.swept) < patience {
+		return
+	}
+	b.swept = now
+	maps.DeleteFunc(b.byRS, func(_ types.NamespacedName, known burst) bool { return now.Sub(known.over()) >= patience })
 }
 
 // look reports whether to count the Pods of a ReplicaSet, and after how long to look again; zero is for never. A burst

@@ -125,7 +125,7 @@ func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata
 	if err = c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, patch), fieldManager); apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.metrics.patched(err)
+	c.metrics.patches.Count(err)
 	return err
 }
 

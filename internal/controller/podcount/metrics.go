@@ -3,31 +3,19 @@
 
 package podcount
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"container.training/useless/internal/object"
+)
 
 type metrics struct {
-	patches *prometheus.CounterVec
+	patches object.Results
 }
 
 // newMetrics registers the controller's metrics.
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{patches: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "useless_podcount_patches_total",
-		Help: "Number of writes of a ReplicaSet's label, by result (success or error).",
-	}, []string{"result"})}
-	for _, result := range []string{success, failure} {
-		m.patches.WithLabelValues(result) // both from the start, so that an alert on the first error sees the step from zero
-	}
+	m := &metrics{object.NewResults("useless_podcount_patches_total",
+		"Number of writes of a ReplicaSet's label, by result (success or error).")}
 	return m, registerer.Register(m.patches)
-}
-
-const success, failure = "success", "error"
-
-// patched counts a write.
-func (m *metrics) patched(err error) {
-	result := success
-	if err != nil {
-		result = failure
-	}
-	m.patches.WithLabelValues(result).Inc()
 }

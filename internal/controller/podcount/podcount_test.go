@@ -182,6 +182,23 @@ func TestBursts(t *testing.T) {
 	}
 }
 
+// TestBurstsOnStandby has nobody look at the ReplicaSets that come and go on a replica which is not the leader.
+func TestBurstsOnStandby(t *testing.T) {
+	bursts := newBursts()
+	for i := range 1000 {
+		bursts.note(types.NamespacedName{Name: fmt.Sprint(i)}, now.Add(time.Duration(i)*time.Second))
+		if remembered := len(bursts.byRS); remembered > 25 { // patience until they may be forgotten, and until they are
+			t.Fatalf("remembers %d after %d", remembered, i)
+		}
+	}
+	if count, _ := bursts.look(types.NamespacedName{Name: "0"}, now.Add(1000*time.Second)); !count {
+		t.Error("once it is the leader, it does not count the Pods of what it has forgotten")
+	}
+	if _, ok := bursts.byRS[types.NamespacedName{Name: "999"}]; !ok {
+		t.Error("what goes on was forgotten")
+	}
+}
+
 // oneEntry is a queue with one ReplicaSet, as controller-runtime's is: the earliest time counts.
 type oneEntry struct{ due time.Time }
 

@@ -172,7 +172,7 @@ func (c *Controller) act(ctx context.Context, d *appsv1.Deployment, p plan) erro
 	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // and not that nobody has answered
 		c.metrics.count(p.transition, failed)
 		if c.recent.fails(d, p.due) {
-			c.events.Warn(d, EventScaleFailed, "Scale", "%s: %s", p.attempt(d), clip(err.Error(), maxNote/2))
+			c.events.Warn(d, EventScaleFailed, "Scale", "%s: %s", p.attempt(d), err)
 		}
 	}
 	return err

@@ -41,7 +41,7 @@ const (
 	scaled    outcome = "scaled"    // it changes how many replicas there are
 	unchanged outcome = "unchanged" // it finds as many, or does not know how many
 	suspended outcome = "suspended" // it passes
-	failed    outcome = "failed"    // the API server refuses it
+	failed    outcome = "error"     // the API server refuses it
 )
 
 // decide says what the last event means for a Deployment, once. A stop that an autoscaler would undo waits.
