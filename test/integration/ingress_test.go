@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -19,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -140,8 +142,7 @@ func TestIngressRestart(t *testing.T) {
 		controllers: ensuring(fooBar),
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
 	})
-	ingressIsThrough(t, namespace)
-	requests.quiet(t)
+	ingressIsThrough(t, namespace, requests)
 	want := map[string]int{"PATCH ingresses": 1, "POST events": 1} // of the fence
 	if diff := cmp.Diff(want, requests.of(namespace)); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -159,8 +160,9 @@ func ensuring(annotations map[string]string) func(*controller.Options) {
 // TestIngress tells what an operator does that ensures foo: bar.
 func TestIngress(t *testing.T) {
 	grant(t, ingress.Name)
-	requests, between := newTally(), &interceptor{}
+	requests, between, clock := newTally(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
 	exclusive(t, operatorOptions{
+		clock:       clock,
 		controllers: ensuring(fooBar),
 		transport: func(config *rest.Config) {
 			config.Wrap(between.wrap)
@@ -169,18 +171,18 @@ func TestIngress(t *testing.T) {
 	})
 	t.Run("one write is enough, and a foreign change needs none", func(t *testing.T) { testIngressWrites(t, newNamespace(t), requests) })
 	t.Run("an Ingress opts out, and in again", func(t *testing.T) { testIngressOptsOut(t, newNamespace(t)) })
-	t.Run("an Ingress is paused", func(t *testing.T) { testIngressPaused(t, newNamespace(t)) })
-	t.Run("an Ingress that is being deleted is left alone", func(t *testing.T) { testIngressBeingDeleted(t, newNamespace(t)) })
-	t.Run("an Ingress deleted at the same moment is not made again", func(t *testing.T) { testIngressDeleted(t, newNamespace(t), between) })
-	t.Run("another of the same name is not taken for the first", func(t *testing.T) { testIngressReplaced(t, newNamespace(t), between) })
-	t.Run("a fight is told of, and the operator waits", func(t *testing.T) { testIngressFight(t, newNamespace(t), requests) })
+	t.Run("an Ingress is paused", func(t *testing.T) { testIngressPaused(t, newNamespace(t), requests) })
+	t.Run("an Ingress that is being deleted is left alone", func(t *testing.T) { testIngressBeingDeleted(t, newNamespace(t), requests) })
+	t.Run("an Ingress deleted at the same moment is not made again", func(t *testing.T) { testIngressDeleted(t, newNamespace(t), between, requests) })
+	t.Run("another of the same name is not taken for the first", func(t *testing.T) { testIngressReplaced(t, newNamespace(t), between, requests) })
+	t.Run("a fight is told of, and the operator waits, until the rival gives in", func(t *testing.T) { testIngressFight(t, newNamespace(t), clock, requests) })
+	t.Run("a refusal is told of once", func(t *testing.T) { testIngressRefused(t, newNamespace(t), requests) })
 }
 
 var fooBar = map[string]string{"foo": "bar"}
 
 func testIngressWrites(t *testing.T, namespace string, requests *tally) {
-	ingressIsThrough(t, namespace) // and has found out which APIs there are
-	requests.quiet(t)
+	ingressIsThrough(t, namespace, requests) // and has found out which APIs there are
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
@@ -208,10 +210,10 @@ func testIngressOptsOut(t *testing.T, namespace string) {
 	}
 }
 
-func testIngressPaused(t *testing.T, namespace string) {
+func testIngressPaused(t *testing.T, namespace string, requests *tally) {
 	paused := map[string]string{v1beta1.PausedAnnotation: "true"}
 	web := createIngress(t, namespace, "web", paused)
-	ingressIsThrough(t, namespace)
+	ingressIsThrough(t, namespace, requests)
 	if diff := cmp.Diff(web, waitForAnnotations(t, namespace, "web", paused)); diff != "" {
 		t.Errorf("the paused Ingress was touched (-before +after):\n%s", diff)
 	}
@@ -219,7 +221,7 @@ func testIngressPaused(t *testing.T, namespace string) {
 	waitForAnnotations(t, namespace, "web", fooBar)
 }
 
-func testIngressBeingDeleted(t *testing.T, namespace string) {
+func testIngressBeingDeleted(t *testing.T, namespace string, requests *tally) {
 	web := anIngress(namespace, "web", nil)
 	web.Finalizers = []string{"example.com/wait"}
 	if err := admin.Create(t.Context(), web); err != nil {
@@ -228,12 +230,12 @@ func testIngressBeingDeleted(t *testing.T, namespace string) {
 	waitForAnnotations(t, namespace, "web", fooBar)
 	mustKubectl(t, "", "delete", "ingress", "web", "-n", namespace, "--wait=false")
 	mergePatch(t, web, `{"metadata":{"annotations":{"foo":null}}}`)
-	ingressIsThrough(t, namespace)
+	ingressIsThrough(t, namespace, requests)
 	waitForAnnotations(t, namespace, "web")
 	mergePatch(t, web, `{"metadata":{"finalizers":null}}`)
 }
 
-func testIngressDeleted(t *testing.T, namespace string, between *interceptor) {
+func testIngressDeleted(t *testing.T, namespace string, between *interceptor, requests *tally) {
 	answered := between.before(namespace+"/ingresses/web", func() error {
 		return admin.Delete(context.Background(), anIngress(namespace, "web", nil))
 	})
@@ -241,14 +243,14 @@ func testIngressDeleted(t *testing.T, namespace string, between *interceptor) {
 	if status := <-answered; status != http.StatusConflict {
 		t.Errorf("the API server answers %d, want %d", status, http.StatusConflict)
 	}
-	ingressIsThrough(t, namespace)
+	ingressIsThrough(t, namespace, requests)
 	err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, &networkingv1.Ingress{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the Ingress is there again: %v", err)
 	}
 }
 
-func testIngressReplaced(t *testing.T, namespace string, between *interceptor) {
+func testIngressReplaced(t *testing.T, namespace string, between *interceptor, requests *tally) {
 	second := anIngress(namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 	answered := between.before(namespace+"/ingresses/web", func() error {
 		if err := admin.Delete(context.Background(), anIngress(namespace, "web", nil)); err != nil {
@@ -260,14 +262,42 @@ func testIngressReplaced(t *testing.T, namespace string, between *interceptor) {
 	if status := <-answered; status != http.StatusUnprocessableEntity { // a UID is immutable
 		t.Errorf("the API server answers %d, want %d", status, http.StatusUnprocessableEntity)
 	}
-	ingressIsThrough(t, namespace)
+	ingressIsThrough(t, namespace, requests)
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 }
 
-// testIngressFight has a rival change the annotation back as soon as it is set.
-func testIngressFight(t *testing.T, namespace string, requests *tally) {
+// testIngressRefused has a policy keep the annotation off, until it does no more.
+func testIngressRefused(t *testing.T, namespace string, requests *tally) {
+	web := createIngress(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
+	allow := forbidUpdates(t, web, networkingv1.GroupName, "ingresses", "!('foo' in object.metadata.annotations)", `{"metadata":{"annotations":{"foo":"bar"}}}`)
+	mergePatch(t, web, `{"metadata":{"annotations":{%q:"false"}}}`, v1beta1.PausedAnnotation)
+	waitForNote(t, web, ingress.EventAnnotationsRefused, "Could not change annotation foo: ")
+	eventually(t, patience, func() (bool, string) {
+		tries := requests.of(namespace)
+		return tries["PATCH ingresses 422"] > 3, fmt.Sprintf("requests: %v", tries)
+	})
+	if events := eventsOn(t, web, ingress.EventAnnotationsRefused); len(events) != 1 || events[0].Series != nil {
+		t.Errorf("told of it more than once: %v", events)
+	}
+	allow()
+	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "false"}, fooBar)
+}
+
+// testIngressFight has a rival change the annotation back as soon as it is set, and the clock stand still.
+func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *tally) {
 	ingresses := record[*networkingv1.Ingress](t, &networkingv1.IngressList{}, namespace)
 	web := createIngress(t, namespace, "web", foreign)
+	rival := func(foo string) {
+		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"foo":%q}}}`, foo))
+		if err := admin.Patch(t.Context(), web, patch, client.FieldOwner("rival")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setAgain := func() {
+		ingresses.untilLast(t, "foo is set again", func(last *networkingv1.Ingress) bool {
+			return before(t, web, last) && last.Annotations["foo"] == "bar"
+		})
+	}
 	for reverts := 1; reverts <= 6; reverts++ {
 		ingresses.until(t, "foo is set once more", func(changes []change[*networkingv1.Ingress]) bool {
 			set := 0
@@ -278,26 +308,38 @@ func testIngressFight(t *testing.T, namespace string, requests *tally) {
 			}
 			return set == reverts
 		})
-		rivals := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"foo":"other"}}}`))
-		if err := admin.Patch(t.Context(), web, rivals, client.FieldOwner("rival")); err != nil {
-			t.Fatal(err)
-		}
+		rival("other")
 	}
 	waitForNote(t, web, ingress.EventAnnotationReverted, "Field manager rival keeps changing annotation foo; setting it again in 10s")
+	wake := func() { mergePatch(t, web, `{"metadata":{"annotations":{"example.com/at":%q}}}`, clock.Now()) }
+	clock.SetTime(clock.Now().Add(9 * time.Second))
+	wake()
 	requests.quiet(t)
 	if writes := requests.of(namespace)["PATCH ingresses"]; writes != 6 {
 		t.Errorf("%d writes before the operator waits, want 6", writes)
 	}
-	waitForAnnotations(t, namespace, "web", foreign, map[string]string{"foo": "other"})
-	waitForAnnotations(t, namespace, "web", foreign, fooBar) // once the ten seconds are over
+	clock.SetTime(clock.Now().Add(time.Second))
+	wake()
+	setAgain()
+
+	rival("other")
+	waitForNote(t, web, ingress.EventAnnotationReverted, "setting it again in 20s")
+	rival("bar") // and so gives in
+	ingressIsThrough(t, namespace, requests)
+	clock.SetTime(clock.Now().Add(11 * time.Minute))
+	for range 2 {
+		rival("other")
+		setAgain()
+	}
 }
 
 // ingressIsThrough returns when the operator has done all that it will do about what happened to Ingresses before: it has
-// annotated another one, whose creation it learnt of later.
-func ingressIsThrough(t *testing.T, namespace string) {
+// annotated another one, whose creation it learnt of later, and asks for nothing more.
+func ingressIsThrough(t *testing.T, namespace string, requests *tally) {
 	t.Helper()
 	createIngress(t, namespace, "fence", nil)
 	waitForAnnotations(t, namespace, "fence", fooBar)
+	requests.quiet(t)
 }
 
 // An interceptor does something just before a request gets to the API server.

@@ -25,6 +25,9 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
+// scheduleManager is who the API server says the replicas are from, which the documentation names.
+const scheduleManager = "useless-operator-schedule"
+
 func TestSchedule(t *testing.T) {
 	tell(t, []story{
 		{"a deployment is stopped, and started again once the stop is put off", testStopAndStart},
@@ -180,9 +183,9 @@ func testStopAndStart(t *testing.T, namespace string) {
 		t.Errorf("annotations after the stop (-want +got):\n%s", diff)
 	}
 	if !slices.ContainsFunc(d.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
-		return f.Manager == schedule.FieldManager && strings.Contains(f.FieldsV1.GetRawString(), "f:replicas")
+		return f.Manager == scheduleManager && strings.Contains(f.FieldsV1.GetRawString(), "f:replicas")
 	}) {
-		t.Errorf("%s does not own the replicas", schedule.FieldManager)
+		t.Errorf("%s does not own the replicas", scheduleManager)
 	}
 	checkEvents(t, d, schedule.EventScheduledStop, fmt.Sprintf("Scaled in from 3 to 0 replicas (stop-schedule %q, due %s)",
 		user[schedule.StopScheduleAnnotation], due.Format(time.RFC3339)))
@@ -214,7 +217,7 @@ func testAppliedAgain(t *testing.T, namespace string) {
 	mustKubectl(t, manifest, apply...)
 	d = waitForReplicas(t, d, 0)
 	_, stderr, err := kubectl(t, manifest, apply...)
-	if want := fmt.Sprintf("conflict with %q", schedule.FieldManager); err == nil || !strings.Contains(stderr, want) {
+	if want := fmt.Sprintf("conflict with %q", scheduleManager); err == nil || !strings.Contains(stderr, want) {
 		t.Errorf("applying the manifest again does not say %s: %v\n%s", want, err, stderr)
 	}
 	mustKubectl(t, withoutReplicas, apply...)

@@ -35,8 +35,8 @@ const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "schedule"
 
-	// FieldManager is who owns spec.replicas in metadata.managedFields once it was scaled.
-	FieldManager = "useless-operator-schedule"
+	// fieldManager is who the API server says the replicas are from, once they were scaled.
+	fieldManager = client.FieldOwner("useless-operator-schedule")
 
 	workers = 16
 
@@ -92,7 +92,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		return err
 	}
 	c := &Controller{
-		client:  client.WithFieldOwner(mgr.GetClient(), FieldManager),
+		client:  client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
 		clock:   clock,
 		zone:    zone,
 		events:  object.NewEvents(mgr),
