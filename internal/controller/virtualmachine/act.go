@@ -92,8 +92,7 @@ func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *
 
 // refusal tells errors apart that say why a request cannot be granted from those that are worth another try at once.
 func refusal(err error) (refused, failed error) {
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		errors.Is(err, errNameConflict) || errors.Is(err, errNotLabelled) || errors.Is(err, errNotResized) {
+	if object.Refused(err) || errors.Is(err, errNameConflict) || errors.Is(err, errNotLabelled) || errors.Is(err, errNotResized) {
 		return err, nil
 	}
 	return nil, err

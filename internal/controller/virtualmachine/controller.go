@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -53,9 +52,8 @@ const (
 
 	workers = 16
 
-	// The delay before a failed reconcile is tried again doubles from the first to the last of these; the delay before
-	// the API server is asked again for what it has refused doubles from firstRefusal.
-	firstRetry, firstRefusal, lastRetry = 5 * time.Millisecond, time.Second, time.Minute
+	// firstRefusal is the delay before the API server is asked again for what it has refused. It doubles each time.
+	firstRefusal = time.Second
 
 	// creating is the action of the events about it.
 	creating = "Create"
@@ -122,7 +120,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		events:   object.NewEvents(mgr),
 		metrics:  metrics,
 		usage:    usage,
-		refusals: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefusal, lastRetry),
+		refusals: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefusal, object.LastRetry),
 	}
 	if err := errors.Join(mgr.Add(podCache), mgr.Add(usage)); err != nil {
 		return err
@@ -132,12 +130,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(object.NotPaused())).
 		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(machinesOf))).
 		WatchesRawSource(source.Channel(usage.wake, handler.TypedEnqueueRequestsFromMapFunc(machine))).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-			ReconciliationTimeout:   30 * time.Second,
-			EnableWarmup:            new(true),
-		}).
+		WithOptions(object.Options(workers)).
 		Complete(c)
 }
 

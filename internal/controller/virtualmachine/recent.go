@@ -8,11 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/internal/object"
 )
 
 // recent remembers what this process has written until its caches show it, so that a cache that lags behind costs no
@@ -52,7 +52,7 @@ func (r *recent) outdates(cached *v1alpha1.VirtualMachine) bool {
 		return false
 	}
 	written := known.(*v1alpha1.VirtualMachine)
-	if newer(written.ResourceVersion, cached.ResourceVersion) || written.UID == cached.UID && letGo(written) {
+	if object.Newer(written.ResourceVersion, cached.ResourceVersion) || written.UID == cached.UID && letGo(written) {
 		return true
 	}
 	r.machines.Delete(key)
@@ -78,16 +78,10 @@ func (r *recent) latestPod(vm *v1alpha1.VirtualMachine, cached *corev1.Pod, seen
 // that we were told.
 func isAhead(written, cached *corev1.Pod, seen string) bool {
 	if cached == nil {
-		return newer(written.ResourceVersion, seen)
+		return object.Newer(written.ResourceVersion, seen)
 	}
-	return newer(written.ResourceVersion, cached.ResourceVersion) ||
+	return object.Newer(written.ResourceVersion, cached.ResourceVersion) ||
 		written.UID == cached.UID && !written.DeletionTimestamp.IsZero() && cached.DeletionTimestamp.IsZero()
-}
-
-// newer reports whether version a is known to be later than b.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
 }
 
 // letGo reports whether a VirtualMachine no longer waits for the operator to go. Where nothing else held it, there is no

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/internal/object"
 )
 
 // A summary is what a VirtualMachine is in one word, and why.
@@ -71,7 +71,7 @@ func summarize(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) summ
 		return summary{ofServer(pod).phase, v1alpha1.ReasonStopping, "The virtual machine is inactive, and its server is going"}
 	case errors.Is(refused, errNameConflict):
 		return summary{v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict, refused.Error()}
-	case pod == nil && isQuota(refused):
+	case pod == nil && object.QuotaExceeded(refused):
 		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded, refused.Error()}
 	case pod == nil && refused != nil:
 		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed, refused.Error()}
@@ -178,11 +178,6 @@ func sameRefusal(status v1alpha1.VirtualMachineStatus, conditionType, reason, me
 		return before.Message
 	}
 	return sentence(message)
-}
-
-// isQuota reports whether a ResourceQuota refused a request. The API server says so in the message alone.
-func isQuota(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 func set(status *v1alpha1.VirtualMachineStatus, conditionType string, is verdict, now time.Time) {
