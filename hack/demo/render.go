@@ -51,8 +51,8 @@ func happened(e eventsv1.Event) time.Time {
 const (
 	machineColumns = "%-20s  %8s  %-20s  %-5s  %s"
 	otherColumns   = "%-20s  %-14s  %-30s  %s"
-	eventColumns   = "%s  %-13s  %-11s  %s"
-	noteColumn     = 38
+	eventColumns   = "%s  %-13s  %-14s  %s"
+	noteColumn     = 41
 )
 
 // screen is the view as the lines of a terminal, with the last line left free.
@@ -117,7 +117,7 @@ func otherLine(o other, now time.Time) string {
 
 func eventLine(e eventsv1.Event, width int) string {
 	return fmt.Sprintf(eventColumns, happened(e).Local().Format(time.TimeOnly), cut(name(e.Namespace, e.Regarding.Name), 13),
-		cut(e.Reason, 11), cut(e.Note, width-noteColumn))
+		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 
 // next says when the machine turns a switch down, as the operator reckons it.
