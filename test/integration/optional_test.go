@@ -16,6 +16,7 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
+	"container.training/useless/test/docs"
 )
 
 // grant gives the operator the rights that a component of config/components gives it, until the test ends. They hold when
@@ -80,7 +81,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 		dir := t.TempDir()
 		err := errors.Join(
 			os.Symlink(clone, filepath.Join(dir, "useless-operator")),
-			os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(block(t, page, "resources:")), 0o600),
+			os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(docs.Block(t, page, "resources:")), 0o600),
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -97,20 +98,5 @@ func TestDocumentedKustomizations(t *testing.T) {
 // documented is the first manifest on a page of the documentation, which people copy.
 func documented(t *testing.T, page string) string {
 	t.Helper()
-	return block(t, page, "apiVersion:")
-}
-
-// block is the first YAML on a page of the documentation that begins with a key.
-func block(t *testing.T, page, key string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "\n```yaml\n"+key)
-	yaml, _, ended := strings.Cut(rest, "\n```\n")
-	if !found || !ended {
-		t.Fatalf("no YAML with %s in docs/%s", key, page)
-	}
-	return key + yaml + "\n"
+	return docs.Block(t, page, "apiVersion:")
 }

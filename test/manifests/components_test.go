@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"container.training/useless/test/docs"
 )
 
 // kustomize renders a kustomization that is beside a clone of the repository, as the documentation has it.
@@ -40,20 +41,6 @@ func kustomize(t *testing.T, kustomization string) []byte {
 		t.Fatalf("kustomize: %v\n%s", err, problems.String())
 	}
 	return rendered
-}
-
-// documented is the kustomization on a page of the documentation.
-func documented(t *testing.T, page string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)\n```yaml\n(resources:.*?)```\n").FindSubmatch(text)
-	if block == nil {
-		t.Fatalf("no kustomization in docs/%s", page)
-	}
-	return string(block[1])
 }
 
 // arguments are those of the operator's container.
@@ -84,13 +71,13 @@ func TestComponents(t *testing.T) {
 		for _, overlay := range []string{"config/default", "config/certmanager"} {
 			t.Run(c.page+" on "+overlay, func(t *testing.T) {
 				t.Parallel()
-				checkComponents(t, overlay, strings.Replace(documented(t, c.page), "config/default", overlay, 1), c.args, c.adds)
+				checkComponents(t, overlay, strings.Replace(docs.Block(t, c.page, "resources:"), "config/default", overlay, 1), c.args, c.adds)
 			})
 		}
 	}
 	t.Run("both", func(t *testing.T) {
 		t.Parallel()
-		both := strings.Replace(documented(t, "ingress.md"), "components:\n", "components:\n- useless-operator/config/components/podcount\n", 1)
+		both := strings.Replace(docs.Block(t, "ingress.md", "resources:"), "components:\n", "components:\n- useless-operator/config/components/podcount\n", 1)
 		checkComponents(t, "config/default", both,
 			[]string{"--controllers=*,podcount", "--controllers=*,ingress", "--ingress-annotation=foo=bar"},
 			[]string{
