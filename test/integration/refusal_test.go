@@ -68,6 +68,25 @@ func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (al
 		fmt.Sprintf(`{"spec":{"position":%q}}`, position))
 }
 
+// enforce creates a policy and its binding, until the function that it returns is called or the test ends.
+func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
+	t.Helper()
+	lift = func() {
+		for _, object := range []client.Object{binding, policy} {
+			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(lift)
+	for _, object := range []client.Object{policy, binding} {
+		if err := admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return lift
+}
+
 // forbidUpdates keeps an object from updates that do not satisfy an expression, such as a patch, until the function that
 // it returns is called.
 func forbidUpdates(t *testing.T, object client.Object, group, resource, expression, patch string) (allow func()) {
@@ -97,19 +116,7 @@ func forbidUpdates(t *testing.T, object client.Object, group, resource, expressi
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		},
 	}
-	allow = func() {
-		for _, object := range []client.Object{binding, policy} {
-			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
-				t.Error(err)
-			}
-		}
-	}
-	t.Cleanup(allow)
-	for _, object := range []client.Object{policy, binding} {
-		if err := admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	allow = enforce(t, policy, binding)
 	try := client.RawPatch("application/merge-patch+json", []byte(patch))
 	eventually(t, patience, func() (bool, string) {
 		err := admin.Patch(t.Context(), object.DeepCopyObject().(client.Object), try, client.DryRunAll)

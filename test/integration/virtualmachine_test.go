@@ -370,19 +370,7 @@ func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: namespace},
 	}
-	allow := func() {
-		for _, object := range []client.Object{binding, policy} {
-			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
-				t.Error(err)
-			}
-		}
-	}
-	t.Cleanup(allow)
-	for _, object := range []client.Object{policy, binding} {
-		if err := admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	allow := enforce(t, policy, binding)
 	eventually(t, patience, func() (bool, string) {
 		pod := aPod(namespace, "", nil)
 		err := admin.Create(t.Context(), pod, client.DryRunAll)
