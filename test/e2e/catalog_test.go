@@ -71,6 +71,7 @@ func TestCatalog(t *testing.T) {
 	awaitVersion(t, currentVersion)
 	t.Run("package manifest", checkPackageManifest)
 	t.Run("configuration", checkConfiguration)
+	t.Run("optional controllers", checkOptional)
 	t.Run("pods", func(t *testing.T) { checkPods(t, system) })
 
 	user := newNamespace(t, "channel")
