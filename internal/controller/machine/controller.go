@@ -23,7 +23,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -62,11 +61,11 @@ type Controller struct {
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
 func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	switches, err := indexedStore(ctx, mgr.GetCache(), &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
+	switches, err := object.Store(ctx, mgr.GetCache(), &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
 	if err != nil {
 		return err
 	}
-	machines, err := indexedStore(ctx, mgr.GetCache(), &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting})
+	machines, err := object.Store(ctx, mgr.GetCache(), &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting})
 	if err != nil {
 		return err
 	}
@@ -235,22 +234,6 @@ func (c *Controller) machinesOf(_ context.Context, object client.Object) []recon
 		}
 	}
 	return requests
-}
-
-// indexedStore returns the store of the cache's informer for a kind, with indexes added. The controller reads it
-// directly, because listing by a field through the client copies or allocates for every object.
-func indexedStore(
-	ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers,
-) (toolscache.Indexer, error) {
-	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	shared, ok := informer.(toolscache.SharedIndexInformer)
-	if !ok {
-		return nil, errors.New("the manager's cache must not be split by namespace or selector")
-	}
-	return shared.GetIndexer(), shared.AddIndexers(indexers)
 }
 
 // noOwner stands for the owner of switches that have none.

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 )
 
 // maxNoOpAllocations is what a reconcile may allocate that finds nothing to do. It does not depend on the machine
@@ -123,10 +124,10 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	}
 	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), recent: newRecent()}
 	c.retries = newRetries(c.clock)
-	if c.switches, err = indexedStore(t.Context(), informers, &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner}); err != nil {
+	if c.switches, err = object.Store(t.Context(), informers, &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner}); err != nil {
 		t.Fatal(err)
 	}
-	if c.machines, err = indexedStore(t.Context(), informers, &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting}); err != nil {
+	if c.machines, err = object.Store(t.Context(), informers, &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting}); err != nil {
 		t.Fatal(err)
 	}
 	if c.metrics, err = newMetrics(prometheus.NewRegistry(), c.machines); err != nil {

@@ -10,6 +10,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/internal/object"
 )
 
 // A plan is what to do about a Deployment.
@@ -36,12 +38,12 @@ const (
 type outcome string
 
 const (
-	nothing   outcome = ""          // it was dealt with before, or has to wait: nothing is written
-	noted     outcome = "noted"     // there is none yet, but a new schedule
-	scaled    outcome = "scaled"    // it changes how many replicas there are
-	unchanged outcome = "unchanged" // it finds as many, or does not know how many
-	suspended outcome = "suspended" // it passes
-	failed    outcome = "error"     // the API server refuses it
+	nothing   outcome = ""                 // it was dealt with before, or has to wait: nothing is written
+	noted     outcome = "noted"            // there is none yet, but a new schedule
+	scaled    outcome = "scaled"           // it changes how many replicas there are
+	unchanged outcome = "unchanged"        // it finds as many, or does not know how many
+	suspended outcome = "suspended"        // it passes
+	failed    outcome = object.ResultError // the API server refuses it
 )
 
 // decide says what the last event means for a Deployment, once. A stop that an autoscaler would undo waits.

@@ -84,11 +84,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 	if err != nil {
 		return err
 	}
-	machines, err := store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{})
+	machines, err := object.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
 	if err != nil {
 		return err
 	}
-	pods, err := store(ctx, podCache, &corev1.Pod{})
+	pods, err := object.Store(ctx, podCache, &corev1.Pod{}, nil)
 	if err != nil {
 		return err
 	}
@@ -303,17 +303,4 @@ func usageLister(mgr ctrl.Manager) (func(context.Context) (*metricsv1beta1.PodMe
 	return func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error) {
 		return clients.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.VirtualMachineLabel})
 	}, nil
-}
-
-// store returns the store of a cache's informer for a kind, whose objects are not copies.
-func store(ctx context.Context, informers cache.Informers, kind client.Object) (toolscache.Store, error) {
-	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	shared, ok := informer.(toolscache.SharedIndexInformer)
-	if !ok {
-		return nil, errors.New("the cache must not be split by namespace or selector")
-	}
-	return shared.GetStore(), nil
 }
