@@ -20,6 +20,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -171,6 +172,44 @@ func TestMigrationKnowsEveryResource(t *testing.T) {
 			t.Errorf("rights on %s (-want +granted):\n%s", resource, diff)
 		}
 	}
+}
+
+// TestFlowSchemaIsForTheOperator guards names that kustomize does not know, and that the FlowSchema is for all that the
+// operator may do to its Lease.
+func TestFlowSchemaIsForTheOperator(t *testing.T) {
+	schemas, deployment := objects[flowcontrolv1.FlowSchema](t, "FlowSchema"), objects[appsv1.Deployment](t, "Deployment")[0]
+	if len(schemas) != 1 || schemas[0].Namespace != "" {
+		t.Fatalf("want one FlowSchema, without namespace; got %+v", schemas)
+	}
+	want := []flowcontrolv1.PolicyRulesWithSubjects{{
+		Subjects: []flowcontrolv1.Subject{{
+			Kind: flowcontrolv1.SubjectKindServiceAccount,
+			ServiceAccount: &flowcontrolv1.ServiceAccountSubject{
+				Namespace: deployment.Namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName,
+			},
+		}},
+		ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+			Verbs: leaseVerbs(t), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Namespaces: []string{deployment.Namespace},
+		}},
+	}}
+	if diff := cmp.Diff(want, schemas[0].Spec.Rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+// leaseVerbs are what the operator may do to its Lease.
+func leaseVerbs(t *testing.T) []string {
+	t.Helper()
+	var verbs []string
+	for _, role := range objects[rbacv1.Role](t, "Role") {
+		for _, rule := range role.Rules {
+			if slices.Contains(rule.Resources, "leases") {
+				verbs = append(verbs, rule.Verbs...)
+			}
+		}
+	}
+	slices.Sort(verbs)
+	return verbs
 }
 
 // TestPodIsRestricted checks what the Pod Security profile "restricted" asks for, and more: nothing can be written

@@ -1,0 +1,78 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestLeaseIsServedApart asks the API server itself how it classifies requests of the operator's: however many writes are
+// waiting, the renewal of the leader's Lease is not behind them.
+func TestLeaseIsServedApart(t *testing.T) {
+	t.Parallel()
+	config, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		leases   = "/apis/coordination.k8s.io/v1/namespaces/useless-system/leases"
+		lease    = leases + "/leader.useless.container.training"
+		machines = "/apis/useless.container.training/v1beta1/namespaces/useless-system/machines"
+	)
+	for _, c := range []struct {
+		reason, method, path  string
+		schema, priorityLevel string
+	}{
+		{"a replica looks who leads", http.MethodGet, lease, "useless-leader-election", "leader-election"},
+		{"the first one to lead makes the Lease", http.MethodPost, leases, "useless-leader-election", "leader-election"},
+		{"the leader renews it", http.MethodPut, lease, "useless-leader-election", "leader-election"},
+		{"a list of Leases elects nobody", http.MethodGet, leases, "service-accounts", "workload-low"},
+		{"all else waits for its turn", http.MethodGet, machines, "service-accounts", "workload-low"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			schema, level := &flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}
+			for name, object := range map[string]client.Object{c.schema: schema, c.priorityLevel: level} {
+				if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The API server takes a moment to learn of a new FlowSchema.
+			eventually(t, patience, func() (bool, string) {
+				diff := cmp.Diff([]string{string(schema.UID), string(level.UID)}, classified(t, operator, c.method, config.Host+c.path))
+				return diff == "", fmt.Sprintf("FlowSchema and priority level (-want +got):\n%s", diff)
+			})
+		})
+	}
+}
+
+// classified makes a request without a body, whatever is answered to that, and returns the UIDs of the FlowSchema and of
+// the priority level that it was served by.
+func classified(t *testing.T, c *http.Client, method, url string) []string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return []string{
+		response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID),
+		response.Header.Get(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID),
+	}
+}
