@@ -50,6 +50,17 @@ type Options struct {
 	// resources that are there by then; later ones the garbage collector and the resource quotas notice only after
 	// half a minute.
 	BeforeControllers func(context.Context, *rest.Config) error
+	// Controllers are those that kube-controller-manager runs, by its own names; DefaultControllers if there are none.
+	// The one of ServiceAccounts has to be among them.
+	Controllers []string
+}
+
+// DefaultControllers are what a control plane needs that has no nodes: all of them together take five seconds to start,
+// and most of them need nodes.
+var DefaultControllers = []string{
+	"clusterrole-aggregation-controller", "deployment-controller", "endpointslice-controller", "garbage-collector-controller",
+	"namespace-controller", "replicaset-controller", "resourcequota-controller", "root-ca-certificate-publisher-controller",
+	"serviceaccount-controller", "serviceaccount-token-controller",
 }
 
 // ControlPlane is a running control plane. Its state is in a temporary folder and ends with it.
@@ -114,7 +125,7 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 			return err
 		}
 	}
-	if err := cp.run(controllerManager, localControllerManagerArgs()); err != nil {
+	if err := cp.run(controllerManager, localControllerManagerArgs(options.Controllers)); err != nil {
 		return err
 	}
 	return Await(ctx, cp.processes, func(ctx context.Context) error {
@@ -196,13 +207,11 @@ func APIServerArgs() []string {
 	}
 }
 
-func localControllerManagerArgs() []string {
-	// All of them together take five seconds to start, and most of them need nodes.
-	controllers := []string{
-		"clusterrole-aggregation", "deployment", "endpointslice", "garbage-collector", "namespace", "replicaset",
-		"resourcequota", "root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token",
+func localControllerManagerArgs(controllers []string) []string {
+	if controllers == nil {
+		controllers = DefaultControllers
 	}
-	return append(ControllerManagerArgs(), "--controllers="+strings.Join(controllers, "-controller,")+"-controller")
+	return append(ControllerManagerArgs(), "--controllers="+strings.Join(controllers, ","))
 }
 
 // ControllerManagerArgs are the arguments of a kube-controller-manager that runs the default controllers.
@@ -224,6 +233,9 @@ func (cp *ControlPlane) run(name string, args []string) error {
 	cp.processes = append(cp.processes, p)
 	return nil
 }
+
+// Processes are the control plane's programs, in the order of their start.
+func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }
 
 // Await waits until the last of the processes does what check asks of it, or any of them ends.
 func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {

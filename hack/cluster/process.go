@@ -78,6 +78,9 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
+// Name is what errors call the process.
+func (p *Process) Name() string { return p.name }
+
 // PID is the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

@@ -1,0 +1,271 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"container.training/useless/hack/cluster"
+)
+
+// A contender makes children for parents.
+type contender struct {
+	name  string
+	kind  kind
+	start func(w *world) (*operator, error)
+}
+
+// asInstalled is the operator of a revision, with the controllers that run by default.
+func asInstalled(rev *revision) contender {
+	return contender{rev.name, machines, func(w *world) (*operator, error) { return w.startManager(rev.name) }}
+}
+
+// fromBaseline is a contender of the package baseline, which this program runs as a process of its own.
+func fromBaseline(name string, args ...string) contender {
+	return contender{name, machines, func(w *world) (*operator, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		port, err := cluster.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		o := &operator{metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", port)}
+		o.Process, err = w.run(name, self, append([]string{"contend", w.key, strconv.Itoa(port), name}, args...)...)
+		return o, err
+	}}
+}
+
+// replicaSetController is Kubernetes' own, alone in its process and without a limit on its requests.
+func replicaSetController() contender {
+	return contender{"replicaset", replicaSets, func(w *world) (*operator, error) {
+		args := append(cluster.ControllerManagerArgs(), "--controllers=replicaset-controller", "--kube-api-qps=100000", "--kube-api-burst=100000")
+		process, err := w.run("replicaset", w.plane.Programs.Path("kube-controller-manager"), args...)
+		return &operator{Process: process}, err
+	}}
+}
+
+// withoutReplicaSets are the usual controllers of a control plane, but for those of ReplicaSets.
+func withoutReplicaSets() []string {
+	return slices.DeleteFunc(slices.Clone(cluster.DefaultControllers), func(name string) bool {
+		return name == "replicaset-controller" || name == "deployment-controller"
+	})
+}
+
+// A size is how many Machines there are, with how many switches each.
+type size struct {
+	machines, switches int
+}
+
+func (s size) String() string { return fmt.Sprintf("%dx%d", s.machines, s.switches) }
+func (s size) total() int     { return s.machines * s.switches }
+
+// A race is one size of the experiment on convergence. All contenders have a world of their own with so many parents in
+// it, and make children there by turns: who is not at work is stopped. A round is a fifth of the work for each, or as
+// much of it as fits into the limit.
+type race struct {
+	*bench
+	size   size
+	rounds int
+	limit  time.Duration // of one contender in one round; those that need more do not finish
+}
+
+// A runner is a contender in its world.
+type runner struct {
+	contender
+	world   *world
+	process *operator
+	before  map[string]float64 // calls when it was started
+	done    int                // children
+	ended   bool               // all is as it should be
+}
+
+// run measures the contenders.
+func (r *race) run(ctx context.Context, contenders []contender) (err error) {
+	var runners []*runner
+	defer func() {
+		for _, runner := range runners {
+			err = errors.Join(err, runner.world.stop())
+		}
+	}()
+	for _, c := range contenders {
+		r.say("%s: preparing %d parents for %s", r.size, r.size.machines, c.name)
+		runner, err := r.prepare(ctx, c)
+		if err != nil {
+			return fmt.Errorf("prepare %s: %w", c.name, err)
+		}
+		runners = append(runners, runner)
+	}
+	for round := range r.rounds {
+		for _, runner := range runners {
+			if runner.ended {
+				continue
+			}
+			if err := r.turn(ctx, runner, round+1); err != nil {
+				return fmt.Errorf("measure %s: %w", runner.name, err)
+			}
+		}
+		slices.Reverse(runners) // A B, B A, A B, …
+	}
+	for _, runner := range runners {
+		if err := r.sum(ctx, runner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *race) prepare(ctx context.Context, c contender) (*runner, error) {
+	rev := r.ours
+	if r.base != nil && c.name == r.base.name {
+		rev = r.base
+	}
+	w, err := newWorld(ctx, r.programs, rev, worldOptions{controllers: withoutReplicaSets()})
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(w.allowUpdates(ctx), w.populate(ctx, c.kind, r.size.machines, r.size.switches))
+	return &runner{contender: c, world: w}, err
+}
+
+// turn lets a runner work for a round.
+func (r *race) turn(ctx context.Context, runner *runner, round int) error {
+	if err := runner.resume(ctx); err != nil {
+		return err
+	}
+	cpu, err := runner.cpu()
+	if err != nil {
+		return err
+	}
+	from, start := runner.done, time.Now()
+	target := r.size.total() * round / r.rounds
+	for runner.done < target && time.Since(start) < r.limit {
+		time.Sleep(r.poll())
+		if runner.done, err = runner.world.count(ctx, runner.kind); err != nil {
+			return err
+		}
+	}
+	if runner.done >= r.size.total() {
+		if err := runner.world.awaitConverged(ctx, runner.kind); err != nil {
+			return err
+		}
+		runner.ended = true
+	}
+	record := Record{Experiment: "convergence", Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{
+		"seconds": time.Since(start).Seconds(), "children": float64(runner.done - from),
+	}}
+	after, err := runner.cpu()
+	if err != nil {
+		return err
+	}
+	for name := range after {
+		record.Values["cpu_"+name+"_seconds"] = after[name] - cpu[name]
+	}
+	r.say("%s: round %d: %s: %d children in %.1fs, %.0f/s", r.size, round, runner.name, runner.done-from,
+		record.Values["seconds"], record.Values["children"]/record.Values["seconds"])
+	if err := r.records.add(record); err != nil || runner.ended {
+		return err
+	}
+	return runner.process.Signal(syscall.SIGSTOP)
+}
+
+// poll is how often to look how far a contender is: about a hundred times a round.
+func (r *race) poll() time.Duration {
+	return min(max(time.Duration(r.size.total())*time.Millisecond/1000, 10*time.Millisecond), 200*time.Millisecond)
+}
+
+// resume starts a runner, or lets it go on. A start is over with the first child.
+func (r *runner) resume(ctx context.Context) (err error) {
+	if r.process != nil {
+		if err := r.process.Signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+		r.done, err = r.world.count(ctx, r.kind)
+		return err
+	}
+	if r.before, err = r.world.calls(ctx); err != nil {
+		return err
+	}
+	if r.process, err = r.start(r.world); err != nil {
+		return err
+	}
+	return cluster.Await(ctx, []*cluster.Process{r.process.Process}, func(ctx context.Context) error {
+		if r.done, err = r.world.count(ctx, r.kind); err == nil && r.done == 0 {
+			err = errors.New("it makes nothing")
+		}
+		return err
+	})
+}
+
+// cpu is what the processes of a runner's world have used.
+func (r *runner) cpu() (map[string]float64, error) {
+	used := map[string]float64{}
+	for _, p := range r.world.all() {
+		seconds, err := cpuSeconds(p)
+		if err != nil {
+			return nil, err
+		}
+		used[r.role(p)] = seconds
+	}
+	return used, nil
+}
+
+// role is what a process of the runner's world is called in records.
+func (r *runner) role(p *cluster.Process) string {
+	if p == r.process.Process {
+		return "contender"
+	}
+	return p.Name()
+}
+
+// sum records what can only be said of the whole.
+func (r *race) sum(ctx context.Context, runner *runner) error {
+	record := Record{Experiment: "convergence", Case: r.size.String(), Contender: runner.name, Values: map[string]float64{
+		"children": float64(runner.done), "ended": 0,
+	}}
+	if runner.ended {
+		record.Values["ended"] = 1
+	}
+	for _, p := range runner.world.all() {
+		_, peak, err := memory(p)
+		if err != nil {
+			return err
+		}
+		record.Values["peak_"+runner.role(p)+"_bytes"] = peak
+	}
+	after, err := runner.world.calls(ctx)
+	if err != nil {
+		return err
+	}
+	for name, n := range after {
+		if n -= runner.before[name]; n > 0 && concerns(name) {
+			record.Values["calls "+name] = n
+		}
+	}
+	if runner.process.metrics != "" {
+		if err := runner.process.Signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+		if record.Values["requests"], err = runner.process.requests(ctx); err != nil {
+			return err
+		}
+	}
+	return r.records.add(record)
+}
+
+// concerns reports whether a call is about what the contenders work on.
+func concerns(call string) bool {
+	return slices.ContainsFunc([]string{"machines", "switches", "replicasets", "pods", "events"}, func(resource string) bool {
+		return strings.Contains(call, " "+resource)
+	})
+}

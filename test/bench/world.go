@@ -1,0 +1,332 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster"
+)
+
+// A revision is a state of the repository that is measured.
+type revision struct {
+	name    string // "ours", or "base"
+	commit  string
+	dir     string // its source
+	manager string // its program, compiled
+}
+
+// newRevision compiles the operator in dir.
+func newRevision(ctx context.Context, name, commit, dir, bin string) (*revision, error) {
+	r := &revision{name: name, commit: commit, dir: dir, manager: filepath.Join(bin, "manager-"+name)}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", r.manager, "./cmd")
+	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compile the operator at %s: %w\n%s", commit, err, out)
+	}
+	return r, nil
+}
+
+// A world is a control plane with a revision's CustomResourceDefinitions, rights and webhooks. etcd waits for the disk.
+type world struct {
+	plane *cluster.ControlPlane
+	admin client.WithWatch // may do everything
+	raw   rest.Interface   // the same, for what has no type
+	key   string           // path of a kubeconfig with the rights of the operator's ServiceAccount
+	rev   *revision
+	port  int    // of the webhooks
+	certs string // folder of the webhooks' certificate
+
+	processes []*cluster.Process // beside the control plane's
+}
+
+// worldOptions are what experiments change about a world.
+type worldOptions struct {
+	controllers []string // of kube-controller-manager; the usual ones if nil
+	noConverter bool     // the experiment runs operators that serve the webhooks themselves
+}
+
+// newWorld starts a control plane and, unless told otherwise, a process that serves the webhooks, so that whoever writes
+// Machines pays the same for them.
+func newWorld(ctx context.Context, programs cluster.Programs, rev *revision, options worldOptions) (*world, error) {
+	manifests, err := cluster.ReadManifests(filepath.Join(rev.dir, "dist", "install.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	w := &world{rev: rev}
+	if w.port, err = cluster.FreePort(); err != nil {
+		return nil, err
+	}
+	if w.certs, err = os.MkdirTemp("", "useless-bench-"); err != nil {
+		return nil, err
+	}
+	ca, err := cluster.ServingCert(w.certs)
+	if err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", w.port), CA: ca}
+	w.plane, err = cluster.Start(ctx, programs, cluster.Options{
+		Controllers: options.controllers,
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, manifests, server)
+		},
+	})
+	if err == nil {
+		err = w.connect(ctx, options)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	return w, nil
+}
+
+func (w *world) connect(ctx context.Context, options worldOptions) (err error) {
+	if w.admin, err = client.NewWithWatch(w.plane.Config, client.Options{Scheme: newScheme()}); err != nil {
+		return err
+	}
+	clientset, err := kubernetes.NewForConfig(w.plane.Config)
+	if err != nil {
+		return err
+	}
+	w.raw = clientset.RESTClient()
+	if w.key, err = w.plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager"); err != nil {
+		return err
+	}
+	if options.noConverter {
+		return nil
+	}
+	_, err = w.manager(ctx, "converter", "--controllers=-machine", "--webhooks")
+	return err
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	return scheme
+}
+
+// An operator is a running manager.
+type operator struct {
+	*cluster.Process
+
+	metrics string // URL
+	ready   string // URL
+}
+
+// manager starts the operator of the world's revision as its ServiceAccount, without webhooks unless the arguments say
+// so, and waits until it is ready.
+func (w *world) manager(ctx context.Context, name string, args ...string) (*operator, error) {
+	o, err := w.startManager(name, args...)
+	if err != nil {
+		return nil, err
+	}
+	return o, o.await(ctx)
+}
+
+func (w *world) startManager(name string, args ...string) (*operator, error) {
+	metricsPort, err := cluster.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	probePort, err := cluster.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	o := &operator{
+		metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", metricsPort),
+		ready:   fmt.Sprintf("http://127.0.0.1:%d/readyz", probePort),
+	}
+	all := append([]string{
+		"--kubeconfig=" + w.key, "--namespace=useless-system", "--max-switches=1000",
+		"--webhooks=false", "--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", w.port), "--webhook-cert-dir=" + w.certs,
+		"--metrics-secure=false", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort),
+		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probePort),
+	}, args...)
+	o.Process, err = w.run(name, w.rev.manager, all...)
+	return o, err
+}
+
+// await waits until the operator says that it is ready.
+func (o *operator) await(ctx context.Context) error {
+	return cluster.Await(ctx, []*cluster.Process{o.Process}, func(ctx context.Context) error {
+		_, err := fetch(ctx, o.ready)
+		return err
+	})
+}
+
+// run starts a program, which stops with the world.
+func (w *world) run(name, path string, args ...string) (*cluster.Process, error) {
+	p, err := cluster.StartProcess(cluster.Command{Name: name, Path: path, Args: args, Dir: w.plane.Dir, Log: filepath.Join(w.plane.Dir, name+".log")})
+	if err == nil {
+		w.processes = append(w.processes, p)
+	}
+	return p, err
+}
+
+// all are all processes of the world.
+func (w *world) all() []*cluster.Process { return append(w.plane.Processes(), w.processes...) }
+
+// stop ends all that runs and removes what is left of it.
+func (w *world) stop() error {
+	for _, p := range w.processes {
+		p.Kill() // it may be stopped, and nothing that it has is needed
+	}
+	var err error
+	if w.plane != nil {
+		err = w.plane.Stop()
+	}
+	return errors.Join(err, os.RemoveAll(w.certs))
+}
+
+// allowUpdates gives the operator's ServiceAccount rights that the operator does without: naive controllers update.
+func (w *world) allowUpdates(ctx context.Context) error {
+	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{v1beta1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"update"},
+	}}}
+	role.Name = "updates"
+	binding := &rbacv1.ClusterRoleBinding{
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "useless-system", Name: "useless-controller-manager"}},
+	}
+	binding.Name = role.Name
+	return errors.Join(w.admin.Create(ctx, role), w.admin.Create(ctx, binding))
+}
+
+// A kind is what has children: Machines have switches, and ReplicaSets have Pods.
+type kind struct {
+	parent    func(name string, children int) client.Object
+	parents   func() client.ObjectList
+	children  string // path of their list
+	converged func(client.Object) bool
+}
+
+var machines = kind{
+	parent: func(name string, switches int) client.Object {
+		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(switches)}}}
+		m.Namespace, m.Name = "default", name
+		return m
+	},
+	parents:  func() client.ObjectList { return &v1beta1.MachineList{} },
+	children: "/apis/useless.container.training/v1beta1/switches",
+	converged: func(object client.Object) bool {
+		m := object.(*v1beta1.Machine)
+		return m.Status.Switches.Total >= m.Spec.Switches.Count
+	},
+}
+
+var replicaSets = kind{
+	parent: func(name string, pods int) client.Object {
+		rs := &appsv1.ReplicaSet{}
+		rs.Namespace, rs.Name = "default", name
+		labels := map[string]string{"app": name}
+		rs.Spec.Replicas, rs.Spec.Selector = new(int32(pods)), &metav1.LabelSelector{MatchLabels: labels}
+		rs.Spec.Template.Labels = labels
+		rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause"}}
+		return rs
+	},
+	parents:  func() client.ObjectList { return &appsv1.ReplicaSetList{} },
+	children: "/api/v1/namespaces/default/pods",
+	converged: func(object client.Object) bool {
+		rs := object.(*appsv1.ReplicaSet)
+		return rs.Status.Replicas >= *rs.Spec.Replicas
+	},
+}
+
+// populate creates so many parents, which are to have so many children each.
+func (w *world) populate(ctx context.Context, k kind, parents, children int) error {
+	return inParallel(ctx, parents, func(ctx context.Context, i int) error {
+		return w.admin.Create(ctx, k.parent(nameOf(i), children))
+	})
+}
+
+func nameOf(i int) string { return fmt.Sprintf("machine-%05d", i) }
+
+// inParallel does something n times, 32 at a time.
+func inParallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(32)
+	for i := range n {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// count is how many children there are. It asks for one, and for how many more there would be.
+func (w *world) count(ctx context.Context, k kind) (int, error) {
+	data, err := w.raw.Get().AbsPath(k.children).Param("limit", "1").Do(ctx).Raw()
+	if err != nil {
+		return 0, err
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	if err := json.Unmarshal(data, list); err != nil {
+		return 0, err
+	}
+	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)), nil
+}
+
+// awaitConverged waits until all parents are what they should be.
+func (w *world) awaitConverged(ctx context.Context, k kind) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list := k.parents()
+	if err := w.admin.List(ctx, list); err != nil {
+		return err
+	}
+	missing := sets.New[string]()
+	look := func(object client.Object) {
+		if k.converged(object) {
+			missing.Delete(object.GetName())
+		} else {
+			missing.Insert(object.GetName())
+		}
+	}
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		look(item.(client.Object))
+		return nil
+	})
+	if err != nil || missing.Len() == 0 {
+		return err
+	}
+	watcher, err := w.admin.Watch(ctx, k.parents(), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		object, ok := event.Object.(client.Object)
+		if !ok {
+			return fmt.Errorf("watch what becomes of %T: %v", list, event.Object)
+		}
+		if look(object); missing.Len() == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("watch what becomes of %T: %d have not converged", list, missing.Len())
+}
