@@ -70,6 +70,20 @@ type size struct {
 func (s size) String() string { return fmt.Sprintf("%dx%d", s.machines, s.switches) }
 func (s size) total() int     { return s.machines * s.switches }
 
+// convergence measures how fast Machines get their switches.
+func convergence(ctx context.Context, b *bench) error {
+	const rounds, concurrency = 5, "32"
+	floor := []contender{asInstalled(b.ours), fromBaseline("bare+informer", concurrency)}
+	naive := []contender{fromBaseline("bare", concurrency), fromBaseline("tutorial"), fromBaseline("sample"), replicaSetController()}
+	races := []race{{b, size{1000, 10}, rounds, time.Minute}}
+	for _, r := range races {
+		if err := r.run(ctx, append(floor, naive...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A race is one size of the experiment on convergence. All contenders have a world of their own with so many parents in
 // it, and make children there by turns: who is not at work is stopped. A round is a fifth of the work for each, or as
 // much of it as fits into the limit.
@@ -161,7 +175,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 		}
 		runner.ended = true
 	}
-	record := Record{Experiment: "convergence", Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{
+	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{
 		"seconds": time.Since(start).Seconds(), "children": float64(runner.done - from),
 	}}
 	after, err := runner.cpu()
@@ -173,7 +187,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	}
 	r.say("%s: round %d: %s: %d children in %.1fs, %.0f/s", r.size, round, runner.name, runner.done-from,
 		record.Values["seconds"], record.Values["children"]/record.Values["seconds"])
-	if err := r.records.add(record); err != nil || runner.ended {
+	if err := r.record(record); err != nil || runner.ended {
 		return err
 	}
 	return runner.process.Signal(syscall.SIGSTOP)
@@ -230,7 +244,7 @@ func (r *runner) role(p *cluster.Process) string {
 
 // sum records what can only be said of the whole.
 func (r *race) sum(ctx context.Context, runner *runner) error {
-	record := Record{Experiment: "convergence", Case: r.size.String(), Contender: runner.name, Values: map[string]float64{
+	record := Record{Case: r.size.String(), Contender: runner.name, Values: map[string]float64{
 		"children": float64(runner.done), "ended": 0,
 	}}
 	if runner.ended {
@@ -260,7 +274,7 @@ func (r *race) sum(ctx context.Context, runner *runner) error {
 			return err
 		}
 	}
-	return r.records.add(record)
+	return r.record(record)
 }
 
 // concerns reports whether a call is about what the contenders work on.

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -86,8 +86,16 @@ type bench struct {
 	programs cluster.Programs
 	ours     *revision
 	base     *revision // nil if there is nothing to compare with
-	records  *records
+	quick    bool
 	start    time.Time
+	current  string   // the experiment
+	results  *os.File // where the records go
+}
+
+// record writes down what the current experiment has measured.
+func (b *bench) record(r Record) error {
+	r.Experiment = b.current
+	return json.NewEncoder(b.results).Encode(r)
 }
 
 // say tells how far the run is.
@@ -95,47 +103,76 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%7.1fs  %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func measure(ctx context.Context, args []string) error {
+// An experiment measures one thing.
+type experiment struct {
+	name string
+	run  func(ctx context.Context, b *bench) error
+}
+
+// experiments are all there are, in their order.
+var experiments = []experiment{
+	{"convergence", convergence},
+}
+
+type options struct {
+	out   string // folder of the results
+	quick bool
+	only  string
+}
+
+func measure(ctx context.Context, args []string) (err error) {
+	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	out := flags.String("out", "bin/bench", "folder for the results")
+	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
+	flags.BoolVar(&o.quick, "quick", false, "measure less, in less than five minutes")
+	flags.StringVar(&o.only, "only", "", "run one experiment: "+strings.Join(names(), ", "))
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(*out, 0o755); err != nil {
-		return err
-	}
-	file, err := os.Create(filepath.Join(*out, "results.jsonl"))
+	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	b := &bench{records: &records{to: file}, start: time.Now()}
+	defer func() { err = errors.Join(err, b.results.Close()) }()
+	for _, e := range experiments {
+		if o.only != "" && o.only != e.name {
+			continue
+		}
+		b.current = e.name
+		if err := e.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+	}
+	return nil
+}
+
+func names() (names []string) {
+	for _, e := range experiments {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+func newBench(ctx context.Context, o options) (b *bench, err error) {
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return nil, err
+	}
+	b = &bench{quick: o.quick, start: time.Now()}
 	if b.programs, err = cluster.Build(ctx, os.Stderr); err != nil {
-		return err
+		return nil, err
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	outDir, err := filepath.Abs(*out)
-	if err != nil {
-		return err
+	if b.ours, err = newRevision(ctx, "ours", dir, o.out); err != nil {
+		return nil, err
 	}
-	if b.ours, err = newRevision(ctx, "ours", "", dir, outDir); err != nil {
-		return err
+	if b.results, err = os.Create(filepath.Join(o.out, "results.jsonl")); err != nil {
+		return nil, err
 	}
-	var sz size
-	if _, err := fmt.Sscanf(flags.Arg(0), "%dx%d", &sz.machines, &sz.switches); err != nil {
-		return err
-	}
-	all := map[string]contender{
-		"ours": asInstalled(b.ours), "bare": fromBaseline("bare", "32"), "bare+informer": fromBaseline("bare+informer", "32"),
-		"tutorial": fromBaseline("tutorial"), "sample": fromBaseline("sample"), "replicaset": replicaSetController(),
-	}
-	var contenders []contender
-	for _, name := range strings.Split(flags.Arg(1), ",") {
-		contenders = append(contenders, all[name])
-	}
-	r := &race{b, sz, 5, 20 * time.Second}
-	return r.run(ctx, slices.Clip(contenders))
+	return b, nil
 }

@@ -28,17 +28,6 @@ type Record struct {
 	Text map[string]string `json:"text,omitempty"`
 }
 
-// records are what was measured so far.
-type records struct {
-	all []Record
-	to  io.Writer
-}
-
-func (r *records) add(record Record) error {
-	r.all = append(r.all, record)
-	return json.NewEncoder(r.to).Encode(record)
-}
-
 // readRecords reads what was written.
 func readRecords(from io.Reader) (all []Record, err error) {
 	for decoder := json.NewDecoder(from); ; {

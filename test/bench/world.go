@@ -34,18 +34,17 @@ import (
 // A revision is a state of the repository that is measured.
 type revision struct {
 	name    string // "ours", or "base"
-	commit  string
 	dir     string // its source
 	manager string // its program, compiled
 }
 
 // newRevision compiles the operator in dir.
-func newRevision(ctx context.Context, name, commit, dir, bin string) (*revision, error) {
-	r := &revision{name: name, commit: commit, dir: dir, manager: filepath.Join(bin, "manager-"+name)}
+func newRevision(ctx context.Context, name, dir, bin string) (*revision, error) {
+	r := &revision{name: name, dir: dir, manager: filepath.Join(bin, "manager-"+name)}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", r.manager, "./cmd")
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("compile the operator at %s: %w\n%s", commit, err, out)
+		return nil, fmt.Errorf("compile the operator in %s: %w\n%s", dir, err, out)
 	}
 	return r, nil
 }
