@@ -6,12 +6,17 @@ package object
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // notes is a recorder that keeps what was last said, and of what type it was.
@@ -35,13 +40,48 @@ func TestNotesAreShortEnough(t *testing.T) {
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			told, warned := &notes{}, &notes{}
-			(&Events{told}).Tell(&corev1.Pod{}, nil, "Reason", "Act", "%s", c.text)
-			(&Events{warned}).Warn(&corev1.Pod{}, "Reason", "Act", "%s", c.text)
+			(&Events{recorder: told}).Tell(&corev1.Pod{}, nil, "Reason", "Act", "%s", c.text)
+			(&Events{recorder: warned}).Warn(&corev1.Pod{}, "Reason", "Act", "%s", c.text)
 			for want, got := range map[string]*notes{corev1.EventTypeNormal: told, corev1.EventTypeWarning: warned} {
 				if got.note != c.want || got.eventType != want || !utf8.ValidString(got.note) {
 					t.Errorf("%s: %d bytes, %q; want %s, %d bytes, %q", got.eventType, len(got.note), got.note, want, len(c.want), c.want)
 				}
 			}
 		})
+	}
+}
+
+// A counter can be read.
+type counter struct {
+	prometheus.Counter
+	n int
+}
+
+func (c *counter) Inc() { c.n++ }
+
+func TestEventsBeyondABudget(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	dropped := &counter{}
+	recorder := &notes{}
+	events := (&Events{recorder: recorder}).Within(flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(1, 2, clock), dropped)
+	var got []string
+	say := func(say func()) {
+		recorder.note = "nothing"
+		say()
+		got = append(got, recorder.note)
+	}
+	tell := func() { events.Tell(&corev1.Pod{}, nil, "Reason", "Act", "done") }
+	warn := func() { events.Warn(&corev1.Pod{}, "Reason", "Act", "not done") }
+	for _, event := range []func(){tell, warn, tell, tell, warn, tell} {
+		say(event)
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	say(tell)
+	want := []string{"done", "not done", "done", "nothing", "not done", "nothing", "done"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("a burst of two, one more in a second, and every warning (-want +got):\n%s", diff)
+	}
+	if dropped.n != 2 {
+		t.Errorf("%d events are counted as left out, not 2", dropped.n)
 	}
 }

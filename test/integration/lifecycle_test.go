@@ -130,6 +130,7 @@ func testMetrics(t *testing.T, namespace string, port int) {
 		{"who has the right reads", reader, http.StatusOK, []string{
 			"\nuseless_flips_total 1\n",
 			"\nuseless_flip_lateness_seconds_count 1\n",
+			"\nuseless_events_dropped_total 0\n",
 			"\nuseless_machines{condition=\"Ready\",status=\"True\"} ",
 			"\ncontroller_runtime_reconcile_total{controller=\"machine\"",
 		}},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -40,6 +41,11 @@ const (
 	// flipPriority puts what is due before everything else, above all before the backlog of a start, which
 	// controller-runtime queues at -100 and would otherwise hand on to every RequeueAfter that comes of it.
 	flipPriority = 100
+
+	// Events of what was done are bounded: at its fastest the controller makes some 130 Machines a second or flips 200
+	// switches, and its events are to be less than a hundredth of its requests. Where less is going on, all are told.
+	eventsPerSecond = 10
+	eventsBurst     = 40
 
 	// Names of the indexes on the informers' stores.
 	switchesByOwner   = "useless/owner"
@@ -79,7 +85,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, regi
 		switches: switches,
 		machines: machines,
 		clock:    clock,
-		events:   object.NewEvents(mgr),
+		events:   object.NewEvents(mgr).Within(flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(eventsPerSecond, eventsBurst, clock), metrics.dropped),
 		metrics:  metrics,
 		recent:   newRecent(),
 		retries:  newRetries(clock),

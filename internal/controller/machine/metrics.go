@@ -13,6 +13,7 @@ import (
 type metrics struct {
 	flips    prometheus.Counter
 	lateness prometheus.Histogram
+	dropped  prometheus.Counter
 }
 
 // newMetrics registers the controller's metrics. Machines are counted in their store whenever someone asks, so the
@@ -28,8 +29,12 @@ func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) (*m
 			Help:    "Time from the instant at which a switch was due until it was turned down.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "useless_events_dropped_total",
+			Help: "Number of events about Machines that were left out because there were too many.",
+		}),
 	}
-	for _, collector := range []prometheus.Collector{m.flips, m.lateness, machineCollector{machines}} {
+	for _, collector := range []prometheus.Collector{m.flips, m.lateness, m.dropped, machineCollector{machines}} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}
