@@ -37,14 +37,17 @@ const (
 )
 
 // act carries out a plan and returns the Machine's switches as they are then. Its steps do not depend on each other,
-// so one that fails keeps none of the others back.
+// so one that fails keeps none of the others back. Flips come first, because nothing else is due at a certain time, and
+// alone: other Machines' flips may be due, and one more request of this one's would come before them.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switches []*v1beta1.Switch) ([]*v1beta1.Switch, outcome, error) {
 	done := outcome{carriedOut: p.carriedOut, lastFlip: p.lastFlip}
 	if p.empty() {
 		return p.mine, done, nil
 	}
-	// Flips first: nothing else is due at a certain time.
 	flippedAt, flipping := c.flip(ctx, m, p.flip)
+	if done.flipped = !flippedAt.IsZero() && flipping == nil; done.flipped {
+		return nil, done, nil
+	}
 	done.lastFlip = latest(p.lastFlip, flippedAt)
 	noticing := errors.Join(c.note(ctx, m, p.notice, instant(c.clock.Now())), c.note(ctx, m, p.forget, nil))
 	done.scaling = errors.Join(
@@ -253,8 +256,8 @@ func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v
 	})
 }
 
-// flip turns switches down. It returns when the last of them was certainly down, which is what the next interval
-// counts from: each instant on a switch is a little earlier than its write.
+// flip turns switches down. It returns when the last of them was certainly down, zero if none was, and remembers it: that
+// is what the next interval counts from, because each instant on a switch is a little earlier than its write.
 func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip) (flippedAt time.Time, err error) {
 	var flipped atomic.Bool
 	err = forEach(flips, func(flip flip) error {
@@ -273,6 +276,7 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 	})
 	if flipped.Load() {
 		flippedAt = c.clock.Now()
+		c.recent.flipped(m, flippedAt)
 	}
 	return flippedAt, err
 }

@@ -134,13 +134,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p := decide(m, selector, switches, c.clock.Now())
-	if p.lower {
-		return reconcile.Result{}, c.lower(ctx, m)
-	}
+	p := decide(m, selector, switches, c.recent.lastFlip(m), c.clock.Now())
+	m, lowerErr := c.lower(ctx, m, p)
 	mine, done, actErr := c.act(ctx, m, p, switches)
+	if done.flipped {
+		// The rest has time until the flip's own event brings us back, which is behind whatever else is due.
+		return c.again(request, p.next, nil)
+	}
 	statusErr := c.writeStatus(ctx, m, newStatus(m, selector.String(), mine, done, c.clock.Now()))
-	return c.again(request, p.next, errors.Join(actErr, statusErr))
+	return c.again(request, p.next, errors.Join(lowerErr, actErr, statusErr))
 }
 
 // again asks for the next reconcile. It is asked for every time, because any event that comes before cancels what
@@ -186,10 +188,17 @@ func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) (*
 	return written, c.remember(m, written, err)
 }
 
-// lower sets the Machine's position back to down, once all that it asked for has come and gone. That wakes us again.
-func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine) error {
+// lower sets the Machine's position back to down, once all that it asked for has come and gone. It returns the Machine
+// as it is then. Where that is refused, the rest is done all the same.
+func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine, p plan) (*v1beta1.Machine, error) {
+	if !p.lower {
+		return m, nil
+	}
 	written, err := object.Patch(ctx, c.client, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
-	return client.IgnoreNotFound(c.remember(m, written, err))
+	if err := c.remember(m, written, err); err != nil {
+		return m, client.IgnoreNotFound(err)
+	}
+	return written, nil
 }
 
 // writeStatus writes the status if it says anything new, and the events that the change is worth.

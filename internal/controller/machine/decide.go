@@ -35,7 +35,7 @@ type plan struct {
 
 	lastFlip   time.Time // when one of the switches was last turned down, as far as is known; zero for never
 	carriedOut bool      // after this plan, the Machine's position is carried out
-	lower      bool      // what the Machine's position asked for has come and gone: set it back to down, and no more
+	lower      bool      // what the Machine's position asked for has come and gone: set it back to down
 	next       time.Time // when to decide again at the latest; zero if nothing will be due
 }
 
@@ -51,11 +51,12 @@ func (p *plan) empty() bool {
 		len(p.forget)+len(p.flip) == 0
 }
 
-// decide says what to do about a Machine with these switches: its own, and those of its namespace without controller.
-func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, now time.Time) plan {
+// decide says what to do about a Machine with these switches: its own, and those of its namespace without controller. One
+// of them was flipped at an instant that the Machine's status may not have yet, or zero.
+func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, flipped, now time.Time) plan {
 	var p plan
 	p.mine = own(m, switches)
-	p.lastFlip = lastFlip(m, p.mine, now) // also by those that are about to go
+	p.lastFlip = lastFlip(m, p.mine, flipped, now) // also by those that are about to go
 	staying := p.scale(m, p.claim(m, selector, switches))
 	if !p.position(m, staying) {
 		p.flips(m, staying, now)
@@ -185,10 +186,13 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 }
 
 // lastFlip is the latest instant at which one of the Machine's switches is known to have been turned down.
-func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) time.Time {
+func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch, flipped, now time.Time) time.Time {
 	var last time.Time
+	if credible(flipped, now) {
+		last = flipped
+	}
 	if at := m.Status.LastFlipTime; at != nil && credible(at.Time, now) {
-		last = at.Time
+		last = latest(last, at.Time)
 	}
 	for _, sw := range mine {
 		// What is no instant was not written by the operator, and says nothing.

@@ -117,6 +117,7 @@ func TestDecide(t *testing.T) {
 		reason   string
 		machine  *v1beta1.Machine
 		switches []*v1beta1.Switch
+		flipped  time.Time
 		want     summary
 	}{
 		"New": {
@@ -236,6 +237,27 @@ func TestDecide(t *testing.T) {
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{CarriedOut: true, Next: 4 * time.Second},
 		},
+		"IntervalByMemory": {
+			reason:   "the interval counts from when the last flip was certainly done, which the process knows before the status does",
+			machine:  newMachine(2, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(2*time.Second))},
+			flipped:  now.Add(-time.Second),
+			want:     summary{CarriedOut: true, Next: 4 * time.Second},
+		},
+		"OlderMemory": {
+			reason:   "and from the status, if somebody else has flipped one since",
+			machine:  newMachine(1, lastFlipped(time.Second)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
+			flipped:  now.Add(-time.Minute),
+			want:     summary{CarriedOut: true, Next: 4 * time.Second},
+		},
+		"ClockTurnedBack": {
+			reason:   "what the process remembers of a future holds nobody up",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
+			flipped:  now.Add(time.Hour),
+			want:     summary{Flip: []string{"m-0"}, CarriedOut: true},
+		},
 		"IntervalBySurplus": {
 			reason:   "the flip of a switch that is about to go counts just the same",
 			machine:  newMachine(1),
@@ -341,7 +363,7 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, summarize(decide(c.machine, selector, c.switches, now))); diff != "" {
+			if diff := cmp.Diff(c.want, summarize(decide(c.machine, selector, c.switches, c.flipped, now))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})

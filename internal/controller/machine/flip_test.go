@@ -49,6 +49,7 @@ type world struct {
 	now      time.Time
 	machine  *v1beta1.Machine
 	switches []*v1beta1.Switch
+	flipped  time.Time            // what the operator remembers of its last flip, until it crashes
 	next     time.Time            // when the operator wants to be called again
 	turned   map[string]time.Time // when each switch was last turned, by whomever
 	lastFlip time.Time
@@ -98,13 +99,13 @@ func (w *world) sleep() {
 	}
 }
 
-// operator decides and acts once. If it crashes, it does so after one of its writes.
+// operator decides and acts once. If it crashes, it does so after one of its writes and remembers nothing.
 func (w *world) operator(crashes bool) {
 	selector, err := w.machine.SwitchSelector()
 	if err != nil {
 		w.Fatal(err)
 	}
-	p := decide(w.machine, selector, w.switches, w.now)
+	p := decide(w.machine, selector, w.switches, w.flipped, w.now)
 	w.next = p.next
 	writes := []func(){}
 	for _, sw := range p.notice {
@@ -115,17 +116,23 @@ func (w *world) operator(crashes bool) {
 	for _, sw := range p.forget {
 		writes = append(writes, func() { sw.Status.SeenAt = nil })
 	}
-	for _, f := range p.flip {
-		writes = append(writes, func() { w.flip(f) })
-	}
 	writes = append(writes, func() { // the status comes last
 		w.machine.Status = newStatus(w.machine, selector.String(), own(w.machine, w.switches), outcome{carriedOut: true, lastFlip: p.lastFlip}, w.now)
 	})
+	if len(p.flip) > 0 { // and all of this in another pass
+		writes = nil
+	}
+	for _, f := range p.flip {
+		writes = append(writes, func() { w.flip(f) })
+	}
 	if crashes {
 		writes = writes[:w.random.IntN(len(writes))]
 	}
 	for _, write := range writes {
 		write()
+	}
+	if crashes {
+		w.flipped = time.Time{}
 	}
 }
 
@@ -145,7 +152,7 @@ func (w *world) flip(f flip) {
 			w.Fatalf("seed %d: %s is turned down before %s, which has been up for longer", *seed, f.sw.Name, other.Name)
 		}
 	}
-	w.lastFlip = w.now
+	w.lastFlip, w.flipped = w.now, w.now
 	w.turn(f.sw, v1beta1.PositionDown)
 	metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation, instant(w.now).Format(metav1.RFC3339Micro))
 }

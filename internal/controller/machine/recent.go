@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -25,40 +26,67 @@ type recent struct {
 
 // writes are those of one Machine. Switches that were deleted are nil.
 type writes struct {
+	uid      types.UID // of the Machine
 	machine  *v1beta1.Machine
 	switches map[types.UID]*v1beta1.Switch
+	flipped  time.Time // when a switch was certainly turned down, until the Machine's status says so
 }
 
 func newRecent() *recent {
 	return &recent{machines: map[types.NamespacedName]*writes{}}
 }
 
-func (r *recent) of(key types.NamespacedName) *writes {
-	if r.machines[key] == nil {
-		r.machines[key] = &writes{switches: map[types.UID]*v1beta1.Switch{}}
+func (w *writes) empty() bool {
+	return w.machine == nil && len(w.switches) == 0 && w.flipped.IsZero()
+}
+
+func (r *recent) of(m *v1beta1.Machine) *writes {
+	if r.machines[key(m)] == nil {
+		r.machines[key(m)] = &writes{uid: m.UID, switches: map[types.UID]*v1beta1.Switch{}}
 	}
-	return r.machines[key]
+	return r.machines[key(m)]
 }
 
 // wrote remembers the Machine as the API server returned it. Like those of the cache, it is not to be changed again.
 func (r *recent) wrote(m *v1beta1.Machine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(key(m)).machine = m
+	known := r.of(m)
+	known.machine = m
+	if at := m.Status.LastFlipTime; at != nil && !at.Time.Before(known.flipped) {
+		known.flipped = time.Time{}
+	}
 }
 
 // wroteSwitch remembers a Machine's switch as the API server returned it.
 func (r *recent) wroteSwitch(m *v1beta1.Machine, sw *v1beta1.Switch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(key(m)).switches[sw.UID] = sw
+	r.of(m).switches[sw.UID] = sw
 }
 
 // deletedSwitch remembers that a Machine's switch is gone.
 func (r *recent) deletedSwitch(m *v1beta1.Machine, uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(key(m)).switches[uid] = nil
+	r.of(m).switches[uid] = nil
+}
+
+// flipped remembers when one of a Machine's switches was certainly turned down.
+func (r *recent) flipped(m *v1beta1.Machine, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(m).flipped = at
+}
+
+// lastFlip returns when one of a Machine's switches was last turned down if its status does not say so yet, or zero.
+func (r *recent) lastFlip(m *v1beta1.Machine) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.machines[key(m)]; known != nil {
+		return known.flipped
+	}
+	return time.Time{}
 }
 
 // forget forgets all about a Machine.
@@ -73,14 +101,13 @@ func (r *recent) latest(cached *v1beta1.Machine) *v1beta1.Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.machines[key(cached)]
-	if known == nil || known.machine == nil {
+	switch {
+	case known == nil:
 		return cached
-	}
-	if known.machine.UID != cached.UID {
-		delete(r.machines, key(cached)) // an earlier one of that name
+	case known.uid != cached.UID: // an earlier one of that name
+		delete(r.machines, key(cached))
 		return cached
-	}
-	if object.Newer(known.machine.ResourceVersion, cached.ResourceVersion) || letGo(known.machine) {
+	case known.machine != nil && (object.Newer(known.machine.ResourceVersion, cached.ResourceVersion) || letGo(known.machine)):
 		return known.machine
 	}
 	known.machine = nil
@@ -116,7 +143,7 @@ func (r *recent) overlay(m *v1beta1.Machine, cached []*v1beta1.Switch, seen stri
 		}
 		merged = append(merged, written)
 	}
-	if len(known.switches) == 0 && known.machine == nil {
+	if known.empty() {
 		delete(r.machines, key(m))
 	}
 	return slices.Clip(merged)

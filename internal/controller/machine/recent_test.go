@@ -112,6 +112,34 @@ func TestLatest(t *testing.T) {
 	}
 }
 
+func TestLastFlip(t *testing.T) {
+	r, m := newRecent(), newMachine(1)
+	cached := []*v1beta1.Switch{newTestSwitch("m-0")}
+	r.flipped(m, now)
+	for _, c := range []struct {
+		reason string
+		status time.Duration
+		want   time.Time
+	}{
+		{"a status that has an earlier flip does not make the last one be forgotten", time.Second, now},
+		{"one that has it does", 0, time.Time{}},
+	} {
+		lastFlipped(c.status)(m)
+		r.wrote(m)
+		r.latest(m) // which the cache has got
+		if r.overlay(m, cached, "1"); !r.lastFlip(m).Equal(c.want) {
+			t.Errorf("%s: got %s, want %s", c.reason, r.lastFlip(m), c.want)
+		}
+	}
+	if len(r.machines) > 0 {
+		t.Error("there is something left to remember")
+	}
+	r.flipped(m, now)
+	if again := newMachine(1, func(m *v1beta1.Machine) { m.UID = "another" }); r.latest(again) != again || !r.lastFlip(again).IsZero() {
+		t.Errorf("a Machine of the same name was flipped at %s, when there was no such Machine", r.lastFlip(again))
+	}
+}
+
 func TestLatestOfDeleted(t *testing.T) {
 	deleted := func(finalizers ...string) *v1beta1.Machine {
 		return newMachine(1, func(m *v1beta1.Machine) {

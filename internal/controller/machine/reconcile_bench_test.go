@@ -171,7 +171,7 @@ func restingMachines(machines, switchesEach int) (*v1beta1.MachineList, *v1beta1
 			own = append(own, sw)
 		}
 		selector, _ := m.SwitchSelector()
-		m.Status = newStatus(&m, selector.String(), own, outcome{carriedOut: true, lastFlip: lastFlip(&m, own, now)}, now)
+		m.Status = newStatus(&m, selector.String(), own, outcome{carriedOut: true, lastFlip: lastFlip(&m, own, time.Time{}, now)}, now)
 		machineList.Items = append(machineList.Items, m)
 	}
 	return machineList, switchList
