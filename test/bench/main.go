@@ -112,6 +112,7 @@ type experiment struct {
 // experiments are all there are, in their order.
 var experiments = []experiment{
 	{"convergence", convergence},
+	{"lateness", lateness},
 }
 
 type options struct {
