@@ -7,6 +7,10 @@
 // metadata (it converts such objects when it merges managed fields). Absent stays absent, so defaults are left to the
 // schemas, which agree. Converters make no calls, take no clock and do not log.
 //
+// Only the spec differs between versions, so the Handler decodes and encodes nothing else: metadata, status and what it
+// does not know pass through as they came. It may leave the metadata alone, since the API server takes nothing but
+// labels and annotations from a converted object and restores the rest from its own.
+//
 // The API server may use an object after it was converted only through the result: source and result share memory.
 package conversion
 
@@ -24,33 +28,39 @@ var Machine = conversion.NewHubSpokeConverter(&v1beta1.Machine{},
 	conversion.NewSpokeConverter(&v1alpha1.Machine{}, machineToV1alpha1, machineFromV1alpha1))
 
 func machineToV1alpha1(_ context.Context, src *v1beta1.Machine, dst *v1alpha1.Machine) error {
-	dst.ObjectMeta = src.ObjectMeta
-	dst.Spec = v1alpha1.MachineSpec{
-		Switches:            src.Spec.Switches.Count,
-		SwitchPosition:      src.Spec.Position,
-		Selector:            src.Spec.Switches.Selector,
-		Template:            src.Spec.Switches.Template,
-		FlipDelaySeconds:    src.Spec.Flip.DelaySeconds,
-		FlipIntervalSeconds: src.Spec.Flip.IntervalSeconds,
-	}
-	dst.Status = src.Status
+	dst.ObjectMeta, dst.Status = src.ObjectMeta, src.Status
+	dst.Spec = specToV1alpha1(src.Spec)
 	return nil
 }
 
 func machineFromV1alpha1(_ context.Context, src *v1alpha1.Machine, dst *v1beta1.Machine) error {
-	dst.ObjectMeta = src.ObjectMeta
-	dst.Spec = v1beta1.MachineSpec{
+	dst.ObjectMeta, dst.Status = src.ObjectMeta, src.Status
+	dst.Spec = specFromV1alpha1(src.Spec)
+	return nil
+}
+
+func specToV1alpha1(src v1beta1.MachineSpec) v1alpha1.MachineSpec {
+	return v1alpha1.MachineSpec{
+		Switches:            src.Switches.Count,
+		SwitchPosition:      src.Position,
+		Selector:            src.Switches.Selector,
+		Template:            src.Switches.Template,
+		FlipDelaySeconds:    src.Flip.DelaySeconds,
+		FlipIntervalSeconds: src.Flip.IntervalSeconds,
+	}
+}
+
+func specFromV1alpha1(src v1alpha1.MachineSpec) v1beta1.MachineSpec {
+	return v1beta1.MachineSpec{
 		Switches: v1beta1.SwitchesSpec{
-			Count:    src.Spec.Switches,
-			Selector: src.Spec.Selector,
-			Template: src.Spec.Template,
+			Count:    src.Switches,
+			Selector: src.Selector,
+			Template: src.Template,
 		},
-		Position: src.Spec.SwitchPosition,
+		Position: src.SwitchPosition,
 		Flip: v1beta1.FlipSpec{
-			DelaySeconds:    src.Spec.FlipDelaySeconds,
-			IntervalSeconds: src.Spec.FlipIntervalSeconds,
+			DelaySeconds:    src.FlipDelaySeconds,
+			IntervalSeconds: src.FlipIntervalSeconds,
 		},
 	}
-	dst.Status = src.Status
-	return nil
 }

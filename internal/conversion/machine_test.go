@@ -4,24 +4,18 @@
 package conversion
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
 	"sigs.k8s.io/randfill"
 
 	"container.training/useless/api/useless/v1alpha1"
@@ -194,138 +188,12 @@ func TestConverterKnowsEveryVersion(t *testing.T) {
 	if want := sets.New("v1alpha1", "v1beta1"); !versions.Equal(want) {
 		t.Errorf("the scheme has Machine in %v, want %v", sets.List(versions), sets.List(want))
 	}
-}
-
-// FuzzHandler sends raw JSON through the handler that the API server calls and back. The handler may refuse what is
-// no Machine; it may not panic, and what it accepts comes back equal.
-func FuzzHandler(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`))
-	f.Add([]byte(`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`))
-	f.Add([]byte(`{"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"c":"d"}}}}}`))
-	f.Add([]byte(`{"status":{"switches":{"total":3,"up":1,"down":2},"seenAt":"2026-11-20T09:00:00.123456Z"}}`))
-	f.Add([]byte(`{"metadata":null,"spec":null,"status":null}`))
-	f.Add([]byte(`{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{}}}]}}`))
-	f.Add([]byte(`{"spec":{"switches":2147483648}}`))
-	f.Add([]byte(`{"spec":{"switches":-1,"switchPosition":"sideways"}}`))
-
-	handler, decoder := newHandler(f), conversion.NewDecoder(newScheme(f))
-
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var object map[string]any
-		if json.Unmarshal(raw, &object) != nil || object == nil {
-			t.Skip("not a JSON object")
-		}
-		object["kind"], object["apiVersion"] = "Machine", v1alpha1.GroupVersion.String()
-		spoke, err := json.Marshal(object)
-		if err != nil {
-			t.Skip(err)
-		}
-		hub, ok := convert(t, handler, spoke, v1beta1.GroupVersion.String())
-		want, _, err := decoder.Decode(spoke)
-		if ok != (err == nil) {
-			t.Fatalf("the handler's answer is %v for an object that decodes with error %v: %s", ok, err, spoke)
-		}
-		if !ok {
-			return
-		}
-		back, ok := convert(t, handler, hub, v1alpha1.GroupVersion.String())
-		if !ok {
-			t.Fatalf("refused its own result: %s", hub)
-		}
-		got, _, err := decoder.Decode(back)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Compared as text: on the wire an empty map and an absent one are the same.
-		if diff := cmp.Diff(text(t, want), text(t, got)); diff != "" {
-			t.Errorf("lost on the way (-want +got):\n%s", diff)
-		}
-	})
-}
-
-func text(t *testing.T, object runtime.Object) string {
-	t.Helper()
-	raw, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
-}
-
-// newHandler is the handler that the manager serves.
-func newHandler(t testing.TB) http.Handler {
-	t.Helper()
-	scheme := newScheme(t)
-	converter, err := Machine(scheme)
-	if err != nil {
-		t.Fatal(err)
-	}
-	registry := conversion.NewRegistry()
-	if err := registry.RegisterConverter(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), converter); err != nil {
-		t.Fatal(err)
-	}
-	return conversion.NewWebhookHandler(scheme, registry)
-}
-
-func newReview(t testing.TB, object []byte, version string) []byte {
-	t.Helper()
-	review, err := json.Marshal(apiextensionsv1.ConversionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
-		Request: &apiextensionsv1.ConversionRequest{
-			UID: "1", DesiredAPIVersion: version, Objects: []runtime.RawExtension{{Raw: object}},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return review
-}
-
-func convert(t testing.TB, handler http.Handler, object []byte, version string) (converted []byte, ok bool) {
-	t.Helper()
-	recorder := httptest.NewRecorder()
-	request := httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(newReview(t, object, version)))
-	handler.ServeHTTP(recorder, request)
-	if recorder.Code != http.StatusOK {
-		return nil, false
-	}
-	var answer apiextensionsv1.ConversionReview
-	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
-		t.Fatal(err)
-	}
-	if answer.Response.Result.Status != metav1.StatusSuccess {
-		if strings.Contains(answer.Response.Result.Message, "internal error") {
-			t.Fatalf("the converter panicked: %s", object)
-		}
-		return nil, false
-	}
-	return answer.Response.ConvertedObjects[0].Raw, true
-}
-
-// BenchmarkConvert is what the API server waits for, less the network: one Machine decoded, converted and encoded.
-func BenchmarkConvert(b *testing.B) {
-	handler := newHandler(b)
-	beta := &v1beta1.Machine{TypeMeta: v1beta1Type}
-	filler(1).Fill(beta)
-	beta.TypeMeta = v1beta1Type
-	alpha := &v1alpha1.Machine{TypeMeta: v1alpha1Type}
-	if err := machineToV1alpha1(b.Context(), beta, alpha); err != nil {
-		b.Fatal(err)
-	}
-	for version, object := range map[string]runtime.Object{
-		v1alpha1.GroupVersion.String(): beta,
-		v1beta1.GroupVersion.String():  alpha,
-	} {
-		b.Run("to "+version, func(b *testing.B) {
-			raw, err := json.Marshal(object)
-			if err != nil {
-				b.Fatal(err)
+	known := machines()
+	for from := range versions {
+		for to := range versions {
+			if known[way{v1beta1.GroupVersion.Group + "/" + from, v1beta1.GroupVersion.Group + "/" + to}] == nil {
+				t.Errorf("the handler has no converter from %s to %s", from, to)
 			}
-			review := newReview(b, raw, version)
-			b.ReportAllocs()
-			for b.Loop() {
-				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(review)))
-			}
-		})
+		}
 	}
 }

@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	scalePath = "/validate-useless-container-training-v1beta1-machine-scale"
+	scalePath   = "/validate-useless-container-training-v1beta1-machine-scale"
+	convertPath = "/convert"
 
 	// selectorIndex finds the Machines that have a selector of their own.
 	selectorIndex = "spec.switches.selector"
@@ -53,6 +54,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 		return err
 	}
 	mgr.GetWebhookServer().Register(scalePath, admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}))
+	// Before the builder registers a handler at that path, which leaves less as it is. It still sees to it that there is a
+	// converter for every version.
+	mgr.GetWebhookServer().Register(convertPath, conversion.NewHandler())
 	return ctrl.NewWebhookManagedBy(mgr, &v1beta1.Machine{}).
 		WithValidator(&machineValidator{mgr.GetClient(), maxSwitches}).
 		WithConverter(conversion.Machine).

@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,13 +38,8 @@ func main() {
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
 	run := measure
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case "contend":
-			run = contend
-		case "report":
-			run = report
-		}
+	if len(os.Args) > 1 && os.Args[1] == "contend" {
+		run = contend
 	}
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -118,17 +112,12 @@ type experiment struct {
 // experiments are all there are, in their order.
 var experiments = []experiment{
 	{"convergence", convergence},
-	{"lateness", lateness},
 }
-
-// comparing are the experiments that measure another revision, too, if there is one.
-var comparing = []string{"convergence"}
 
 type options struct {
 	out   string // folder of the results
 	quick bool
 	only  string
-	base  string // a commit
 }
 
 func measure(ctx context.Context, args []string) (err error) {
@@ -137,7 +126,6 @@ func measure(ctx context.Context, args []string) (err error) {
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "measure less, in less than five minutes")
 	flags.StringVar(&o.only, "only", "", "run one experiment: "+strings.Join(names(), ", "))
-	flags.StringVar(&o.base, "base", "", "measure the operator of this commit, too, and compare the two")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -147,7 +135,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.results.Close()) }()
 	for _, e := range experiments {
-		if o.only != "" && o.only != e.name || b.base != nil && !slices.Contains(comparing, e.name) {
+		if o.only != "" && o.only != e.name {
 			continue
 		}
 		b.current = e.name
@@ -155,7 +143,7 @@ func measure(ctx context.Context, args []string) (err error) {
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
-	return printFigures(os.Stdout, b.results.Name())
+	return nil
 }
 
 func names() (names []string) {
@@ -183,18 +171,8 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if b.ours, err = newRevision(ctx, "ours", dir, o.out); err != nil {
 		return nil, err
 	}
-	if o.base != "" {
-		if b.base, err = checkOut(ctx, o.base, o.out); err != nil {
-			return nil, err
-		}
-	}
-	machine, err := describeMachine(ctx, b.programs)
-	if err != nil {
+	if b.results, err = os.Create(filepath.Join(o.out, "results.jsonl")); err != nil {
 		return nil, err
 	}
-	if b.results, err = os.Create(filepath.Join(o.out, resultsFile)); err != nil {
-		return nil, err
-	}
-	b.current = "machine"
-	return b, b.record(machine)
+	return b, nil
 }

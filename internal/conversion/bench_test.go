@@ -1,0 +1,59 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"container.training/useless/internal/conversion"
+	"container.training/useless/internal/conversion/conversiontest"
+)
+
+// BenchmarkConversion is what the API server waits for, with this handler and with controller-runtime's.
+func BenchmarkConversion(b *testing.B) {
+	stock, err := conversiontest.Stock()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, objects := range []int{1, 500, 10_000} {
+		body, err := conversiontest.Machines(objects)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, contender := range []struct {
+			name    string
+			handler http.Handler
+		}{{"ours", conversion.NewHandler()}, {"stock", stock}} {
+			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, contender.name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					request := httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body))
+					contender.handler.ServeHTTP(discard{http.Header{}}, request)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")
+			})
+			b.Run(fmt.Sprintf("TLS/objects=%d/%s", objects, contender.name), func(b *testing.B) {
+				server, client := conversiontest.Serve(contender.handler)
+				defer server.Close()
+				for b.Loop() {
+					if err := conversiontest.Call(b.Context(), server, client, body); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")
+			})
+		}
+	}
+}
+
+// A discard is a response that nobody reads.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header       { return d.header }
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) WriteHeader(int)             {}

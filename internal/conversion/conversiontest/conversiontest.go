@@ -1,0 +1,118 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conversiontest has what the tests and the benchmarks of the conversion have in common: Machines as the API
+// server sends them, the handler to compare with, and the way that the API server calls one.
+package conversiontest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrlconversion "sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/conversion"
+)
+
+// Stock is controller-runtime's handler, with the same converter.
+func Stock() (http.Handler, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	converter, err := conversion.Machine(scheme)
+	if err != nil {
+		return nil, err
+	}
+	registry := ctrlconversion.NewRegistry()
+	if err := registry.RegisterConverter(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), converter); err != nil {
+		return nil, err
+	}
+	return ctrlconversion.NewWebhookHandler(scheme, registry), nil
+}
+
+// Serve serves a handler as the operator does and returns the server and a client that calls it as the API server
+// does: TLS, HTTP/1.1, keep-alive. The caller closes the server.
+func Serve(handler http.Handler) (*httptest.Server, *http.Client) {
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{NextProtos: []string{"http/1.1"}}
+	server.StartTLS()
+	return server, server.Client()
+}
+
+// Call calls a server as the API server does and throws the answer away.
+func Call(ctx context.Context, server *httptest.Server, client *http.Client, body []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/convert", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	err = errors.Join(err, response.Body.Close())
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return err
+}
+
+// Machines are the body of a request to convert so many Machines from the version that they are stored in.
+func Machines(count int) ([]byte, error) {
+	objects := make([][]byte, count)
+	for i := range objects {
+		objects[i] = Machine(i)
+	}
+	return Review("4d5cb7a3-7d0e-4b1c-9d0a-1b2c3d4e5f60", v1alpha1.GroupVersion.String(), objects...)
+}
+
+// Review is the body of a request to convert objects to a version.
+func Review(uid, version string, objects ...[]byte) ([]byte, error) {
+	raw := make([]runtime.RawExtension, len(objects))
+	for i, object := range objects {
+		raw[i].Raw = object
+	}
+	return json.Marshal(apiextensionsv1.ConversionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
+		Request:  &apiextensionsv1.ConversionRequest{UID: types.UID(uid), DesiredAPIVersion: version, Objects: raw},
+		Response: &apiextensionsv1.ConversionResponse{}, // it does send one
+	})
+}
+
+// Machine is a Machine in v1beta1 as the API server stores it, of about 2.3 kB: made with kubectl, with a finalizer,
+// at rest.
+func Machine(i int) []byte { return fmt.Appendf(nil, machine, i) }
+
+// The keys are in the order that the API server gives them.
+const machine = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{` +
+	`"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"apiVersion\":\"useless.container.training/v1beta1\",\"kind\":\"Machine\",\"metadata\":{\"annotations\":{},\"labels\":{\"team\":\"useless\"},\"name\":\"machine-%[1]d\",\"namespace\":\"default\"},\"spec\":{\"switches\":{\"count\":3,\"template\":{\"metadata\":{\"labels\":{\"room\":\"lab\"}}}}}}\n"},` +
+	`"creationTimestamp":"2026-11-20T09:00:00Z","finalizers":["useless.container.training/machine"],"generation":1,"labels":{"team":"useless"},` +
+	`"managedFields":[` +
+	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/last-applied-configuration":{}},"f:labels":{".":{},"f:team":{}}},"f:spec":{".":{},"f:flip":{".":{},"f:delaySeconds":{},"f:intervalSeconds":{}},"f:position":{},"f:switches":{".":{},"f:count":{},"f:template":{".":{},"f:metadata":{".":{},"f:labels":{".":{},"f:room":{}}}}}}},"manager":"kubectl-client-side-apply","operation":"Update","time":"2026-11-20T09:00:00Z"},` +
+	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:finalizers":{".":{},"v:\"useless.container.training/machine\"":{}}}},"manager":"manager","operation":"Update","time":"2026-11-20T09:00:00Z"},` +
+	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:status":{".":{},"f:conditions":{".":{},"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Resting\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Scaled\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}},"f:observedGeneration":{},"f:position":{},"f:positions":{},"f:selector":{},"f:switches":{".":{},"f:down":{},"f:total":{},"f:up":{}}}},"manager":"manager","operation":"Update","subresource":"status","time":"2026-11-20T09:00:05Z"}],` +
+	`"name":"machine-%[1]d","namespace":"default","resourceVersion":"%[1]d","uid":"4d5cb7a3-7d0e-4b1c-9d0a-%012[1]d"},` +
+	`"spec":{"flip":{"delaySeconds":5,"intervalSeconds":5},"position":"down","switches":{"count":3,"template":{"metadata":{"labels":{"room":"lab"}}}}},` +
+	`"status":{"conditions":[` +
+	`{"lastTransitionTime":"2026-11-20T09:00:01Z","message":"3 of 3 switches","observedGeneration":1,"reason":"Scaled","status":"True","type":"Scaled"},` +
+	`{"lastTransitionTime":"2026-11-20T09:00:01Z","message":"all switches are down","observedGeneration":1,"reason":"Resting","status":"True","type":"Resting"},` +
+	`{"lastTransitionTime":"2026-11-20T09:00:01Z","message":"","observedGeneration":1,"reason":"Ready","status":"True","type":"Ready"}],` +
+	`"observedGeneration":1,"position":"down","positions":"ddd","selector":"machine=machine-%[1]d","switches":{"down":3,"total":3,"up":0}}}`

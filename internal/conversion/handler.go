@@ -1,0 +1,143 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion/metrics"
+)
+
+const (
+	// The API server may send a whole collection in one review, and Kubernetes wants 10,000 objects of 10 kB to be
+	// possible (KEP-95). A review is answered while it is read, so that its size costs time and no memory.
+	maxReview = 128 << 20
+
+	// One object of a request is in memory at a time. The API server takes none above 3 MiB.
+	maxObject = 4 << 20
+
+	// A request with a bigger object than this waits for one of few slots, for many at once would not fit into a
+	// container of 256 MiB.
+	bigObject = 64 << 10
+	bigSlots  = 2
+)
+
+var (
+	errObjectTooLarge = errors.New("an object is larger than " + strconv.Itoa(maxObject>>20) + " MiB")
+	errPanic          = errors.New("internal error occurred during conversion")
+)
+
+// A Handler answers ConversionReviews of version v1 about Machines. It converts one object after the other while it
+// reads the request, and decodes no more of it than its spec.
+type Handler struct {
+	converters converters
+	slots      chan struct{}
+}
+
+var _ http.Handler = &Handler{}
+
+// NewHandler makes the Handler of Machines.
+func NewHandler() *Handler {
+	return &Handler{converters: machines(), slots: make(chan struct{}, bigSlots)}
+}
+
+// ServeHTTP implements http.Handler. What cannot be converted is answered with a failed review that says why, what is
+// not a review with status 400, and what is too large with status 413.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A server of HTTP/1.1 reads no more of a request that it answers, unless told to. One of HTTP/2 does anyway.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	in := &body{Reader: http.MaxBytesReader(w, r.Body, maxReview), ctx: r.Context(), slots: h.slots}
+	defer in.release()
+	c := newCall(h.converters, w, in)
+	defer c.recycle()
+
+	err := checkLength(r.ContentLength)
+	if err == nil {
+		err = c.run(r.Context())
+	}
+	if err != nil {
+		ctrl.Log.WithName("conversion").Error(err, "Failed to convert", "request", c.uid)
+	}
+	if status := c.refusal(err); status != 0 {
+		http.Error(w, err.Error(), status)
+		return
+	}
+	_, _ = io.Copy(io.Discard, in.Reader) // who is still writing does not see an answer
+	c.finish(err)
+}
+
+// checkLength spares a client from sending what will be refused.
+func checkLength(length int64) error {
+	if length > maxReview {
+		return &http.MaxBytesError{Limit: maxReview}
+	}
+	return nil
+}
+
+// run converts all that there is; a panic becomes an error.
+func (c *call) run(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			metrics.WebhookPanics.WithLabelValues().Inc()
+			for _, handle := range utilruntime.PanicHandlers {
+				handle(ctx, r)
+			}
+			err = errPanic
+		}
+	}()
+	return c.review()
+}
+
+// refusal is the status of an error that no review can be answered with, or zero.
+func (c *call) refusal(err error) int {
+	var tooLong *http.MaxBytesError
+	switch {
+	case err == nil || c.sent:
+		return 0
+	case errors.As(err, &tooLong) || errors.Is(err, errObjectTooLarge):
+		return http.StatusRequestEntityTooLarge
+	case c.uid == "":
+		return http.StatusBadRequest
+	}
+	return 0
+}
+
+// A body is that of a request. It may be long, but not for the sake of one object.
+type body struct {
+	io.Reader
+	ctx   context.Context
+	slots chan struct{}
+	size  int // of what was read since the last object
+	holds bool
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.size > maxObject {
+		return 0, errObjectTooLarge
+	}
+	if b.size > bigObject && !b.holds {
+		select {
+		case b.slots <- struct{}{}:
+			b.holds = true
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		}
+	}
+	n, err := b.Reader.Read(p)
+	b.size += n
+	return n, err
+}
+
+func (b *body) release() {
+	if b.holds {
+		<-b.slots
+	}
+}

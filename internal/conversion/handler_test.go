@@ -1,0 +1,563 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/conversion"
+	"container.training/useless/internal/conversion/conversiontest"
+)
+
+const uid = "4d5cb7a3-7d0e-4b1c-9d0a-1b2c3d4e5f60"
+
+var (
+	alpha = v1alpha1.GroupVersion.String()
+	beta  = v1beta1.GroupVersion.String()
+)
+
+// post calls a handler without a network.
+func post(handler http.Handler, body []byte) *httptest.ResponseRecorder {
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body)))
+	return recorder
+}
+
+// convert asks a handler to convert objects and checks what holds for every answer.
+func convert(t testing.TB, handler http.Handler, version string, objects ...[]byte) *apiextensionsv1.ConversionResponse {
+	t.Helper()
+	body, err := conversiontest.Review(uid, version, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := post(handler, body)
+	if recorder.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", recorder.Code, recorder.Body)
+	}
+	return answer(t, recorder.Body.Bytes())
+}
+
+func answer(t testing.TB, body []byte) *apiextensionsv1.ConversionResponse {
+	t.Helper()
+	var review apiextensionsv1.ConversionReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	if want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"); review.GroupVersionKind() != want {
+		t.Errorf("got a %v, want a %v", review.GroupVersionKind(), want)
+	}
+	if review.Response == nil || review.Response.UID != uid {
+		t.Fatalf("not an answer to %s: %s", uid, body)
+	}
+	return review.Response
+}
+
+func succeeded(response *apiextensionsv1.ConversionResponse) bool {
+	return response.Result.Status == metav1.StatusSuccess
+}
+
+// members decodes an object as the API server does: of what is there twice, the last counts.
+func members(t testing.TB, raw []byte) map[string]any {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	return object
+}
+
+// typed is an object as its Go type writes it. On the wire an empty map and an absent one are the same; what has nothing
+// else is absent after the second time.
+func typed[T any](t testing.TB, raw []byte) string {
+	t.Helper()
+	for range 2 {
+		var object T
+		err := utiljson.Unmarshal(raw, &object)
+		if err == nil {
+			raw, err = json.Marshal(object)
+		}
+		if err != nil {
+			t.Fatalf("%v: %s", err, raw)
+		}
+	}
+	return string(raw)
+}
+
+// compare fails unless both handlers make the same of a Machine. What ours passes through, stock may refuse.
+func compare[T any](t testing.TB, ours, stock http.Handler, version string, object []byte) (converted []byte, ok bool) {
+	t.Helper()
+	want, got := convert(t, stock, version, object), convert(t, ours, version, object)
+	if !succeeded(want) {
+		if strings.Contains(want.Result.Message, "internal error") {
+			t.Fatalf("the converter panicked: %s", object)
+		}
+		return nil, false
+	}
+	if !succeeded(got) || len(got.ConvertedObjects) != 1 {
+		t.Fatalf("stock converts %s, ours answers %v", object, got)
+	}
+	converted = got.ConvertedObjects[0].Raw
+	if diff := cmp.Diff(typed[T](t, want.ConvertedObjects[0].Raw), typed[T](t, converted)); diff != "" {
+		t.Errorf("stock and ours make different things of %s (-stock +ours):\n%s", object, diff)
+	}
+	return converted, true
+}
+
+// passed fails unless all but apiVersion and spec of an object is in the result.
+func passed(t testing.TB, object, converted []byte) {
+	t.Helper()
+	want, got := members(t, object), members(t, converted)
+	if _, ok := want["metadata"].(map[string]any); !ok {
+		want["metadata"] = map[string]any{} // or else the API server says that it is missing
+	}
+	for _, both := range []map[string]any{want, got} {
+		delete(both, "apiVersion")
+		delete(both, "spec")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lost on the way (-want +got):\n%s", diff)
+	}
+}
+
+// What the API server sends in v1alpha1 without apiVersion and kind, and what it might.
+var spokes = []string{
+	`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`,
+	`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`,
+	`{"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"c":"d"}}}}}`,
+	`{"status":{"switches":{"total":3,"up":1,"down":2},"seenAt":"2026-11-20T09:00:00.123456Z"}}`,
+	`{"metadata":null,"spec":null,"status":null}`,
+	`{"metadata":{},"spec":{"template":{"metadata":{"labels":{}}}}}`,
+	`{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{}}}]}}`,
+	`{}`,
+	`{"spec":{"switches":2147483648}}`,
+	`{"spec":{"switches":-1,"switchPosition":"sideways"}}`,
+	`{"spec":{"switches":3,"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["<&>","\u2028"]}]},"flipIntervalSeconds":86400}}`,
+	`{"spec":{"Switches":3,"unknown":{"a":[1,2.50,1e3]}},"Spec":{"switches":4},"unknown":{"big":12345678901234567890,"a":null}}`,
+	"\t{\r\n \"spec\" : {\n\t\"switches\" : 3 } ,\"status\":{ \"positions\" : \"d\\u0064d\" } }\n",
+	`{"\u0073pec":{"switches":3},"st\u0061tus":{"positions":"ddd"}}`,
+	`{"spec":{"switches":1},"status":{"positions":"d"},"spec":{"switches":2},"status":{"positions":"dd"},"metadata":{"name":"a"},"metadata":null}`,
+}
+
+// FuzzHandler converts any JSON there and back, beside controller-runtime's handler. It never panics and refuses
+// nothing that the other accepts; what becomes of the spec is the same, and nothing else changes.
+func FuzzHandler(f *testing.F) {
+	for _, spoke := range spokes {
+		f.Add([]byte(spoke))
+	}
+	ours := conversion.NewHandler()
+	stock, err := conversiontest.Stock()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var object map[string]any
+		if json.Unmarshal(raw, &object) != nil || object == nil {
+			t.Skip("not a JSON object")
+		}
+		// As it is, with the version last.
+		spoke := bytes.TrimSuffix(bytes.TrimRight(raw, " \t\r\n"), []byte("}"))
+		if len(object) > 0 {
+			spoke = append(slices.Clip(spoke), ',')
+		}
+		spoke = fmt.Appendf(slices.Clip(spoke), `"kind":"Machine","apiVersion":%q}`, alpha)
+		if response := convert(t, ours, beta, spoke); succeeded(response) {
+			passed(t, spoke, response.ConvertedObjects[0].Raw)
+		}
+		// Without names that are there twice, of which the two handlers need not make the same.
+		object["kind"], object["apiVersion"] = "Machine", alpha
+		spoke, err := json.Marshal(object)
+		if err != nil {
+			t.Skip(err)
+		}
+		hub, ok := compare[v1beta1.Machine](t, ours, stock, beta, spoke)
+		if !ok {
+			return
+		}
+		back, ok := compare[v1alpha1.Machine](t, ours, stock, alpha, hub)
+		if !ok {
+			t.Fatalf("refused its own result: %s", hub)
+		}
+		if diff := cmp.Diff(typed[v1alpha1.Machine](t, spoke), typed[v1alpha1.Machine](t, back)); diff != "" {
+			t.Errorf("lost on the way (-want +got):\n%s", diff)
+		}
+		passed(t, hub, back)
+	})
+}
+
+// TestReviews sends what is and what is no proper request.
+func TestReviews(t *testing.T) {
+	machine := fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`, beta)
+	request := func(members string) string {
+		return `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{` + members + `}}`
+	}
+	const id = `"uid":"` + uid + `"`
+	desired := fmt.Sprintf(`"desiredAPIVersion":%q`, alpha)
+	tests := []struct {
+		reason  string
+		body    string
+		code    int
+		failure string // in the message; empty means success
+		objects int
+	}{
+		{"a review as it should be", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
+		{"members come in any order", request(`"objects":[` + machine + "," + machine + "]," + desired + "," + id), 200, "", 2},
+		{
+			"the kind comes last",
+			`{"request":{` + id + "," + desired + `,"objects":[` + machine + `]},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
+			200, "", 1,
+		},
+		{"nothing is asked for", request(id + "," + desired + `,"objects":[]`), 200, "", 0},
+		{"null is an empty list", request(id + "," + desired + `,"objects":null`), 200, "", 0},
+		{"no list is an empty list", request(id + "," + desired), 200, "", 0},
+		{"members of later versions are no matter", request(id + "," + desired + `,"more":[{}],"objects":[` + machine + "]"), 200, "", 1},
+
+		{"no JSON", "switch", 400, "invalid character", 0},
+		{"nothing", "", 400, "EOF", 0},
+		{"JSON of something else", "[]", 400, "want {", 0},
+		{"no request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, 400, "must have a request with a uid", 0},
+		{"null as request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`, 400, `want { at "/request"`, 0},
+		{"no uid", request(desired + `,"objects":[` + machine + "]"), 400, "must have a request with a uid", 0},
+		{"a uid that is none", request(`"uid":7`), 400, `want string at "/request/uid"`, 0},
+
+		{
+			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
+			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,
+		},
+		{
+			"another kind of review", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "ConversionReview", "AdmissionReview", 1),
+			200, `got "AdmissionReview" of "apiextensions.k8s.io/v1"`, 0,
+		},
+		{"it ends too early", strings.TrimSuffix(request(id+","+desired+`,"objects":[`+machine+"]"), "}}"), 200, "unexpected EOF", 0},
+		{"objects that are no list", request(id + "," + desired + `,"objects":{}`), 200, "want [", 0},
+		{"an object that is none", request(id + "," + desired + `,"objects":[` + machine + ",null]"), 200, "object 1: want {", 0},
+		{
+			"an unknown version is wanted", request(id + `,"desiredAPIVersion":"useless.container.training/v2","objects":[` + machine + "]"),
+			200, "object 0: cannot convert useless.container.training/v1beta1, Kind=Machine to useless.container.training/v2", 0,
+		},
+		{"no version is wanted", request(id + `,"objects":[` + machine + "]"), 200, "object 0: cannot convert", 0},
+		{
+			"an unknown version is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "v1beta1", "v2", 1) + "]"),
+			200, "cannot convert useless.container.training/v2, Kind=Machine to useless.container.training/v1alpha1", 0,
+		},
+		{
+			"an unknown group is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "useless.", "useful.", 1) + "]"),
+			200, "cannot convert useful.container.training/v1beta1, Kind=Machine to", 0,
+		},
+		{
+			"an unknown kind is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "Machine", "Switch", 1) + "]"),
+			200, "cannot convert useless.container.training/v1beta1, Kind=Switch to", 0,
+		},
+		{"no version is sent", request(id + "," + desired + `,"objects":[{"kind":"Machine"}]`), 200, "cannot convert , Kind=Machine to", 0},
+		{
+			"a spec that its type cannot hold", request(id + "," + desired + `,"objects":[` + machine + "," + strings.Replace(machine, "3", `"three"`, 1) + "]"),
+			200, "object 1: json: cannot unmarshal string into Go struct field", 0,
+		},
+	}
+	handler := conversion.NewHandler()
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			recorder := post(handler, []byte(test.body))
+			if recorder.Code != test.code {
+				t.Fatalf("status %d, want %d: %s", recorder.Code, test.code, recorder.Body)
+			}
+			if test.code != http.StatusOK {
+				if !strings.Contains(recorder.Body.String(), test.failure) {
+					t.Errorf("got %q, want %q", recorder.Body, test.failure)
+				}
+				return
+			}
+			got := answer(t, recorder.Body.Bytes())
+			if succeeded(got) != (test.failure == "") || !strings.Contains(got.Result.Message, test.failure) {
+				t.Errorf("got %v, want %q", got.Result, test.failure)
+			}
+			if succeeded(got) && len(got.ConvertedObjects) != test.objects {
+				t.Errorf("got %d objects, want %d", len(got.ConvertedObjects), test.objects)
+			}
+		})
+	}
+}
+
+// TestOwnVersion converts to the version that an object has.
+func TestOwnVersion(t *testing.T) {
+	object := conversiontest.Machine(1)
+	response := convert(t, conversion.NewHandler(), beta, object)
+	if !succeeded(response) {
+		t.Fatal(response.Result.Message)
+	}
+	if diff := cmp.Diff(members(t, object), members(t, response.ConvertedObjects[0].Raw)); diff != "" {
+		t.Errorf("it changed (-want +got):\n%s", diff)
+	}
+}
+
+// TestManyObjects converts as many as take several pieces, over the network, as the API server does it, and compares
+// each with what controller-runtime makes of it.
+func TestManyObjects(t *testing.T) {
+	const count = 300
+	objects := make([][]byte, count)
+	for i := range objects {
+		objects[i] = conversiontest.Machine(i)
+	}
+	body, err := conversiontest.Review(uid, alpha, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stock, err := conversiontest.Stock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := answer(t, post(stock, body).Body.Bytes())
+
+	// As in controller-runtime's server, which wraps handlers.
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
+	server, client := conversiontest.Serve(promhttp.InstrumentHandlerCounter(requests, conversion.NewHandler()))
+	defer server.Close()
+	for range 2 { // over one connection
+		response, err := client.Post(server.URL, "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := response.Header.Get("Content-Type"); got != "application/json" {
+			t.Errorf("the answer is of type %q", got)
+		}
+		got := answer(t, text)
+		if !succeeded(got) || len(got.ConvertedObjects) != count {
+			t.Fatalf("got %d objects and %v", len(got.ConvertedObjects), got.Result)
+		}
+		for i := range objects {
+			passed(t, objects[i], got.ConvertedObjects[i].Raw)
+			if diff := cmp.Diff(typed[v1alpha1.Machine](t, want.ConvertedObjects[i].Raw), typed[v1alpha1.Machine](t, got.ConvertedObjects[i].Raw)); diff != "" {
+				t.Fatalf("object %d (-stock +ours):\n%s", i, diff)
+			}
+		}
+	}
+}
+
+// TestFailureHalfway lets one of many objects fail when a part of the answer is out and most of the request is not in.
+func TestFailureHalfway(t *testing.T) {
+	objects := slices.Repeat([][]byte{conversiontest.Machine(1)}, 3000)
+	objects[1500] = []byte(`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","spec":"up"}`)
+	body, err := conversiontest.Review(uid, alpha, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, client := conversiontest.Serve(conversion.NewHandler())
+	defer server.Close()
+	response, err := client.Post(server.URL, "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer(t, text)
+	if succeeded(got) || !strings.HasPrefix(got.Result.Message, "object 1500: json: cannot unmarshal string") {
+		t.Errorf("got %v", got.Result)
+	}
+}
+
+// padded is a Machine with an annotation that makes it so large.
+func padded(size int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Machine","metadata":{"annotations":{"pad":%q}},"spec":{}}`, beta, strings.Repeat("x", size))
+}
+
+// An endless review has one object again and again.
+type endless struct {
+	io.Reader
+	object []byte
+}
+
+func newEndless(object []byte) *endless {
+	before := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":%q,"desiredAPIVersion":%q,"objects":[`
+	object = append(slices.Clip(object), ',')
+	return &endless{io.MultiReader(strings.NewReader(fmt.Sprintf(before, uid, alpha)), bytes.NewReader(object)), object}
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if err == io.EOF {
+		e.Reader, err = bytes.NewReader(e.object), nil
+	}
+	return n, err
+}
+
+// A gauge is a response that notes how large the heap gets, and keeps its end.
+type gauge struct {
+	http.ResponseWriter
+	written, sampled int
+	peak             uint64
+	end              []byte
+}
+
+func (g *gauge) Write(p []byte) (int, error) {
+	g.written += len(p)
+	g.end = append(g.end[:0], p...)
+	if g.written-g.sampled > 1<<20 {
+		g.sampled = g.written
+		g.peak = max(g.peak, heap())
+	}
+	return len(p), nil
+}
+
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// TestMemory sends objects of 10 kB until it is told to stop, which must not be before the 10,000 that Kubernetes wants
+// to be possible, and takes a small part of their memory.
+func TestMemory(t *testing.T) {
+	const size, atLeast, most = 10_000, 10_000, 32 << 20
+	response := &gauge{ResponseWriter: httptest.NewRecorder()}
+	request := httptest.NewRequest(http.MethodPost, "/convert", newEndless(padded(size)))
+	runtime.GC()
+	before := heap()
+	conversion.NewHandler().ServeHTTP(response, request)
+	if response.written < size*atLeast {
+		t.Errorf("stopped after %d bytes", response.written)
+	}
+	if want := `"message":"object `; !strings.Contains(string(response.end), want) || !strings.Contains(string(response.end), "request body too large") {
+		t.Errorf("the answer ends in %s", response.end)
+	}
+	if response.peak > before+most {
+		t.Errorf("%d bytes were answered with %d bytes of memory, want at most %d", response.written, response.peak-before, most)
+	}
+}
+
+// TestTooLarge sends what takes too much memory, or too much time.
+func TestTooLarge(t *testing.T) {
+	tests := []struct {
+		reason string
+		length int64
+		object []byte
+	}{
+		{"it says itself that it is too large", 1 << 28, nil},
+		{"an object is too large", -1, padded(5 << 20)},
+		{"an object is too large, and many more bytes are to come", 1 << 26, padded(5 << 20)},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			recorder := httptest.NewRecorder()
+			request := httptest.NewRequest(http.MethodPost, "/convert", newEndless(test.object))
+			request.ContentLength = test.length
+			conversion.NewHandler().ServeHTTP(recorder, request)
+			if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "large") {
+				t.Errorf("got status %d: %s", recorder.Code, recorder.Body)
+			}
+		})
+	}
+	if response := convert(t, conversion.NewHandler(), alpha, padded(3<<20)); !succeeded(response) {
+		t.Errorf("the API server's largest object: %v", response.Result)
+	}
+}
+
+// TestManyLargeObjectsAtOnce sends more than fit into the memory together. Some wait, and small ones pass them by.
+func TestManyLargeObjectsAtOnce(t *testing.T) {
+	const clients, slots = 8, 2
+	object, small := padded(3<<20), conversiontest.Machine(1)
+	synctest.Test(t, func(t *testing.T) {
+		handler := conversion.NewHandler()
+		var taken [clients]atomic.Int64
+		var rest [clients]chan struct{}
+		var answers errgroup.Group
+		for i := range clients {
+			body, err := conversiontest.Review(uid, alpha, object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, out := io.Pipe()
+			rest[i] = make(chan struct{})
+			go func() {
+				n, _ := out.Write(body[:1<<20])
+				taken[i].Store(int64(n))
+				<-rest[i]
+				_, _ = out.Write(body[1<<20:])
+				_ = out.Close()
+			}()
+			answers.Go(func() error {
+				recorder := httptest.NewRecorder()
+				handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/convert", in))
+				if text := recorder.Body.String(); !strings.HasSuffix(text, `"result":{"status":"Success"}}}`+"\n") {
+					return fmt.Errorf("status %d: %d bytes", recorder.Code, len(text))
+				}
+				return nil
+			})
+		}
+		synctest.Wait()
+		served := 0
+		for i := range clients {
+			if taken[i].Load() > 0 {
+				served++
+			}
+		}
+		if served != slots {
+			t.Errorf("%d are served at once, want %d", served, slots)
+		}
+		if response := convert(t, handler, alpha, small); !succeeded(response) {
+			t.Errorf("a small one: %v", response.Result)
+		}
+		for i := range clients {
+			close(rest[i])
+		}
+		if err := answers.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAllocations is what the speed of a machine does not change: the handler allocates little, and no more for an object
+// among many.
+func TestAllocations(t *testing.T) {
+	stock, err := conversiontest.Stock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	perObject := func(handler http.Handler, count int) float64 {
+		body, err := conversiontest.Machines(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response := discard{http.Header{}}
+		return testing.AllocsPerRun(5, func() {
+			handler.ServeHTTP(response, httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body)))
+		}) / float64(count)
+	}
+	ours := conversion.NewHandler()
+	for _, count := range []int{1, 100} {
+		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3 {
+			t.Errorf("%d objects: %.1f allocations for each, of controller-runtime's %.1f", count, ours, stock)
+		}
+	}
+	if few, many := perObject(ours, 100), perObject(ours, 2000); many > few*1.02 {
+		t.Errorf("%.2f allocations for one of 100 objects, %.2f for one of 2000", few, many)
+	}
+}

@@ -1,0 +1,54 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion/metrics"
+)
+
+// TestPanic lets a converter panic. The API server gets an answer, the administrator a metric, and the next call its
+// buffers as they should be.
+func TestPanic(t *testing.T) {
+	broken := false
+	handler := NewHandler()
+	handler.converters = converters{{"a/v1", "a/v2"}: func(spec []byte) ([]byte, error) {
+		if broken {
+			panic("a bug")
+		}
+		return spec, nil
+	}}
+	const request = `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"7","desiredAPIVersion":"a/v2",` +
+		`"objects":[{"apiVersion":"a/v1","kind":"Machine","spec":{}}]}}`
+	before := panics(t)
+	for _, want := range []string{
+		`{"convertedObjects":[{"kind":"Machine","apiVersion":"a/v2","metadata":{},"spec":{}}],"uid":"7","result":{"status":"Success"}}}`,
+		`{"convertedObjects":[],"uid":"7","result":{"status":"Failure","message":"internal error occurred during conversion"}}}`,
+		`{"convertedObjects":[{"kind":"Machine","apiVersion":"a/v2","metadata":{},"spec":{}}],"uid":"7","result":{"status":"Success"}}}`,
+	} {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/convert", strings.NewReader(request)))
+		if got := strings.TrimSpace(recorder.Body.String()); !strings.HasSuffix(got, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		broken = !broken
+	}
+	if got := panics(t) - before; got != 1 {
+		t.Errorf("the metric has grown by %v, want 1", got)
+	}
+}
+
+func panics(t *testing.T) float64 {
+	t.Helper()
+	metric := &dto.Metric{}
+	if err := metrics.WebhookPanics.WithLabelValues().Write(metric); err != nil {
+		t.Fatal(err)
+	}
+	return metric.GetCounter().GetValue()
+}
