@@ -113,8 +113,23 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 		go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) </dev/null || exit 1; \
 	done
 
+# With BASE=REV, which may be any commit, the operator of that commit is measured beside that of this folder, and nothing
+# is published.
 .PHONY: bench
-bench: ## Run the benchmarks, some of them on a control plane
+bench: bin/bench/bench ## Measure the operator against a bare client loop, and write docs/performance.md; BASE=REV compares with a commit
+	@bin/bench/bench $(BASE:%=-base %)
+	@$(if $(BASE),,bin/bench/bench report bin/bench docs)
+
+.PHONY: bench-quick
+bench-quick: bin/bench/bench ## Measure less, in less than five minutes, and publish nothing
+	@bin/bench/bench -quick $(BASE:%=-base %)
+
+.PHONY: bin/bench/bench
+bin/bench/bench:
+	@go build -o $@ ./test/bench
+
+.PHONY: microbench
+microbench: ## Run the benchmarks of Go packages, some of them on a control plane
 	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) ./internal/... ./test/integration
 
 .PHONY: demo

@@ -73,11 +73,15 @@ func (s size) total() int     { return s.machines * s.switches }
 // convergence measures how fast Machines get their switches.
 func convergence(ctx context.Context, b *bench) error {
 	const rounds, concurrency = 5, "32"
-	floor := []contender{asInstalled(b.ours), fromBaseline("bare+informer", concurrency)}
-	naive := []contender{fromBaseline("bare", concurrency), fromBaseline("tutorial"), fromBaseline("sample"), replicaSetController()}
+	contenders := []contender{asInstalled(b.ours), fromBaseline("bare+informer", concurrency)}
+	if b.base != nil {
+		contenders = append(contenders, asInstalled(b.base))
+	} else {
+		contenders = append(contenders, fromBaseline("bare", concurrency), fromBaseline("tutorial"), fromBaseline("sample"), replicaSetController())
+	}
 	races := []race{{b, size{1000, 10}, rounds, time.Minute}}
 	for _, r := range races {
-		if err := r.run(ctx, append(floor, naive...)); err != nil {
+		if err := r.run(ctx, contenders); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,8 +39,13 @@ func main() {
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
 	run := measure
-	if len(os.Args) > 1 && os.Args[1] == "contend" {
-		run = contend
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "contend":
+			run = contend
+		case "report":
+			run = report
+		}
 	}
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -112,12 +118,17 @@ type experiment struct {
 // experiments are all there are, in their order.
 var experiments = []experiment{
 	{"convergence", convergence},
+	{"lateness", lateness},
 }
+
+// comparing are the experiments that measure another revision, too, if there is one.
+var comparing = []string{"convergence"}
 
 type options struct {
 	out   string // folder of the results
 	quick bool
 	only  string
+	base  string // a commit
 }
 
 func measure(ctx context.Context, args []string) (err error) {
@@ -126,6 +137,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "measure less, in less than five minutes")
 	flags.StringVar(&o.only, "only", "", "run one experiment: "+strings.Join(names(), ", "))
+	flags.StringVar(&o.base, "base", "", "measure the operator of this commit, too, and compare the two")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -135,7 +147,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.results.Close()) }()
 	for _, e := range experiments {
-		if o.only != "" && o.only != e.name {
+		if o.only != "" && o.only != e.name || b.base != nil && !slices.Contains(comparing, e.name) {
 			continue
 		}
 		b.current = e.name
@@ -143,7 +155,7 @@ func measure(ctx context.Context, args []string) (err error) {
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
-	return nil
+	return printFigures(os.Stdout, b.results.Name())
 }
 
 func names() (names []string) {
@@ -171,8 +183,18 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if b.ours, err = newRevision(ctx, "ours", dir, o.out); err != nil {
 		return nil, err
 	}
-	if b.results, err = os.Create(filepath.Join(o.out, "results.jsonl")); err != nil {
+	if o.base != "" {
+		if b.base, err = checkOut(ctx, o.base, o.out); err != nil {
+			return nil, err
+		}
+	}
+	machine, err := describeMachine(ctx, b.programs)
+	if err != nil {
 		return nil, err
 	}
-	return b, nil
+	if b.results, err = os.Create(filepath.Join(o.out, resultsFile)); err != nil {
+		return nil, err
+	}
+	b.current = "machine"
+	return b, b.record(machine)
 }

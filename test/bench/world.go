@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -47,6 +48,31 @@ func newRevision(ctx context.Context, name, dir, bin string) (*revision, error) 
 		return nil, fmt.Errorf("compile the operator in %s: %w\n%s", dir, err, out)
 	}
 	return r, nil
+}
+
+// checkOut takes the source of a commit out of the repository, and compiles it as "base".
+func checkOut(ctx context.Context, commit, out string) (*revision, error) {
+	dir := filepath.Join(out, "base")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return nil, err
+	}
+	archive := dir + ".tar"
+	if _, err := output(ctx, "git", "archive", "--output="+archive, commit); err != nil {
+		return nil, fmt.Errorf("take %s as the base: %w", commit, err)
+	}
+	if _, err := output(ctx, "tar", "-xf", archive, "-C", dir); err != nil {
+		return nil, err
+	}
+	return newRevision(ctx, "base", dir, out)
+}
+
+// output is what a command prints.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if exit := (&exec.ExitError{}); errors.As(err, &exit) {
+		err = fmt.Errorf("%s: %w: %s", name, err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
 }
 
 // A world is a control plane with a revision's CustomResourceDefinitions, rights and webhooks. etcd waits for the disk.

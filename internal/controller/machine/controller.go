@@ -12,12 +12,10 @@ package machine
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -25,7 +23,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -37,10 +34,6 @@ const (
 	Name = "machine"
 
 	workers = 16
-
-	// flipPriority puts what is due before everything else, above all before the backlog of a start, which
-	// controller-runtime queues at -100 and would otherwise hand on to every RequeueAfter that comes of it.
-	flipPriority = 100
 
 	// Events of what was done are bounded: at its fastest the controller makes some 130 Machines a second or flips 200
 	// switches, and its events are to be less than a hundredth of its requests. Where less is going on, all are told.
@@ -94,8 +87,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, regi
 	controllerOptions.RateLimiter = c.retries
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&v1beta1.Machine{}, builder.WithPredicates(object.NotPaused())).
-		Watches(&v1beta1.Switch{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf)).
+		Watches(&v1beta1.Machine{}, waking(itself), builder.WithPredicates(object.NotPaused())).
+		Watches(&v1beta1.Switch{}, waking(c.machinesOf)).
 		WithOptions(controllerOptions).
 		Complete(c)
 }
@@ -219,36 +212,6 @@ func (c *Controller) remember(read, written *v1beta1.Machine, err error) error {
 		c.recent.wrote(written)
 	}
 	return err
-}
-
-// machinesOf returns the Machines that care about a switch: the one that controls it, those that select it, and the
-// one that would give its name to a switch of its own.
-func (c *Controller) machinesOf(_ context.Context, object client.Object) []reconcile.Request {
-	wake := func(name string) reconcile.Request {
-		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}
-	}
-	var requests []reconcile.Request
-	prefix, _ := splitOrdinal(object.GetName())
-	if name, ok := strings.CutSuffix(prefix, "-"); ok {
-		requests = append(requests, wake(name))
-	}
-	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "Machine" {
-		requests = append(requests, wake(owner.Name))
-	}
-	if name := object.GetLabels()[v1beta1.MachineLabel]; name != "" {
-		requests = append(requests, wake(name))
-	}
-	selecting, err := c.machines.ByIndex(machinesSelecting, object.GetNamespace())
-	if err != nil {
-		panic(err) // the index does not exist: a mistake in Setup
-	}
-	for _, machine := range selecting {
-		m := machine.(*v1beta1.Machine)
-		if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
-			requests = append(requests, wake(m.Name))
-		}
-	}
-	return requests
 }
 
 // noOwner stands for the owner of switches that have none.

@@ -1,0 +1,87 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// TestPriorities has real objects' histories told to a real queue.
+func TestPriorities(t *testing.T) {
+	// Only a spec makes a generation.
+	turned := func(sw *v1beta1.Switch) { up(sw); sw.Generation++ }
+	down := func(sw *v1beta1.Switch) { sw.Generation += 2 }
+	unlabelled := func(sw *v1beta1.Switch) { sw.Labels = nil }
+	noticed := func(sw *v1beta1.Switch) { seen(0)(sw); sw.Generation++ }
+	for _, c := range []struct {
+		reason        string
+		before, after client.Object // nil for one that is new or gone
+		again         bool          // told at the start, or for no reason
+		want          int
+	}{
+		{reason: "what was there at the start can wait", after: newMachine(1), again: true, want: handler.LowPriority},
+		{reason: "so can a switch that was", after: newTestSwitch("m-0"), again: true, want: handler.LowPriority},
+		{reason: "but for one that may be due", after: newTestSwitch("m-0", turned), again: true, want: userPriority},
+		{reason: "new Machines come by the thousand", after: newMachine(1)},
+		{reason: "and so do switches", after: newTestSwitch("m-0")},
+		{reason: "but not those that somebody creates up", after: newTestSwitch("m-0", turned), want: userPriority},
+		{reason: "a user turns a switch up", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", turned), want: userPriority},
+		{reason: "a user turns it down again", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down), want: userPriority},
+		{reason: "the operator turns it down", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down, flipped(0))},
+		{reason: "the operator notices it", before: newTestSwitch("m-0", turned), after: newTestSwitch("m-0", noticed)},
+		{reason: "the operator adopts it", before: newTestSwitch("m-0", orphan), after: newTestSwitch("m-0")},
+		{reason: "a user labels it", before: newTestSwitch("m-0", unlabelled), after: newTestSwitch("m-0"), want: userPriority},
+		{reason: "a user lets it be", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", pausedSwitch), want: userPriority},
+		{reason: "one of thousands is deleted", before: newTestSwitch("m-0")},
+		{reason: "a user scales a Machine", before: newMachine(1), after: newMachine(2, func(m *v1beta1.Machine) { m.Generation++ }), want: userPriority},
+		{reason: "the operator writes its status", before: newMachine(1), after: newMachine(1, lastFlipped(0))},
+		{reason: "the operator lets it go or holds it", before: newMachine(1), after: newMachine(1, func(m *v1beta1.Machine) { m.Finalizers = []string{v1beta1.MachineFinalizer} })},
+		{reason: "nothing happens to it", before: newMachine(1), after: newMachine(1), again: true, want: handler.LowPriority},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			q := priorityqueue.New[reconcile.Request]("test")
+			defer q.ShutDown()
+			tell(t, q, c.before, c.after, c.again)
+			got, priority, _ := q.GetWithPriority()
+			want := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "m"}}
+			if got != want || priority != c.want || q.Len() > 0 {
+				t.Errorf("got %s with priority %d and %d more, want %s with %d", got, priority, q.Len(), want, c.want)
+			}
+		})
+	}
+}
+
+// tell tells the handler what became of an object.
+func tell(t *testing.T, q queue, before, after client.Object, again bool) {
+	t.Helper()
+	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})}
+	wakes := waking(itself)
+	if _, ok := cmp.Or(after, before).(*v1beta1.Switch); ok {
+		wakes = waking(c.machinesOf)
+	}
+	switch {
+	case before == nil:
+		wakes.Create(t.Context(), event.CreateEvent{Object: after, IsInInitialList: again}, q)
+	case after == nil:
+		wakes.Delete(t.Context(), event.DeleteEvent{Object: before}, q)
+	default:
+		before.SetResourceVersion("1")
+		after.SetResourceVersion("1")
+		if !again {
+			after.SetResourceVersion("2")
+		}
+		wakes.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+	}
+}

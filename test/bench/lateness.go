@@ -1,0 +1,134 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// lateness measures how late switches are turned down while independent users turn others up. A case is so many Machines
+// with so many switches each, of which so many are turned up a second. Each flip is due when its switch has been noticed
+// for the default delay, and its Machine's flip before it is the default interval ago.
+//
+// Values, of flips that were due while the load was full:
+//   - flips, flips_per_second
+//   - lateness_p50_seconds, lateness_p99_seconds, lateness_max_seconds: until the harness heard of it, which is a little
+//     after it was written; lateness_at_least_…: until the operator was about to write it
+//   - flips_within_0.005_seconds and so on: a histogram
+//
+// Of the whole run:
+//   - early, crowded (less than the interval after another one of the Machine), doubled: flips that must not be
+//   - skipped: turns left out because no Machine was at rest
+//   - users_late_p99_seconds: how late the users were themselves
+//   - cpu_…_seconds of run_seconds and run_flips
+func lateness(ctx context.Context, b *bench) error {
+	loads := []load{
+		{size: size{1_000, 10}, perSecond: 100, warmup: 10 * time.Second, length: 30 * time.Second},
+		{size: size{10_000, 1}, perSecond: 200, warmup: 10 * time.Second, length: 30 * time.Second},
+	}
+	if b.quick {
+		loads = loads[:1]
+		loads[0].length = 15 * time.Second
+	}
+	for _, l := range loads {
+		if err := l.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", l, err)
+		}
+	}
+	return nil
+}
+
+// A load is what the users of some Machines ask for.
+type load struct {
+	size      size
+	perSecond float64
+	warmup    time.Duration // until flips are measured; longer than the flip delay, as they keep coming for that long
+	length    time.Duration // for which they are measured
+}
+
+func (l load) String() string { return fmt.Sprintf("%s, %g/s", l.size, l.perSecond) }
+
+func (l load) run(ctx context.Context, b *bench) (err error) {
+	b.say("%s: preparing", l)
+	r, err := converged(ctx, b, machines, l.size)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.world.stop()) }()
+
+	u := usersOf(r.world, l.size)
+	record := Record{Case: l.String(), Contender: r.name, Values: map[string]float64{}}
+	var flips []flip
+	start := time.Now()
+	err = r.spending(record.Values, func() (err error) {
+		loaded, cancel := context.WithTimeout(ctx, l.warmup+l.length)
+		defer cancel()
+		flips, err = u.flips(ctx, loaded.Done(), poisson(1, l.perSecond))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	record.Values["run_seconds"], record.Values["run_flips"] = time.Since(start).Seconds(), float64(len(flips))
+	record.Values["skipped"], record.Values["users_late_p99_seconds"] = float64(u.skipped), percentile(u.late, 99)
+	faulty := addFaults(record.Values, flips)
+	if measured := l.measured(flips, start); len(measured) > 0 {
+		record.Values["flips"] = float64(len(measured))
+		record.Values["flips_per_second"] = float64(len(measured)) / l.length.Seconds()
+		addLateness(record.Values, measured)
+		addHistogram(record.Values, measured)
+		b.say("%s: %.0f flips/s, late by %.1f ms (p50), %.1f ms (p99), %.1f ms (max)", l, record.Values["flips_per_second"],
+			1e3*record.Values["lateness_p50_seconds"], 1e3*record.Values["lateness_p99_seconds"], 1e3*record.Values["lateness_max_seconds"])
+	}
+	return errors.Join(b.record(record), faulty)
+}
+
+// measured are the flips that were due while the load was full.
+func (l load) measured(flips []flip, start time.Time) (measured []flip) {
+	from := start.Add(l.warmup)
+	for _, f := range flips {
+		if since := f.due.Sub(from); since >= 0 && since < l.length {
+			measured = append(measured, f)
+		}
+	}
+	return measured
+}
+
+// converged is a world of its own, and the operator that has given its Machines their switches.
+func converged(ctx context.Context, b *bench, k kind, s size) (*runner, error) {
+	w, err := newWorld(ctx, b.programs, b.ours, worldOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{contender: asInstalled(b.ours), world: w}
+	if err = w.populate(ctx, k, s.machines, s.switches); err == nil {
+		r.process, err = r.start(w)
+	}
+	if err == nil {
+		err = w.awaitConverged(ctx, k)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	return r, nil
+}
+
+// spending adds what the processes of the runner's world use for some work to the values.
+func (r *runner) spending(values map[string]float64, work func() error) error {
+	before, err := r.cpu()
+	if err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	after, err := r.cpu()
+	for name := range after {
+		values["cpu_"+name+"_seconds"] = after[name] - before[name]
+	}
+	return err
+}
