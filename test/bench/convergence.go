@@ -72,12 +72,12 @@ func (s size) total() int     { return s.machines * s.switches }
 
 // convergence measures how fast Machines get their switches.
 func convergence(ctx context.Context, b *bench) error {
-	const rounds, concurrency = 5, "32"
-	contenders := []contender{asInstalled(b.ours), fromBaseline("bare+informer", concurrency)}
+	const rounds = 5
+	contenders := []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)}
 	if b.base != nil {
 		contenders = append(contenders, asInstalled(b.base))
 	} else {
-		contenders = append(contenders, fromBaseline("bare", concurrency), fromBaseline("tutorial"), fromBaseline("sample"), replicaSetController())
+		contenders = append(contenders, fromBaseline("bare", b.concurrency), fromBaseline("tutorial"), fromBaseline("sample"), replicaSetController())
 	}
 	races := []race{{b, size{1000, 10}, rounds, time.Minute}}
 	for _, r := range races {

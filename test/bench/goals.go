@@ -37,6 +37,12 @@ func (g goal) asked() string {
 	return "at most " + g.write(g.limit)
 }
 
+// The benchmarks of reconciles that find nothing to do.
+const (
+	amongFew  = "NoOpReconcile/machines=100"
+	amongMany = "NoOpReconcile/machines=10000"
+)
+
 // groups are all goals, under their headings.
 var groups = []struct {
 	title string
@@ -50,6 +56,13 @@ var groups = []struct {
 		{"P1b", "children per second, ours / the tutorial's controller, at 10000x10", true, 20, significant, rateRatio("10000x10", "tutorial")},
 		{"P2", "requests per converged Machine / the least there can be, at 10000x10", false, 1.02, significant, requestRatio("10000x10")},
 		{"P2", "conflicts meanwhile", false, 0, significant, conflicts("10000x10")},
+	}},
+	{"A reconcile that finds nothing to do", []goal{
+		{"P3", "time in a cache of 100,000 switches, one Machine after the other", false, 20e-6, duration, typical("noop", amongMany, "ours", "seconds")},
+		{"P3", "allocations", false, 40, significant, typical("noop", amongMany, "ours", "allocations")},
+		{"P3", "time among 100,000 switches / among 1,000, one Machine after the other", false, 1.2, significant, caseRatio("noop", amongMany, amongFew, "ours", "seconds")},
+		{"P3", "the same, of a hundred Machines in both", false, 1.2, significant, typical("noop", "NoOpReconcileSlope/machines=100", "ours", "ratio")},
+		{"P3", "the same, of one Machine in both", false, 1.2, significant, typical("noop", "NoOpReconcileSlope/machines=1", "ours", "ratio")},
 	}},
 }
 
@@ -94,6 +107,21 @@ func typical(experiment, kase, contender, key string) measurement {
 			return estimate{}, false
 		}
 		return bootstrap(values, median), true
+	}
+}
+
+// caseRatio is how many times as much something is in one case as in another.
+func caseRatio(experiment, kase, reference, contender, key string) measurement {
+	return func(r results) (estimate, bool) {
+		above, below := r.byRound(experiment, kase, contender), r.byRound(experiment, reference, contender)
+		var ratios []float64
+		for i := range min(len(above), len(below)) {
+			ratios = append(ratios, above[i][0].Values[key]/below[i][0].Values[key])
+		}
+		if len(ratios) == 0 {
+			return estimate{}, false
+		}
+		return bootstrap(ratios, median), true
 	}
 }
 

@@ -96,6 +96,26 @@ type bench struct {
 	start    time.Time
 	current  string   // the experiment
 	results  *os.File // where the records go
+
+	concurrency string // of the bare loops
+}
+
+// revisions are all that are measured.
+func (b *bench) revisions() []*revision {
+	if b.base == nil {
+		return []*revision{b.ours}
+	}
+	return []*revision{b.ours, b.base}
+}
+
+// recorded are the records so far.
+func (b *bench) recorded() (results, error) {
+	file, err := os.Open(b.results.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readRecords(file)
 }
 
 // record writes down what the current experiment has measured.
@@ -118,11 +138,12 @@ type experiment struct {
 // experiments are all there are, in their order.
 var experiments = []experiment{
 	{"convergence", convergence},
+	{"noop", noOp},
 	{"lateness", lateness},
 }
 
 // comparing are the experiments that measure another revision, too, if there is one.
-var comparing = []string{"convergence"}
+var comparing = []string{"convergence", "noop"}
 
 type options struct {
 	out   string // folder of the results
@@ -155,7 +176,11 @@ func measure(ctx context.Context, args []string) (err error) {
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
-	return printFigures(os.Stdout, b.results.Name())
+	records, err := b.recorded()
+	if err != nil {
+		return err
+	}
+	return printFigures(os.Stdout, records)
 }
 
 func names() (names []string) {
@@ -172,7 +197,7 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, err
 	}
-	b = &bench{quick: o.quick, start: time.Now()}
+	b = &bench{quick: o.quick, start: time.Now(), concurrency: "32"}
 	if b.programs, err = cluster.Build(ctx, os.Stderr); err != nil {
 		return nil, err
 	}

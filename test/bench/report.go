@@ -101,7 +101,7 @@ func renderPage(records results) ([]byte, error) {
 	}
 	t := template.New("performance.md")
 	t.Funcs(template.FuncMap{
-		"seconds": seconds, "bytes": byteSize, "significant": significant,
+		"duration": duration, "bytes": byteSize, "significant": significant,
 		// limits is what the template says of a figure that was missed.
 		"limits": func(figure string) (string, error) {
 			var text strings.Builder
@@ -221,17 +221,8 @@ func requestsOf(sum Record) float64 {
 	return written
 }
 
-// printFigures prints the figures that the records in a file have.
-func printFigures(w io.Writer, path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	records, err := readRecords(file)
-	if err != nil {
-		return err
-	}
+// printFigures prints the figures that the records have.
+func printFigures(w io.Writer, records results) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, group := range tablesOfGoals(records) {
 		for _, row := range group.Rows {
@@ -271,8 +262,8 @@ func significant(value float64) string {
 	return rounded
 }
 
-// seconds writes a time in the unit that fits.
-func seconds(value float64) string {
+// duration writes a time in the unit that fits.
+func duration(value float64) string {
 	switch {
 	case value == 0 || value >= 1:
 		return significant(value) + " s"
