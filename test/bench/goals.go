@@ -43,6 +43,18 @@ const (
 	amongMany = "NoOpReconcile/machines=10000"
 )
 
+// mustNotBe are the values that count flips that must not be.
+var mustNotBe = []string{"early", "crowded", "doubled"}
+
+// comparisons are what is said of another revision.
+var comparisons = []goal{
+	{"", "switches per second, ours / base, at 1000x10", true, 1, significant, rateRatio("1000x10", "base")},
+	{"", "the same at 10000x10", true, 1, significant, rateRatio("10000x10", "base")},
+	{"", "the same at 100x1000", true, 1, significant, rateRatio("100x1000", "base")},
+	{"", "time of a reconcile that finds nothing to do among 100,000 switches, ours / base", false, 1, significant, costRatio("noop", amongMany, "ours", "base", "seconds", "")},
+	{"", "the same among 1,000", false, 1, significant, costRatio("noop", amongFew, "ours", "base", "seconds", "")},
+}
+
 // groups are all goals, under their headings.
 var groups = []struct {
 	title string
@@ -60,9 +72,48 @@ var groups = []struct {
 	{"A reconcile that finds nothing to do", []goal{
 		{"P3", "time in a cache of 100,000 switches, one Machine after the other", false, 20e-6, duration, typical("noop", amongMany, "ours", "seconds")},
 		{"P3", "allocations", false, 40, significant, typical("noop", amongMany, "ours", "allocations")},
-		{"P3", "time among 100,000 switches / among 1,000, one Machine after the other", false, 1.2, significant, caseRatio("noop", amongMany, amongFew, "ours", "seconds")},
+		{"P3", "time among 100,000 switches / among 1,000, one Machine after the other", false, 1.2, significant, caseRatio("noop", amongMany, amongFew, "seconds")},
 		{"P3", "the same, of a hundred Machines in both", false, 1.2, significant, typical("noop", "NoOpReconcileSlope/machines=100", "ours", "ratio")},
 		{"P3", "the same, of one Machine in both", false, 1.2, significant, typical("noop", "NoOpReconcileSlope/machines=1", "ours", "ratio")},
+	}},
+	{"Flips on time", []goal{
+		{"P4", "p99 of the lateness, 1,000 Machines of 10 switches, 100 flips/s", false, 25e-3, duration, whole("lateness", "1000x10, 100/s", "lateness_p99_seconds")},
+		{"P4", "flips that were early, too close to another or done twice", false, 0, significant, whole("lateness", "1000x10, 100/s", mustNotBe...)},
+		{"P4", "p99 of the lateness, 10,000 Machines of one switch, 200 flips/s", false, 100e-3, duration, whole("lateness", "10000x1, 200/s", "lateness_p99_seconds")},
+		{"P4", "flips that were early, too close to another or done twice", false, 0, significant, whole("lateness", "10000x1, 200/s", mustNotBe...)},
+		{"P4b", "10,000 flips due at once: flips per second, ours / bare loop with informer", true, 0.85, significant, costRatio("herd", "10000x1", "bare+informer", "ours", "seconds", "flips")},
+		{"P4b", "flips of these that were early, too close to another or done twice", false, 0, significant, whole("herd", "10000x1", mustNotBe...)},
+		{"P9", "lateness of the latest flip after the leader was stopped", false, 2.5, duration, typical("failover", "500x1, SIGTERM", "ours", "lateness_max_seconds")},
+		{"P9", "the same after it was killed; its lease is for 15 s", false, 17, duration, typical("failover", "500x1, SIGKILL", "ours", "lateness_max_seconds")},
+		{"P9", "flips that were early, too close to another or done twice", false, 0, significant, whole("failover", "500x1", mustNotBe...)},
+	}},
+	{"Two versions", []goal{
+		{"P5", "conversion of one Machine over TLS, controller-runtime's handler / ours", true, 3, significant, costRatio("conversion", "1", "stock", "ours", "seconds", "objects")},
+		{"P5", "the same, 500 Machines in a request", true, 3, significant, costRatio("conversion", "500", "stock", "ours", "seconds", "objects")},
+		{"P5", "the same, 10,000 Machines in a request", true, 3, significant, costRatio("conversion", "10000", "stock", "ours", "seconds", "objects")},
+		{"P5", "p99 of a request for one Machine", false, 2e-3, duration, typical("conversion", "1", "ours", "p99_seconds")},
+		{"P5", "p99 of a request for 1,500 Machines", false, 50e-3, duration, typical("conversion", "1500", "ours", "p99_seconds")},
+		{"P5", "p99 of a request for 10,000 Machines", false, 300e-3, duration, typical("conversion", "10000", "ours", "p99_seconds")},
+		{"P6", "time of a LIST of 10,000 Machines, v1alpha1 / v1beta1", false, 1.1, significant, costRatio("large", "list-whole", "v1alpha1", "v1beta1", "seconds", "")},
+		{"P6", "the same from the API server's cache (resourceVersion=0)", false, 1.1, significant, costRatio("large", "list-whole-cached", "v1alpha1", "v1beta1", "seconds", "")},
+		{"P6", "the same in pages of 500", false, 1.1, significant, costRatio("large", "list-pages-of-500", "v1alpha1", "v1beta1", "seconds", "")},
+		{"P6b", "time until a cold cache of 10,000 Machines in v1alpha1 is filled", false, 10, duration, typical("large", "cold-cache", "v1alpha1", "seconds")},
+	}},
+	{"Memory", []goal{
+		{"P7", "live heap for each switch in the cache, never flipped", false, 1.5 * (1 << 10), byteSize, typical("memory", "resting", "ours", "heap_per_switch_bytes")},
+		{"P7", "the same, flipped", false, 1.5 * (1 << 10), byteSize, typical("memory", "flipped", "ours", "heap_per_switch_bytes")},
+		{"P7", "controller-runtime's default cache / ours, never flipped", true, 3, significant, costRatio("memory", "resting", "default", "ours", "heap_per_switch_bytes", "")},
+		{"P7", "the same, flipped", true, 3, significant, costRatio("memory", "flipped", "default", "ours", "heap_per_switch_bytes", "")},
+		{"P7b", "most memory (VmHWM) with 10,000 Machines and 100,000 switches", false, 256 << 20, byteSize, typical("large", "start", "ours", "peak_bytes")},
+	}},
+	{"Start, and rest", []goal{
+		{"P8", "time from its start until the operator has looked at 10,000 Machines", false, 10, duration, typical("large", "start", "ours", "seconds")},
+		{"P8", "writes meanwhile", false, 0, significant, typical("large", "start", "ours", "writes")},
+		{"P8", "p99 of what users wait who change a Machine while it works off the backlog", false, 250e-3, duration, typical("large", "start-edited", "ours", "p99_after_loaded_seconds")},
+		{"P8", "the same while it reads what there is", false, 250e-3, duration, typical("large", "start-edited", "ours", "p99_before_loaded_seconds")},
+		{"P10", "writes in 10 minutes with 10,000 Machines at rest", false, 0, significant, typical("idle", "10000x10", "ours", "writes")},
+		{"P10", "share of a core that it takes meanwhile", false, 0.005, percentage, typical("idle", "10000x10", "ours", "cpu_ratio")},
+		{"P11", "losses of the lease in 10 minutes of as many writes as there can be", false, 0, significant, typical("flood", "1000x10", "ours", "lease_losses")},
 	}},
 }
 
@@ -71,7 +122,8 @@ func rateRatio(size, other string) measurement {
 	return costRatio("convergence", size, other, "ours", "seconds", "children")
 }
 
-// costRatio is how many times as much of something a piece of work takes one contender as another.
+// costRatio is how many times as much of something a piece of work takes one contender as another. A round is one piece of
+// work if no other is named.
 func costRatio(experiment, kase, contender, reference, cost, work string) measurement {
 	return func(r results) (estimate, bool) {
 		rounds := r.byRound(experiment, kase, contender, reference)
@@ -89,7 +141,11 @@ func mean(rounds [][]Record, i int, cost, work string) float64 {
 	total, done := 0., 0.
 	for _, round := range rounds {
 		total += round[i].Values[cost]
-		done += round[i].Values[work]
+		if work == "" {
+			done++
+		} else {
+			done += round[i].Values[work]
+		}
 	}
 	return total / done
 }
@@ -110,13 +166,25 @@ func typical(experiment, kase, contender, key string) measurement {
 	}
 }
 
-// caseRatio is how many times as much something is in one case as in another.
-func caseRatio(experiment, kase, reference, contender, key string) measurement {
+// whole is the sum of some values of the operator that were recorded of the whole and not of a round.
+func whole(experiment, kase string, keys ...string) measurement {
 	return func(r results) (estimate, bool) {
-		above, below := r.byRound(experiment, kase, contender), r.byRound(experiment, reference, contender)
-		var ratios []float64
-		for i := range min(len(above), len(below)) {
-			ratios = append(ratios, above[i][0].Values[key]/below[i][0].Values[key])
+		record, ok := r.sum(experiment, kase, "ours")
+		sum := 0.
+		for _, key := range keys {
+			sum += record.Values[key]
+		}
+		return exactly(sum), ok
+	}
+}
+
+// caseRatio is how many times as much something of the operator is in one case as in another.
+func caseRatio(experiment, kase, reference, key string) measurement {
+	return func(r results) (estimate, bool) {
+		above, below := r.byRound(experiment, kase, "ours"), r.byRound(experiment, reference, "ours")
+		ratios := make([]float64, min(len(above), len(below)))
+		for i := range ratios {
+			ratios[i] = above[i][0].Values[key] / below[i][0].Values[key]
 		}
 		if len(ratios) == 0 {
 			return estimate{}, false

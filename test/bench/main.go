@@ -217,6 +217,9 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.quick {
+		machine.Values["quick"] = 1
+	}
 	if b.results, err = os.Create(filepath.Join(o.out, resultsFile)); err != nil {
 		return nil, err
 	}

@@ -56,6 +56,9 @@ func publish(data []byte) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the records: %w", err)
 	}
+	if machine, _ := results(records).sum("machine", "", ""); machine.Values["quick"] != 0 {
+		return nil, errors.New("a quick run is not worth publishing")
+	}
 	pages := map[string][]byte{filepath.Join("performance", resultsFile): data}
 	if pages["performance.md"], err = renderPage(records); err != nil {
 		return nil, err
@@ -124,18 +127,22 @@ func tablesOfGoals(records results) (tables []tableOfGoals) {
 	for _, group := range groups {
 		table := tableOfGoals{Title: group.title}
 		for _, g := range group.goals {
-			row := goalRow{Figure: g.figure, What: sizes.Replace(g.what), Goal: g.asked(), Measured: "not measured", Met: "–"}
-			if e, ok := g.measure(records); ok {
-				row.Measured, row.Met = e.write(g.write), "no"
-				if g.met(e) {
-					row.Met = "yes"
-				}
-			}
-			table.Rows = append(table.Rows, row)
+			table.Rows = append(table.Rows, newGoalRow(records, g))
 		}
 		tables = append(tables, table)
 	}
 	return tables
+}
+
+func newGoalRow(records results, g goal) goalRow {
+	row := goalRow{Figure: g.figure, What: sizes.Replace(g.what), Goal: g.asked(), Measured: "not measured", Met: "–"}
+	if e, ok := g.measure(records); ok {
+		row.Measured, row.Met = e.write(g.write), "no"
+		if g.met(e) {
+			row.Met = "yes"
+		}
+	}
+	return row
 }
 
 // A tableOfContenders compares all who did the same.
@@ -223,12 +230,21 @@ func requestsOf(sum Record) float64 {
 
 // printFigures prints the figures that the records have.
 func printFigures(w io.Writer, records results) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var rows []goalRow
 	for _, group := range tablesOfGoals(records) {
-		for _, row := range group.Rows {
-			if row.Met != "–" {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", row.Figure, row.What, row.Goal, row.Measured, row.Met)
-			}
+		rows = append(rows, group.Rows...)
+	}
+	for _, g := range comparisons {
+		rows = append(rows, newGoalRow(records, g))
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if machine, _ := records.sum("machine", "", ""); machine.Values["quick"] != 0 {
+		fmt.Fprintln(table, "A quick run: there were fewer Machines than some figures say.")
+	}
+	fmt.Fprintln(table, "\tfigure\tgoal\tmeasured\tmet")
+	for _, row := range rows {
+		if row.Met != "–" {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", row.Figure, row.What, row.Goal, row.Measured, row.Met)
 		}
 	}
 	for _, race := range append(tablesOfContenders(records, "concurrency"), tablesOfContenders(records, "convergence")...) {
