@@ -19,6 +19,7 @@ import (
 
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
+	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 )
@@ -75,6 +76,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
+	flags.IntVar(&o.controllers.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
+		"how many Machines are reconciled at a time, from 1 to 256")
 	flags.StringVar(&o.controllers.Schedule.DefaultTimeZone, "default-time-zone", "UTC", "the time zone of schedules that name none, by its IANA name")
 	flags.StringVar(&o.controllers.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
 		"what the servers of virtual machines run; its user must not be root")

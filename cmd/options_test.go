@@ -119,6 +119,11 @@ func TestParse(t *testing.T) {
 			args:    []string{"--vm-image="},
 			wantErr: `invalid value "" for flag --vm-image: must be an image, such as registry.k8s.io/pause:`,
 		},
+		"NoWorkers": {
+			reason:  "somebody has to do the work",
+			args:    []string{"--concurrent-machine-syncs=0"},
+			wantErr: "invalid value 0 for flag --concurrent-machine-syncs: must be from 1 to 256",
+		},
 		"NoInterval": {
 			reason:  "the metrics API is not to be asked without a pause",
 			args:    []string{"--vm-usage-interval=10ms"},

@@ -32,6 +32,7 @@ type Options struct {
 	// "name" turns one on and "-name" turns one off. Where a controller is named both ways, the first mention counts.
 	Selection []string
 
+	Machine        machine.Options
 	Schedule       schedule.Options
 	VirtualMachine virtualmachine.Options
 	PodCount       podcount.Options
@@ -43,7 +44,7 @@ func (o Options) Validate() error {
 	if len(o.Ingress.Annotations) > 0 && !o.selected(ingress.Name) {
 		return errors.New("--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress")
 	}
-	return errors.Join(o.Schedule.Validate(), o.VirtualMachine.Validate(), o.PodCount.Validate())
+	return errors.Join(o.Machine.Validate(), o.Schedule.Validate(), o.VirtualMachine.Validate(), o.PodCount.Validate())
 }
 
 // selected reports whether the controller of a name runs.
@@ -66,8 +67,8 @@ func (e entry) byDefault() bool { return len(e.rights) == 0 }
 
 // controllers are all there are, in the order in which they are added.
 var controllers = []entry{
-	{name: machine.Name, setup: func(ctx context.Context, mgr ctrl.Manager, _ Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-		return machine.Setup(ctx, mgr, clock, registerer)
+	{name: machine.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+		return machine.Setup(ctx, mgr, options.Machine, clock, registerer)
 	}},
 	{name: schedule.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 		return schedule.Setup(ctx, mgr, options.Schedule, clock, registerer)

@@ -47,6 +47,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook"
@@ -283,6 +284,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	}
 	controllers := controller.Options{
 		Selection:      []string{"*"},
+		Machine:        machine.Options{ConcurrentSyncs: machine.DefaultConcurrentSyncs},
 		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, 5*time.Second)},
 		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
 	}

@@ -17,10 +17,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/controller/machine"
 )
 
 // workers is how many Machines the operator has in hand at a time.
-const workers = 16
+const workers = machine.DefaultConcurrentSyncs
 
 // TestUsersComeBeforeNewMachines has a user turn a switch up while the operator has its hands full.
 func TestUsersComeBeforeNewMachines(t *testing.T) {

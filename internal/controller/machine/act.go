@@ -29,7 +29,9 @@ import (
 )
 
 const (
-	// maxConcurrent bounds how many requests for one Machine are under way at a time.
+	// maxConcurrent bounds how many requests for one Machine are under way at a time, and how many creations and deletions
+	// for all of them. An API server serves a few hundred of one client; the rest would have to wait there, and with them
+	// what is due.
 	maxConcurrent = 64
 
 	// refusedFlipRetry is when a switch that may not be turned down is tried again. It is less than maxClockSkew.
@@ -141,7 +143,7 @@ func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int
 			news[i] = newSwitch(m, name())
 		}
 		var mu sync.Mutex
-		err = forEach(news, func(sw *v1beta1.Switch) error {
+		err = forEach(news, c.slots.inTurn(func(sw *v1beta1.Switch) error {
 			isNew, isThere, err := c.createOne(ctx, m, sw)
 			mu.Lock()
 			defer mu.Unlock()
@@ -152,7 +154,7 @@ func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int
 				missing--
 			}
 			return err
-		})
+		}))
 	}
 	if len(created) > 0 {
 		c.events.Tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
@@ -204,7 +206,7 @@ func (c *Controller) exists(ctx context.Context, m *v1beta1.Machine, name string
 // delete removes switches that are too many, and only those that were meant.
 func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
 	var deleted atomic.Int32
-	err := forEach(switches, func(sw *v1beta1.Switch) error {
+	err := forEach(switches, c.slots.inTurn(func(sw *v1beta1.Switch) error {
 		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID})
 		if err == nil {
 			deleted.Add(1)
@@ -214,7 +216,7 @@ func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []
 		}
 		c.recent.deletedSwitch(m, sw.UID)
 		return nil
-	})
+	}))
 	if n := int(deleted.Load()); n > 0 {
 		c.events.Tell(m, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
 	}
@@ -371,6 +373,18 @@ func forEach[T any](items []T, do func(T) error) error {
 		return nil
 	}
 	return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
+}
+
+// slots are how many requests of a kind may be under way at a time.
+type slots chan struct{}
+
+// inTurn has something done when there is a slot for it.
+func (s slots) inTurn(do func(*v1beta1.Switch) error) func(*v1beta1.Switch) error {
+	return func(sw *v1beta1.Switch) error {
+		s <- struct{}{}
+		defer func() { <-s }()
+		return do(sw)
+	}
 }
 
 func scaledReason(m *v1beta1.Machine) string {

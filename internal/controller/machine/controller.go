@@ -33,8 +33,6 @@ const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "machine"
 
-	workers = 16
-
 	// Events of what was done are bounded: at its fastest the controller makes some 130 Machines a second or flips 200
 	// switches, and its events are to be less than a hundredth of its requests. Where less is going on, all are told.
 	eventsPerSecond = 10
@@ -56,10 +54,11 @@ type Controller struct {
 	metrics  *metrics
 	recent   *recent
 	retries  *retries
+	slots    slots // of requests that create and delete, whichever Machine they are for
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
-func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
 	switches, err := object.Store(ctx, mgr.GetCache(), &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
 	if err != nil {
 		return err
@@ -82,8 +81,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, regi
 		metrics:  metrics,
 		recent:   newRecent(),
 		retries:  newRetries(clock),
+		slots:    make(slots, maxConcurrent),
 	}
-	controllerOptions := object.Options(workers)
+	controllerOptions := object.Options(options.ConcurrentSyncs)
 	controllerOptions.RateLimiter = c.retries
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).

@@ -20,13 +20,17 @@ import (
 // maxClockSkew is how far the clocks of two nodes may be apart.
 const maxClockSkew = 10 * time.Second
 
+// maxInOnePass bounds how many switches one pass creates or deletes, so that none of a thousand keeps what is due waiting
+// until there is a worker for it. The news of them brings the Machine back.
+const maxInOnePass = 100
+
 // A plan is what to do about a Machine. The switches in it are those that were read; they must not be changed.
 type plan struct {
 	mine []*v1beta1.Switch // the Machine's own switches as they are, in the order of their names
 
 	adopt   []*v1beta1.Switch // take as own: they match and have no controller
 	release []*v1beta1.Switch // let go: they no longer match
-	create  int               // how many are missing
+	create  int               // how many to make of those that are missing
 	surplus []*v1beta1.Switch // delete
 	raise   []*v1beta1.Switch // turn up, as the Machine's position asks
 	notice  []*v1beta1.Switch // up, and not yet known to be
@@ -99,12 +103,12 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many switches to create or which ones to delete, and returns those that stay. Switches to be
+// scale decides how many switches to create or which ones to delete now, and returns those that stay. Switches to be
 // adopted count; none is deleted before they are adopted, because one of them may be the one to go.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
 	if missing >= 0 {
-		p.create = missing
+		p.create = min(missing, maxInOnePass)
 		return mine
 	}
 	if len(p.adopt) > 0 {
@@ -112,7 +116,7 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Swit
 	}
 	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return object.Paused(sw) })
 	slices.SortFunc(candidates, dispensableFirst)
-	p.surplus = candidates[:min(-missing, len(candidates))]
+	p.surplus = candidates[:min(-missing, len(candidates), maxInOnePass)]
 	return without(mine, p.surplus)
 }
 

@@ -125,6 +125,11 @@ func TestDecide(t *testing.T) {
 			machine: newMachine(3),
 			want:    summary{Create: 3, CarriedOut: true},
 		},
+		"NewAndLarge": {
+			reason:  "a machine of a thousand leaves others their turn",
+			machine: newMachine(1000),
+			want:    summary{Create: 100, CarriedOut: true},
+		},
 		"NoCount": {
 			reason:  "absent and default mean the same",
 			machine: newMachine(0),
