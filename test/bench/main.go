@@ -93,9 +93,12 @@ type bench struct {
 	ours     *revision
 	base     *revision // nil if there is nothing to compare with
 	quick    bool
+	rounds   int  // at least this many of everything
+	large    size // as many Machines as are measured
 	start    time.Time
 	current  string   // the experiment
 	results  *os.File // where the records go
+	settled  *world   // of the large size, with all Machines at rest and nothing but the control plane running; or nil
 
 	concurrency string // of the bare loops
 }
@@ -140,6 +143,7 @@ var experiments = []experiment{
 	{"convergence", convergence},
 	{"noop", noOp},
 	{"lateness", lateness},
+	{"large", large},
 }
 
 // comparing are the experiments that measure another revision, too, if there is one.
@@ -166,7 +170,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.results.Close()) }()
+	defer func() { err = errors.Join(err, b.stop()) }()
 	for _, e := range experiments {
 		if o.only != "" && o.only != e.name || b.base != nil && !slices.Contains(comparing, e.name) {
 			continue
@@ -183,6 +187,15 @@ func measure(ctx context.Context, args []string) (err error) {
 	return printFigures(os.Stdout, records)
 }
 
+// stop ends what outlives its experiment.
+func (b *bench) stop() error {
+	err := b.results.Close()
+	if b.settled != nil {
+		err = errors.Join(err, b.settled.stop())
+	}
+	return err
+}
+
 func names() (names []string) {
 	for _, e := range experiments {
 		names = append(names, e.name)
@@ -197,7 +210,14 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, err
 	}
+<<<<<<< HEAD
 	b = &bench{quick: o.quick, start: time.Now(), concurrency: "32"}
+=======
+	b = &bench{quick: o.quick, rounds: 5, large: size{10_000, 10}, start: time.Now()}
+	if o.quick {
+		b.large = size{1_000, 10}
+	}
+>>>>>>> 1e9dad6 (Measure what depends on how many Machines there are)
 	if b.programs, err = cluster.Build(ctx, os.Stderr); err != nil {
 		return nil, err
 	}

@@ -43,11 +43,7 @@ func memory(p *cluster.Process) (resident, peak float64, err error) {
 // calls are how many requests the API server has answered so far, by verb and resource, such as "PATCH machines/status".
 // Those that only its own programs make, of leases for example, are among them.
 func (w *world) calls(ctx context.Context) (map[string]float64, error) {
-	data, err := w.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
-	if err != nil {
-		return nil, err
-	}
-	families, err := parseMetrics(strings.NewReader(string(data)))
+	families, err := w.metrics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +62,15 @@ func (w *world) calls(ctx context.Context) (map[string]float64, error) {
 	return found, nil
 }
 
+// metrics are what the API server says of itself.
+func (w *world) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	data, err := w.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	return parseMetrics(string(data))
+}
+
 // requests are how many requests a manager has made so far, by its own account.
 func (o *operator) requests(ctx context.Context) (float64, error) {
 	return o.metric(ctx, "rest_client_requests_total", nil)
@@ -77,12 +82,13 @@ func (o *operator) metric(ctx context.Context, name string, labels prometheus.La
 	if err != nil {
 		return 0, err
 	}
-	families, err := parseMetrics(strings.NewReader(data))
-	if err != nil {
-		return 0, err
-	}
-	sum := 0.
-	for _, metric := range families[name].GetMetric() {
+	families, err := parseMetrics(data)
+	return sumOf(families[name], labels), err
+}
+
+// sumOf is the sum of a counter or gauge over all series that have the labels.
+func sumOf(family *dto.MetricFamily, labels prometheus.Labels) (sum float64) {
+	for _, metric := range family.GetMetric() {
 		matches, has := true, labelsOf(metric)
 		for key, value := range labels {
 			matches = matches && has[key] == value
@@ -91,12 +97,12 @@ func (o *operator) metric(ctx context.Context, name string, labels prometheus.La
 			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}
-	return sum, nil
+	return sum
 }
 
-func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
+func parseMetrics(text string) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(text)
+	return parser.TextToMetricFamilies(strings.NewReader(text))
 }
 
 func labelsOf(metric *dto.Metric) map[string]string {

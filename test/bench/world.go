@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -143,13 +144,18 @@ func (w *world) connect(ctx context.Context, options worldOptions) (err error) {
 	if options.noConverter {
 		return nil
 	}
-	_, err = w.manager(ctx, "converter", "--controllers=-machine", "--webhooks")
+	return w.serveWebhooks(ctx)
+}
+
+// serveWebhooks starts a process that serves the webhooks and does nothing else.
+func (w *world) serveWebhooks(ctx context.Context) error {
+	_, err := w.manager(ctx, "converter", "--controllers=-machine", "--webhooks")
 	return err
 }
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			panic(err)
 		}

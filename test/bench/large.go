@@ -1,0 +1,168 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// large measures what depends on how many Machines there are: how the operator starts among them and what memory it needs,
+// and how long the API server lists them in each version.
+func large(ctx context.Context, b *bench) error {
+	w, err := b.settle(ctx)
+	if err != nil {
+		return err
+	}
+	for round := range b.rounds {
+		if err := b.restart(ctx, w, round+1); err != nil {
+			return err
+		}
+	}
+	for round := range b.rounds {
+		if err := b.restartWhileEdited(ctx, w, round+1); err != nil {
+			return err
+		}
+	}
+	if _, err := w.manager(ctx, b.ours.name, "--webhooks"); err != nil {
+		return err
+	}
+	if err := b.listing(ctx, w); err != nil {
+		return err
+	}
+	return b.coldCache(ctx, w)
+}
+
+// settle returns a world in which all Machines are at rest and nothing runs but the control plane. Where the race of that
+// size has not left one, the bare loop makes it.
+func (b *bench) settle(ctx context.Context) (*world, error) {
+	if b.settled != nil {
+		b.settled.quiet()
+		return b.settled, nil
+	}
+	b.say("%s: bringing them to rest", b.large)
+	w, err := newWorld(ctx, b.programs, b.ours, worldOptions{})
+	if err != nil {
+		return nil, err
+	}
+	b.settled = w
+	if err := w.populate(ctx, machines, b.large.machines, b.large.switches); err != nil {
+		return nil, err
+	}
+	if _, err := fromBaseline("bare", "32").start(w); err != nil {
+		return nil, err
+	}
+	if err := w.awaitConverged(ctx, machines); err != nil {
+		return nil, err
+	}
+	w.quiet()
+	return w, nil
+}
+
+// quiet ends everything but the control plane.
+func (w *world) quiet() {
+	for _, p := range w.processes {
+		p.Kill()
+	}
+	w.processes = nil
+}
+
+// restart starts the operator as it is installed, and records how long it takes to look at every Machine, what it writes
+// meanwhile, and what memory it needs.
+func (b *bench) restart(ctx context.Context, w *world, round int) error {
+	before, err := w.calls(ctx)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	o, err := w.startManager(b.ours.name, "--webhooks")
+	if err != nil {
+		return err
+	}
+	defer w.quiet()
+	if err := o.awaitReconciles(ctx, b.large.machines); err != nil {
+		return err
+	}
+	r := Record{Case: "start", Contender: b.ours.name, Round: round, Values: map[string]float64{"seconds": time.Since(start).Seconds()}}
+	if r.Values["cpu_seconds"], err = cpuSeconds(o.Process); err != nil {
+		return err
+	}
+	if r.Values["resident_bytes"], r.Values["peak_bytes"], err = memory(o.Process); err != nil {
+		return err
+	}
+	after, err := w.calls(ctx)
+	if err != nil {
+		return err
+	}
+	r.Values["writes"] = writes(after) - writes(before)
+	b.say("%s: looked at all of them after %.1fs, with %.0f writes and at most %.0f MiB of memory", b.large,
+		r.Values["seconds"], r.Values["writes"], r.Values["peak_bytes"]/(1<<20))
+	return b.record(r)
+}
+
+// writes are the calls that change something, successful or not.
+func writes(calls map[string]float64) (sum float64) {
+	for name, n := range calls {
+		if concerns(name) && !strings.HasPrefix(name, "LIST ") && !strings.HasPrefix(name, "WATCH ") && !strings.HasPrefix(name, "GET ") {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// awaitReconciles waits until the operator has done so many reconciles of Machines.
+func (o *operator) awaitReconciles(ctx context.Context, n int) error {
+	for {
+		done, err := o.metric(ctx, "controller_runtime_reconcile_total", prometheus.Labels{"controller": "machine"})
+		if err == nil && done >= float64(n) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.Done():
+			return o.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// restartWhileEdited starts the operator while a user asks one Machine after the other for one switch more, and records how
+// long they wait for it: who asks while the operator works off the backlog of its start, and who asks while it has yet to
+// read what there is.
+func (b *bench) restartWhileEdited(ctx context.Context, w *world, round int) error {
+	if err := w.serveWebhooks(ctx); err != nil { // as another replica does meanwhile
+		return err
+	}
+	defer w.quiet()
+	user, err := newEditor(ctx, w, b.large.switches, (round-1)*b.large.machines/b.rounds)
+	if err != nil {
+		return err
+	}
+	o, err := w.startManager(b.ours.name)
+	if err != nil {
+		return err
+	}
+	if err := o.awaitReconciles(ctx, 1); err != nil {
+		return err
+	}
+	loaded := time.Now()
+	if err := o.awaitReconciles(ctx, b.large.machines); err != nil {
+		return err
+	}
+	before, after, err := user.stop(ctx, loaded)
+	if err != nil {
+		return err
+	}
+	r := Record{Case: "start-edited", Contender: b.ours.name, Round: round, Values: map[string]float64{
+		"edits_before_loaded": float64(len(before)), "edits_after_loaded": float64(len(after)),
+		"p99_before_loaded_seconds": percentile(before, 99), "p99_after_loaded_seconds": percentile(after, 99),
+	}}
+	b.say("%s: users waited up to %.2fs while it read what there is, and %.3fs after that", b.large,
+		r.Values["p99_before_loaded_seconds"], r.Values["p99_after_loaded_seconds"])
+	return b.record(r)
+}
