@@ -133,7 +133,9 @@ func (w *world) connect(ctx context.Context, options worldOptions) (err error) {
 	if w.admin, err = client.NewWithWatch(w.plane.Config, client.Options{Scheme: newScheme()}); err != nil {
 		return err
 	}
-	clientset, err := kubernetes.NewForConfig(w.plane.Config)
+	config := rest.CopyConfig(w.plane.Config)
+	config.WarningHandler = rest.NoWarnings{} // v1alpha1 is deprecated
+	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
