@@ -71,7 +71,7 @@ func (e *editor) edit(ctx context.Context, next int) error {
 	defer ticker.Stop()
 	for ; ; next++ {
 		m := &v1beta1.Machine{}
-		m.Namespace, m.Name = "default", nameOf(next)
+		m.Namespace, m.Name = metav1.NamespaceDefault, nameOf(next)
 		e.mu.Lock()
 		e.asked[fmt.Sprintf("%s-%d", m.Name, e.more-1)] = time.Now()
 		e.mu.Unlock()

@@ -263,7 +263,7 @@ type kind struct {
 var machines = kind{
 	parent: func(name string, switches int) client.Object {
 		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(switches)}}}
-		m.Namespace, m.Name = "default", name
+		m.Namespace, m.Name = metav1.NamespaceDefault, name
 		return m
 	},
 	parents:  func() client.ObjectList { return &v1beta1.MachineList{} },
@@ -277,7 +277,7 @@ var machines = kind{
 var replicaSets = kind{
 	parent: func(name string, pods int) client.Object {
 		rs := &appsv1.ReplicaSet{}
-		rs.Namespace, rs.Name = "default", name
+		rs.Namespace, rs.Name = metav1.NamespaceDefault, name
 		labels := map[string]string{"app": name}
 		rs.Spec.Replicas, rs.Spec.Selector = new(int32(pods)), &metav1.LabelSelector{MatchLabels: labels}
 		rs.Spec.Template.Labels = labels
