@@ -180,7 +180,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 		runner.ended = true
 	}
 	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{
-		seconds: time.Since(start).Seconds(), "children": float64(runner.done - from),
+		"seconds": time.Since(start).Seconds(), "children": float64(runner.done - from),
 	}}
 	after, err := runner.cpu()
 	if err != nil {
@@ -190,7 +190,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 		record.Values["cpu_"+name+"_seconds"] = after[name] - cpu[name]
 	}
 	r.say("%s: round %d: %s: %d children in %.1fs, %.0f/s", r.size, round, runner.name, runner.done-from,
-		record.Values[seconds], record.Values["children"]/record.Values[seconds])
+		record.Values["seconds"], record.Values["children"]/record.Values["seconds"])
 	if err := r.record(record); err != nil || runner.ended {
 		return err
 	}

@@ -28,7 +28,7 @@ func large(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	if _, err := w.manager(ctx, b.ours.name, "--webhooks"); err != nil {
+	if err := w.serveWebhooks(ctx); err != nil {
 		return err
 	}
 	if err := b.listing(ctx, w); err != nil {
@@ -87,7 +87,7 @@ func (b *bench) restart(ctx context.Context, w *world, round int) error {
 	if err := o.awaitReconciles(ctx, b.large.machines); err != nil {
 		return err
 	}
-	r := Record{Case: "start", Contender: b.ours.name, Round: round, Values: map[string]float64{seconds: time.Since(start).Seconds()}}
+	r := Record{Case: "start", Contender: b.ours.name, Round: round, Values: map[string]float64{"seconds": time.Since(start).Seconds()}}
 	if r.Values["cpu_seconds"], err = cpuSeconds(o.Process); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (b *bench) restart(ctx context.Context, w *world, round int) error {
 	}
 	r.Values["writes"] = writes(after) - writes(before)
 	b.say("%s: looked at all of them after %.1fs, with %.0f writes and at most %.0f MiB of memory", b.large,
-		r.Values[seconds], r.Values["writes"], r.Values["peak_bytes"]/(1<<20))
+		r.Values["seconds"], r.Values["writes"], r.Values["peak_bytes"]/(1<<20))
 	return b.record(r)
 }
 

@@ -210,14 +210,10 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, err
 	}
-<<<<<<< HEAD
-	b = &bench{quick: o.quick, start: time.Now(), concurrency: "32"}
-=======
-	b = &bench{quick: o.quick, rounds: 5, large: size{10_000, 10}, start: time.Now()}
+	b = &bench{quick: o.quick, rounds: 5, large: size{10_000, 10}, start: time.Now(), concurrency: "32"}
 	if o.quick {
 		b.large = size{1_000, 10}
 	}
->>>>>>> 1e9dad6 (Measure what depends on how many Machines there are)
 	if b.programs, err = cluster.Build(ctx, os.Stderr); err != nil {
 		return nil, err
 	}

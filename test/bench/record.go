@@ -28,9 +28,6 @@ type Record struct {
 	Text map[string]string `json:"text,omitempty"`
 }
 
-// seconds is the value that says how long what was measured took.
-const seconds = "seconds"
-
 // readRecords reads what was written.
 func readRecords(from io.Reader) (all []Record, err error) {
 	for decoder := json.NewDecoder(from); ; {

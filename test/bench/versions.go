@@ -34,7 +34,7 @@ func (b *bench) listing(ctx context.Context, w *world) error {
 					return err
 				}
 				err = b.record(Record{Case: "list-" + how.name, Contender: version, Round: round + 1, Values: map[string]float64{
-					seconds: time.Since(start).Seconds(), "bytes": float64(size),
+					"seconds": time.Since(start).Seconds(), "bytes": float64(size),
 				}})
 				if err != nil {
 					return err
@@ -90,9 +90,9 @@ func (b *bench) coldCache(ctx context.Context, w *world) error {
 			}
 		}
 		record := Record{Case: "cold-cache", Contender: versions[1], Round: round + 1, Values: map[string]float64{
-			seconds: time.Since(start).Seconds(), "first_answer_seconds": answered,
+			"seconds": time.Since(start).Seconds(), "first_answer_seconds": answered,
 		}}
-		b.say("%s: the cache of %s was cold for %.1fs", b.large, versions[1], record.Values[seconds])
+		b.say("%s: the cache of %s was cold for %.1fs", b.large, versions[1], record.Values["seconds"])
 		if err := b.record(record); err != nil {
 			return err
 		}

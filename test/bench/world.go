@@ -151,8 +151,11 @@ func (w *world) connect(ctx context.Context, options worldOptions) (err error) {
 
 // serveWebhooks starts a process that serves the webhooks and does nothing else.
 func (w *world) serveWebhooks(ctx context.Context) error {
-	_, err := w.manager(ctx, "converter", "--controllers=-machine", "--webhooks")
-	return err
+	o, err := w.startManager("converter", "--controllers=-machine", "--webhooks")
+	if err != nil {
+		return err
+	}
+	return o.await(ctx)
 }
 
 func newScheme() *runtime.Scheme {
@@ -173,16 +176,8 @@ type operator struct {
 	ready   string // URL
 }
 
-// manager starts the operator of the world's revision as its ServiceAccount, without webhooks unless the arguments say
-// so, and waits until it is ready.
-func (w *world) manager(ctx context.Context, name string, args ...string) (*operator, error) {
-	o, err := w.startManager(name, args...)
-	if err != nil {
-		return nil, err
-	}
-	return o, o.await(ctx)
-}
-
+// startManager starts the operator of the world's revision as its ServiceAccount, without webhooks unless the arguments
+// say so.
 func (w *world) startManager(name string, args ...string) (*operator, error) {
 	metricsPort, err := cluster.FreePort()
 	if err != nil {
