@@ -53,6 +53,8 @@ var comparisons = []goal{
 	{"", "the same at 100x1000", true, 1, significant, rateRatio("100x1000", "base")},
 	{"", "time of a reconcile that finds nothing to do among 100,000 switches, ours / base", false, 1, significant, costRatio("noop", amongMany, "ours", "base", "seconds", "")},
 	{"", "the same among 1,000", false, 1, significant, costRatio("noop", amongFew, "ours", "base", "seconds", "")},
+	{"", "p99 of the lateness, 1,000 Machines of 10 switches, 100 flips/s, ours / base", false, 1, significant, latenessRatio("1000x10, 100/s")},
+	{"", "the same, 10,000 Machines of one switch, 200 flips/s", false, 1, significant, latenessRatio("10000x1, 200/s")},
 }
 
 // groups are all goals, under their headings.
@@ -190,6 +192,15 @@ func caseRatio(experiment, kase, reference, key string) measurement {
 			return estimate{}, false
 		}
 		return bootstrap(ratios, median), true
+	}
+}
+
+// latenessRatio is how many times as late flips are as those of the base.
+func latenessRatio(kase string) measurement {
+	return func(r results) (estimate, bool) {
+		ours, measured := r.sum("lateness", kase, "ours")
+		base, compared := r.sum("lateness", kase, "base")
+		return exactly(ours.Values["lateness_p99_seconds"] / base.Values["lateness_p99_seconds"]), measured && compared
 	}
 }
 

@@ -35,8 +35,10 @@ func lateness(ctx context.Context, b *bench) error {
 		loads[0].length = 15 * time.Second
 	}
 	for _, l := range loads {
-		if err := l.run(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", l, err)
+		for _, rev := range b.revisions() {
+			if err := l.run(ctx, b.as(rev)); err != nil {
+				return fmt.Errorf("%s: %s: %w", l, rev.name, err)
+			}
 		}
 	}
 	return nil

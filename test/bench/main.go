@@ -111,6 +111,13 @@ func (b *bench) revisions() []*revision {
 	return []*revision{b.ours, b.base}
 }
 
+// as is the same run for another revision.
+func (b *bench) as(rev *revision) *bench {
+	other := *b
+	other.ours = rev
+	return &other
+}
+
 // recorded are the records so far.
 func (b *bench) recorded() (results, error) {
 	file, err := os.Open(b.results.Name())
@@ -140,6 +147,7 @@ type experiment struct {
 
 // experiments are all there are, in their order.
 var experiments = []experiment{
+	{"concurrency", concurrency},
 	{"convergence", convergence},
 	{"noop", noOp},
 	{"lateness", lateness},
@@ -147,7 +155,7 @@ var experiments = []experiment{
 }
 
 // comparing are the experiments that measure another revision, too, if there is one.
-var comparing = []string{"convergence", "noop"}
+var comparing = []string{"convergence", "noop", "lateness"}
 
 type options struct {
 	out   string // folder of the results

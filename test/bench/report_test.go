@@ -68,6 +68,13 @@ func TestMeasurements(t *testing.T) {
 	}
 }
 
+func TestQuickest(t *testing.T) {
+	records := raced("500x10", map[string]float64{"ours 1": 0.1, "bare 8": 3, "bare 16": 2, "bare 32": 2.1})
+	if got := records.quickest("convergence", "500x10", "bare "); got != "16" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestGoals(t *testing.T) {
 	for _, test := range []struct {
 		least bool
