@@ -15,6 +15,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,10 +110,18 @@ func renderPage(records results) ([]byte, error) {
 		"limits": func(figure string) (string, error) {
 			var text strings.Builder
 			if t.Lookup(figure) == nil {
-				return "", nil
+				return "What limits it has yet to be found.", nil
 			}
 			err := t.ExecuteTemplate(&text, figure, p)
 			return text.String(), err
+		},
+		// rate is how many times as many children a contender makes in the same time as another.
+		"rate": func(size, contender, reference string) string {
+			e, ok := costRatio("convergence", size, reference, contender, "seconds", "children")(records)
+			if !ok {
+				return "an unknown number of"
+			}
+			return e.write(significant)
 		},
 	})
 	if _, err := t.Parse(pageTemplate); err != nil {
@@ -135,7 +144,7 @@ func tablesOfGoals(records results) (tables []tableOfGoals) {
 }
 
 func newGoalRow(records results, g goal) goalRow {
-	row := goalRow{Figure: g.figure, What: sizes.Replace(g.what), Goal: g.asked(), Measured: "not measured", Met: "–"}
+	row := goalRow{Figure: g.figure, What: withSizes(g.what), Goal: g.asked(), Measured: "not measured", Met: "–"}
 	if e, ok := g.measure(records); ok {
 		row.Measured, row.Met = e.write(g.write), "no"
 		if g.met(e) {
@@ -166,7 +175,7 @@ func tablesOfContenders(records results, experiment string) (tables []tableOfCon
 		return cmp.Or(cmp.Compare(parseSize(a).total(), parseSize(b).total()), cmp.Compare(parseSize(b).machines, parseSize(a).machines))
 	})
 	for _, kase := range cases {
-		table := tableOfContenders{Case: sizes.Replace(kase)}
+		table := tableOfContenders{Case: withSizes(kase)}
 		slices.SortFunc(contenders[kase], func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 		for _, contender := range contenders[kase] {
 			if rounds := records.byRound(experiment, kase, contender); len(rounds) > 0 {
@@ -256,8 +265,23 @@ func printFigures(w io.Writer, records results) error {
 	return table.Flush()
 }
 
-// sizes writes sizes as people do.
-var sizes = strings.NewReplacer("10000x10", "10,000 × 10", "1000x10", "1,000 × 10", "100x1000", "100 × 1,000", "300x10", "300 × 10", "100x10", "100 × 10")
+var sizePattern = regexp.MustCompile(`\b\d+x\d+\b`)
+
+// withSizes writes the sizes in a text as people do.
+func withSizes(text string) string {
+	return sizePattern.ReplaceAllStringFunc(text, func(match string) string {
+		s := parseSize(match)
+		return grouped(s.machines) + " × " + grouped(s.switches)
+	})
+}
+
+// grouped writes a number below a million with a comma.
+func grouped(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}
 
 // write writes an estimate with its interval, if it has one.
 func (e estimate) write(number func(float64) string) string {

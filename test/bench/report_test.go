@@ -95,6 +95,7 @@ func TestGoals(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
+		{withSizes("at 10000x10 and 500x1000"), "at 10,000 × 10 and 500 × 1,000"},
 		{significant(0), "0"},
 		{significant(0.85), "0.85"},
 		{significant(1.0239), "1.02"},
