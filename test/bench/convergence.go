@@ -22,16 +22,23 @@ type contender struct {
 	name  string
 	kind  kind
 	start func(w *world) (*operator, error)
+	limit time.Duration // of one turn; none if zero
+}
+
+// slowly bounds the turns of a contender that is so slow that it need not finish.
+func slowly(c contender) contender {
+	c.limit = 10 * time.Second
+	return c
 }
 
 // asInstalled is the operator of a revision, with the controllers that run by default.
 func asInstalled(rev *revision) contender {
-	return contender{rev.name, machines, func(w *world) (*operator, error) { return w.startManager(rev.name) }}
+	return contender{name: rev.name, kind: machines, start: func(w *world) (*operator, error) { return w.startManager(rev.name) }}
 }
 
 // fromBaseline is a contender of the package baseline, which this program runs as a process of its own.
 func fromBaseline(name string, args ...string) contender {
-	return contender{name, machines, func(w *world) (*operator, error) {
+	return contender{name: name, kind: machines, start: func(w *world) (*operator, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
@@ -48,7 +55,7 @@ func fromBaseline(name string, args ...string) contender {
 
 // replicaSetController is Kubernetes' own, alone in its process and without a limit on its requests.
 func replicaSetController() contender {
-	return contender{"replicaset", replicaSets, func(w *world) (*operator, error) {
+	return contender{name: "replicaset", kind: replicaSets, start: func(w *world) (*operator, error) {
 		args := append(cluster.ControllerManagerArgs(), "--controllers=replicaset-controller", "--kube-api-qps=100000", "--kube-api-burst=100000")
 		process, err := w.run("replicaset", w.plane.Programs.Path("kube-controller-manager"), args...)
 		return &operator{Process: process}, err
@@ -72,30 +79,41 @@ func (s size) total() int     { return s.machines * s.switches }
 
 // convergence measures how fast Machines get their switches.
 func convergence(ctx context.Context, b *bench) error {
-	const rounds = 5
-	contenders := []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)}
-	if b.base != nil {
-		contenders = append(contenders, asInstalled(b.base))
-	} else {
-		contenders = append(contenders, fromBaseline("bare", b.concurrency), fromBaseline("tutorial"), fromBaseline("sample"), replicaSetController())
-	}
-	races := []race{{b, size{1000, 10}, rounds, time.Minute}}
-	for _, r := range races {
-		if err := r.run(ctx, contenders); err != nil {
+	for _, r := range b.races() {
+		if err := r.run(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// races are the sizes that are measured, and who takes part in which. The largest comes last: its world is used again.
+func (b *bench) races() []race {
+	ours, floor := asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)
+	naive, kubernetes := slowly(fromBaseline("tutorial")), slowly(replicaSetController())
+	switch {
+	case b.base != nil:
+		both := []contender{ours, floor, asInstalled(b.base)}
+		return []race{{b, size{1_000, 10}, both}, {b, size{100, 1_000}, both}}
+	case b.quick:
+		return []race{{b, b.large, []contender{ours, floor, kubernetes, naive}}}
+	}
+	sample := slowly(fromBaseline("sample"))
+	return []race{
+		{b, size{100, 10}, []contender{ours, floor, kubernetes, sample, naive}},
+		{b, size{1_000, 10}, []contender{ours, floor, fromBaseline("bare", b.concurrency), kubernetes, sample, naive}},
+		{b, size{100, 1_000}, []contender{ours, floor}},
+		{b, b.large, []contender{ours, floor, kubernetes, naive}},
+	}
+}
+
 // A race is one size of the experiment on convergence. All contenders have a world of their own with so many parents in
-// it, and make children there by turns: who is not at work is stopped. A round is a fifth of the work for each, or as
-// much of it as fits into the limit.
+// it, and make children there by turns: who is not at work is stopped. Each has as many turns as there are rounds, and
+// does an equal part of the work in each.
 type race struct {
 	*bench
-	size   size
-	rounds int
-	limit  time.Duration // of one contender in one round; those that need more do not finish
+	size       size
+	contenders []contender
 }
 
 // A runner is a contender in its world.
@@ -109,14 +127,18 @@ type runner struct {
 }
 
 // run measures the contenders.
-func (r *race) run(ctx context.Context, contenders []contender) (err error) {
+func (r *race) run(ctx context.Context) (err error) {
 	var runners []*runner
 	defer func() {
 		for _, runner := range runners {
+			if runner.name == r.ours.name && runner.ended && r.size == r.large {
+				r.settled = runner.world
+				continue
+			}
 			err = errors.Join(err, runner.world.stop())
 		}
 	}()
-	for _, c := range contenders {
+	for _, c := range r.contenders {
 		r.say("%s: preparing %d parents for %s", r.size, r.size.machines, c.name)
 		runner, err := r.prepare(ctx, c)
 		if err != nil {
@@ -167,7 +189,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	}
 	from, start := runner.done, time.Now()
 	target := r.size.total() * round / r.rounds
-	for runner.done < target && time.Since(start) < r.limit {
+	for runner.done < target && (runner.limit == 0 || time.Since(start) < runner.limit) {
 		time.Sleep(r.poll())
 		if runner.done, err = runner.world.count(ctx, runner.kind); err != nil {
 			return err
