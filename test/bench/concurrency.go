@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"strings"
-	"time"
 )
 
 // concurrency finds how many Machines at a time are best for the bare loop, which then works on as many, and shows what
@@ -22,15 +21,13 @@ func concurrency(ctx context.Context, b *bench) error {
 		floors = append(floors, c)
 	}
 	for _, n := range []string{"1", "4", "8", "16", "32", "64"} {
-		ours = append(ours, contender{b.ours.name + " " + n, machines, func(w *world) (*operator, error) {
+		ours = append(ours, contender{name: b.ours.name + " " + n, kind: machines, start: func(w *world) (*operator, error) {
 			return w.startManager(b.ours.name, "--concurrent-machine-syncs="+n)
 		}})
 	}
-	r := race{b, size{500, 10}, 3, time.Minute}
-	for _, contenders := range [][]contender{floors, ours} {
-		if err := r.run(ctx, contenders); err != nil {
-			return err
-		}
+	r := race{b, size{500, 10}, append(floors, ours...)}
+	if err := r.run(ctx); err != nil {
+		return err
 	}
 	records, err := b.recorded()
 	if err != nil {
