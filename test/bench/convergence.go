@@ -174,8 +174,10 @@ func (r *race) prepare(ctx context.Context, c contender) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(w.allowUpdates(ctx), w.populate(ctx, c.kind, r.size.machines, r.size.switches))
-	return &runner{contender: c, world: w}, err
+	if err := errors.Join(w.allowUpdates(ctx), w.populate(ctx, c.kind, r.size.machines, r.size.switches)); err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	return &runner{contender: c, world: w}, nil
 }
 
 // turn lets a runner work for a round.

@@ -132,6 +132,9 @@ func renderPage(records results) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// unknown is what stands where nothing was measured.
+const unknown = "–"
+
 func tablesOfGoals(records results) (tables []tableOfGoals) {
 	for _, group := range groups {
 		table := tableOfGoals{Title: group.title}
@@ -144,7 +147,7 @@ func tablesOfGoals(records results) (tables []tableOfGoals) {
 }
 
 func newGoalRow(records results, g goal) goalRow {
-	row := goalRow{Figure: g.figure, What: withSizes(g.what), Goal: g.asked(), Measured: "not measured", Met: "–"}
+	row := goalRow{Figure: g.figure, What: withSizes(g.what), Goal: g.asked(), Measured: "not measured", Met: unknown}
 	if e, ok := g.measure(records); ok {
 		row.Measured, row.Met = e.write(g.write), "no"
 		if g.met(e) {
@@ -207,7 +210,7 @@ func newContenderRow(records results, experiment, kase, contender string, rounds
 		Rate: bootstrap(rounds, func(drawn [][]Record) float64 {
 			return 1 / mean(drawn, 0, "seconds", "children")
 		}).write(significant),
-		Times:        "–",
+		Times:        unknown,
 		Requests:     significant(requestsOf(sum) / (sum.Values["children"] / float64(size.switches))),
 		CPU:          per("cpu_contender_seconds"),
 		EtcdCPU:      per("cpu_etcd_seconds"),
@@ -250,11 +253,12 @@ func printFigures(w io.Writer, records results) error {
 	if machine, _ := records.sum("machine", "", ""); machine.Values["quick"] != 0 {
 		fmt.Fprintln(table, "A quick run: there were fewer Machines than some figures say.")
 	}
-	fmt.Fprintln(table, "\tfigure\tgoal\tmeasured\tmet")
+	rows = slices.DeleteFunc(rows, func(row goalRow) bool { return row.Met == unknown })
+	if len(rows) > 0 {
+		fmt.Fprintln(table, "\tfigure\tgoal\tmeasured\tmet")
+	}
 	for _, row := range rows {
-		if row.Met != "–" {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", row.Figure, row.What, row.Goal, row.Measured, row.Met)
-		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", row.Figure, row.What, row.Goal, row.Measured, row.Met)
 	}
 	for _, race := range append(tablesOfContenders(records, "concurrency"), tablesOfContenders(records, "convergence")...) {
 		fmt.Fprintf(table, "\n%s\tchildren per second\tours is times as fast\trequests per parent\tpeak memory\n", race.Case)
