@@ -12,9 +12,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/client/versioned"
 )
 
 // A flip is a switch that was turned down, as the harness heard of it. The operator wrote it after it was decided and
@@ -103,15 +105,19 @@ var (
 
 // follow tells of every flip from now on, until the watch or the context ends.
 func (w *world) follow(ctx context.Context, l *ledger) (<-chan flip, error) {
-	list := &v1beta1.SwitchList{}
-	if err := w.admin.List(ctx, list); err != nil {
+	clientset, err := versioned.NewForConfig(w.plane.Config)
+	if err != nil {
+		return nil, err
+	}
+	switches := clientset.UselessV1beta1().Switches(metav1.NamespaceDefault)
+	list, err := switches.List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
 		l.look(&list.Items[i], time.Now())
 	}
-	raw := &metav1.ListOptions{ResourceVersion: list.ResourceVersion}
-	watcher, err := w.admin.Watch(ctx, &v1beta1.SwitchList{}, &client.ListOptions{Raw: raw})
+	watcher, err := changes(ctx, list.ResourceVersion, switches.Watch)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +140,12 @@ func (w *world) follow(ctx context.Context, l *ledger) (<-chan flip, error) {
 		}
 	}()
 	return flips, nil
+}
+
+// changes watches something from a version on. The watch goes on where the API server ends it, as it does with those that
+// it finds slow, which on a busy machine can be any.
+func changes(ctx context.Context, version string, watch cache.WatchFuncWithContext) (*toolswatch.RetryWatcher, error) {
+	return toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: watch})
 }
 
 // faults counts what is wrong with flips, zeros included.

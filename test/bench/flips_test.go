@@ -140,3 +140,14 @@ func TestMeasured(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestToFIFO(t *testing.T) {
+	flips := []flip{{due: after(0), heard: after(10)}, {due: after(4), heard: after(12)}}
+	if got := toFIFO(flips); got != 1 {
+		t.Errorf("in order: %v, want 1", got)
+	}
+	flips[0].heard, flips[1].heard = flips[1].heard, flips[0].heard
+	if got := toFIFO(flips); got != 1.2 {
+		t.Errorf("the first one comes last: %v, want 12 s to 10 s", got)
+	}
+}

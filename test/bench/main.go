@@ -84,7 +84,7 @@ func runContender(ctx context.Context, config *rest.Config, name string, args []
 	if err != nil {
 		return err
 	}
-	return baseline.Bare{Concurrency: concurrency, Informer: name == "bare+informer"}.Run(ctx, config)
+	return baseline.Bare{Concurrency: concurrency, Informer: name == "bare+informer", Flip: slices.Contains(args, "flip")}.Run(ctx, config)
 }
 
 // A bench is one run of measurements.
@@ -151,6 +151,7 @@ var experiments = []experiment{
 	{"convergence", convergence},
 	{"noop", noOp},
 	{"lateness", lateness},
+	{"herd", herd},
 	{"large", large},
 }
 

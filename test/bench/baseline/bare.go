@@ -9,6 +9,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,8 @@ type Bare struct {
 	Concurrency int
 	// Informer decodes every event of Machines and switches beside the loop, as a controller has to.
 	Informer bool
+	// Flip turns switches down, rather than to make them.
+	Flip bool
 }
 
 // Run brings all Machines of the namespace default to what the operator makes of them.
@@ -45,16 +49,45 @@ func (b Bare) Run(ctx context.Context, config *rest.Config) error {
 			return err
 		}
 	}
-	machines, err := clientset.UselessV1beta1().Machines(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	todo := b.convergeAll
+	if b.Flip {
+		todo = b.flipAll
+	}
+	return todo(ctx, clientset.UselessV1beta1())
+}
+
+// convergeAll gives all Machines their switches.
+func (b Bare) convergeAll(ctx context.Context, clientset typed.UselessV1beta1Interface) error {
+	machines, err := clientset.Machines(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
+	return forEach(ctx, b.Concurrency, machines.Items, func(ctx context.Context, m *v1beta1.Machine) error {
+		return converge(ctx, clientset, m)
+	})
+}
+
+// flipAll turns all switches down that were noticed to be up, the one that has been up for longest first.
+func (b Bare) flipAll(ctx context.Context, clientset typed.UselessV1beta1Interface) error {
+	switches, err := clientset.Switches(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	up := slices.DeleteFunc(switches.Items, func(sw v1beta1.Switch) bool { return sw.Status.SeenAt == nil })
+	slices.SortFunc(up, func(a, b v1beta1.Switch) int { return a.Status.SeenAt.Compare(b.Status.SeenAt.Time) })
+	return forEach(ctx, b.Concurrency, up, func(ctx context.Context, sw *v1beta1.Switch) error {
+		return turnDown(ctx, clientset, sw)
+	})
+}
+
+// forEach does something with all items in their order, with so many at a time.
+func forEach[T any](ctx context.Context, concurrency int, items []T, do func(context.Context, *T) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
-	for range b.Concurrency {
+	for range concurrency {
 		group.Go(func() error {
-			for i := next.Add(1) - 1; int(i) < len(machines.Items); i = next.Add(1) - 1 {
-				if err := converge(ctx, clientset.UselessV1beta1(), &machines.Items[i]); err != nil {
+			for i := next.Add(1) - 1; int(i) < len(items); i = next.Add(1) - 1 {
+				if err := do(ctx, &items[i]); err != nil {
 					return err
 				}
 			}
@@ -81,10 +114,7 @@ func watchAll(ctx context.Context, clientset versioned.Interface) error {
 
 // converge makes the N+2 requests that a new Machine of N switches takes.
 func converge(ctx context.Context, clientset typed.UselessV1beta1Interface, m *v1beta1.Machine) error {
-	finalizer := map[string]any{"metadata": map[string]any{
-		"resourceVersion": m.ResourceVersion, "finalizers": []string{v1beta1.MachineFinalizer},
-	}}
-	m, err := patch(ctx, clientset, m, finalizer)
+	m, err := patch(ctx, clientset, m, map[string]any{"finalizers": []string{v1beta1.MachineFinalizer}}, nil)
 	if err != nil {
 		return err
 	}
@@ -94,17 +124,37 @@ func converge(ctx context.Context, clientset typed.UselessV1beta1Interface, m *v
 			return err
 		}
 	}
-	status := map[string]any{"metadata": map[string]any{"resourceVersion": m.ResourceVersion}, "status": ConvergedStatus(m, time.Now())}
-	_, err = patch(ctx, clientset, m, status, "status")
+	_, err = patch(ctx, clientset, m, map[string]any{}, map[string]any{"status": ConvergedStatus(m, time.Now())}, "status")
 	return err
 }
 
-func patch(ctx context.Context, clientset typed.UselessV1beta1Interface, m *v1beta1.Machine, change map[string]any, subresources ...string) (*v1beta1.Machine, error) {
-	data, err := json.Marshal(change)
+func patch(
+	ctx context.Context, clientset typed.UselessV1beta1Interface, m *v1beta1.Machine, metadata, others map[string]any, subresources ...string,
+) (*v1beta1.Machine, error) {
+	data, err := mergePatch(m, metadata, others)
 	if err != nil {
 		return nil, err
 	}
 	return clientset.Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
+}
+
+// turnDown writes the position together with the instant, as the operator does.
+func turnDown(ctx context.Context, clientset typed.UselessV1beta1Interface, sw *v1beta1.Switch) error {
+	annotations := map[string]string{v1beta1.FlippedAtAnnotation: time.Now().UTC().Format(metav1.RFC3339Micro)}
+	data, err := mergePatch(sw, map[string]any{"annotations": annotations}, map[string]any{"spec": v1beta1.SwitchSpec{Position: v1beta1.PositionDown}})
+	if err != nil {
+		return err
+	}
+	_, err = clientset.Switches(sw.Namespace).Patch(ctx, sw.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	return err
+}
+
+// mergePatch changes an object's metadata and other fields, unless it has changed since it was read.
+func mergePatch(read metav1.Object, metadata, others map[string]any) ([]byte, error) {
+	metadata["resourceVersion"] = read.GetResourceVersion()
+	change := map[string]any{"metadata": metadata}
+	maps.Copy(change, others)
+	return json.Marshal(change)
 }
 
 // NewSwitch is a switch of a Machine as the operator makes it.

@@ -1,0 +1,227 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// herd measures how fast switches are turned down that are all due at once, by the operator and by the bare loop, each in a
+// world of its own. In both the operator has noticed every switch before the first was due. A case is so many Machines
+// with one switch each.
+//
+// Values of a round, in which each contender has a fifth of the flips to do, by turns:
+//   - seconds, flips, cpu_…_seconds
+//
+// Values of the whole:
+//   - seconds, flips
+//   - lateness_to_fifo_ratio: the largest lateness, to what it would have been if the same had been done in the order in
+//     which it was due
+//   - early, crowded, doubled: flips that must not be
+func herd(ctx context.Context, b *bench) (err error) {
+	h := &stampede{bench: b, size: size{10_000, 1}, delay: 90 * time.Second}
+	if b.quick {
+		h.size.machines, h.delay = 1_000, 20*time.Second
+	}
+	defer func() {
+		for _, d := range h.drainers {
+			err = errors.Join(err, d.world.stop())
+		}
+	}()
+	ctx, cancel := context.WithCancel(ctx) // the watches end before their worlds
+	defer cancel()
+	for _, c := range []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")} {
+		b.say("%s: %d switches are turned up for %s", h.size, h.size.machines, c.name)
+		if err := h.prepare(ctx, c); err != nil {
+			return fmt.Errorf("prepare %s: %w", c.name, err)
+		}
+	}
+	if err := h.awaitDue(ctx); err != nil {
+		return err
+	}
+	for round := range h.rounds {
+		for _, d := range h.drainers {
+			if err := h.turn(ctx, d, round+1); err != nil {
+				return fmt.Errorf("measure %s: %w", d.name, err)
+			}
+		}
+		slices.Reverse(h.drainers) // A B, B A, A B, …
+	}
+	for _, d := range h.drainers {
+		if err := h.sum(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A stampede is one size of the experiment.
+type stampede struct {
+	*bench
+	size     size
+	delay    time.Duration // of the flips; in it, all switches have to be turned up and noticed
+	drainers []*drainer
+}
+
+// A drainer is a contender that has switches to turn down.
+type drainer struct {
+	*runner
+	heard  <-chan flip
+	due    time.Time     // when the last one will be
+	flips  []flip        // so far; when they were heard of does not count the times in which the contender was stopped
+	began  time.Time     // the first round
+	worked time.Duration // in the rounds before
+}
+
+// prepare makes a world in which all switches are up and noticed, and in which nobody turns them down.
+func (h *stampede) prepare(ctx context.Context, c contender) error {
+	slow := machines
+	slow.parent = func(name string, switches int) client.Object {
+		m := machines.parent(name, switches).(*v1beta1.Machine)
+		m.Spec.Flip.DelaySeconds = new(int32(h.delay.Seconds()))
+		return m
+	}
+	r, err := converged(ctx, h.bench, slow, h.size)
+	if err != nil {
+		return err
+	}
+	d := &drainer{runner: r}
+	h.drainers = append(h.drainers, d)
+	if d.heard, err = r.world.follow(ctx, newLedger(h.delay)); err != nil {
+		return err
+	}
+	err = inParallel(ctx, h.size.machines, func(ctx context.Context, i int) error {
+		return r.world.turnUp(ctx, nameOf(i)+"-0")
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.world.awaitConverged(ctx, noticed); err != nil {
+		return err
+	}
+	d.due = time.Now().Add(h.delay)
+	if n := len(d.heard); n > 0 {
+		return fmt.Errorf("%d switches were turned down before all were noticed: %s is too short", n, h.delay)
+	}
+	if c.name == r.name {
+		return r.process.Signal(syscall.SIGSTOP)
+	}
+	r.world.end(r.process.Process)
+	r.contender, r.process = c, nil
+	return nil
+}
+
+// noticed Machines have one switch, which was noticed to be up.
+var noticed = kind{parents: machines.parents, converged: func(object client.Object) bool {
+	m := object.(*v1beta1.Machine)
+	return m.Status.SeenAt != nil && m.Status.Switches.Up == 1
+}}
+
+// awaitDue waits until all is due, and has each contender begin: its start is over with the first flip.
+func (h *stampede) awaitDue(ctx context.Context) (err error) {
+	for _, d := range h.drainers {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(d.due)):
+		}
+		if d.process == nil {
+			d.process, err = d.start(d.world)
+		} else {
+			err = d.process.Signal(syscall.SIGCONT)
+		}
+		if err == nil {
+			err = d.hear(ctx, 1, time.Now)
+		}
+		if err == nil {
+			err = d.process.Signal(syscall.SIGSTOP)
+		}
+		if err != nil {
+			return fmt.Errorf("start %s: %w", d.name, err)
+		}
+	}
+	return nil
+}
+
+// hear waits until there are so many flips.
+func (d *drainer) hear(ctx context.Context, n int, now func() time.Time) error {
+	for len(d.flips) < n {
+		select {
+		case f, ok := <-d.heard:
+			if !ok {
+				return errors.Join(errWatchEnded, ctx.Err())
+			}
+			f.heard = now()
+			d.flips = append(d.flips, f)
+		case <-time.After(patience):
+			return errNoFlip
+		}
+	}
+	return nil
+}
+
+// turn lets a contender work for a round.
+func (h *stampede) turn(ctx context.Context, d *drainer, round int) error {
+	if d.began.IsZero() {
+		d.began = time.Now()
+	}
+	// What was under way when it was stopped.
+	if err := d.hear(ctx, len(d.flips)+len(d.heard), func() time.Time { return d.began.Add(d.worked) }); err != nil {
+		return err
+	}
+	record := Record{Case: h.size.String(), Contender: d.name, Round: round, Values: map[string]float64{}}
+	from, start := len(d.flips), time.Now()
+	err := d.spending(record.Values, func() error {
+		start = time.Now()
+		if err := d.process.Signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+		target := h.size.total() * round / h.rounds
+		if err := d.hear(ctx, target, func() time.Time { return d.began.Add(d.worked + time.Since(start)) }); err != nil {
+			return err
+		}
+		record.Values["seconds"] = time.Since(start).Seconds()
+		d.worked += time.Since(start)
+		return d.process.Signal(syscall.SIGSTOP)
+	})
+	record.Values["flips"] = float64(len(d.flips) - from)
+	h.say("%s: round %d: %s: %.0f flips in %.1fs, %.0f/s", h.size, round, d.name, record.Values["flips"],
+		record.Values["seconds"], record.Values["flips"]/record.Values["seconds"])
+	return errors.Join(err, h.record(record))
+}
+
+// sum records what can only be said of the whole.
+func (h *stampede) sum(d *drainer) error {
+	record := Record{Case: h.size.String(), Contender: d.name, Values: map[string]float64{
+		"seconds": d.worked.Seconds(), "flips": float64(len(d.flips)), "lateness_to_fifo_ratio": toFIFO(d.flips),
+	}}
+	faulty := addFaults(record.Values, d.flips)
+	return errors.Join(h.record(record), faulty)
+}
+
+// toFIFO is the largest lateness to what it would have been if flips had been done at the same instants, but in the order
+// in which they were due.
+func toFIFO(flips []flip) float64 {
+	due, heard := make([]time.Time, 0, len(flips)), make([]time.Time, 0, len(flips))
+	var most, fifo time.Duration
+	for _, f := range flips {
+		most = max(most, f.heard.Sub(f.due))
+		due, heard = append(due, f.due), append(heard, f.heard)
+	}
+	slices.SortFunc(due, time.Time.Compare)
+	slices.SortFunc(heard, time.Time.Compare)
+	for i := range due {
+		fifo = max(fifo, heard[i].Sub(due[i]))
+	}
+	return most.Seconds() / fifo.Seconds()
+}
