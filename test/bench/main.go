@@ -152,6 +152,7 @@ var experiments = []experiment{
 	{"noop", noOp},
 	{"lateness", lateness},
 	{"herd", herd},
+	{"failover", failover},
 	{"large", large},
 }
 
