@@ -31,8 +31,11 @@ func (g goal) met(e estimate) bool {
 
 // asked says what the goal is.
 func (g goal) asked() string {
-	if g.least {
+	switch {
+	case g.least:
 		return "at least " + g.write(g.limit)
+	case g.limit == 0:
+		return "none"
 	}
 	return "at most " + g.write(g.limit)
 }
