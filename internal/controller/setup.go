@@ -100,6 +100,7 @@ var controllers = []entry{
 // CacheOptions keep from a manager's cache what no controller reads.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{}
+	maps.Copy(byObject, machine.CacheOptions())
 	maps.Copy(byObject, schedule.CacheOptions())
 	maps.Copy(byObject, podcount.CacheOptions())
 	maps.Copy(byObject, ingress.CacheOptions())

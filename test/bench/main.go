@@ -154,6 +154,7 @@ var experiments = []experiment{
 	{"herd", herd},
 	{"failover", failover},
 	{"large", large},
+	{"memory", cacheMemory},
 }
 
 // comparing are the experiments that measure another revision, too, if there is one.

@@ -1,0 +1,117 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// transforms returns what the cache does to Machines, and to Switches.
+func transforms(t *testing.T) (machine, sw toolscache.TransformFunc) {
+	t.Helper()
+	for object, options := range CacheOptions() {
+		if _, ok := object.(*v1beta1.Machine); ok {
+			machine = options.Transform
+		} else {
+			sw = options.Transform
+		}
+	}
+	return machine, sw
+}
+
+// TestCacheKeeps guards what is read of cached objects, and what a patch replaces as a whole.
+func TestCacheKeeps(t *testing.T) {
+	metadata := metav1.ObjectMeta{
+		Namespace: "default", Name: "object", UID: "uid", ResourceVersion: "7", Generation: 2, CreationTimestamp: metav1.Unix(1, 0),
+		DeletionTimestamp: new(metav1.Unix(2, 0)), Labels: map[string]string{"machine": "m"}, Annotations: map[string]string{v1beta1.PausedAnnotation: "true"},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "m", UID: "m", Controller: new(true)}, {Kind: "Cabinet", Name: "c", UID: "c"}},
+		Finalizers:      []string{v1beta1.MachineFinalizer, "somebody.else/finalizer"},
+	}
+	seen := new(metav1.NewMicroTime(time.Unix(3, 4000)))
+	machine, sw := transforms(t)
+	for _, c := range []struct {
+		transform toolscache.TransformFunc
+		want      client.Object
+	}{
+		{machine, &v1beta1.Machine{
+			ObjectMeta: metadata,
+			Spec:       v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: 3}, Position: v1beta1.PositionUp},
+			Status:     v1beta1.MachineStatus{Positions: "uud", LastFlipTime: seen},
+		}},
+		{sw, &v1beta1.Switch{
+			ObjectMeta: metadata,
+			Spec:       v1beta1.SwitchSpec{Position: v1beta1.PositionUp}, Status: v1beta1.SwitchStatus{ObservedGeneration: 2, SeenAt: seen},
+		}},
+	} {
+		t.Run(reflect.TypeOf(c.want).Elem().Name(), func(t *testing.T) {
+			object := c.want.DeepCopyObject().(client.Object)
+			object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Kind"))
+			object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "manager"}})
+			object.GetAnnotations()[corev1.LastAppliedConfigAnnotation] = "{}"
+			for _, time := range []string{"once", "twice"} { // as client-go may do
+				if cached, err := c.transform(object); err != nil || cached != any(object) {
+					t.Fatalf("%s: %v, %v", time, cached, err)
+				}
+				if diff := cmp.Diff(c.want, object); diff != "" {
+					t.Errorf("cached %s (-want +got):\n%s", time, diff)
+				}
+			}
+			tombstone := toolscache.DeletedFinalStateUnknown{Key: "default/object", Obj: object}
+			if cached, err := c.transform(tombstone); err != nil || cached != any(tombstone) {
+				t.Errorf("a deletion that nobody saw: %v, %v", cached, err)
+			}
+		})
+	}
+}
+
+// TestSiblingsShare is about a Machine's switches in the order in which they are cached.
+func TestSiblingsShare(t *testing.T) {
+	_, transform := transforms(t)
+	cached := func(uid, label string) *v1beta1.Switch {
+		sw := newSwitch(&v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}}, "m-0")
+		sw.OwnerReferences[0].UID, sw.Labels["room"] = "m", label
+		if uid == "" {
+			sw.OwnerReferences = nil
+		} else if uid != "m" {
+			sw.OwnerReferences[0].UID = "other"
+		}
+		if _, err := transform(sw); err != nil {
+			t.Fatal(err)
+		}
+		return sw
+	}
+	before := cached("m", "lab")
+	for _, c := range []struct {
+		reason, owner, label string
+		labels, owners       bool
+	}{
+		{"a sibling has both in common", "m", "lab", true, true},
+		{"one whose label was changed has the owner in common", "m", "shed", false, true},
+		{"the next of that kind has both again", "m", "shed", true, true},
+		{"one of another Machine may look the same, and has nothing in common", "other", "shed", false, false},
+		{"nor has one that has no owner", "", "shed", false, false},
+	} {
+		sw := cached(c.owner, c.label)
+		if sw.Labels["room"] != c.label || metav1.GetControllerOf(sw) == nil != (c.owner == "") {
+			t.Errorf("%s: it is no longer what it was: %+v", c.reason, sw)
+		}
+		if got := reflect.ValueOf(sw.Labels).Pointer() == reflect.ValueOf(before.Labels).Pointer(); got != c.labels {
+			t.Errorf("%s: labels are shared: %v", c.reason, got)
+		}
+		if got := len(sw.OwnerReferences) > 0 && &sw.OwnerReferences[0] == &before.OwnerReferences[0]; got != c.owners {
+			t.Errorf("%s: owners are shared: %v", c.reason, got)
+		}
+		before = sw
+	}
+}
