@@ -155,6 +155,7 @@ var experiments = []experiment{
 	{"failover", failover},
 	{"large", large},
 	{"memory", cacheMemory},
+	{"conversion", conversions},
 }
 
 // comparing are the experiments that measure another revision, too, if there is one.

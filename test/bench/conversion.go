@@ -1,0 +1,111 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"container.training/useless/internal/conversion"
+	"container.training/useless/internal/conversion/conversiontest"
+)
+
+// conversions measures what the API server waits for when it has Machines converted to the version that is not stored:
+// with the operator's handler and, by turns, with that of controller-runtime, which has the same converter. Both are served
+// by this process over TLS and HTTP/1.1, on connections that are kept. A case is how many Machines are in a request.
+//
+// Values:
+//   - calls, objects, seconds: all that were made, and how long they took
+//   - p99_seconds: what the slowest percent of the calls took at least, where there were a hundred
+func conversions(ctx context.Context, b *bench) (err error) {
+	const rounds = 5
+	stock, err := conversiontest.Stock()
+	if err != nil {
+		return err
+	}
+	converters := []*converter{serve("ours", conversion.NewHandler()), serve("stock", stock)}
+	for _, c := range converters {
+		defer c.server.Close()
+	}
+	for _, r := range reviews(b.quick) {
+		if r.body, err = conversiontest.Machines(r.objects); err != nil {
+			return err
+		}
+		for round := range rounds {
+			for _, c := range converters {
+				err = errors.Join(err, r.turn(ctx, b, round+1, c))
+			}
+			if err != nil {
+				return fmt.Errorf("%d objects: %w", r.objects, err)
+			}
+			slices.Reverse(converters)
+		}
+	}
+	return nil
+}
+
+// A converter is a handler that is served.
+type converter struct {
+	name   string
+	server *httptest.Server
+	client *http.Client
+}
+
+func serve(name string, handler http.Handler) *converter {
+	server, client := conversiontest.Serve(handler)
+	return &converter{name, server, client}
+}
+
+// A review is a request that is made again and again.
+type review struct {
+	objects int
+	calls   map[string]int // in a round, by converter
+	body    []byte
+}
+
+// reviews take each converter a few seconds a round, on two cores.
+func reviews(quick bool) []review {
+	if quick {
+		return []review{
+			{objects: 1, calls: map[string]int{"ours": 1000, "stock": 500}},
+			{objects: 500, calls: map[string]int{"ours": 20, "stock": 5}},
+		}
+	}
+	return []review{
+		{objects: 1, calls: map[string]int{"ours": 10_000, "stock": 3_000}},
+		{objects: 500, calls: map[string]int{"ours": 100, "stock": 20}},
+		{objects: 1_500, calls: map[string]int{"ours": 100}},
+		{objects: 10_000, calls: map[string]int{"ours": 100, "stock": 2}},
+	}
+}
+
+// turn lets one converter work.
+func (r review) turn(ctx context.Context, b *bench, round int, c *converter) error {
+	if r.calls[c.name] == 0 {
+		return nil
+	}
+	runtime.GC() // of what the other one has left
+	calls, total := make([]float64, r.calls[c.name]), 0.
+	for i := range calls {
+		start := time.Now()
+		if err := conversiontest.Call(ctx, c.server, c.client, r.body); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		calls[i] = time.Since(start).Seconds()
+		total += calls[i]
+	}
+	values := map[string]float64{"calls": float64(len(calls)), "objects": float64(len(calls) * r.objects), "seconds": total}
+	if len(calls) >= 100 {
+		values["p99_seconds"] = percentile(calls, 99)
+	}
+	b.say("%d objects, round %d: %s takes %.1f µs for each", r.objects, round, c.name, 1e6*total/values["objects"])
+	return b.record(Record{Case: strconv.Itoa(r.objects), Contender: c.name, Round: round, Values: values})
+}
