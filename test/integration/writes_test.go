@@ -40,6 +40,7 @@ func TestWrites(t *testing.T) {
 			}})
 			namespace := newNamespace(t)
 			t.Run("a new machine of 20 costs a write per switch and three more", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
+			t.Run("so does each of 60 at once, but for events", func(t *testing.T) { testCostOfMachines(t, requests) })
 			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
 			t.Run("a deletion costs a write per switch that is up and two more", func(t *testing.T) { testCostOfDeletion(t, requests, namespace) })
 		})
@@ -58,6 +59,30 @@ func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
 		"PATCH machines":        1, // the finalizer
 		"PATCH machines/status": 1,
 		"POST events":           1,
+	})
+}
+
+// testCostOfMachines has more Machines than there are workers, and than there are events in a burst.
+func testCostOfMachines(t *testing.T, requests *tally) {
+	const machines, each, burst = 60, 10, 40
+	namespace := newNamespace(t)
+	requests.quiet(t)
+	requests.reset()
+	began := time.Now()
+	for i := range machines {
+		createMachine(t, namespace, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) { spec.Switches.Count = each })
+	}
+	for i := range machines {
+		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", each), patience)
+	}
+	most := min(machines, burst+10*int(time.Since(began).Seconds()+1))
+	if events := requests.take(t, namespace, "POST events"); events > most {
+		t.Errorf("%d events, more than %d", events, most)
+	}
+	requests.check(t, namespace, map[string]int{
+		"POST switches":         machines * each,
+		"PATCH machines":        machines, // the finalizers
+		"PATCH machines/status": machines,
 	})
 }
 
@@ -214,6 +239,16 @@ func (c *tally) quiet(t testing.TB, namespaces ...string) {
 		}
 		return time.Since(last) > time.Second, fmt.Sprintf("last request at %s", last)
 	})
+}
+
+// take waits until requests have ceased, and returns how many there were of a kind, which are no longer counted.
+func (c *tally) take(t *testing.T, namespace, what string) int {
+	t.Helper()
+	c.quiet(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer delete(c.counts[namespace], what)
+	return c.counts[namespace][what]
 }
 
 // check waits until requests have ceased and compares them, those about a namespace and those about all of them: there
