@@ -228,12 +228,3 @@ func indexByOwner(object any) ([]string, error) {
 }
 
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
-
-// indexSelecting indexes the Machines that have a selector of their own by namespace.
-func indexSelecting(object any) ([]string, error) {
-	m := object.(*v1beta1.Machine)
-	if m.Spec.Switches.Selector == nil {
-		return nil, nil
-	}
-	return []string{m.Namespace}, nil
-}

@@ -6,6 +6,7 @@ package machine
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,17 +96,52 @@ func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
 	if name := object.GetLabels()[v1beta1.MachineLabel]; name != "" {
 		requests = append(requests, wake(name))
 	}
-	selecting, err := c.machines.ByIndex(machinesSelecting, object.GetNamespace())
-	if err != nil {
-		panic(err) // the index does not exist: a mistake in Setup
-	}
-	for _, machine := range selecting {
-		m := machine.(*v1beta1.Machine)
+	for _, m := range c.mayBeSelecting(object) {
 		if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
 			requests = append(requests, wake(m.Name))
 		}
 	}
 	return requests
+}
+
+// mayBeSelecting returns the Machines with a selector of their own that have a label in common with an object, or need none.
+func (c *Controller) mayBeSelecting(object client.Object) (machines []*v1beta1.Machine) {
+	add := func(label, value string) {
+		selecting, err := c.machines.ByIndex(machinesSelecting, selectingKey(object.GetNamespace(), label, value))
+		if err != nil {
+			panic(err) // the index does not exist: a mistake in Setup
+		}
+		for _, machine := range selecting {
+			machines = append(machines, machine.(*v1beta1.Machine))
+		}
+	}
+	add(noLabel, "")
+	for label, value := range object.GetLabels() {
+		add(label, value)
+	}
+	return machines
+}
+
+// noLabel stands for the label that a selector needs which names none.
+const noLabel = ""
+
+// indexSelecting indexes the Machines that have a selector of their own by their namespace and one of the labels that it
+// needs. A switch is then compared with few of them, however many there are.
+func indexSelecting(object any) ([]string, error) {
+	m := object.(*v1beta1.Machine)
+	selector := m.Spec.Switches.Selector
+	if selector == nil {
+		return nil, nil
+	}
+	if len(selector.MatchLabels) == 0 {
+		return []string{selectingKey(m.Namespace, noLabel, "")}, nil
+	}
+	label := slices.Min(slices.Collect(maps.Keys(selector.MatchLabels)))
+	return []string{selectingKey(m.Namespace, label, string(selector.MatchLabels[label]))}, nil
+}
+
+func selectingKey(namespace, label, value string) string {
+	return namespace + "/" + label + "=" + value
 }
 
 func requestOf(namespace, name string) reconcile.Request {

@@ -5,8 +5,12 @@ package machine
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,6 +65,76 @@ func TestPriorities(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMachinesOf(t *testing.T) {
+	selecting := func(namespace, name string, selector *v1beta1.LabelSelector) *v1beta1.Machine {
+		return newMachine(1, func(m *v1beta1.Machine) { m.Namespace, m.Name, m.Spec.Switches.Selector = namespace, name, selector })
+	}
+	exists := v1beta1.LabelSelector{MatchExpressions: []v1beta1.LabelSelectorRequirement{{Key: "room", Operator: metav1.LabelSelectorOpExists}}}
+	machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})
+	for _, m := range []*v1beta1.Machine{
+		selecting("default", "lab", labelled("room", "lab")),
+		selecting("default", "red-lab", labelled("room", "lab", "colour", "red")),
+		selecting("default", "kitchen", labelled("room", "kitchen")),
+		selecting("default", "anywhere", &exists),
+		selecting("elsewhere", "other", labelled("room", "lab")),
+		selecting("default", "plain", nil),
+	} {
+		if err := machines.Add(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Controller{machines: machines}
+	for _, tt := range []struct {
+		reason string
+		labels map[string]string
+		want   []string
+	}{
+		{"one that bears a Machine's name and its owner's is that Machine's alone", nil, []string{"m", "m"}},
+		{"a label that one selector needs and another needs more than", map[string]string{"room": "lab"}, []string{"anywhere", "lab", "m", "m"}},
+		{"both", map[string]string{"room": "lab", "colour": "red"}, []string{"anywhere", "lab", "m", "m", "red-lab"}},
+		{"the label of a Machine without a selector", map[string]string{"machine": "plain"}, []string{"m", "m", "plain"}},
+	} {
+		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Labels = tt.labels })
+		var got []string
+		for _, request := range c.machinesOf(sw) {
+			got = append(got, request.Name)
+		}
+		slices.Sort(got)
+		if diff := gocmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
+		}
+	}
+}
+
+// TestMachinesOfMany shows that it does not matter how many Machines have a selector.
+func TestMachinesOfMany(t *testing.T) {
+	cost := func(n int) float64 {
+		machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})
+		for i := range n {
+			name := fmt.Sprintf("m%d", i)
+			m := newMachine(1, func(m *v1beta1.Machine) {
+				m.Name, m.Spec.Switches.Selector = name, labelled(v1beta1.MachineLabel, name)
+			})
+			if err := machines.Add(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, sw := &Controller{machines: machines}, newTestSwitch("m7-0", func(sw *v1beta1.Switch) { sw.Labels[v1beta1.MachineLabel] = "m7" })
+		return testing.AllocsPerRun(10, func() { c.machinesOf(sw) })
+	}
+	if few, many := cost(10), cost(1000); many > few {
+		t.Errorf("news of a switch costs %.0f allocations among 1000 Machines with selectors, and %.0f among 10", many, few)
+	}
+}
+
+func labelled(pairs ...string) *v1beta1.LabelSelector {
+	selector := &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{}}
+	for pair := range slices.Chunk(pairs, 2) {
+		selector.MatchLabels[pair[0]] = v1beta1.LabelValue(pair[1])
+	}
+	return selector
 }
 
 // tell tells the handler what became of an object.
