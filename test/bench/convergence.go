@@ -129,15 +129,7 @@ type runner struct {
 // run measures the contenders.
 func (r *race) run(ctx context.Context) (err error) {
 	var runners []*runner
-	defer func() {
-		for _, runner := range runners {
-			if runner.name == r.ours.name && runner.ended && r.size == r.large {
-				r.settled = runner.world
-				continue
-			}
-			err = errors.Join(err, runner.world.stop())
-		}
-	}()
+	defer func() { err = errors.Join(err, r.stop(runners)) }()
 	for _, c := range r.contenders {
 		r.say("%s: preparing %d parents for %s", r.size, r.size.machines, c.name)
 		runner, err := r.prepare(ctx, c)
@@ -165,6 +157,18 @@ func (r *race) run(ctx context.Context) (err error) {
 	return nil
 }
 
+// stop ends the worlds, but for the one that others can use.
+func (r *race) stop(runners []*runner) (err error) {
+	for _, runner := range runners {
+		if runner.name == r.ours.name && runner.ended && r.size == r.large {
+			r.settled = runner.world
+			continue
+		}
+		err = errors.Join(err, runner.world.stop())
+	}
+	return err
+}
+
 func (r *race) prepare(ctx context.Context, c contender) (*runner, error) {
 	rev := r.ours
 	if r.base != nil && c.name == r.base.name {
@@ -185,40 +189,37 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	if err := runner.resume(ctx); err != nil {
 		return err
 	}
-	cpu, err := runner.cpu()
-	if err != nil {
-		return err
-	}
+	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{}}
 	from, start := runner.done, time.Now()
-	target := r.size.total() * round / r.rounds
-	for runner.done < target && (runner.limit == 0 || time.Since(start) < runner.limit) {
-		time.Sleep(r.poll())
-		if runner.done, err = runner.world.count(ctx, runner.kind); err != nil {
-			return err
-		}
-	}
-	if runner.done >= r.size.total() {
-		if err := runner.world.awaitConverged(ctx, runner.kind); err != nil {
-			return err
-		}
-		runner.ended = true
-	}
-	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{
-		"seconds": time.Since(start).Seconds(), "children": float64(runner.done - from),
-	}}
-	after, err := runner.cpu()
+	err := runner.spending(record.Values, func() error {
+		return r.await(ctx, runner, r.size.total()*round/r.rounds)
+	})
 	if err != nil {
 		return err
 	}
-	for name := range after {
-		record.Values["cpu_"+name+"_seconds"] = after[name] - cpu[name]
-	}
+	record.Values["seconds"], record.Values["children"] = time.Since(start).Seconds(), float64(runner.done-from)
 	r.say("%s: round %d: %s: %d children in %.1fs, %.0f/s", r.size, round, runner.name, runner.done-from,
 		record.Values["seconds"], record.Values["children"]/record.Values["seconds"])
 	if err := r.record(record); err != nil || runner.ended {
 		return err
 	}
 	return runner.process.Signal(syscall.SIGSTOP)
+}
+
+// await waits until a runner has made so many children, or has had its time. With the last child, all has to be as it
+// should be.
+func (r *race) await(ctx context.Context, runner *runner, children int) (err error) {
+	for start := time.Now(); runner.done < children && (runner.limit == 0 || time.Since(start) < runner.limit); {
+		time.Sleep(r.poll())
+		if runner.done, err = runner.world.count(ctx, runner.kind); err != nil {
+			return err
+		}
+	}
+	if runner.done < r.size.total() {
+		return nil
+	}
+	runner.ended = true
+	return runner.world.awaitConverged(ctx, runner.kind)
 }
 
 // poll is how often to look how far a contender is: about a hundred times a round.
