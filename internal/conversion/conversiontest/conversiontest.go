@@ -97,16 +97,15 @@ func Review(uid, version string, objects ...[]byte) ([]byte, error) {
 	})
 }
 
-// Machine is a Machine in v1beta1 as the API server stores it, of about 2.3 kB: made with kubectl, with a finalizer,
+// Machine is a Machine in v1beta1 as the API server stores it, of about 2.5 kB: made with kubectl create, with a finalizer,
 // at rest.
 func Machine(i int) []byte { return fmt.Appendf(nil, machine, i) }
 
 // The keys are in the order that the API server gives them.
 const machine = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{` +
-	`"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"apiVersion\":\"useless.container.training/v1beta1\",\"kind\":\"Machine\",\"metadata\":{\"annotations\":{},\"labels\":{\"team\":\"useless\"},\"name\":\"machine-%[1]d\",\"namespace\":\"default\"},\"spec\":{\"switches\":{\"count\":3,\"template\":{\"metadata\":{\"labels\":{\"room\":\"lab\"}}}}}}\n"},` +
 	`"creationTimestamp":"2026-11-20T09:00:00Z","finalizers":["useless.container.training/machine"],"generation":1,"labels":{"team":"useless"},` +
 	`"managedFields":[` +
-	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/last-applied-configuration":{}},"f:labels":{".":{},"f:team":{}}},"f:spec":{".":{},"f:flip":{".":{},"f:delaySeconds":{},"f:intervalSeconds":{}},"f:position":{},"f:switches":{".":{},"f:count":{},"f:template":{".":{},"f:metadata":{".":{},"f:labels":{".":{},"f:room":{}}}}}}},"manager":"kubectl-client-side-apply","operation":"Update","time":"2026-11-20T09:00:00Z"},` +
+	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:team":{}}},"f:spec":{".":{},"f:flip":{".":{},"f:delaySeconds":{},"f:intervalSeconds":{}},"f:position":{},"f:switches":{".":{},"f:count":{},"f:template":{".":{},"f:metadata":{".":{},"f:labels":{".":{},"f:room":{}}}}}}},"manager":"kubectl-create","operation":"Update","time":"2026-11-20T09:00:00Z"},` +
 	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:finalizers":{".":{},"v:\"useless.container.training/machine\"":{}}}},"manager":"manager","operation":"Update","time":"2026-11-20T09:00:00Z"},` +
 	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:status":{".":{},"f:conditions":{".":{},"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Resting\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Scaled\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}},"f:observedGeneration":{},"f:position":{},"f:positions":{},"f:selector":{},"f:switches":{".":{},"f:down":{},"f:total":{},"f:up":{}}}},"manager":"manager","operation":"Update","subresource":"status","time":"2026-11-20T09:00:05Z"}],` +
 	`"name":"machine-%[1]d","namespace":"default","resourceVersion":"%[1]d","uid":"4d5cb7a3-7d0e-4b1c-9d0a-%012[1]d"},` +
