@@ -178,25 +178,38 @@ func measure(ctx context.Context, args []string) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if o.only != "" && !slices.Contains(names(), o.only) {
+		return fmt.Errorf("no experiment is called %q: take one of %s", o.only, strings.Join(names(), ", "))
+	}
 	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.stop()) }()
-	for _, e := range experiments {
-		if o.only != "" && o.only != e.name || b.base != nil && !slices.Contains(comparing, e.name) {
-			continue
-		}
-		b.current = e.name
-		if err := e.run(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", e.name, err)
-		}
-	}
+	failed := b.runAll(ctx, o.only)
 	records, err := b.recorded()
 	if err != nil {
 		return err
 	}
-	return printFigures(os.Stdout, records)
+	return errors.Join(printFigures(os.Stdout, records), failed)
+}
+
+// runAll runs all experiments, or one. Those after one that fails are run all the same.
+func (b *bench) runAll(ctx context.Context, only string) (failed error) {
+	for _, e := range experiments {
+		if only != "" && only != e.name || b.base != nil && !slices.Contains(comparing, e.name) {
+			continue
+		}
+		b.current = e.name
+		if err := e.run(ctx, b); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
+			b.say("%s failed: %v", e.name, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return failed
 }
 
 // stop ends what outlives its experiment.
