@@ -23,6 +23,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -210,6 +211,23 @@ func leaseVerbs(t *testing.T) []string {
 	}
 	slices.Sort(verbs)
 	return verbs
+}
+
+// TestCollectedBeforeKilled guards that Go's garbage collector knows of the container's limit, and leaves 40 MiB of it to
+// the program itself.
+func TestCollectedBeforeKilled(t *testing.T) {
+	container := objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec.Containers[0]
+	i := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+	if i < 0 {
+		t.Fatal("no GOMEMLIMIT")
+	}
+	heap, err := resource.ParseQuantity(strings.TrimSuffix(container.Env[i].Value, "B"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := container.Resources.Limits.Memory(); heap.Value()+40<<20 > limit.Value() {
+		t.Errorf("GOMEMLIMIT is %s, of %s", container.Env[i].Value, limit)
+	}
 }
 
 // TestPodIsRestricted checks what the Pod Security profile "restricted" asks for, and more: nothing can be written
