@@ -51,6 +51,7 @@ import (
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook"
+	_ "container.training/useless/test/mutation" // no test may change an object of a cache
 )
 
 const repository = "../.."
