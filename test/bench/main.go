@@ -153,6 +153,7 @@ var experiments = []experiment{
 	{"lateness", lateness},
 	{"herd", herd},
 	{"failover", failover},
+	{"flood", flood},
 	{"large", large},
 	{"memory", cacheMemory},
 	{"conversion", conversions},

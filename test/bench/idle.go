@@ -1,0 +1,62 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// idle measures what the operator does for so long while nothing happens, as the experiment "idle". The case is so many
+// Machines with so many switches each, all of them at rest.
+//
+// Values:
+//   - seconds
+//   - writes, requests: of the operator, by its own account
+//   - cpu_seconds, and cpu_ratio: its share of a core
+func (b *bench) idle(ctx context.Context, o *operator, length time.Duration) error {
+	record := Record{Case: b.large.String(), Contender: b.ours.name, Round: 1}
+	before, err := o.doings(ctx)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := pause(ctx, length); err != nil {
+		return err
+	}
+	if record.Values, err = o.doings(ctx); err != nil {
+		return err
+	}
+	for name := range before {
+		record.Values[name] -= before[name]
+	}
+	record.Values["seconds"] = time.Since(start).Seconds()
+	record.Values["cpu_ratio"] = record.Values["cpu_seconds"] / record.Values["seconds"]
+	b.say("%s: %.0f writes and %.2f %% of a core at rest", record.Case, record.Values["writes"], 100*record.Values["cpu_ratio"])
+	other := *b
+	other.current = "idle"
+	return other.record(record)
+}
+
+// doings are what the operator has done so far.
+func (o *operator) doings(ctx context.Context) (values map[string]float64, err error) {
+	values = map[string]float64{}
+	if values["cpu_seconds"], err = cpuSeconds(o.Process); err != nil {
+		return nil, err
+	}
+	if values["requests"], err = o.requests(ctx); err != nil {
+		return nil, err
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		n, err := o.metric(ctx, "rest_client_requests_total", prometheus.Labels{"method": method})
+		if err != nil {
+			return nil, err
+		}
+		values["writes"] += n
+	}
+	return values, nil
+}
