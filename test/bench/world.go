@@ -212,7 +212,10 @@ func (o *operator) await(ctx context.Context) error {
 
 // run starts a program, which stops with the world.
 func (w *world) run(name, path string, args ...string) (*cluster.Process, error) {
-	p, err := cluster.StartProcess(cluster.Command{Name: name, Path: path, Args: args, Dir: w.plane.Dir, Log: filepath.Join(w.plane.Dir, name+".log")})
+	p, err := cluster.StartProcess(cluster.Command{
+		Name: name, Path: path, Args: args, Dir: w.plane.Dir, Log: filepath.Join(w.plane.Dir, name+".log"),
+		Env: []string{"GOMEMLIMIT=200MiB"}, // what config/manager gives the operator
+	})
 	if err == nil {
 		w.processes = append(w.processes, p)
 	}
