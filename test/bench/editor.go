@@ -24,7 +24,7 @@ const editEvery = 10 * time.Millisecond
 // An editor is a user who asks one Machine after the other for one switch more, and sees when it is there.
 type editor struct {
 	world   *world
-	more    int // how many switches that makes
+	size    size // of the world, before the first edit
 	watcher watch.Interface
 	quit    chan struct{}
 	ended   chan error
@@ -34,8 +34,8 @@ type editor struct {
 	served map[string]time.Time
 }
 
-// newEditor starts to edit Machines of a world that have so many switches, beginning with that of some number.
-func newEditor(ctx context.Context, w *world, switches, first int) (*editor, error) {
+// newEditor starts to edit Machines of a world, beginning with those that have been edited least.
+func newEditor(ctx context.Context, w *world, s size) (*editor, error) {
 	list := &v1beta1.SwitchList{}
 	if err := w.admin.List(ctx, list, client.Limit(1)); err != nil {
 		return nil, err
@@ -45,11 +45,11 @@ func newEditor(ctx context.Context, w *world, switches, first int) (*editor, err
 		return nil, err
 	}
 	e := &editor{
-		world: w, more: switches + 1, watcher: watcher, quit: make(chan struct{}), ended: make(chan error, 1),
+		world: w, size: s, watcher: watcher, quit: make(chan struct{}), ended: make(chan error, 1),
 		asked: map[string]time.Time{}, served: map[string]time.Time{},
 	}
 	go e.see()
-	go func() { e.ended <- e.edit(ctx, first) }()
+	go func() { e.ended <- e.edit(ctx) }()
 	return e, nil
 }
 
@@ -65,15 +65,16 @@ func (e *editor) see() {
 }
 
 // edit edits until it is told to stop.
-func (e *editor) edit(ctx context.Context, next int) error {
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"switches":{"count":%d}}}`, e.more))
+func (e *editor) edit(ctx context.Context) error {
 	ticker := time.NewTicker(editEvery)
 	defer ticker.Stop()
-	for ; ; next++ {
+	for ; ; e.world.edits++ {
 		m := &v1beta1.Machine{}
-		m.Namespace, m.Name = metav1.NamespaceDefault, nameOf(next)
+		m.Namespace, m.Name = metav1.NamespaceDefault, nameOf(e.world.edits%e.size.machines)
+		switches := e.size.switches + e.world.edits/e.size.machines
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"switches":{"count":%d}}}`, switches+1))
 		e.mu.Lock()
-		e.asked[fmt.Sprintf("%s-%d", m.Name, e.more-1)] = time.Now()
+		e.asked[fmt.Sprintf("%s-%d", m.Name, switches)] = time.Now()
 		e.mu.Unlock()
 		if err := e.world.admin.Patch(ctx, m, patch); err != nil {
 			return err
@@ -81,6 +82,7 @@ func (e *editor) edit(ctx context.Context, next int) error {
 		select {
 		case <-ticker.C:
 		case <-e.quit:
+			e.world.edits++
 			return nil
 		}
 	}

@@ -18,14 +18,11 @@ func large(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for round := range b.rounds {
-		if err := b.restart(ctx, w, round+1); err != nil {
-			return err
-		}
-	}
-	for round := range b.rounds {
-		if err := b.restartWhileEdited(ctx, w, round+1); err != nil {
-			return err
+	for _, start := range []func(context.Context, *world, int) error{b.restart, b.restartWhileEdited, b.joinWhileEdited} {
+		for round := range b.rounds {
+			if err := start(ctx, w, round+1); err != nil {
+				return err
+			}
 		}
 	}
 	if err := w.serveWebhooks(ctx); err != nil {
@@ -116,9 +113,14 @@ func writes(calls map[string]float64) (sum float64) {
 
 // awaitReconciles waits until the operator has done so many reconciles of Machines.
 func (o *operator) awaitReconciles(ctx context.Context, n int) error {
+	return o.awaitMetric(ctx, "controller_runtime_reconcile_total", prometheus.Labels{"controller": "machine"}, n)
+}
+
+// awaitMetric waits until a metric is at least n.
+func (o *operator) awaitMetric(ctx context.Context, name string, labels prometheus.Labels, n int) error {
 	for {
-		done, err := o.metric(ctx, "controller_runtime_reconcile_total", prometheus.Labels{"controller": "machine"})
-		if err == nil && done >= float64(n) {
+		value, err := o.metric(ctx, name, labels)
+		if err == nil && value >= float64(n) {
 			return nil
 		}
 		select {
@@ -139,7 +141,7 @@ func (b *bench) restartWhileEdited(ctx context.Context, w *world, round int) err
 		return err
 	}
 	defer w.quiet()
-	user, err := newEditor(ctx, w, b.large.switches, (round-1)*b.large.machines/b.rounds)
+	user, err := newEditor(ctx, w, b.large)
 	if err != nil {
 		return err
 	}
@@ -158,11 +160,54 @@ func (b *bench) restartWhileEdited(ctx context.Context, w *world, round int) err
 	if err != nil {
 		return err
 	}
-	r := Record{Case: "start-edited", Contender: b.ours.name, Round: round, Values: map[string]float64{
-		"edits_before_loaded": float64(len(before)), "edits_after_loaded": float64(len(after)),
-		"p99_before_loaded_seconds": percentile(before, 99), "p99_after_loaded_seconds": percentile(after, 99),
-	}}
+	r := Record{Case: "start-edited", Contender: b.ours.name, Round: round, Values: map[string]float64{}}
+	addWaits(r.Values, "before_loaded", before)
+	addWaits(r.Values, "after_loaded", after)
 	b.say("%s: users waited up to %.2fs while it read what there is, and %.3fs after that", b.large,
 		r.Values["p99_before_loaded_seconds"], r.Values["p99_after_loaded_seconds"])
+	return b.record(r)
+}
+
+// addWaits adds what is to be known of waits.
+func addWaits(values map[string]float64, when string, waits []float64) {
+	values["edits_"+when] = float64(len(waits))
+	if len(waits) > 0 {
+		values["p99_"+when+"_seconds"] = percentile(waits, 99)
+	}
+}
+
+// joinWhileEdited starts another replica beside the operator that leads, as an upgrade does and as the operator is installed,
+// and records how long users wait until the other one knows all that there is.
+func (b *bench) joinWhileEdited(ctx context.Context, w *world, round int) error {
+	if err := w.serveWebhooks(ctx); err != nil {
+		return err
+	}
+	defer w.quiet()
+	leader, err := w.startManager("leader", "--leader-elect")
+	if err != nil {
+		return err
+	}
+	if err := leader.awaitReconciles(ctx, b.large.machines); err != nil {
+		return err
+	}
+	user, err := newEditor(ctx, w, b.large)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	other, err := w.startManager(b.ours.name, "--leader-elect")
+	if err != nil {
+		return err
+	}
+	if err := other.awaitMetric(ctx, "workqueue_depth", prometheus.Labels{"controller": "machine"}, b.large.machines); err != nil {
+		return err
+	}
+	r := Record{Case: "join-edited", Contender: b.ours.name, Round: round, Values: map[string]float64{"seconds": time.Since(start).Seconds()}}
+	waits, _, err := user.stop(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	addWaits(r.Values, "meanwhile", waits)
+	b.say("%s: users waited up to %.3fs while another replica started, for %.1fs", b.large, r.Values["p99_meanwhile_seconds"], r.Values["seconds"])
 	return b.record(r)
 }

@@ -88,6 +88,7 @@ type world struct {
 	certs string // folder of the webhooks' certificate
 
 	processes []*cluster.Process // beside the control plane's
+	edits     int                // how often users have asked for one switch more
 }
 
 // worldOptions are what experiments change about a world.
