@@ -100,11 +100,10 @@ var controllers = []entry{
 // CacheOptions keep from a manager's cache what no controller reads.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{}
-	maps.Copy(byObject, machine.CacheOptions())
 	maps.Copy(byObject, schedule.CacheOptions())
 	maps.Copy(byObject, podcount.CacheOptions())
 	maps.Copy(byObject, ingress.CacheOptions())
-	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
+	return cache.Options{DefaultTransform: machine.CacheTransform(), ByObject: byObject}
 }
 
 // Names returns the names of all controllers.

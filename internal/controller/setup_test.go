@@ -6,6 +6,8 @@ package controller
 import (
 	"strings"
 	"testing"
+
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 func TestEnabled(t *testing.T) {
@@ -40,5 +42,13 @@ func TestSetupKnowsItsControllers(t *testing.T) {
 	err := Setup(t.Context(), nil, Options{Selection: []string{"*", "-machines"}}, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), `no controller "machines": choose from machine`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestCacheOptionsNeedNoCustomResources(t *testing.T) {
+	for object := range CacheOptions().ByObject {
+		if _, _, err := clientgoscheme.Scheme.ObjectKinds(object); err != nil {
+			t.Errorf("%T: a manager with options for it does not start where it is not served, whichever controllers it runs: %v", object, err)
+		}
 	}
 }

@@ -34,7 +34,7 @@ type cacheContender struct {
 }
 
 var cacheContenders = []cacheContender{
-	{"ours", func() cache.Options { return cache.Options{ByObject: machine.CacheOptions()} }},
+	{"ours", func() cache.Options { return cache.Options{DefaultTransform: machine.CacheTransform()} }},
 	{"default", func() cache.Options { return cache.Options{} }},
 }
 
@@ -52,7 +52,7 @@ var fills = []fill{
 
 // cacheMemory measures by how much the live heap of this process grows with each switch in a cache.
 func cacheMemory(ctx context.Context, b *bench) error {
-	few, many, rounds := 10_000, 100_000, 3
+	few, many, rounds := 10_000, 100_000, b.rounds
 	if b.quick {
 		few, many, rounds = 1_000, 10_000, 1
 	}

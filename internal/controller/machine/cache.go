@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,23 +21,22 @@ import (
 // maxKnown is of how many Machines the last cached switch is known.
 const maxKnown = 1 << 14
 
-// CacheOptions keep from the manager's cache what nobody reads of Machines and Switches.
-func CacheOptions() map[client.Object]cache.ByObject {
-	known := lru.New(maxKnown)
-	return map[client.Object]cache.ByObject{
-		&v1beta1.Machine{}: {Transform: func(cached any) (any, error) {
-			if m, ok := cached.(*v1beta1.Machine); ok {
-				strip(m)
-			}
-			return cached, nil
-		}},
-		&v1beta1.Switch{}: {Transform: func(cached any) (any, error) {
-			if sw, ok := cached.(*v1beta1.Switch); ok {
-				strip(sw)
-				share(known, sw)
-			}
-			return cached, nil
-		}},
+// CacheTransform keeps from the manager's cache what nobody reads of Machines and Switches, and the managed fields of
+// everything else. It is no cache.ByObject, which a manager can be given only where the kind is served: one that runs other
+// controllers does without it.
+func CacheTransform() toolscache.TransformFunc {
+	known, others := lru.New(maxKnown), cache.TransformStripManagedFields()
+	return func(cached any) (any, error) {
+		switch object := cached.(type) {
+		case *v1beta1.Machine:
+			strip(object)
+		case *v1beta1.Switch:
+			strip(object)
+			share(known, object)
+		default:
+			return others(cached)
+		}
+		return cached, nil
 	}
 }
 

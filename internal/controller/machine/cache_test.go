@@ -17,19 +17,6 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// transforms returns what the cache does to Machines, and to Switches.
-func transforms(t *testing.T) (machine, sw toolscache.TransformFunc) {
-	t.Helper()
-	for object, options := range CacheOptions() {
-		if _, ok := object.(*v1beta1.Machine); ok {
-			machine = options.Transform
-		} else {
-			sw = options.Transform
-		}
-	}
-	return machine, sw
-}
-
 // TestCacheKeeps guards what is read of cached objects, and what a patch replaces as a whole.
 func TestCacheKeeps(t *testing.T) {
 	metadata := metav1.ObjectMeta{
@@ -39,36 +26,33 @@ func TestCacheKeeps(t *testing.T) {
 		Finalizers:      []string{v1beta1.MachineFinalizer, "somebody.else/finalizer"},
 	}
 	seen := new(metav1.NewMicroTime(time.Unix(3, 4000)))
-	machine, sw := transforms(t)
-	for _, c := range []struct {
-		transform toolscache.TransformFunc
-		want      client.Object
-	}{
-		{machine, &v1beta1.Machine{
+	transform := CacheTransform()
+	for _, want := range []client.Object{
+		&v1beta1.Machine{
 			ObjectMeta: metadata,
 			Spec:       v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: 3}, Position: v1beta1.PositionUp},
 			Status:     v1beta1.MachineStatus{Positions: "uud", LastFlipTime: seen},
-		}},
-		{sw, &v1beta1.Switch{
+		},
+		&v1beta1.Switch{
 			ObjectMeta: metadata,
 			Spec:       v1beta1.SwitchSpec{Position: v1beta1.PositionUp}, Status: v1beta1.SwitchStatus{ObservedGeneration: 2, SeenAt: seen},
-		}},
+		},
 	} {
-		t.Run(reflect.TypeOf(c.want).Elem().Name(), func(t *testing.T) {
-			object := c.want.DeepCopyObject().(client.Object)
+		t.Run(reflect.TypeOf(want).Elem().Name(), func(t *testing.T) {
+			object := want.DeepCopyObject().(client.Object)
 			object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Kind"))
 			object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "manager"}})
 			object.GetAnnotations()[corev1.LastAppliedConfigAnnotation] = "{}"
 			for _, time := range []string{"once", "twice"} { // as client-go may do
-				if cached, err := c.transform(object); err != nil || cached != any(object) {
+				if cached, err := transform(object); err != nil || cached != any(object) {
 					t.Fatalf("%s: %v, %v", time, cached, err)
 				}
-				if diff := cmp.Diff(c.want, object); diff != "" {
+				if diff := cmp.Diff(want, object); diff != "" {
 					t.Errorf("cached %s (-want +got):\n%s", time, diff)
 				}
 			}
 			tombstone := toolscache.DeletedFinalStateUnknown{Key: "default/object", Obj: object}
-			if cached, err := c.transform(tombstone); err != nil || cached != any(tombstone) {
+			if cached, err := transform(tombstone); err != nil || cached != any(tombstone) {
 				t.Errorf("a deletion that nobody saw: %v, %v", cached, err)
 			}
 		})
@@ -77,7 +61,7 @@ func TestCacheKeeps(t *testing.T) {
 
 // TestSiblingsShare is about a Machine's switches in the order in which they are cached.
 func TestSiblingsShare(t *testing.T) {
-	_, transform := transforms(t)
+	transform := CacheTransform()
 	cached := func(uid, label string) *v1beta1.Switch {
 		sw := newSwitch(&v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}}, "m-0")
 		sw.OwnerReferences[0].UID, sw.Labels["room"] = "m", label

@@ -136,7 +136,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 
 	machineList, switchList := restingMachines(machines, switchesEach)
 	informers, err := cache.New(&rest.Config{}, cache.Options{
-		Scheme: scheme, Mapper: mapper, ByObject: CacheOptions(),
+		Scheme: scheme, Mapper: mapper, DefaultTransform: CacheTransform(),
 		NewInformer: func(_ toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 			var list runtime.Object = machineList
 			if _, ok := kind.(*v1beta1.Switch); ok {
