@@ -121,7 +121,7 @@ bench: bin/bench/bench ## Measure the operator against a bare client loop, and w
 	@$(if $(BASE),,bin/bench/bench report bin/bench docs)
 
 .PHONY: bench-quick
-bench-quick: bin/bench/bench ## Measure less, in less than five minutes, and publish nothing
+bench-quick: bin/bench/bench ## Measure less, and publish nothing
 	@bin/bench/bench -quick $(BASE:%=-base %)
 
 .PHONY: bin/bench/bench

@@ -173,7 +173,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
-	flags.BoolVar(&o.quick, "quick", false, "measure less, in less than five minutes")
+	flags.BoolVar(&o.quick, "quick", false, "measure less, and fewer Machines")
 	flags.StringVar(&o.only, "only", "", "run one experiment: "+strings.Join(names(), ", "))
 	flags.StringVar(&o.base, "base", "", "measure the operator of this commit, too, and compare the two")
 	if err := flags.Parse(args); err != nil {
