@@ -40,18 +40,21 @@ const (
 
 // act carries out a plan and returns the Machine's switches as they are then. Its steps do not depend on each other,
 // so one that fails keeps none of the others back. Flips come first, because nothing else is due at a certain time, and
-// alone: other Machines' flips may be due, and one more request of this one's would come before them.
+// then what was turned up is noticed, which its delay counts from. Both come alone: other Machines may wait for the same,
+// and one more request of this one's would come before them.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switches []*v1beta1.Switch) ([]*v1beta1.Switch, outcome, error) {
 	done := outcome{carriedOut: p.carriedOut, lastFlip: p.lastFlip}
 	if p.empty() {
 		return p.mine, done, nil
 	}
 	flippedAt, flipping := c.flip(ctx, m, p.flip)
-	if done.flipped = !flippedAt.IsZero() && flipping == nil; done.flipped {
+	noticing := c.note(ctx, m, p.notice, instant(c.clock.Now()))
+	urgent := errors.Join(flipping, noticing)
+	if done.unfinished = len(p.flip)+len(p.notice) > 0 && urgent == nil; done.unfinished {
 		return nil, done, nil
 	}
 	done.lastFlip = latest(p.lastFlip, flippedAt)
-	noticing := errors.Join(c.note(ctx, m, p.notice, instant(c.clock.Now())), c.note(ctx, m, p.forget, nil))
+	forgetting := c.note(ctx, m, p.forget, nil)
 	done.scaling = errors.Join(
 		c.release(ctx, m, p.release),
 		c.adopt(ctx, m, p.adopt),
@@ -61,7 +64,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switch
 	raising := c.raise(ctx, m, p.raise)
 	done.carriedOut = p.carriedOut && raising == nil
 	switches, reading := c.read(m)
-	return own(m, switches), done, errors.Join(flipping, noticing, done.scaling, raising, reading)
+	return own(m, switches), done, errors.Join(urgent, forgetting, done.scaling, raising, reading)
 }
 
 // taken tells which names are taken, as far as is known: by the given switches, or by others in the cache. Own ones that

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/object"
@@ -53,7 +54,7 @@ type Controller struct {
 	events   *object.Events
 	metrics  *metrics
 	recent   *recent
-	retries  *retries
+	alarms   *alarms
 	slots    slots // of requests that create and delete, whichever Machine they are for
 }
 
@@ -80,16 +81,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		events:   object.NewEvents(mgr).Within(flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(eventsPerSecond, eventsBurst, clock), metrics.dropped),
 		metrics:  metrics,
 		recent:   newRecent(),
-		retries:  newRetries(clock),
+		alarms:   newAlarms(clock),
 		slots:    make(slots, maxConcurrent),
 	}
-	controllerOptions := object.Options(options.ConcurrentSyncs)
-	controllerOptions.RateLimiter = c.retries
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		Watches(&v1beta1.Machine{}, waking(itself), builder.WithPredicates(object.NotPaused())).
 		Watches(&v1beta1.Switch{}, waking(c.machinesOf)).
-		WithOptions(controllerOptions).
+		WatchesRawSource(source.Func(c.alarms.start)).
+		WithOptions(object.Options(options.ConcurrentSyncs)).
 		Complete(c)
 }
 
@@ -106,6 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	cached, exists, err := c.machines.GetByKey(request.String())
 	if err != nil || !exists {
 		c.recent.forget(request.NamespacedName)
+		c.alarms.set(request, time.Time{})
 		return reconcile.Result{}, err
 	}
 	m := c.recent.latest(cached.(*v1beta1.Machine))
@@ -128,28 +129,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	p := decide(m, selector, switches, c.recent.lastFlip(m), c.clock.Now())
+	c.alarms.set(request, p.next)
 	m, lowerErr := c.lower(ctx, m, p)
 	mine, done, actErr := c.act(ctx, m, p, switches)
-	if done.flipped {
-		// The rest has time until the flip's own event brings us back, which is behind whatever else is due.
-		return c.again(request, p.next, nil)
+	if done.unfinished {
+		// The rest has time until the event of what was done brings us back, which is behind whatever else is urgent.
+		return reconcile.Result{}, nil
 	}
 	statusErr := c.writeStatus(ctx, m, newStatus(m, selector.String(), mine, done, c.clock.Now()))
-	return c.again(request, p.next, errors.Join(lowerErr, actErr, statusErr))
-}
-
-// again asks for the next reconcile. It is asked for every time, because any event that comes before cancels what
-// was asked for last: the priority queue keeps one entry for an object.
-func (c *Controller) again(request reconcile.Request, next time.Time, err error) (reconcile.Result, error) {
-	switch {
-	case next.IsZero():
-		return reconcile.Result{}, err
-	case err != nil:
-		c.retries.noLaterThan(request, next)
-		return reconcile.Result{Priority: new(flipPriority)}, err
-	}
-	// At least a nanosecond: zero would mean never.
-	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1), Priority: new(flipPriority)}, nil
+	return reconcile.Result{}, errors.Join(lowerErr, actErr, statusErr)
 }
 
 // read returns the switches that the Machine controls and those of its namespace that nobody controls. They are the

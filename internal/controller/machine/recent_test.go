@@ -8,12 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
 )
 
 func at(version string) func(*v1beta1.Switch) {
@@ -156,21 +153,5 @@ func TestLatestOfDeleted(t *testing.T) {
 	r.wroteSwitch(again, newTestSwitch("m-0", at("10")))
 	if got := r.latest(again); got != again || len(r.machines) > 0 {
 		t.Errorf("a Machine of the same name got %+v, with %d machines known", got, len(r.machines))
-	}
-}
-
-func TestRetriesDoNotDelayFlips(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(now)
-	r := newRetries(clock)
-	request := requestFor(0)
-	for range 20 {
-		r.When(request) // fails until it is delayed for long
-	}
-	r.noLaterThan(request, now.Add(3*time.Second))
-	got := []time.Duration{r.When(request), r.When(request)}
-	r.noLaterThan(request, now.Add(-time.Second))
-	got = append(got, r.When(request))
-	if diff := cmp.Diff([]time.Duration{3 * time.Second, object.LastRetry, 0}, got); diff != "" {
-		t.Errorf("a flip bounds one retry (-want +got):\n%s", diff)
 	}
 }

@@ -149,7 +149,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 		t.Fatal(err)
 	}
 	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), recent: newRecent()}
-	c.retries = newRetries(c.clock)
+	c.alarms = newAlarms(c.clock)
 	if c.switches, err = object.Store(t.Context(), informers, &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner}); err != nil {
 		t.Fatal(err)
 	}

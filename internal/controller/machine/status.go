@@ -19,7 +19,7 @@ import (
 
 // An outcome is what became of a plan.
 type outcome struct {
-	flipped    bool      // switches were turned down, and nothing else was done
+	unfinished bool      // only what was urgent was done, and its event brings the Machine back for the rest
 	scaling    error     // why switches could not be created, deleted, adopted or released
 	carriedOut bool      // the Machine's position is carried out
 	lastFlip   time.Time // when the last flip was certainly done, whether by this plan or before; zero for never

@@ -24,7 +24,7 @@ import (
 )
 
 // Priorities of Machines that wait to be reconciled, the highest first, and of each the one that has waited for longest. A
-// Machine waits once, with the highest that it was given; every RequeueAfter would inherit the one that it was called with.
+// Machine waits once, with the highest that it was given.
 const (
 	// flipPriority is for a switch that is due: nothing else has to happen at a certain time.
 	flipPriority = 100
