@@ -28,7 +28,7 @@ import (
 // Values of the whole, which is without a signal:
 //   - flips, skipped, early, crowded, doubled: as for lateness
 func failover(ctx context.Context, b *bench) (err error) {
-	f := &failing{bench: b, size: size{500, 1}, every: 50 * time.Millisecond, calm: 10 * time.Second}
+	f := &failing{bench: b, size: size{500, 1}, every: 50 * time.Millisecond, calm: 6 * time.Second}
 	signals := slices.Concat(slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5), slices.Repeat([]syscall.Signal{syscall.SIGKILL}, 2))
 	if b.quick {
 		signals = signals[:1]
@@ -81,7 +81,7 @@ type failing struct {
 	world    *world
 	size     size
 	every    time.Duration // one switch is turned up
-	calm     time.Duration // before and after a failure; longer than the flip delay
+	calm     time.Duration // before a failure; longer than the flip delay
 	leader   *operator
 	replicas int
 	failures []failure
@@ -103,7 +103,7 @@ func (f *failing) replica(ctx context.Context) (*operator, error) {
 	return o, o.await(ctx)
 }
 
-// fail sends the leader a signal, and waits until another one leads and has worked for a while.
+// fail sends the leader a signal after a while, and waits until another one leads.
 func (f *failing) fail(ctx context.Context, signal syscall.Signal) error {
 	standby, err := f.replica(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func (f *failing) fail(ctx context.Context, signal syscall.Signal) error {
 		return err
 	})
 	f.say("%s: %s: another one leads after %.1fs", f.size, unix.SignalName(signal), time.Since(f.failures[len(f.failures)-1].at).Seconds())
-	return errors.Join(err, pause(ctx, f.calm))
+	return err
 }
 
 // pause waits, unless the context ends.

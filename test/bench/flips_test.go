@@ -136,7 +136,7 @@ func TestMeasured(t *testing.T) {
 		flips = append(flips, flip{due: after(due), heard: after(50)})
 	}
 	want := flips[1:3]
-	if diff := cmp.Diff(want, l.measured(flips, noon), cmp.AllowUnexported(flip{})); diff != "" {
+	if diff := cmp.Diff(want, l.due(flips, noon), cmp.AllowUnexported(flip{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

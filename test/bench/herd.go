@@ -11,14 +11,16 @@ import (
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/test/bench/baseline"
 )
 
 // herd measures how fast switches are turned down that are all due at once, by the operator and by the bare loop, each in a
-// world of its own. In both the operator has noticed every switch before the first was due. A case is so many Machines
-// with one switch each.
+// world of its own. In one the operator has noticed every switch before the first was due, and in the other the harness has
+// written what it would have. A case is so many Machines with one switch each.
 //
 // Values of a round, in which each contender has a fifth of the flips to do, by turns:
 //   - seconds, flips, cpu_…_seconds
@@ -29,7 +31,7 @@ import (
 //     which it was due
 //   - early, crowded, doubled: flips that must not be
 func herd(ctx context.Context, b *bench) (err error) {
-	h := &stampede{bench: b, size: size{10_000, 1}, delay: 90 * time.Second}
+	h := &stampede{bench: b, size: size{10_000, 1}, delay: 100 * time.Second}
 	if b.quick {
 		h.size.machines, h.delay = 1_000, 20*time.Second
 	}
@@ -40,11 +42,13 @@ func herd(ctx context.Context, b *bench) (err error) {
 	}()
 	ctx, cancel := context.WithCancel(ctx) // the watches end before their worlds
 	defer cancel()
-	for _, c := range []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")} {
-		b.say("%s: %d switches are turned up for %s", h.size, h.size.machines, c.name)
-		if err := h.prepare(ctx, c); err != nil {
-			return fmt.Errorf("prepare %s: %w", c.name, err)
-		}
+	b.say("%s: users turn all switches up", h.size)
+	if err := h.prepare(ctx, asInstalled(b.ours)); err != nil {
+		return fmt.Errorf("prepare the operator: %w", err)
+	}
+	b.say("%s: preparing the same for the bare loop", h.size)
+	if err := h.prepareFloor(ctx, fromBaseline("bare+informer", b.concurrency, "flip")); err != nil {
+		return fmt.Errorf("prepare the bare loop: %w", err)
 	}
 	if err := h.awaitDue(ctx); err != nil {
 		return err
@@ -83,14 +87,10 @@ type drainer struct {
 	worked time.Duration // in the rounds before
 }
 
-// prepare makes a world in which all switches are up and noticed, and in which nobody turns them down.
+// prepare makes a world in which the operator has noticed that all switches are up, and is stopped.
 func (h *stampede) prepare(ctx context.Context, c contender) error {
 	slow := machines
-	slow.parent = func(name string, switches int) client.Object {
-		m := machines.parent(name, switches).(*v1beta1.Machine)
-		m.Spec.Flip.DelaySeconds = new(int32(h.delay.Seconds()))
-		return m
-	}
+	slow.parent = func(name string, _ int) client.Object { return h.machine(name) }
 	r, err := converged(ctx, h.bench, slow, h.size)
 	if err != nil {
 		return err
@@ -113,12 +113,43 @@ func (h *stampede) prepare(ctx context.Context, c contender) error {
 	if n := len(d.heard); n > 0 {
 		return fmt.Errorf("%d switches were turned down before all were noticed: %s is too short", n, h.delay)
 	}
-	if c.name == r.name {
-		return r.process.Signal(syscall.SIGSTOP)
+	return r.process.Signal(syscall.SIGSTOP)
+}
+
+// machine is a Machine that waits for long enough.
+func (h *stampede) machine(name string) *v1beta1.Machine {
+	m := machines.parent(name, h.size.switches).(*v1beta1.Machine)
+	m.Spec.Flip.DelaySeconds = new(int32(h.delay.Seconds()))
+	return m
+}
+
+// prepareFloor makes a world in which all switches are up, noticed and due.
+func (h *stampede) prepareFloor(ctx context.Context, c contender) error {
+	w, err := newWorld(ctx, h.programs, h.ours, worldOptions{})
+	if err != nil {
+		return err
 	}
-	r.world.end(r.process.Process)
-	r.contender, r.process = c, nil
-	return nil
+	d := &drainer{runner: &runner{contender: c, world: w}}
+	h.drainers = append(h.drainers, d)
+	err = inParallel(ctx, h.size.machines, func(ctx context.Context, i int) error {
+		m := h.machine(nameOf(i))
+		if err := w.admin.Create(ctx, m); err != nil {
+			return err
+		}
+		sw := baseline.NewSwitch(m, nameOf(i)+"-0")
+		sw.Spec.Position = v1beta1.PositionUp
+		if err := w.admin.Create(ctx, sw); err != nil {
+			return err
+		}
+		seen := metav1.NewMicroTime(time.Now().Add(-h.delay))
+		sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: &seen}
+		return w.admin.Status().Update(ctx, sw)
+	})
+	if err != nil {
+		return err
+	}
+	d.heard, err = w.follow(ctx, newLedger(h.delay))
+	return err
 }
 
 // noticed Machines have one switch, which was noticed to be up.

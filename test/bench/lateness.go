@@ -26,19 +26,40 @@ import (
 //   - users_late_p99_seconds: how late the users were themselves
 //   - cpu_…_seconds of run_seconds and run_flips
 func lateness(ctx context.Context, b *bench) error {
-	loads := []load{
-		{size: size{1_000, 10}, perSecond: 100, warmup: 10 * time.Second, length: 30 * time.Second},
-		{size: size{10_000, 1}, perSecond: 200, warmup: 10 * time.Second, length: 30 * time.Second},
-	}
+	l := load{warmup: 10 * time.Second, length: 30 * time.Second}
+	crowds := []crowd{{size{1_000, 10}, []float64{50, 100}}, {size{10_000, 1}, []float64{200}}}
 	if b.quick {
-		loads = loads[:1]
-		loads[0].length = 15 * time.Second
+		l.length = 15 * time.Second
+		crowds = []crowd{{size{1_000, 10}, []float64{50}}}
 	}
-	for _, l := range loads {
+	for _, c := range crowds {
 		for _, rev := range b.revisions() {
-			if err := l.run(ctx, b.as(rev)); err != nil {
-				return fmt.Errorf("%s: %s: %w", l, rev.name, err)
+			if err := c.bear(ctx, b.as(rev), l); err != nil {
+				return fmt.Errorf("%s: %s: %w", c.size, rev.name, err)
 			}
+		}
+	}
+	return nil
+}
+
+// A crowd are some Machines and how many switches a second their users turn up, one after the other.
+type crowd struct {
+	size  size
+	rates []float64
+}
+
+// bear measures the operator under each of a crowd's loads.
+func (c crowd) bear(ctx context.Context, b *bench, l load) (err error) {
+	b.say("%s: preparing", c.size)
+	r, err := converged(ctx, b, machines, c.size)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.world.stop()) }()
+	for _, l.perSecond = range c.rates {
+		l.size = c.size
+		if err := l.measure(ctx, b, r); err != nil {
+			return fmt.Errorf("%g/s: %w", l.perSecond, err)
 		}
 	}
 	return nil
@@ -54,19 +75,13 @@ type load struct {
 
 func (l load) String() string { return fmt.Sprintf("%s, %g/s", l.size, l.perSecond) }
 
-func (l load) run(ctx context.Context, b *bench) (err error) {
-	b.say("%s: preparing", l)
-	r, err := converged(ctx, b, machines, l.size)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.world.stop()) }()
-
+// measure records what the load makes of an operator whose Machines are at rest.
+func (l load) measure(ctx context.Context, b *bench, r *runner) error {
 	u := usersOf(r.world, l.size)
 	record := Record{Case: l.String(), Contender: r.name, Values: map[string]float64{}}
 	var flips []flip
 	start := time.Now()
-	err = r.spending(record.Values, func() (err error) {
+	err := r.spending(record.Values, func() (err error) {
 		loaded, cancel := context.WithTimeout(ctx, l.warmup+l.length)
 		defer cancel()
 		flips, err = u.flips(ctx, loaded.Done(), poisson(1, l.perSecond))
@@ -78,7 +93,7 @@ func (l load) run(ctx context.Context, b *bench) (err error) {
 	record.Values["run_seconds"], record.Values["run_flips"] = time.Since(start).Seconds(), float64(len(flips))
 	record.Values["skipped"], record.Values["users_late_p99_seconds"] = float64(u.skipped), percentile(u.late, 99)
 	faulty := addFaults(record.Values, flips)
-	if measured := l.measured(flips, start); len(measured) > 0 {
+	if measured := l.due(flips, start); len(measured) > 0 {
 		record.Values["flips"] = float64(len(measured))
 		record.Values["flips_per_second"] = float64(len(measured)) / l.length.Seconds()
 		addLateness(record.Values, measured)
@@ -89,8 +104,8 @@ func (l load) run(ctx context.Context, b *bench) (err error) {
 	return errors.Join(b.record(record), faulty)
 }
 
-// measured are the flips that were due while the load was full.
-func (l load) measured(flips []flip, start time.Time) (measured []flip) {
+// due are the flips that were due while the load was full.
+func (l load) due(flips []flip, start time.Time) (measured []flip) {
 	from := start.Add(l.warmup)
 	for _, f := range flips {
 		if since := f.due.Sub(from); since >= 0 && since < l.length {

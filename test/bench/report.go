@@ -105,7 +105,7 @@ func renderPage(records results) ([]byte, error) {
 	}
 	t := template.New("performance.md")
 	t.Funcs(template.FuncMap{
-		"duration": duration, "bytes": byteSize, "significant": significant,
+		"duration": duration, "bytes": byteSize, "significant": significant, "percentage": percentage,
 		// limits is what the template says of a figure that was missed.
 		"limits": func(figure string) (string, error) {
 			var text strings.Builder
@@ -122,6 +122,22 @@ func renderPage(records results) ([]byte, error) {
 				return "an unknown number of"
 			}
 			return e.write(significant)
+		},
+		// value is one of the operator that was recorded of the whole.
+		"value": func(experiment, kase, key string) float64 {
+			record, _ := records.sum(experiment, kase, "ours")
+			return record.Values[key]
+		},
+		// busy is the part of all cores that the processes of the operator's world took on average.
+		"busy": func(experiment, kase string) float64 {
+			record, _ := records.sum(experiment, kase, "ours")
+			used := 0.
+			for name, seconds := range record.Values {
+				if strings.HasPrefix(name, "cpu_") {
+					used += seconds
+				}
+			}
+			return used / record.Values["run_seconds"] / p.Machine.Values["cores"]
 		},
 	})
 	if _, err := t.Parse(pageTemplate); err != nil {
@@ -203,12 +219,12 @@ func rank(contender string) int {
 func newContenderRow(records results, experiment, kase, contender string, rounds [][]Record) contenderRow {
 	sum, _ := records.sum(experiment, kase, contender)
 	size := parseSize(kase)
-	per := func(cost string) string { return significant(1000 * mean(rounds, 0, cost, "children")) }
+	per := func(cost string) string { return significant(1000 * overall(rounds, cost, "children")) }
 	row := contenderRow{
 		Name:  contender,
 		Share: significant(math.Floor(100*sum.Values["children"]/float64(size.total()))) + " %",
 		Rate: bootstrap(rounds, func(drawn [][]Record) float64 {
-			return 1 / mean(drawn, 0, "seconds", "children")
+			return 1 / overall(drawn, "seconds", "children")
 		}).write(significant),
 		Times:        unknown,
 		Requests:     significant(requestsOf(sum) / (sum.Values["children"] / float64(size.switches))),
