@@ -20,12 +20,12 @@ func concurrency(ctx context.Context, b *bench) error {
 		c.name += " " + n
 		floors = append(floors, c)
 	}
-	for _, n := range []string{"4", "16", "32", "64"} {
+	for _, n := range []string{"8", "16", "32", "64"} {
 		ours = append(ours, contender{name: b.ours.name + " " + n, kind: machines, start: func(w *world) (*operator, error) {
 			return w.startManager(b.ours.name, "--concurrent-machine-syncs="+n)
 		}})
 	}
-	r := race{b, size{300, 10}, append(floors, ours...)}
+	r := race{b, size{200, 10}, append(floors, ours...)}
 	if err := r.run(ctx); err != nil {
 		return err
 	}

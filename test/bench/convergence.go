@@ -102,10 +102,10 @@ func (b *bench) races() []race {
 		return []race{{b, b.large, append(slowly(2*time.Second, kubernetes, naive), ours, floor)}}
 	}
 	return []race{
-		{b, size{100, 10}, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor)},
-		{b, size{1_000, 10}, append(slowly(4*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
-		{b, size{100, 1_000}, slowly(6*time.Second, ours, floor)},
-		{b, b.large, slowly(6*time.Second, ours, floor, kubernetes, naive)},
+		{b, size{100, 10}, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
+		{b, size{1_000, 10}, append(slowly(4*time.Second, kubernetes, naive), ours, floor)},
+		{b, size{100, 1_000}, slowly(5*time.Second, ours, floor)},
+		{b, b.large, slowly(5*time.Second, ours, floor, kubernetes, naive)},
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // editEvery is the time from one edit to the next.
-const editEvery = 10 * time.Millisecond
+const editEvery = 50 * time.Millisecond
 
 // An editor is a user who asks one Machine after the other for one switch more, and sees when it is there.
 type editor struct {

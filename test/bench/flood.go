@@ -20,7 +20,7 @@ import (
 )
 
 // flood measures whether the operator keeps its lease while it writes as much as the API server takes, and beside it, in
-// another world, what the operator does at rest.
+// another world, what the operator does at rest, and whatever else measures no time.
 func flood(ctx context.Context, b *bench) error {
 	length := 10 * time.Minute
 	if b.quick {
@@ -41,6 +41,9 @@ func flood(ctx context.Context, b *bench) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.idle(ctx, o, length) })
 	group.Go(func() error { return b.saturate(ctx, length) })
+	for _, e := range asides() {
+		group.Go(func() error { return b.runAside(ctx, e) })
+	}
 	return group.Wait()
 }
 

@@ -11,16 +11,16 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/bench/baseline"
 )
 
 // herd measures how fast switches are turned down that are all due at once, by the operator and by the bare loop, each in a
-// world of its own. In one the operator has noticed every switch before the first was due, and in the other the harness has
-// written what it would have. A case is so many Machines with one switch each.
+// world of its own. The harness has written what an operator would have that noticed all of them at the same instant. A case
+// is so many Machines with one switch each.
 //
 // Values of a round, in which each contender has a fifth of the flips to do, by turns:
 //   - seconds, flips, cpu_…_seconds
@@ -31,9 +31,9 @@ import (
 //     which it was due
 //   - early, crowded, doubled: flips that must not be
 func herd(ctx context.Context, b *bench) (err error) {
-	h := &stampede{bench: b, size: size{10_000, 1}, delay: 100 * time.Second}
+	h := &stampede{bench: b, size: size{10_000, 1}, delay: 3 * time.Minute}
 	if b.quick {
-		h.size.machines, h.delay = 1_000, 20*time.Second
+		h.size.machines, h.delay = 1_000, 30*time.Second
 	}
 	defer func() {
 		for _, d := range h.drainers {
@@ -42,13 +42,11 @@ func herd(ctx context.Context, b *bench) (err error) {
 	}()
 	ctx, cancel := context.WithCancel(ctx) // the watches end before their worlds
 	defer cancel()
-	b.say("%s: users turn all switches up", h.size)
-	if err := h.prepare(ctx, asInstalled(b.ours)); err != nil {
-		return fmt.Errorf("prepare the operator: %w", err)
-	}
-	b.say("%s: preparing the same for the bare loop", h.size)
-	if err := h.prepareFloor(ctx, fromBaseline("bare+informer", b.concurrency, "flip")); err != nil {
-		return fmt.Errorf("prepare the bare loop: %w", err)
+	for _, c := range []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")} {
+		b.say("%s: preparing for %s", h.size, c.name)
+		if err := h.prepare(ctx, c); err != nil {
+			return fmt.Errorf("prepare %s: %w", c.name, err)
+		}
 	}
 	if err := h.awaitDue(ctx); err != nil {
 		return err
@@ -73,7 +71,7 @@ func herd(ctx context.Context, b *bench) (err error) {
 type stampede struct {
 	*bench
 	size     size
-	delay    time.Duration // of the flips; in it, all switches have to be turned up and noticed
+	delay    time.Duration // of the flips; in it, all has to be prepared for the operator
 	drainers []*drainer
 }
 
@@ -87,76 +85,64 @@ type drainer struct {
 	worked time.Duration // in the rounds before
 }
 
-// prepare makes a world in which the operator has noticed that all switches are up, and is stopped.
+// prepare makes a world in which all switches are up and noticed. The operator starts before they are due, and finds nothing
+// to do yet.
 func (h *stampede) prepare(ctx context.Context, c contender) error {
-	slow := machines
-	slow.parent = func(name string, _ int) client.Object { return h.machine(name) }
-	r, err := converged(ctx, h.bench, slow, h.size)
-	if err != nil {
-		return err
-	}
-	d := &drainer{runner: r}
-	h.drainers = append(h.drainers, d)
-	if d.heard, err = r.world.follow(ctx, newLedger(h.delay)); err != nil {
-		return err
-	}
-	err = inParallel(ctx, h.size.machines, func(ctx context.Context, i int) error {
-		return r.world.turnUp(ctx, nameOf(i)+"-0")
-	})
-	if err != nil {
-		return err
-	}
-	if err := r.world.awaitConverged(ctx, noticed); err != nil {
-		return err
-	}
-	d.due = time.Now().Add(h.delay)
-	if n := len(d.heard); n > 0 {
-		return fmt.Errorf("%d switches were turned down before all were noticed: %s is too short", n, h.delay)
-	}
-	return r.process.Signal(syscall.SIGSTOP)
-}
-
-// machine is a Machine that waits for long enough.
-func (h *stampede) machine(name string) *v1beta1.Machine {
-	m := machines.parent(name, h.size.switches).(*v1beta1.Machine)
-	m.Spec.Flip.DelaySeconds = new(int32(h.delay.Seconds()))
-	return m
-}
-
-// prepareFloor makes a world in which all switches are up, noticed and due.
-func (h *stampede) prepareFloor(ctx context.Context, c contender) error {
 	w, err := newWorld(ctx, h.programs, h.ours, worldOptions{})
 	if err != nil {
 		return err
 	}
 	d := &drainer{runner: &runner{contender: c, world: w}}
 	h.drainers = append(h.drainers, d)
-	err = inParallel(ctx, h.size.machines, func(ctx context.Context, i int) error {
-		m := h.machine(nameOf(i))
-		if err := w.admin.Create(ctx, m); err != nil {
-			return err
-		}
-		sw := baseline.NewSwitch(m, nameOf(i)+"-0")
-		sw.Spec.Position = v1beta1.PositionUp
-		if err := w.admin.Create(ctx, sw); err != nil {
-			return err
-		}
-		seen := metav1.NewMicroTime(time.Now().Add(-h.delay))
-		sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: &seen}
-		return w.admin.Status().Update(ctx, sw)
-	})
+	seen := time.Now()
+	d.due = seen.Add(h.delay)
+	err = inParallel(ctx, h.size.machines, func(ctx context.Context, i int) error { return w.raise(ctx, nameOf(i), h.delay, seen) })
 	if err != nil {
 		return err
 	}
-	d.heard, err = w.follow(ctx, newLedger(h.delay))
-	return err
+	if d.heard, err = w.follow(ctx, newLedger(h.delay)); err != nil || c.name != h.ours.name {
+		return err
+	}
+	if d.process, err = d.start(w); err != nil {
+		return err
+	}
+	if err := d.process.awaitReconciles(ctx, h.size.machines); err != nil {
+		return err
+	}
+	if late := time.Since(d.due); late > 0 {
+		return fmt.Errorf("all was prepared %s after it was due", late)
+	}
+	doings, err := d.process.doings(ctx)
+	if err == nil && doings["writes"] > 0 {
+		err = fmt.Errorf("the operator wrote something %.0f times: the harness has not written what it would have", doings["writes"])
+	}
+	return errors.Join(err, d.process.Signal(syscall.SIGSTOP))
 }
 
-// noticed Machines have one switch, which was noticed to be up.
-var noticed = kind{parents: machines.parents, converged: func(object client.Object) bool {
-	m := object.(*v1beta1.Machine)
-	return m.Status.SeenAt != nil && m.Status.Switches.Up == 1
-}}
+// raise makes a Machine with a switch that the operator has noticed to be up.
+func (w *world) raise(ctx context.Context, name string, delay time.Duration, seen time.Time) error {
+	m := machines.parent(name, 1).(*v1beta1.Machine)
+	m.Finalizers = []string{v1beta1.MachineFinalizer}
+	m.Spec.Flip.DelaySeconds = new(int32(delay.Seconds()))
+	if err := w.admin.Create(ctx, m); err != nil {
+		return err
+	}
+	sw := baseline.NewSwitch(m, name+"-0")
+	sw.Spec.Position = v1beta1.PositionUp
+	if err := w.admin.Create(ctx, sw); err != nil {
+		return err
+	}
+	at := new(metav1.NewMicroTime(seen))
+	sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: at}
+	m.Status = baseline.ConvergedStatus(m, seen)
+	m.Status.Switches, m.Status.Positions, m.Status.SeenAt = v1beta1.SwitchCounts{Total: 1, Up: 1}, "u", at
+	for kind, message := range map[string]string{v1beta1.ConditionResting: "1 of 1 switches are up", v1beta1.ConditionReady: "Switches are up"} {
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonSwitchesUp, Message: message, ObservedGeneration: m.Generation,
+		})
+	}
+	return errors.Join(w.admin.Status().Update(ctx, sw), w.admin.Status().Update(ctx, m))
+}
 
 // awaitDue waits until all is due, and has each contender begin: its start is over with the first flip.
 func (h *stampede) awaitDue(ctx context.Context) (err error) {

@@ -26,10 +26,10 @@ import (
 //   - users_late_p99_seconds: how late the users were themselves
 //   - cpu_…_seconds of run_seconds and run_flips
 func lateness(ctx context.Context, b *bench) error {
-	l := load{warmup: 10 * time.Second, length: 30 * time.Second}
+	l := load{warmup: 7 * time.Second, length: 20 * time.Second}
 	crowds := []crowd{{size{1_000, 10}, []float64{50, 100}}, {size{10_000, 1}, []float64{200}}}
 	if b.quick {
-		l.length = 15 * time.Second
+		l.length = 10 * time.Second
 		crowds = []crowd{{size{1_000, 10}, []float64{50}}}
 	}
 	for _, c := range crowds {

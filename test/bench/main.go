@@ -141,22 +141,25 @@ func (b *bench) say(format string, args ...any) {
 
 // An experiment measures one thing.
 type experiment struct {
-	name string
-	run  func(ctx context.Context, b *bench) error
+	name  string
+	run   func(ctx context.Context, b *bench) error
+	aside bool // no time is measured, so that it can be run beside others
 }
 
 // experiments are all there are, in their order.
-var experiments = []experiment{
-	{"concurrency", concurrency},
-	{"convergence", convergence},
-	{"noop", noOp},
-	{"lateness", lateness},
-	{"herd", herd},
-	{"failover", failover},
-	{"flood", flood},
-	{"large", large},
-	{"memory", cacheMemory},
-	{"conversion", conversions},
+func experiments() []experiment {
+	return []experiment{
+		{name: "concurrency", run: concurrency},
+		{name: "convergence", run: convergence},
+		{name: "noop", run: noOp},
+		{name: "lateness", run: lateness},
+		{name: "herd", run: herd},
+		{name: "failover", run: failover},
+		{name: "flood", run: flood},
+		{name: "memory", run: cacheMemory, aside: true},
+		{name: "large", run: large},
+		{name: "conversion", run: conversions},
+	}
 }
 
 // comparing are the experiments that measure another revision, too, if there is one.
@@ -197,8 +200,9 @@ func measure(ctx context.Context, args []string) (err error) {
 
 // runAll runs all experiments, or one. Those after one that fails are run all the same.
 func (b *bench) runAll(ctx context.Context, only string) (failed error) {
-	for _, e := range experiments {
-		if only != "" && only != e.name || b.base != nil && !slices.Contains(comparing, e.name) {
+	for _, e := range experiments() {
+		// Those that are run aside are run by the flood, which takes long and measures no time either.
+		if only != "" && only != e.name || only == "" && e.aside || b.base != nil && !slices.Contains(comparing, e.name) {
 			continue
 		}
 		b.current = e.name
@@ -213,6 +217,34 @@ func (b *bench) runAll(ctx context.Context, only string) (failed error) {
 	return failed
 }
 
+// runAside runs an experiment in a process of its own, and takes its records.
+func (b *bench) runAside(ctx context.Context, name string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out := filepath.Join(filepath.Dir(b.results.Name()), name)
+	args := []string{"-only", name, "-out", out, fmt.Sprintf("-quick=%t", b.quick)}
+	if _, err := output(ctx, self, args...); err != nil {
+		return err
+	}
+	file, err := os.Open(filepath.Join(out, resultsFile))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	records, err := readRecords(file)
+	if err != nil {
+		return err
+	}
+	records = slices.DeleteFunc(records, func(r Record) bool { return r.Experiment != name })
+	for _, r := range records {
+		err = errors.Join(err, json.NewEncoder(b.results).Encode(r))
+	}
+	b.say("%s: %d measurements", name, len(records))
+	return err
+}
+
 // stop ends what outlives its experiment.
 func (b *bench) stop() error {
 	err := b.results.Close()
@@ -222,8 +254,18 @@ func (b *bench) stop() error {
 	return err
 }
 
+// asides are the experiments that are run beside the flood.
+func asides() (names []string) {
+	for _, e := range experiments() {
+		if e.aside {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
 func names() (names []string) {
-	for _, e := range experiments {
+	for _, e := range experiments() {
 		names = append(names, e.name)
 	}
 	return names

@@ -47,7 +47,7 @@ func (b *bench) listing(ctx context.Context, w *world) error {
 
 // list reads all Machines in a version, page after page, and returns how many bytes they have.
 func (w *world) list(ctx context.Context, version, query string) (size int, err error) {
-	path := "/apis/useless.container.training/" + version + "/machines" + query
+	path := machinesPath(version) + query
 	for next := ""; ; {
 		data, err := w.raw.Get().RequestURI(path + next).Do(ctx).Raw()
 		if err != nil {
@@ -64,6 +64,10 @@ func (w *world) list(ctx context.Context, version, query string) (size int, err 
 	}
 }
 
+func machinesPath(version string) string {
+	return "/apis/useless.container.training/" + version + "/machines"
+}
+
 // coldCache records how long Machines are not to be had from the cache of the version that is not stored, after a change
 // to their CustomResourceDefinition: the API server has every object converted, one by one.
 func (b *bench) coldCache(ctx context.Context, w *world) error {
@@ -76,21 +80,22 @@ func (b *bench) coldCache(ctx context.Context, w *world) error {
 		if err := w.touchMachines(ctx, round); err != nil {
 			return err
 		}
-		answered := 0.
-		for caches := before; caches < before+float64(len(versions)); time.Sleep(200 * time.Millisecond) {
-			if err := ctx.Err(); err != nil {
-				return err
+		// The first request has the caches made, and those before that are refused. One that is not may have been answered from
+		// the cache of before: only the metrics tell, which take the API server too long to be asked for all the time.
+		for caches := before; caches < before+float64(len(versions)); time.Sleep(100 * time.Millisecond) {
+			err := w.raw.Get().MaxRetries(0).RequestURI(machinesPath(versions[1]) + "?resourceVersion=0&fieldSelector=metadata.name%3D" + nameOf(0)).Do(ctx).Error()
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-			// The first request has the caches made. To ask too often would keep the API server from making them.
-			if _, err := w.list(ctx, versions[1], "?limit=1"); err == nil && answered == 0 {
-				answered = time.Since(start).Seconds()
+			if err != nil {
+				continue
 			}
 			if caches, err = w.warmedCaches(ctx); err != nil {
 				return err
 			}
 		}
 		record := Record{Case: "cold-cache", Contender: versions[1], Round: round + 1, Values: map[string]float64{
-			"seconds": time.Since(start).Seconds(), "first_answer_seconds": answered,
+			"seconds": time.Since(start).Seconds(),
 		}}
 		b.say("%s: the cache of %s was cold for %.1fs", b.large, versions[1], record.Values["seconds"])
 		if err := b.record(record); err != nil {
