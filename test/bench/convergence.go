@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"container.training/useless/hack/cluster"
 )
@@ -99,24 +102,27 @@ func (b *bench) races() []race {
 		both := []contender{ours, floor, asInstalled(b.base)}
 		return []race{{b, size{1_000, 10}, both}, {b, size{100, 1_000}, both}}
 	case b.quick:
-		return []race{{b, b.large, append(slowly(2*time.Second, kubernetes, naive), ours, floor)}}
+		return []race{{b, b.large, append(slowly(time.Second, kubernetes, naive), ours, floor)}}
 	}
 	return []race{
-		{b, size{100, 10}, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
-		{b, size{1_000, 10}, append(slowly(4*time.Second, kubernetes, naive), ours, floor)},
-		{b, size{100, 1_000}, slowly(5*time.Second, ours, floor)},
-		{b, b.large, slowly(5*time.Second, ours, floor, kubernetes, naive)},
+		{b, size{100, 10}, append(slowly(time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
+		{b, size{1_000, 10}, append(slowly(2*time.Second, kubernetes, naive), ours, floor)},
+		{b, size{100, 1_000}, slowly(2500*time.Millisecond, ours, floor)},
+		{b, b.large, slowly(2500*time.Millisecond, ours, floor, kubernetes, naive)},
 	}
 }
 
 // A race is one size of the experiment on convergence. All contenders have a world of their own with so many parents in
-// it, and make children there by turns: who is not at work is stopped. Each has as many turns as there are rounds, and
-// does an equal part of the work in each, or as much as it can in its time. The operator ends what is left of the largest.
+// it, and make children there by turns: who is not at work is stopped. Each does an equal part of the work in each of its
+// turns, or as much as it can in its time. The operator ends what is left of the largest.
 type race struct {
 	*bench
 	size       size
 	contenders []contender
 }
+
+// turns are how many each contender has. The median of so many hardly depends on a few that are disturbed.
+const turns = 10
 
 // A runner is a contender in its world.
 type runner struct {
@@ -130,17 +136,15 @@ type runner struct {
 
 // run measures the contenders.
 func (r *race) run(ctx context.Context) (err error) {
-	var runners []*runner
+	runners, err := r.prepareAll(ctx)
 	defer func() { err = errors.Join(err, r.stop(runners)) }()
-	for _, c := range r.contenders {
-		r.say("%s: preparing %d parents for %s", r.size, r.size.machines, c.name)
-		runner, err := r.prepare(ctx, c)
-		if err != nil {
-			return fmt.Errorf("prepare %s: %w", c.name, err)
-		}
-		runners = append(runners, runner)
+	if err != nil {
+		return err
 	}
-	for round := range r.rounds {
+	if err := r.awaitQuiet(ctx, runners); err != nil {
+		return err
+	}
+	for round := range turns {
 		for _, runner := range runners {
 			if runner.ended {
 				continue
@@ -151,15 +155,26 @@ func (r *race) run(ctx context.Context) (err error) {
 		}
 		slices.Reverse(runners) // A B, B A, A B, …
 	}
+	if err := r.finish(ctx, runners); err != nil {
+		return err
+	}
 	for _, runner := range runners {
-		if runner.name == r.ours.name && r.size == r.large && !runner.ended {
-			runner.limit = 0
-			if err := r.turn(ctx, runner, r.rounds+1); err != nil {
-				return fmt.Errorf("let %s end: %w", runner.name, err)
-			}
-		}
 		if err := r.sum(ctx, runner); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// finish has the operator make all that is left of the largest size, while the others are stopped.
+func (r *race) finish(ctx context.Context, runners []*runner) error {
+	for _, runner := range runners {
+		if runner.name != r.ours.name || r.size != r.large || runner.ended {
+			continue
+		}
+		runner.limit = 0
+		if err := r.turn(ctx, runner, turns+1); err != nil {
+			return fmt.Errorf("let %s finish: %w", runner.name, err)
 		}
 	}
 	return nil
@@ -177,6 +192,24 @@ func (r *race) stop(runners []*runner) (err error) {
 	return err
 }
 
+// prepareAll returns the contenders in their worlds, also if some could not be prepared.
+func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
+	r.say("%s: preparing %d parents for each of %d contenders", r.size, r.size.machines, len(r.contenders))
+	runners := make([]*runner, len(r.contenders))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(2)
+	for i, c := range r.contenders {
+		group.Go(func() (err error) {
+			if runners[i], err = r.prepare(ctx, c); err != nil {
+				err = fmt.Errorf("prepare %s: %w", c.name, err)
+			}
+			return err
+		})
+	}
+	err := group.Wait()
+	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil }), err
+}
+
 func (r *race) prepare(ctx context.Context, c contender) (*runner, error) {
 	rev := r.ours
 	if r.base != nil && c.name == r.base.name {
@@ -192,6 +225,33 @@ func (r *race) prepare(ctx context.Context, c contender) (*runner, error) {
 	return &runner{contender: c, world: w}, nil
 }
 
+// awaitQuiet waits until nothing of what was prepared goes on: API servers fill the caches of their versions for a while.
+func (r *race) awaitQuiet(ctx context.Context, runners []*runner) error {
+	const every, most = 500 * time.Millisecond, 0.05 // seconds of a processor
+	used := func() (sum float64, err error) {
+		for _, runner := range runners {
+			for _, p := range runner.world.all() {
+				seconds, err := cpuSeconds(p)
+				if err != nil {
+					return 0, err
+				}
+				sum += seconds
+			}
+		}
+		return sum, nil
+	}
+	for before := math.Inf(-1); ; {
+		now, err := used()
+		if err != nil || now-before <= most*float64(len(runners)) {
+			return err
+		}
+		before = now
+		if err := pause(ctx, every); err != nil {
+			return err
+		}
+	}
+}
+
 // turn lets a runner work for a round.
 func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	if err := runner.resume(ctx); err != nil {
@@ -200,7 +260,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{}}
 	from, start := runner.done, time.Now()
 	err := runner.spending(record.Values, func() error {
-		return r.await(ctx, runner, min(r.size.total(), r.size.total()*round/r.rounds))
+		return r.await(ctx, runner, min(r.size.total(), r.size.total()*round/turns))
 	})
 	if err != nil {
 		return err
@@ -215,24 +275,32 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 }
 
 // await waits until a runner has made so many children, or has had its time. With the last child, all has to be as it
-// should be.
+// should be. It asks when nine tenths of what is missing must be there: to count them takes the API server the longer the
+// more there are.
 func (r *race) await(ctx context.Context, runner *runner, children int) (err error) {
-	for start := time.Now(); runner.done < children && (runner.limit == 0 || time.Since(start) < runner.limit); {
-		time.Sleep(r.poll())
+	from, start := runner.done, time.Now()
+	for wait := 50 * time.Millisecond; runner.done < children; {
+		if runner.limit > 0 {
+			wait = min(wait, runner.limit-time.Since(start))
+		}
+		if wait <= 0 {
+			break
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
 		if runner.done, err = runner.world.count(ctx, runner.kind); err != nil {
 			return err
 		}
+		elapsed := time.Since(start)
+		each := elapsed / time.Duration(max(runner.done-from, 1))
+		wait = max(min(each*time.Duration(children-runner.done)*9/10, 4*elapsed), 5*time.Millisecond)
 	}
 	if runner.done < r.size.total() {
 		return nil
 	}
 	runner.ended = true
 	return runner.world.awaitConverged(ctx, runner.kind)
-}
-
-// poll is how often to look how far a contender is: about a hundred times a round.
-func (r *race) poll() time.Duration {
-	return min(max(time.Duration(r.size.total())*time.Millisecond/1000, 10*time.Millisecond), 200*time.Millisecond)
 }
 
 // resume starts a runner, or lets it go on. A start is over with the first child.

@@ -22,7 +22,7 @@ import (
 // world of its own. The harness has written what an operator would have that noticed all of them at the same instant. A case
 // is so many Machines with one switch each.
 //
-// Values of a round, in which each contender has a fifth of the flips to do, by turns:
+// Values of a round, in which each contender has a tenth of the flips to do, by turns:
 //   - seconds, flips, cpu_…_seconds
 //
 // Values of the whole:
@@ -51,7 +51,7 @@ func herd(ctx context.Context, b *bench) (err error) {
 	if err := h.awaitDue(ctx); err != nil {
 		return err
 	}
-	for round := range h.rounds {
+	for round := range turns {
 		for _, d := range h.drainers {
 			if err := h.turn(ctx, d, round+1); err != nil {
 				return fmt.Errorf("measure %s: %w", d.name, err)
@@ -203,7 +203,7 @@ func (h *stampede) turn(ctx context.Context, d *drainer, round int) error {
 		if err := d.process.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
-		target := h.size.total() * round / h.rounds
+		target := h.size.total() * round / turns
 		if err := d.hear(ctx, target, func() time.Time { return d.began.Add(d.worked + time.Since(start)) }); err != nil {
 			return err
 		}
