@@ -46,7 +46,7 @@ func (r results) quickest(experiment, kase, prefix string) (suffix string) {
 		if !ok || record.Round != 1 {
 			continue
 		}
-		each := overall(r.byRound(experiment, kase, record.Contender), "seconds", "children")
+		each := overall(r.byRound(experiment, kase, record.Contender), 0, "seconds", "children")
 		if suffix == "" || each < least {
 			suffix, least = after, each
 		}

@@ -91,7 +91,7 @@ func (c *curve) measure(records results) {
 		}
 		rounds := records.byRound("convergence", sum.Case, c.name)
 		if total := float64(parseSize(sum.Case).total()); len(rounds) > 0 {
-			xy := plotter.XY{X: total, Y: total * overall(rounds, "seconds", "children")}
+			xy := plotter.XY{X: total, Y: total * overall(rounds, 0, "seconds", "children")}
 			c.points = append(c.points, point{xy, sum.Values["ended"] == 0})
 		}
 	}

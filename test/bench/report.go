@@ -117,7 +117,7 @@ func renderPage(records results) ([]byte, error) {
 		},
 		// rate is how many times as many children a contender makes in the same time as another.
 		"rate": func(size, contender, reference string) string {
-			e, ok := costRatio("convergence", size, reference, contender, "seconds", "children")(records)
+			e, ok := rateRatio("convergence", size, contender, reference, "children")(records)
 			if !ok {
 				return "an unknown number of"
 			}
@@ -127,6 +127,17 @@ func renderPage(records results) ([]byte, error) {
 		"value": func(experiment, kase, key string) float64 {
 			record, _ := records.sum(experiment, kase, "ours")
 			return record.Values[key]
+		},
+		// measured is what a table says of a figure.
+		"measured": func(what string) (string, error) {
+			for _, group := range p.Groups {
+				for _, row := range group.Rows {
+					if row.What == what {
+						return row.Measured, nil
+					}
+				}
+			}
+			return "", fmt.Errorf("no figure is %q", what)
 		},
 		// busy is the part of all cores that the processes of the operator's world took on average.
 		"busy": func(experiment, kase string) float64 {
@@ -219,12 +230,12 @@ func rank(contender string) int {
 func newContenderRow(records results, experiment, kase, contender string, rounds [][]Record) contenderRow {
 	sum, _ := records.sum(experiment, kase, contender)
 	size := parseSize(kase)
-	per := func(cost string) string { return significant(1000 * overall(rounds, cost, "children")) }
+	per := func(cost string) string { return significant(1000 * overall(rounds, 0, cost, "children")) }
 	row := contenderRow{
 		Name:  contender,
 		Share: significant(math.Floor(100*sum.Values["children"]/float64(size.total()))) + " %",
 		Rate: bootstrap(rounds, func(drawn [][]Record) float64 {
-			return 1 / overall(drawn, "seconds", "children")
+			return 1 / overall(drawn, 0, "seconds", "children")
 		}).write(significant),
 		Times:        unknown,
 		Requests:     significant(requestsOf(sum) / (sum.Values["children"] / float64(size.switches))),
@@ -234,7 +245,7 @@ func newContenderRow(records results, experiment, kase, contender string, rounds
 		ConverterCPU: per("cpu_converter_seconds"),
 		Peak:         byteSize(sum.Values["peak_contender_bytes"]),
 	}
-	if e, ok := costRatio(experiment, kase, contender, "ours", "seconds", "children")(records); ok && contender != "ours" {
+	if e, ok := rateRatio(experiment, kase, "ours", contender, "children")(records); ok && contender != "ours" {
 		row.Times = e.write(significant)
 	}
 	return row

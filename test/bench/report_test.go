@@ -53,9 +53,9 @@ func TestMeasurements(t *testing.T) {
 		want    estimate
 		none    bool
 	}{
-		{reason: "a round counts where both took part", measure: rateRatio("10000x10", "bare+informer"), want: estimate{2, 2, 2}},
-		{reason: "nobody else took part", measure: rateRatio("10000x10", "replicaset"), none: true},
-		{reason: "another size", measure: rateRatio("1000x10", "bare+informer"), none: true},
+		{reason: "a round counts where both took part", measure: rateRatio("convergence", "10000x10", "ours", "bare+informer", "children"), want: estimate{2, 2, 2}},
+		{reason: "nobody else took part", measure: rateRatio("convergence", "10000x10", "ours", "replicaset", "children"), none: true},
+		{reason: "another size", measure: rateRatio("convergence", "1000x10", "ours", "bare+informer", "children"), none: true},
 		{reason: "300 of 120,000", measure: requestRatio("10000x10"), want: exactly(0.0025)},
 		{reason: "the API server has counted them", measure: conflicts("10000x10"), want: exactly(2)},
 		{reason: "the median of all rounds", measure: typical("flips", "", "ours", "p99_seconds"), want: estimate{2, 1, 9}},
