@@ -100,15 +100,15 @@ func (b *bench) races() []race {
 	switch {
 	case b.base != nil:
 		both := []contender{ours, floor, asInstalled(b.base)}
-		return []race{{b, size{1_000, 10}, both}, {b, size{100, 1_000}, both}}
+		return []race{{b, size{1_000, 10}, 20, both}, {b, size{100, 1_000}, 20, both}}
 	case b.quick:
-		return []race{{b, b.large, append(slowly(time.Second, kubernetes, naive), ours, floor)}}
+		return []race{{b, b.large, 10, append(slowly(time.Second, kubernetes, naive), ours, floor)}}
 	}
 	return []race{
-		{b, size{100, 10}, append(slowly(time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
-		{b, size{1_000, 10}, append(slowly(2*time.Second, kubernetes, naive), ours, floor)},
-		{b, size{100, 1_000}, slowly(2500*time.Millisecond, ours, floor)},
-		{b, b.large, slowly(2500*time.Millisecond, ours, floor, kubernetes, naive)},
+		{b, size{100, 10}, 4, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
+		{b, size{1_000, 10}, 20, append(slowly(time.Second, kubernetes, naive), ours, floor)},
+		{b, size{100, 1_000}, 20, slowly(2*time.Second, ours, floor)},
+		{b, b.large, 20, slowly(2*time.Second, ours, floor, kubernetes, naive)},
 	}
 }
 
@@ -118,11 +118,9 @@ func (b *bench) races() []race {
 type race struct {
 	*bench
 	size       size
+	turns      int // of each contender
 	contenders []contender
 }
-
-// turns are how many each contender has. The median of so many hardly depends on a few that are disturbed.
-const turns = 10
 
 // A runner is a contender in its world.
 type runner struct {
@@ -144,7 +142,7 @@ func (r *race) run(ctx context.Context) (err error) {
 	if err := r.awaitQuiet(ctx, runners); err != nil {
 		return err
 	}
-	for round := range turns {
+	for round := range r.turns {
 		for _, runner := range runners {
 			if runner.ended {
 				continue
@@ -173,7 +171,7 @@ func (r *race) finish(ctx context.Context, runners []*runner) error {
 			continue
 		}
 		runner.limit = 0
-		if err := r.turn(ctx, runner, turns+1); err != nil {
+		if err := r.turn(ctx, runner, r.turns+1); err != nil {
 			return fmt.Errorf("let %s finish: %w", runner.name, err)
 		}
 	}
@@ -260,7 +258,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{}}
 	from, start := runner.done, time.Now()
 	err := runner.spending(record.Values, func() error {
-		return r.await(ctx, runner, min(r.size.total(), r.size.total()*round/turns))
+		return r.await(ctx, runner, min(r.size.total(), r.size.total()*round/r.turns))
 	})
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 // world of its own. The harness has written what an operator would have that noticed all of them at the same instant. A case
 // is so many Machines with one switch each.
 //
-// Values of a round, in which each contender has a tenth of the flips to do, by turns:
+// Values of a round, in which each contender has an equal part of the flips to do, by turns:
 //   - seconds, flips, cpu_…_seconds
 //
 // Values of the whole:
@@ -31,7 +31,7 @@ import (
 //     which it was due
 //   - early, crowded, doubled: flips that must not be
 func herd(ctx context.Context, b *bench) (err error) {
-	h := &stampede{bench: b, size: size{10_000, 1}, delay: 3 * time.Minute}
+	h := &stampede{bench: b, size: size{10_000, 1}, turns: 20, delay: 3 * time.Minute}
 	if b.quick {
 		h.size.machines, h.delay = 1_000, 30*time.Second
 	}
@@ -51,7 +51,7 @@ func herd(ctx context.Context, b *bench) (err error) {
 	if err := h.awaitDue(ctx); err != nil {
 		return err
 	}
-	for round := range turns {
+	for round := range h.turns {
 		for _, d := range h.drainers {
 			if err := h.turn(ctx, d, round+1); err != nil {
 				return fmt.Errorf("measure %s: %w", d.name, err)
@@ -71,6 +71,7 @@ func herd(ctx context.Context, b *bench) (err error) {
 type stampede struct {
 	*bench
 	size     size
+	turns    int           // of each contender
 	delay    time.Duration // of the flips; in it, all has to be prepared for the operator
 	drainers []*drainer
 }
@@ -203,7 +204,7 @@ func (h *stampede) turn(ctx context.Context, d *drainer, round int) error {
 		if err := d.process.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
-		target := h.size.total() * round / turns
+		target := h.size.total() * round / h.turns
 		if err := d.hear(ctx, target, func() time.Time { return d.began.Add(d.worked + time.Since(start)) }); err != nil {
 			return err
 		}

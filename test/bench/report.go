@@ -82,6 +82,8 @@ type page struct {
 	Races       []tableOfContenders
 	Concurrency []tableOfContenders
 	Missed      []string // figures, each once
+
+	records results
 }
 
 type tableOfGoals struct {
@@ -94,7 +96,10 @@ type goalRow struct {
 }
 
 func renderPage(records results) ([]byte, error) {
-	p := page{Groups: tablesOfGoals(records), Races: tablesOfContenders(records, "convergence"), Concurrency: tablesOfContenders(records, "concurrency")}
+	p := &page{
+		Groups: tablesOfGoals(records), Races: tablesOfContenders(records, "convergence"),
+		Concurrency: tablesOfContenders(records, "concurrency"), records: records,
+	}
 	p.Machine, _ = records.sum("machine", "", "")
 	for _, group := range p.Groups {
 		for _, row := range group.Rows {
@@ -115,41 +120,6 @@ func renderPage(records results) ([]byte, error) {
 			err := t.ExecuteTemplate(&text, figure, p)
 			return text.String(), err
 		},
-		// rate is how many times as many children a contender makes in the same time as another.
-		"rate": func(size, contender, reference string) string {
-			e, ok := rateRatio("convergence", size, contender, reference, "children")(records)
-			if !ok {
-				return "an unknown number of"
-			}
-			return e.write(significant)
-		},
-		// value is one of the operator that was recorded of the whole.
-		"value": func(experiment, kase, key string) float64 {
-			record, _ := records.sum(experiment, kase, "ours")
-			return record.Values[key]
-		},
-		// measured is what a table says of a figure.
-		"measured": func(what string) (string, error) {
-			for _, group := range p.Groups {
-				for _, row := range group.Rows {
-					if row.What == what {
-						return row.Measured, nil
-					}
-				}
-			}
-			return "", fmt.Errorf("no figure is %q", what)
-		},
-		// busy is the part of all cores that the processes of the operator's world took on average.
-		"busy": func(experiment, kase string) float64 {
-			record, _ := records.sum(experiment, kase, "ours")
-			used := 0.
-			for name, seconds := range record.Values {
-				if strings.HasPrefix(name, "cpu_") {
-					used += seconds
-				}
-			}
-			return used / record.Values["run_seconds"] / p.Machine.Values["cores"]
-		},
 	})
 	if _, err := t.Parse(pageTemplate); err != nil {
 		return nil, err
@@ -157,6 +127,54 @@ func renderPage(records results) ([]byte, error) {
 	var out bytes.Buffer
 	err := t.Execute(&out, p)
 	return out.Bytes(), err
+}
+
+// Rate is how many times as many children a contender makes in the same time as another.
+func (p *page) Rate(size, contender, other string) string {
+	e, ok := rateRatio("convergence", size, contender, other, "children")(p.records)
+	if !ok {
+		return "an unknown number of"
+	}
+	return e.write(significant)
+}
+
+// Each is what a piece of work takes a contender of something, in seconds.
+func (p *page) Each(experiment, kase, contender, cost, work string) string {
+	rounds := p.records.byRound(experiment, kase, contender)
+	if len(rounds) == 0 {
+		return "an unknown time"
+	}
+	return duration(overall(rounds, 0, cost, work))
+}
+
+// Value is one of the operator that was recorded of the whole.
+func (p *page) Value(experiment, kase, key string) float64 {
+	record, _ := p.records.sum(experiment, kase, "ours")
+	return record.Values[key]
+}
+
+// Measured is what a table says of a figure.
+func (p *page) Measured(what string) (string, error) {
+	for _, group := range p.Groups {
+		for _, row := range group.Rows {
+			if row.What == what {
+				return row.Measured, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no figure is %q", what)
+}
+
+// Busy is the part of all cores that the processes of the operator's world took on average.
+func (p *page) Busy(experiment, kase string) float64 {
+	record, _ := p.records.sum(experiment, kase, "ours")
+	used := 0.
+	for name, seconds := range record.Values {
+		if strings.HasPrefix(name, "cpu_") {
+			used += seconds
+		}
+	}
+	return used / record.Values["run_seconds"] / p.Machine.Values["cores"]
 }
 
 // unknown is what stands where nothing was measured.

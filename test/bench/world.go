@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -221,12 +220,6 @@ func (w *world) run(name, path string, args ...string) (*cluster.Process, error)
 		w.processes = append(w.processes, p)
 	}
 	return p, err
-}
-
-// end kills a program before the world ends.
-func (w *world) end(p *cluster.Process) {
-	p.Kill()
-	w.processes = slices.DeleteFunc(w.processes, func(other *cluster.Process) bool { return other == p })
 }
 
 // all are all processes of the world.
