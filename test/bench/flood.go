@@ -24,7 +24,7 @@ import (
 func flood(ctx context.Context, b *bench) error {
 	length := 10 * time.Minute
 	if b.quick {
-		length = 30 * time.Second
+		length = 15 * time.Second
 	}
 	resting, err := b.settle(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ import (
 func herd(ctx context.Context, b *bench) (err error) {
 	h := &stampede{bench: b, size: size{10_000, 1}, turns: 20, delay: 3 * time.Minute}
 	if b.quick {
-		h.size.machines, h.delay = 1_000, 30*time.Second
+		h.size.machines, h.delay = 1_000, 20*time.Second
 	}
 	defer func() {
 		for _, d := range h.drainers {
