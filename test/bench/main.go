@@ -93,7 +93,7 @@ type bench struct {
 	ours     *revision
 	base     *revision // nil if there is nothing to compare with
 	quick    bool
-	rounds   int  // at least this many of everything
+	rounds   int  // of experiments that do not say otherwise
 	large    size // as many Machines as are measured
 	start    time.Time
 	current  string   // the experiment
