@@ -33,6 +33,9 @@ const startTimeout = 2 * time.Minute
 // of what it could still write matters, as the state goes with it.
 const stopGrace = 2 * time.Second
 
+// etcdDir is the folder of etcd's state.
+const etcdDir = "etcd"
+
 // etcdURL is where kube-apiserver finds etcd.
 const etcdURL = "unix://etcd.sock:0"
 
@@ -53,6 +56,9 @@ type Options struct {
 	// Controllers are those that kube-controller-manager runs, by its own names; DefaultControllers if there are none.
 	// The one of ServiceAccounts has to be among them.
 	Controllers []string
+	// State is a folder that etcd's state is copied from, such as a copy of what State() names; none for a new cluster.
+	// Nobody writes to it meanwhile.
+	State string
 }
 
 // DefaultControllers are what a control plane needs that has no nodes: all of them together take five seconds to start,
@@ -103,6 +109,11 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 	var err error
 	if _, cp.Config, err = WriteIdentities(cp.Dir, fmt.Sprintf("https://127.0.0.1:%d", port)); err != nil {
 		return err
+	}
+	if options.State != "" {
+		if err := os.CopyFS(cp.State(), os.DirFS(options.State)); err != nil {
+			return fmt.Errorf("copy etcd's state: %w", err)
+		}
 	}
 	if err := cp.run(etcd, EtcdArgs(options.UnsafeNoFsync)); err != nil {
 		return err
@@ -174,7 +185,7 @@ func EtcdArgs(unsafeNoFsync bool) []string {
 	// the system limits their length, and have a colon because etcd insists on it.
 	const peer = "unix://peer.sock:0"
 	return []string{
-		"--data-dir=etcd",
+		"--data-dir=" + etcdDir,
 		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
 		"--unsafe-no-fsync=" + strconv.FormatBool(unsafeNoFsync),
@@ -233,6 +244,9 @@ func (cp *ControlPlane) run(name string, args []string) error {
 	cp.processes = append(cp.processes, p)
 	return nil
 }
+
+// State is the folder with etcd's state.
+func (cp *ControlPlane) State() string { return filepath.Join(cp.Dir, etcdDir) }
 
 // Processes are the control plane's programs, in the order of their start.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -78,13 +79,47 @@ func TestControlPlane(t *testing.T) {
 	t.Run("quota", func(t *testing.T) { testQuota(t, client) })
 	t.Run("service account", func(t *testing.T) { testServiceAccount(t, cp, client) })
 	t.Run("install", func(t *testing.T) { testInstall(t, cp, client) })
+	t.Run("state", func(t *testing.T) { testState(t, cp, client) })
 
 	for range 2 {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	}
-	w.checkNothingLeft(t, 3)
+	w.checkNothingLeft(t, 6)
+}
+
+// testState starts a control plane with the state of another one, to which nothing is written meanwhile.
+func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copied"}, Data: map[string]string{"key": "value"}}
+	want, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd := cp.Processes()[0]
+	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := etcd.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}()
+	other, err := Start(t.Context(), cp.Programs, Options{UnsafeNoFsync: true, State: cp.State()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Stop() })
+	got, err := newClient(t, other.Config).CoreV1().ConfigMaps("default").Get(t.Context(), "copied", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("an object of the one in the other (-want +got):\n%s", diff)
+	}
+	if err := other.Stop(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestTwoControlPlanes starts two at once.

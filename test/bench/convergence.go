@@ -26,6 +26,7 @@ type contender struct {
 	kind  kind
 	start func(w *world) (*operator, error)
 	limit time.Duration // of one turn; none if zero
+	every int           // so many rounds it has a turn; each if zero
 }
 
 // slowly bounds the turns of contenders that are so slow, or have so much to do, that they need not finish.
@@ -35,6 +36,15 @@ func slowly(limit time.Duration, contenders ...contender) []contender {
 		limited[i].limit = limit
 	}
 	return limited
+}
+
+// rarely gives contenders a turn in every third round, which is enough to tell who is far behind, or far ahead.
+func rarely(contenders []contender) []contender {
+	rare := slices.Clone(contenders)
+	for i := range rare {
+		rare[i].every = 3
+	}
+	return rare
 }
 
 // asInstalled is the operator of a revision, with the controllers that run by default.
@@ -85,7 +95,21 @@ func (s size) total() int     { return s.machines * s.switches }
 
 // convergence measures how fast Machines get their switches.
 func convergence(ctx context.Context, b *bench) error {
-	for _, r := range b.races() {
+	ours, floor := asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)
+	naive, kubernetes, sample := fromBaseline("tutorial"), replicaSetController(), fromBaseline("sample")
+	races := []race{
+		{b, "convergence", size{100, 10}, 4, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
+		{b, "convergence", size{1_000, 10}, 20, append(rarely(slowly(time.Second, kubernetes, naive)), ours, floor)},
+		{b, "convergence", size{100, 1_000}, 12, slowly(2*time.Second, ours, floor)},
+	}
+	switch {
+	case b.base != nil:
+		both := []contender{ours, floor, asInstalled(b.base)}
+		races = []race{{b, "convergence", size{1_000, 10}, 20, both}, {b, "convergence", size{100, 1_000}, 12, both}}
+	case b.quick:
+		races = nil
+	}
+	for _, r := range races {
 		if err := r.run(ctx); err != nil {
 			return err
 		}
@@ -93,30 +117,22 @@ func convergence(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// races are the sizes that are measured, and who takes part in which. The largest comes last: its world is used again.
-func (b *bench) races() []race {
+// largest measures the same of as many Machines as there are. Its world is used again.
+func largest(ctx context.Context, b *bench) error {
 	ours, floor := asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)
-	naive, kubernetes, sample := fromBaseline("tutorial"), replicaSetController(), fromBaseline("sample")
-	switch {
-	case b.base != nil:
-		both := []contender{ours, floor, asInstalled(b.base)}
-		return []race{{b, size{1_000, 10}, 20, both}, {b, size{100, 1_000}, 20, both}}
-	case b.quick:
-		return []race{{b, b.large, 10, append(slowly(time.Second, kubernetes, naive), ours, floor)}}
+	r := race{b, "convergence", b.large, 20, append(slowly(2*time.Second, ours, floor), rarely(slowly(2*time.Second, replicaSetController(), fromBaseline("tutorial")))...)}
+	if b.quick {
+		r.turns = 10
 	}
-	return []race{
-		{b, size{100, 10}, 4, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
-		{b, size{1_000, 10}, 20, append(slowly(time.Second, kubernetes, naive), ours, floor)},
-		{b, size{100, 1_000}, 20, slowly(2*time.Second, ours, floor)},
-		{b, b.large, 20, slowly(2*time.Second, ours, floor, kubernetes, naive)},
-	}
+	return r.run(ctx)
 }
 
 // A race is one size of the experiment on convergence. All contenders have a world of their own with so many parents in
 // it, and make children there by turns: who is not at work is stopped. Each does an equal part of the work in each of its
-// turns, or as much as it can in its time. The operator ends what is left of the largest.
+// turns, or as much as it can in its time.
 type race struct {
 	*bench
+	experiment string // what is recorded is of
 	size       size
 	turns      int // of each contender
 	contenders []contender
@@ -144,7 +160,7 @@ func (r *race) run(ctx context.Context) (err error) {
 	}
 	for round := range r.turns {
 		for _, runner := range runners {
-			if runner.ended {
+			if runner.ended || runner.every > 0 && (round+1)%runner.every != 0 {
 				continue
 			}
 			if err := r.turn(ctx, runner, round+1); err != nil {
@@ -153,26 +169,12 @@ func (r *race) run(ctx context.Context) (err error) {
 		}
 		slices.Reverse(runners) // A B, B A, A B, …
 	}
-	if err := r.finish(ctx, runners); err != nil {
-		return err
-	}
 	for _, runner := range runners {
-		if err := r.sum(ctx, runner); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// finish has the operator make all that is left of the largest size, while the others are stopped.
-func (r *race) finish(ctx context.Context, runners []*runner) error {
-	for _, runner := range runners {
-		if runner.name != r.ours.name || r.size != r.large || runner.ended {
+		if runner == r.finalist {
 			continue
 		}
-		runner.limit = 0
-		if err := r.turn(ctx, runner, r.turns+1); err != nil {
-			return fmt.Errorf("let %s finish: %w", runner.name, err)
+		if err := r.sum(ctx, runner); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -181,46 +183,75 @@ func (r *race) finish(ctx context.Context, runners []*runner) error {
 // stop ends the worlds, but for the one that others can use.
 func (r *race) stop(runners []*runner) (err error) {
 	for _, runner := range runners {
-		if runner.name == r.ours.name && runner.ended && r.size == r.large {
-			r.settled = runner.world
-			continue
+		if runner != r.finalist {
+			err = errors.Join(err, runner.world.stop())
 		}
-		err = errors.Join(err, runner.world.stop())
 	}
 	return err
 }
 
-// prepareAll returns the contenders in their worlds, also if some could not be prepared.
+// prepareAll returns the contenders in their worlds, also if some could not be prepared. Only the first one of a kind and
+// revision has its parents created: the worlds of the others begin as copies of its.
 func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	r.say("%s: preparing %d parents for each of %d contenders", r.size, r.size.machines, len(r.contenders))
 	runners := make([]*runner, len(r.contenders))
+	origins := map[string]*runner{}
+	for i, c := range r.contenders {
+		origin := r.revisionOf(c).name + c.kind.children
+		if origins[origin] != nil {
+			continue
+		}
+		var err error
+		if runners[i], err = r.prepare(ctx, c, ""); err != nil {
+			return present(runners), err
+		}
+		origins[origin] = runners[i]
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(2)
 	for i, c := range r.contenders {
-		group.Go(func() (err error) {
-			if runners[i], err = r.prepare(ctx, c); err != nil {
-				err = fmt.Errorf("prepare %s: %w", c.name, err)
-			}
-			return err
-		})
+		if runners[i] == nil {
+			origin := origins[r.revisionOf(c).name+c.kind.children]
+			group.Go(func() (err error) {
+				runners[i], err = r.prepare(ctx, c, origin.world.copied)
+				return err
+			})
+		}
 	}
 	err := group.Wait()
-	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil }), err
+	return present(runners), err
 }
 
-func (r *race) prepare(ctx context.Context, c contender) (*runner, error) {
-	rev := r.ours
+// present are the runners that there are.
+func present(runners []*runner) []*runner {
+	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil })
+}
+
+// revisionOf is what the operator is that has the contender's name, and what is installed beside those who are none.
+func (r *race) revisionOf(c contender) *revision {
 	if r.base != nil && c.name == r.base.name {
-		rev = r.base
+		return r.base
 	}
-	w, err := newWorld(ctx, r.programs, rev, worldOptions{controllers: withoutReplicaSets()})
+	return r.ours
+}
+
+// prepare makes the world of a contender. It begins with a copy of another one's state, or is populated.
+func (r *race) prepare(ctx context.Context, c contender, state string) (*runner, error) {
+	w, err := newWorld(ctx, r.programs, r.revisionOf(c), worldOptions{controllers: withoutReplicaSets(), state: state})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("prepare %s: %w", c.name, err)
 	}
-	if err := errors.Join(w.allowUpdates(ctx), w.populate(ctx, c.kind, r.size.machines, r.size.switches)); err != nil {
-		return nil, errors.Join(err, w.stop())
+	if state == "" {
+		err = errors.Join(w.allowUpdates(ctx), w.populate(ctx, c.kind, r.size.machines, r.size.switches), w.copyState(ctx))
 	}
-	return &runner{contender: c, world: w}, nil
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare %s: %w", c.name, err), w.stop())
+	}
+	runner := &runner{contender: c, world: w}
+	if r.size == r.large && c.name == r.ours.name {
+		r.finalist = runner
+	}
+	return runner, nil
 }
 
 // awaitQuiet waits until nothing of what was prepared goes on: API servers fill the caches of their versions for a while.
@@ -255,7 +286,7 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	if err := runner.resume(ctx); err != nil {
 		return err
 	}
-	record := Record{Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{}}
+	record := Record{Experiment: r.experiment, Case: r.size.String(), Contender: runner.name, Round: round, Values: map[string]float64{}}
 	from, start := runner.done, time.Now()
 	err := runner.spending(record.Values, func() error {
 		return r.await(ctx, runner, min(r.size.total(), r.size.total()*round/r.turns))
@@ -270,6 +301,18 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 		return err
 	}
 	return runner.process.Signal(syscall.SIGSTOP)
+}
+
+// finish has a runner make all that is left.
+func (r *race) finish(ctx context.Context, runner *runner) error {
+	if err := runner.resume(ctx); err != nil {
+		return err
+	}
+	runner.limit = 0
+	if err := r.await(ctx, runner, r.size.total()); err != nil {
+		return err
+	}
+	return r.sum(ctx, runner)
 }
 
 // await waits until a runner has made so many children, or has had its time. With the last child, all has to be as it
@@ -347,7 +390,7 @@ func (r *runner) role(p *cluster.Process) string {
 
 // sum records what can only be said of the whole.
 func (r *race) sum(ctx context.Context, runner *runner) error {
-	record := Record{Case: r.size.String(), Contender: runner.name, Values: map[string]float64{
+	record := Record{Experiment: r.experiment, Case: r.size.String(), Contender: runner.name, Values: map[string]float64{
 		"children": float64(runner.done), "ended": 0,
 	}}
 	if runner.ended {

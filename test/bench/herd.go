@@ -31,9 +31,9 @@ import (
 //     which it was due
 //   - early, crowded, doubled: flips that must not be
 func herd(ctx context.Context, b *bench) (err error) {
-	h := &stampede{bench: b, size: size{10_000, 1}, turns: 20, delay: 3 * time.Minute}
+	h := &stampede{bench: b, size: size{10_000, 1}, turns: 20, delay: 150 * time.Second}
 	if b.quick {
-		h.size.machines, h.delay = 1_000, 20*time.Second
+		h.size.machines, h.delay = 1_000, 25*time.Second
 	}
 	defer func() {
 		for _, d := range h.drainers {
@@ -42,11 +42,9 @@ func herd(ctx context.Context, b *bench) (err error) {
 	}()
 	ctx, cancel := context.WithCancel(ctx) // the watches end before their worlds
 	defer cancel()
-	for _, c := range []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")} {
-		b.say("%s: preparing for %s", h.size, c.name)
-		if err := h.prepare(ctx, c); err != nil {
-			return fmt.Errorf("prepare %s: %w", c.name, err)
-		}
+	b.say("%s: preparing", h.size)
+	if err := h.prepare(ctx, asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")); err != nil {
+		return fmt.Errorf("prepare: %w", err)
 	}
 	if err := h.awaitDue(ctx); err != nil {
 		return err
@@ -72,7 +70,8 @@ type stampede struct {
 	*bench
 	size     size
 	turns    int           // of each contender
-	delay    time.Duration // of the flips; in it, all has to be prepared for the operator
+	delay    time.Duration // of the flips; in it, all has to be prepared
+	due      time.Time     // of the flips
 	drainers []*drainer
 }
 
@@ -80,37 +79,50 @@ type stampede struct {
 type drainer struct {
 	*runner
 	heard  <-chan flip
-	due    time.Time     // when the last one will be
 	flips  []flip        // so far; when they were heard of does not count the times in which the contender was stopped
 	began  time.Time     // the first round
 	worked time.Duration // in the rounds before
 }
 
-// prepare makes a world in which all switches are up and noticed. The operator starts before they are due, and finds nothing
-// to do yet.
-func (h *stampede) prepare(ctx context.Context, c contender) error {
-	w, err := newWorld(ctx, h.programs, h.ours, worldOptions{})
-	if err != nil {
-		return err
-	}
-	d := &drainer{runner: &runner{contender: c, world: w}}
-	h.drainers = append(h.drainers, d)
+// prepare makes worlds in which all switches are up and noticed. The operator, which comes first, starts before they are due
+// and finds nothing to do yet.
+func (h *stampede) prepare(ctx context.Context, contenders ...contender) error {
 	seen := time.Now()
-	d.due = seen.Add(h.delay)
-	err = inParallel(ctx, h.size.machines, func(ctx context.Context, i int) error { return w.raise(ctx, nameOf(i), h.delay, seen) })
-	if err != nil {
-		return err
+	h.due = seen.Add(h.delay)
+	for i, c := range contenders {
+		var options worldOptions
+		if i > 0 {
+			options.state = h.drainers[0].world.copied
+		}
+		w, err := newWorld(ctx, h.programs, h.ours, options)
+		if err != nil {
+			return err
+		}
+		d := &drainer{runner: &runner{contender: c, world: w}}
+		h.drainers = append(h.drainers, d)
+		if i == 0 {
+			raise := func(ctx context.Context, i int) error { return w.raise(ctx, nameOf(i), h.delay, seen) }
+			err = errors.Join(inParallel(ctx, h.size.machines, raise), w.copyState(ctx))
+		}
+		if err == nil {
+			d.heard, err = w.follow(ctx, newLedger(h.delay))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if d.heard, err = w.follow(ctx, newLedger(h.delay)); err != nil || c.name != h.ours.name {
-		return err
-	}
-	if d.process, err = d.start(w); err != nil {
+	return h.prepareOperator(ctx, h.drainers[0])
+}
+
+// prepareOperator starts the operator and stops it when it has looked at all there is.
+func (h *stampede) prepareOperator(ctx context.Context, d *drainer) (err error) {
+	if d.process, err = d.start(d.world); err != nil {
 		return err
 	}
 	if err := d.process.awaitReconciles(ctx, h.size.machines); err != nil {
 		return err
 	}
-	if late := time.Since(d.due); late > 0 {
+	if late := time.Since(h.due); late > 0 {
 		return fmt.Errorf("all was prepared %s after it was due", late)
 	}
 	doings, err := d.process.doings(ctx)
@@ -147,12 +159,10 @@ func (w *world) raise(ctx context.Context, name string, delay time.Duration, see
 
 // awaitDue waits until all is due, and has each contender begin: its start is over with the first flip.
 func (h *stampede) awaitDue(ctx context.Context) (err error) {
+	if err := pause(ctx, time.Until(h.due)); err != nil {
+		return err
+	}
 	for _, d := range h.drainers {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Until(d.due)):
-		}
 		if d.process == nil {
 			d.process, err = d.start(d.world)
 		} else {

@@ -5,33 +5,33 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // large measures what depends on how many Machines there are: how the operator starts among them and what memory it needs,
 // and how long the API server lists them in each version.
 func large(ctx context.Context, b *bench) error {
+	if err := b.background.Wait(); err != nil {
+		return err
+	}
 	w, err := b.settle(ctx)
 	if err != nil {
 		return err
 	}
-	for _, start := range []struct {
-		measure func(context.Context, *world, int) error
-		rounds  int
-	}{{b.restart, b.rounds}, {b.restartWhileEdited, 3}, {b.joinWhileEdited, 3}} {
-		for round := range start.rounds {
-			if err := start.measure(ctx, w, round+1); err != nil {
+	for _, measure := range []func(context.Context, *world, int) error{b.restart, b.restartWhileEdited} {
+		for round := range b.rounds {
+			if err := measure(ctx, w, round+1); err != nil {
 				return err
 			}
 		}
 	}
 	if err := w.serveWebhooks(ctx); err != nil {
+		return err
+	}
+	if err := b.joins(ctx, w); err != nil {
 		return err
 	}
 	if err := b.listing(ctx, w); err != nil {
@@ -40,30 +40,23 @@ func large(ctx context.Context, b *bench) error {
 	return b.coldCache(ctx, w)
 }
 
-// settle returns a world in which all Machines are at rest and nothing runs but the control plane. Where the race of that
-// size has not left one, the bare loop makes it.
-func (b *bench) settle(ctx context.Context) (*world, error) {
-	if b.settled != nil {
-		b.settled.quiet()
-		return b.settled, nil
+// settle returns a world in which all Machines are at rest and nothing runs but the control plane: that of the largest race,
+// in which the operator makes what is left, or a new one.
+func (b *bench) settle(ctx context.Context) (w *world, err error) {
+	r := &race{bench: b, experiment: "convergence", size: b.large}
+	if b.finalist == nil {
+		if _, err := r.prepare(ctx, asInstalled(b.ours), ""); err != nil {
+			return nil, err
+		}
 	}
-	b.say("%s: bringing them to rest", b.large)
-	w, err := newWorld(ctx, b.programs, b.ours, worldOptions{})
-	if err != nil {
-		return nil, err
+	if !b.finalist.ended {
+		b.say("%s: bringing them to rest", b.large)
+		if err := r.finish(ctx, b.finalist); err != nil {
+			return nil, err
+		}
 	}
-	b.settled = w
-	if err := w.populate(ctx, machines, b.large.machines, b.large.switches); err != nil {
-		return nil, err
-	}
-	if _, err := fromBaseline("bare", "32").start(w); err != nil {
-		return nil, err
-	}
-	if err := w.awaitConverged(ctx, machines); err != nil {
-		return nil, err
-	}
-	w.quiet()
-	return w, nil
+	b.finalist.world.quiet()
+	return b.finalist.world, nil
 }
 
 // quiet ends everything but the control plane.
@@ -182,20 +175,27 @@ func addWaits(values map[string]float64, when string, waits []float64) {
 	}
 }
 
-// joinWhileEdited starts another replica beside the operator that leads, as an upgrade does and as the operator is installed,
-// and records how long users wait until the other one knows all that there is.
-func (b *bench) joinWhileEdited(ctx context.Context, w *world, round int) error {
-	if err := errors.Join(w.serveWebhooks(ctx), w.dropLease(ctx)); err != nil {
-		return err
-	}
-	defer w.quiet()
+// joins starts other replicas beside an operator that leads, one after the other.
+func (b *bench) joins(ctx context.Context, w *world) error {
 	leader, err := w.startManager("leader", "--leader-elect")
 	if err != nil {
 		return err
 	}
+	defer leader.Kill()
 	if err := leader.awaitReconciles(ctx, b.large.machines); err != nil {
 		return err
 	}
+	for round := range b.rounds {
+		if err := b.joinWhileEdited(ctx, w, round+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// joinWhileEdited starts another replica beside the operator that leads, as an upgrade does and as the operator is installed,
+// and records how long users wait until the other one knows all that there is.
+func (b *bench) joinWhileEdited(ctx context.Context, w *world, round int) error {
 	user, err := newEditor(ctx, w, b.large)
 	if err != nil {
 		return err
@@ -205,6 +205,7 @@ func (b *bench) joinWhileEdited(ctx context.Context, w *world, round int) error 
 	if err != nil {
 		return err
 	}
+	defer other.Kill()
 	if err := other.awaitMetric(ctx, "workqueue_depth", prometheus.Labels{"controller": "machine"}, b.large.machines); err != nil {
 		return err
 	}
@@ -216,9 +217,4 @@ func (b *bench) joinWhileEdited(ctx context.Context, w *world, round int) error 
 	addWaits(r.Values, "meanwhile", waits)
 	b.say("%s: users waited up to %.3fs while another replica started, for %.1fs", b.large, r.Values["p99_meanwhile_seconds"], r.Values["seconds"])
 	return b.record(r)
-}
-
-// dropLease takes the lease from a leader that was killed.
-func (w *world) dropLease(ctx context.Context) error {
-	return w.admin.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace("useless-system"))
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -28,6 +29,24 @@ func cpuSeconds(p *cluster.Process) (float64, error) {
 	}
 	stat, err := proc.Stat()
 	return stat.CPUTime(), err
+}
+
+// halt stops a process, which goes on with SIGCONT, and waits until nothing of it runs.
+func halt(ctx context.Context, p *cluster.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return cluster.Await(ctx, []*cluster.Process{p}, func(context.Context) error {
+		proc, err := procfs.NewProc(p.PID())
+		if err != nil {
+			return err
+		}
+		stat, err := proc.Stat()
+		if err == nil && stat.State != "T" {
+			err = fmt.Errorf("%s is still running", p.Name())
+		}
+		return err
+	})
 }
 
 // memory is how much a process has in memory, and the most it has had so far, in bytes.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -87,6 +89,7 @@ type world struct {
 	certs string // folder of the webhooks' certificate
 
 	processes []*cluster.Process // beside the control plane's
+	copied    string             // folder with the state that copyState has found
 	edits     int                // how often users have asked for one switch more
 }
 
@@ -94,6 +97,7 @@ type world struct {
 type worldOptions struct {
 	controllers []string // of kube-controller-manager; the usual ones if nil
 	noConverter bool     // the experiment runs operators that serve the webhooks themselves
+	state       string   // that the world begins with, as copyState leaves it; a new cluster if empty
 }
 
 // newWorld starts a control plane and, unless told otherwise, a process that serves the webhooks, so that whoever writes
@@ -117,6 +121,7 @@ func newWorld(ctx context.Context, programs cluster.Programs, rev *revision, opt
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", w.port), CA: ca}
 	w.plane, err = cluster.Start(ctx, programs, cluster.Options{
 		Controllers: options.controllers,
+		State:       options.state,
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, server)
 		},
@@ -128,6 +133,17 @@ func newWorld(ctx context.Context, programs cluster.Programs, rev *revision, opt
 		return nil, errors.Join(err, w.stop())
 	}
 	return w, nil
+}
+
+// copyState copies all that there is, so that other worlds can begin with it. It is what etcd would find after a crash.
+func (w *world) copyState(ctx context.Context) error {
+	etcd := w.plane.Processes()[0]
+	if err := halt(ctx, etcd); err != nil {
+		return err
+	}
+	w.copied = filepath.Join(w.plane.Dir, "copied")
+	copying := os.CopyFS(w.copied, os.DirFS(w.plane.State()))
+	return errors.Join(copying, etcd.Signal(syscall.SIGCONT))
 }
 
 func (w *world) connect(ctx context.Context, options worldOptions) (err error) {
@@ -346,7 +362,9 @@ func (w *world) awaitConverged(ctx context.Context, k kind) error {
 	if err != nil || missing.Len() == 0 {
 		return err
 	}
-	watcher, err := w.admin.Watch(ctx, k.parents(), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
+	watcher, err := changes(ctx, list.GetResourceVersion(), func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		return w.admin.Watch(ctx, k.parents(), &client.ListOptions{Raw: &options})
+	})
 	if err != nil {
 		return err
 	}
