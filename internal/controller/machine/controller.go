@@ -34,9 +34,9 @@ const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "machine"
 
-	// Events of what was done are bounded: where an API server takes 400 writes a second, they are a hundredth of them. What
+	// Events of what was done are bounded: where an API server takes 200 writes a second, they are a hundredth of them. What
 	// a few users do at once is told all the same.
-	eventsPerSecond = 4
+	eventsPerSecond = 2
 	eventsBurst     = 60
 
 	// Names of the indexes on the informers' stores.
