@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -112,7 +113,9 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 			CertDir:       o.metricsCertDir,
 			TLSOpts:       tlsOptions,
 		},
-		HealthProbeBindAddress:        o.probeAddress,
+		HealthProbeBindAddress: o.probeAddress,
+		// A standby has its caches filled and its queues in order when it becomes the leader.
+		Controller:                    config.Controller{EnableWarmup: new(true)},
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "leader.useless.container.training",
 		LeaderElectionNamespace:       o.namespace,

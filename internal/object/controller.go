@@ -26,7 +26,6 @@ func Options(workers int) controller.Options {
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             NewRateLimiter(),
 		ReconciliationTimeout:   30 * time.Second,
-		EnableWarmup:            new(true),
 	}
 }
 
