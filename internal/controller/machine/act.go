@@ -55,8 +55,12 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switch
 	}
 	done.lastFlip = latest(p.lastFlip, flippedAt)
 	forgetting := c.note(ctx, m, p.forget, nil)
+	releasing := c.release(ctx, m, p.release)
+	if releasing != nil {
+		p.create = 0 // what could not be let go is still one of the Machine's
+	}
 	done.scaling = errors.Join(
-		c.release(ctx, m, p.release),
+		releasing,
 		c.adopt(ctx, m, p.adopt),
 		c.create(ctx, m, p.create, names(m, c.taken(m, switches))),
 		c.delete(ctx, m, p.surplus),
@@ -206,11 +210,12 @@ func (c *Controller) exists(ctx context.Context, m *v1beta1.Machine, name string
 	return metav1.GetControllerOf(existing) == nil && selector.Matches(labels.Set(existing.Labels)) && !object.Paused(existing), err
 }
 
-// delete removes switches that are too many, and only those that were meant.
+// delete removes switches that are too many, and only those that were meant, unless they have changed since: one whose label
+// somebody has taken away is to be kept.
 func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
 	var deleted atomic.Int32
 	err := forEach(switches, c.slots.inTurn(func(sw *v1beta1.Switch) error {
-		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID})
+		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion})
 		if err == nil {
 			deleted.Add(1)
 		}
