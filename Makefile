@@ -98,10 +98,12 @@ tidy: ## Tidy go.mod and the modules in hack/tools
 # The race detector needs a C compiler; without one, go says that cgo is off.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-# The first run on a machine builds a control plane, which go test counts.
+# The first run on a machine builds a control plane, which go test counts. The race detector sees a part of the simulations,
+# which then run as a whole.
 .PHONY: test
 test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
 	go test $(RACE) -timeout 30m $(TESTFLAGS) ./...
+	$(if $(RACE),go test -timeout 10m $(TESTFLAGS) ./test/sim)
 
 .PHONY: e2e
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG

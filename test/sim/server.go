@@ -1,0 +1,494 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// A Change is what one write has made of an object.
+type Change struct {
+	Revision int64
+	Time     time.Time
+	Type     watch.EventType // ADDED, MODIFIED or DELETED
+	Kind     *Kind
+	Object   *unstructured.Unstructured // as watches tell of it; not to be changed
+	By       string                     // the client
+}
+
+// A Server has the objects of some kinds, and all that they ever were.
+type Server struct {
+	mu       sync.Mutex
+	kinds    map[schema.GroupResource]*Kind
+	objects  map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured
+	history  []Change
+	revision int64
+	uids     int
+	watches  []*watcher
+}
+
+// NewServer is a server without objects.
+func NewServer(kinds ...*Kind) *Server {
+	s := &Server{
+		kinds:   map[schema.GroupResource]*Kind{},
+		objects: map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured{},
+	}
+	for _, k := range kinds {
+		s.kinds[k.GroupResource()] = k
+		s.objects[k.GroupResource()] = map[types.NamespacedName]*unstructured.Unstructured{}
+	}
+	return s
+}
+
+// History is all that has happened so far, the oldest first.
+func (s *Server) History() []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.history)
+}
+
+// Revision is the newest one.
+func (s *Server) Revision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
+// at returns the objects of a kind as they were at a revision, in the order of their names.
+func (s *Server) at(k *Kind, revision int64) []*unstructured.Unstructured {
+	found := maps.Clone(s.objects[k.GroupResource()])
+	if revision < s.revision {
+		clear(found)
+		for _, change := range s.history {
+			if change.Revision > revision {
+				break
+			}
+			if change.Kind == k {
+				found[keyOf(change.Object)] = change.Object
+				if change.Type == watch.Deleted {
+					delete(found, keyOf(change.Object))
+				}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b *unstructured.Unstructured) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}
+
+// get returns an object, which is not to be changed.
+func (s *Server) get(k *Kind, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	if object, ok := s.objects[k.GroupResource()][key]; ok {
+		return object, nil
+	}
+	return nil, apierrors.NewNotFound(k.GroupResource(), key.Name)
+}
+
+// create adds an object.
+func (s *Server) create(by string, k *Kind, namespace string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	s.uids++
+	if object.GetName() == "" {
+		object.SetName(fmt.Sprintf("%s%05d", object.GetGenerateName(), s.uids))
+	}
+	if namespace != "" {
+		object.SetNamespace(namespace)
+	}
+	object.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", s.uids)))
+	object.SetCreationTimestamp(metav1.Now())
+	object.SetGeneration(1)
+	object.SetResourceVersion("")
+	object.SetManagedFields(nil)
+	object.SetDeletionTimestamp(nil)
+	object.SetDeletionGracePeriodSeconds(nil)
+	if k.HasStatus {
+		delete(object.Object, statusField)
+	}
+	if err := typeMeta(object); err != nil {
+		return nil, err
+	}
+	k.complete(object.Object)
+	if errs := k.validate(object.Object, nil); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(k.GroupKind(), object.GetName(), errs)
+	}
+	if _, exists := s.objects[k.GroupResource()][keyOf(object)]; exists {
+		return nil, apierrors.NewAlreadyExists(k.GroupResource(), object.GetName())
+	}
+	if err := s.admit(k, object); err != nil {
+		return nil, err
+	}
+	return s.write(by, watch.Added, k, object), nil
+}
+
+// admit refuses an object that a ResourceQuota does not allow.
+func (s *Server) admit(k *Kind, object *unstructured.Unstructured) error {
+	resource := corev1.ResourceName("count/" + k.GroupResource().String())
+	for _, item := range s.objects[schema.GroupResource{Resource: "resourcequotas"}] {
+		quota := &corev1.ResourceQuota{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, quota); err != nil {
+			return err
+		}
+		hard, limited := quota.Spec.Hard[resource]
+		if !limited || quota.Namespace != object.GetNamespace() {
+			continue
+		}
+		used := int64(0)
+		for key := range s.objects[k.GroupResource()] {
+			if key.Namespace == quota.Namespace {
+				used++
+			}
+		}
+		if used >= hard.Value() {
+			return apierrors.NewForbidden(k.GroupResource(), object.GetName(), fmt.Errorf(
+				"exceeded quota: %s, requested: %s=1, used: %s=%d, limited: %s=%s", quota.Name, resource, resource, used, resource, hard.String()))
+		}
+	}
+	return nil
+}
+
+// patch merges a change into an object.
+func (s *Server) patch(by string, k *Kind, key types.NamespacedName, subresource string, change []byte) (*unstructured.Unstructured, error) {
+	old, err := s.get(k, key)
+	if err != nil {
+		return nil, err
+	}
+	before, err := old.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	after, err := jsonpatch.MergePatch(before, change)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	object, err := decode(after)
+	if err != nil {
+		return nil, err
+	}
+	return s.update(by, k, key, subresource, object)
+}
+
+// update replaces an object, or its status.
+func (s *Server) update(by string, k *Kind, key types.NamespacedName, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	old, err := s.get(k, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion(k, object, old); err != nil {
+		return nil, err
+	}
+	if subresource == statusField {
+		object = withStatus(old, object)
+	} else {
+		keep(object, old, k.HasStatus)
+	}
+	if err := typeMeta(object); err != nil {
+		return nil, err
+	}
+	k.complete(object.Object)
+	object.SetGeneration(old.GetGeneration())
+	if !reflect.DeepEqual(desired(object, k), desired(old, k)) {
+		object.SetGeneration(old.GetGeneration() + 1)
+	}
+	if reflect.DeepEqual(object.Object, old.Object) {
+		return old, nil
+	}
+	if errs := append(validateMeta(object, old), k.validate(object.Object, old.Object)...); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(k.GroupKind(), key.Name, errs)
+	}
+	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
+		// The answer is what was asked for, and what watches hear of is the object as it was stored.
+		s.write(by, watch.Deleted, k, old.DeepCopy())
+		return object, nil
+	}
+	return s.write(by, watch.Modified, k, object), nil
+}
+
+// checkVersion refuses what was not made from the object as it is.
+func checkVersion(k *Kind, object, old *unstructured.Unstructured) error {
+	version, uid := object.GetResourceVersion(), object.GetUID()
+	switch {
+	case k.schema != nil && version == "":
+		return apierrors.NewInvalid(k.GroupKind(), old.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	case version != "" && version != old.GetResourceVersion():
+		return apierrors.NewConflict(k.GroupResource(), old.GetName(), errModified)
+	case uid != "" && uid != old.GetUID():
+		return apierrors.NewConflict(k.GroupResource(), old.GetName(), errOther)
+	}
+	return nil
+}
+
+// statusField is where objects have their status, and the subresource that changes it.
+const statusField = "status"
+
+// withStatus is an object with the status of another one.
+func withStatus(object, other *unstructured.Unstructured) *unstructured.Unstructured {
+	object = object.DeepCopy()
+	delete(object.Object, statusField)
+	if status, ok := other.Object[statusField]; ok {
+		object.Object[statusField] = status
+	}
+	return object
+}
+
+// typeMeta has an object's metadata read and written again, which leaves no empty lists and maps.
+func typeMeta(object *unstructured.Unstructured) error {
+	var meta metav1.ObjectMeta
+	fields, _, _ := unstructured.NestedMap(object.Object, "metadata")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &meta); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&meta)
+	if err != nil {
+		return err
+	}
+	object.Object["metadata"] = fields
+	return nil
+}
+
+// keep gives an object what a client cannot change.
+func keep(object, old *unstructured.Unstructured, status bool) {
+	object.SetUID(old.GetUID())
+	object.SetResourceVersion(old.GetResourceVersion())
+	object.SetManagedFields(nil)
+	object.SetCreationTimestamp(old.GetCreationTimestamp())
+	object.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	object.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	if status {
+		object.Object = withStatus(object, old).Object
+	}
+}
+
+// desired is all of an object that counts for its generation.
+func desired(object *unstructured.Unstructured, k *Kind) map[string]any {
+	all := maps.Clone(object.Object)
+	delete(all, "metadata")
+	if k.HasStatus {
+		delete(all, statusField)
+	}
+	return all
+}
+
+func validateMeta(object, old *unstructured.Unstructured) (errs field.ErrorList) {
+	if old.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	for _, finalizer := range object.GetFinalizers() {
+		if !slices.Contains(old.GetFinalizers(), finalizer) {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"),
+				fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizers %#v", []string{finalizer})))
+		}
+	}
+	return errs
+}
+
+// Finalizers by which the garbage collector knows what to do before an object goes.
+const (
+	orphan     = metav1.FinalizerOrphanDependents
+	foreground = metav1.FinalizerDeleteDependents
+)
+
+// remove deletes an object, or marks it where finalizers keep it. It returns nil if it is gone.
+func (s *Server) remove(by string, k *Kind, key types.NamespacedName, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
+	old, err := s.get(k, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPreconditions(k, old, options.Preconditions); err != nil {
+		return nil, err
+	}
+	object, finalizers := old.DeepCopy(), finalizersOf(old, options.PropagationPolicy)
+	if len(finalizers) == 0 {
+		s.write(by, watch.Deleted, k, object)
+		return nil, nil
+	}
+	object.SetFinalizers(finalizers)
+	if object.GetDeletionTimestamp() == nil {
+		object.SetDeletionTimestamp(new(metav1.Now()))
+		object.SetDeletionGracePeriodSeconds(new(int64))
+		object.SetGeneration(object.GetGeneration() + 1)
+	}
+	if reflect.DeepEqual(object.Object, old.Object) {
+		return old, nil
+	}
+	return s.write(by, watch.Modified, k, object), nil
+}
+
+// checkPreconditions refuses to delete an object that is not the one that was meant.
+func checkPreconditions(k *Kind, old *unstructured.Unstructured, p *metav1.Preconditions) error {
+	switch {
+	case p == nil:
+	case p.UID != nil && *p.UID != old.GetUID():
+		return apierrors.NewConflict(k.GroupResource(), old.GetName(), errOther)
+	case p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion():
+		return apierrors.NewConflict(k.GroupResource(), old.GetName(), errModified)
+	}
+	return nil
+}
+
+// finalizersOf are what keeps an object that is deleted in this way.
+func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionPropagation) []string {
+	if policy == nil {
+		return object.GetFinalizers()
+	}
+	finalizers := slices.DeleteFunc(object.GetFinalizers(), func(name string) bool { return name == orphan || name == foreground })
+	switch *policy {
+	case metav1.DeletePropagationOrphan:
+		return append(finalizers, orphan)
+	case metav1.DeletePropagationForeground:
+		return append(finalizers, foreground)
+	}
+	return finalizers
+}
+
+// write makes a revision of an object.
+func (s *Server) write(by string, event watch.EventType, k *Kind, object *unstructured.Unstructured) *unstructured.Unstructured {
+	s.revision++
+	object.SetGroupVersionKind(k.GroupVersionKind)
+	object.SetResourceVersion(strconv.FormatInt(s.revision, 10))
+	if event == watch.Deleted {
+		delete(s.objects[k.GroupResource()], keyOf(object))
+	} else {
+		s.objects[k.GroupResource()][keyOf(object)] = object
+	}
+	s.history = append(s.history, Change{s.revision, time.Now(), event, k, object, by})
+	for _, w := range s.watches {
+		w.wake()
+	}
+	return object
+}
+
+// collector is by whom the garbage collector writes.
+const collector = "garbage collector"
+
+// CollectGarbage does what Kubernetes' garbage collector does about one object, and reports whether there was any to do it
+// about.
+func (s *Server) CollectGarbage() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uids := map[types.UID]*unstructured.Unstructured{}
+	for _, objects := range s.objects {
+		for _, object := range objects {
+			uids[object.GetUID()] = object
+		}
+	}
+	for _, k := range s.ordered() {
+		for _, object := range s.at(k, s.revision) {
+			done, err := s.collect(k, object, uids)
+			if done || err != nil {
+				return done, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// collect looks at one object.
+func (s *Server) collect(k *Kind, object *unstructured.Unstructured, uids map[types.UID]*unstructured.Unstructured) (bool, error) {
+	if object.GetDeletionTimestamp() != nil {
+		return s.release(k, object)
+	}
+	owners := object.GetOwnerReferences()
+	keeps := func(ref metav1.OwnerReference) bool {
+		owner := uids[ref.UID]
+		return owner != nil && (owner.GetNamespace() == "" || owner.GetNamespace() == object.GetNamespace()) &&
+			(owner.GetDeletionTimestamp() == nil || !slices.Contains(owner.GetFinalizers(), foreground))
+	}
+	if len(owners) == 0 || slices.ContainsFunc(owners, keeps) {
+		return false, nil
+	}
+	_, err := s.remove(collector, k, keyOf(object), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(object.GetUID()))})
+	return true, err
+}
+
+// release does what has to be done before an object goes, and then lets it go.
+func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, error) {
+	for _, finalizer := range []string{orphan, foreground} {
+		if !slices.Contains(object.GetFinalizers(), finalizer) {
+			continue
+		}
+		dependent, of := s.dependent(object, finalizer == foreground)
+		switch {
+		case dependent == nil:
+			changed := object.DeepCopy()
+			changed.SetFinalizers(slices.DeleteFunc(changed.GetFinalizers(), func(name string) bool { return name == finalizer }))
+			_, err := s.update(collector, k, keyOf(changed), "", changed)
+			return true, err
+		case finalizer == orphan:
+			freed := dependent.DeepCopy()
+			freed.SetOwnerReferences(slices.DeleteFunc(freed.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == object.GetUID() }))
+			_, err := s.update(collector, of, keyOf(freed), "", freed)
+			return true, err
+		}
+		return false, nil // the dependent goes when it is looked at, or when somebody's finalizer lets it
+	}
+	return false, nil
+}
+
+// dependent is an object that refers to an owner; only one that blocks the owner's deletion, if that is asked for.
+func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*unstructured.Unstructured, *Kind) {
+	for resource, objects := range s.objects {
+		for _, key := range slices.SortedFunc(maps.Keys(objects), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
+			for _, ref := range objects[key].GetOwnerReferences() {
+				if ref.UID == owner.GetUID() && (!blocking || ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion) {
+					return objects[key], s.kinds[resource]
+				}
+			}
+		}
+	}
+	return nil, nil
+}
+
+func keyOf(object *unstructured.Unstructured) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// decode reads an object, with whole numbers as the schemas of CustomResourceDefinitions want them.
+func decode(data []byte) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(data); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return object, nil
+}
+
+// What the API server says to who changes or deletes an object that is not the one that was read.
+var (
+	errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+	errOther    = errors.New("the object of that name is another one")
+)
+
+// Objects are all that there are, in the order of their kinds and names. They are not to be changed.
+func (s *Server) Objects() (all []*unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.ordered() {
+		all = append(all, s.at(k, s.revision)...)
+	}
+	return all
+}
+
+// ordered are the kinds in the order of their names.
+func (s *Server) ordered() []*Kind {
+	return slices.SortedFunc(maps.Values(s.kinds), func(a, b *Kind) int { return cmp.Compare(a.Resource, b.Resource) })
+}
