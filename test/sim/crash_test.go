@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/test/history"
 	"container.training/useless/test/sim"
 )
@@ -58,14 +60,22 @@ type life struct {
 }
 
 type step struct {
-	what string
-	do   func(context.Context, client.Client) error
+	what  string
+	do    func(context.Context, client.Client) error
+	lasts time.Duration // until the next one; quiet if zero
 }
 
 // patch changes an object.
 func patch(object client.Object, change string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(change)))
+	}
+}
+
+// remove deletes an object.
+func remove(object client.Object) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Delete(ctx, object.DeepCopyObject().(client.Object))
 	}
 }
 
@@ -81,45 +91,68 @@ func switchOf(name string) *v1beta1.Switch {
 var brief = life{
 	name: "machine, briefly", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
-		{"turn a switch up", patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{"relabel", patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"other"}}}`)},
-		{"scale down", patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
+		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
+		{what: "relabel", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"other"}}}`)},
+		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
 		deleteMachine,
 	},
 }
 
 // Steps at the ends of a Machine's life.
 var (
-	createMachine = step{"create", func(ctx context.Context, c client.Client) error {
+	createMachine = step{what: "create", do: func(ctx context.Context, c client.Client) error {
 		m := machine("m")
 		m.Spec.Switches.Count = 2
 		return c.Create(ctx, m)
 	}}
-	deleteMachine = step{"delete", func(ctx context.Context, c client.Client) error { return c.Delete(ctx, machine("m")) }}
+	deleteMachine = step{what: "delete", do: remove(machine("m"))}
 )
 
 var lives = []life{{
 	name: "machine", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
-		{"turn a switch up", patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{"scale up", patch(machine("m"), `{"spec":{"switches":{"count":3}}}`)},
-		{"relabel", patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"other"}}}`)},
-		{"turn all up", patch(machine("m"), `{"spec":{"position":"up"}}`)},
-		{"scale down", patch(machine("m"), `{"spec":{"switches":{"count":2}}}`)},
-		{"pause", patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
-		{"turn one up meanwhile", patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{"go on", patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
-		{"label it back", patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"m"}}}`)},
+		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
+		{what: "scale up", do: patch(machine("m"), `{"spec":{"switches":{"count":3}}}`)},
+		{what: "relabel", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"other"}}}`)},
+		{what: "turn all up", do: patch(machine("m"), `{"spec":{"position":"up"}}`)},
+		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":2}}}`)},
+		{what: "pause", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
+		{what: "turn one up meanwhile", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
+		{what: "go on", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		{what: "label it back", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"m"}}}`)},
 		deleteMachine,
 	},
 }, {
 	name: "a switch is taken away", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
-		{"relabel", patch(switchOf("m-1"), `{"metadata":{"labels":{"machine":"other"}}}`)},
-		{"scale down", patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
+		{what: "relabel", do: patch(switchOf("m-1"), `{"metadata":{"labels":{"machine":"other"}}}`)},
+		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
 		deleteMachine,
 	},
+}, {
+	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, steps: []step{
+		{"create", func(ctx context.Context, c client.Client) error { return c.Create(ctx, scheduled()) }, time.Hour},
+		{"edit the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20 * * * *"}}}`), time.Hour},
+		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
+		{"suspend", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":"true"}}}`), time.Hour},
+		{"go on", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":null}}}`), time.Hour},
+		{"a mistake", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"25:00"}}}`), time.Hour},
+		{"mend it", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"5 * * * *"}}}`), time.Hour},
+		{"remove the schedule", patch(scheduled(), `{"metadata":{"annotations":{
+			"useless.container.training/start-schedule":null,"useless.container.training/stop-schedule":null}}}`), time.Hour},
+		{what: "delete", do: remove(scheduled())},
+	},
 }}
+
+// scheduled is a Deployment that is there for half of each hour.
+func scheduled() *appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{
+		schedule.StartScheduleAnnotation: "10 * * * *", schedule.StopScheduleAnnotation: "40 * * * *", schedule.TimeZoneAnnotation: "UTC",
+	}}}
+	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)), &metav1.LabelSelector{MatchLabels: labels}, labels
+	return d
+}
 
 // A fault is what goes wrong with a write.
 type fault struct {
@@ -233,7 +266,7 @@ func (l life) run(ctx context.Context, w *sim.World, f *fog, r *record) error {
 			f.lift()
 			err = errors.Join(w.Pass(quiet), step.do(ctx, w.Admin))
 		}
-		if err := errors.Join(err, w.Pass(quiet)); err != nil {
+		if err := errors.Join(err, w.Pass(max(step.lasts, quiet))); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		r.states = append(r.states, step.what+":\n"+state(w))

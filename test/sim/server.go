@@ -447,11 +447,11 @@ func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, erro
 
 // dependent is an object that refers to an owner; only one that blocks the owner's deletion, if that is asked for.
 func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*unstructured.Unstructured, *Kind) {
-	for resource, objects := range s.objects {
-		for _, key := range slices.SortedFunc(maps.Keys(objects), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
-			for _, ref := range objects[key].GetOwnerReferences() {
+	for _, k := range s.ordered() {
+		for _, object := range s.at(k, s.revision) {
+			for _, ref := range object.GetOwnerReferences() {
 				if ref.UID == owner.GetUID() && (!blocking || ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion) {
-					return objects[key], s.kinds[resource]
+					return object, k
 				}
 			}
 		}

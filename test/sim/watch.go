@@ -46,7 +46,7 @@ func (c *Client) watch(ctx context.Context, k *Kind, query url.Values) (*http.Re
 		for _, object := range s.at(k, seen) {
 			w.initial = append(w.initial, event(watch.Added, object))
 		}
-		w.initial = append(w.initial, event(watch.Bookmark, w.bookmark(seen, true)))
+		w.initial = append(w.initial, event(watch.Bookmark, bookmark(k, seen)))
 		w.next = seen + 1
 	} else {
 		version, err := strconv.ParseInt(cmp.Or(query.Get("resourceVersion"), strconv.FormatInt(s.revision, 10)), 10, 64)
@@ -63,14 +63,12 @@ func event(kind watch.EventType, object any) map[string]any {
 	return map[string]any{"type": string(kind), "object": object}
 }
 
-// bookmark says how far the watch is.
-func (w *watcher) bookmark(revision int64, initial bool) *unstructured.Unstructured {
+// bookmark says that what there was at a revision has been told.
+func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(w.kind.GroupVersionKind)
+	object.SetGroupVersionKind(k.GroupVersionKind)
 	object.SetResourceVersion(fmt.Sprint(revision))
-	if initial {
-		object.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-	}
+	object.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	return object
 }
 
