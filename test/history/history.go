@@ -36,9 +36,9 @@ func Check(revisions []Revision) []error {
 	for _, r := range revisions {
 		switch object := r.Object.(type) {
 		case *v1beta1.Machine:
-			c.machine(r.Type, object)
+			c.seeMachine(r.Type, object)
 		case *v1beta1.Switch:
-			c.flipped(r.Type, object)
+			c.seeSwitch(r.Type, object)
 		}
 	}
 	return c.faults
@@ -63,7 +63,7 @@ func (c *checker) fault(object client.Object, format string, args ...any) {
 		object.GetResourceVersion(), object.GetNamespace(), object.GetName(), fmt.Sprintf(format, args...)))
 }
 
-func (c *checker) machine(event watch.EventType, m *v1beta1.Machine) {
+func (c *checker) seeMachine(event watch.EventType, m *v1beta1.Machine) {
 	known := c.machines[m.UID]
 	switch {
 	case event == watch.Deleted:
@@ -86,7 +86,7 @@ func (c *checker) machine(event watch.EventType, m *v1beta1.Machine) {
 	}
 }
 
-func (c *checker) flipped(event watch.EventType, sw *v1beta1.Switch) {
+func (c *checker) seeSwitch(event watch.EventType, sw *v1beta1.Switch) {
 	old := c.switches[sw.UID]
 	if event == watch.Deleted {
 		delete(c.switches, sw.UID)
