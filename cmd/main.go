@@ -96,8 +96,12 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 	utilruntime.Must(v1beta1.AddToScheme(scheme))
 	utilruntime.Must(cloudnativev1alpha1.AddToScheme(scheme))
 
-	// HTTP/2 is off for its rapid-reset attacks (CVE-2023-44487), which a client needs no credentials for.
-	tlsOptions := []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
+	// HTTP/2 is off for its rapid-reset attacks (CVE-2023-44487), which a client needs no credentials for. Every API server
+	// and every Prometheus of today speaks TLS 1.3, of which no part is known to be weak.
+	tlsOptions := []func(*tls.Config){func(c *tls.Config) {
+		c.NextProtos = []string{"http/1.1"}
+		c.MinVersion = tls.VersionTLS13
+	}}
 	webhookTLS := tlsOptions
 	cacheOptions := controller.CacheOptions()
 	if o.selfManagedCerts {
@@ -125,7 +129,7 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 		// Less than what a Pod has to end in, so that the lease is released within that.
 		GracefulShutdownTimeout: new(5 * time.Second),
 		WebhookServer: drainingServer{
-			Server: ctrlwebhook.NewServer(ctrlwebhook.Options{
+			Server: newLimitedServer(ctrlwebhook.Options{
 				Host:    o.webhookHost,
 				Port:    o.webhookPort,
 				CertDir: o.webhookCertDir,

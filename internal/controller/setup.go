@@ -24,6 +24,7 @@ import (
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
+	"container.training/useless/internal/object"
 )
 
 // Options say which controllers run, and how.
@@ -97,13 +98,13 @@ var controllers = []entry{
 	},
 }
 
-// CacheOptions keep from a manager's cache what no controller reads.
+// CacheOptions keep from a manager's cache what no controller reads, and have it begin with what is certainly the newest.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{}
 	maps.Copy(byObject, schedule.CacheOptions())
 	maps.Copy(byObject, podcount.CacheOptions())
 	maps.Copy(byObject, ingress.CacheOptions())
-	return cache.Options{DefaultTransform: machine.CacheTransform(), ByObject: byObject}
+	return cache.Options{NewInformer: object.NewInformer, DefaultTransform: machine.CacheTransform(), ByObject: byObject}
 }
 
 // Names returns the names of all controllers.

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"container.training/useless/internal/conversion"
@@ -32,7 +31,7 @@ func BenchmarkConversion(b *testing.B) {
 			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, contender.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					request := httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body))
+					request := conversiontest.NewRequest(bytes.NewReader(body))
 					contender.handler.ServeHTTP(discard{http.Header{}}, request)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")

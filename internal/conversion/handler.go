@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
 
@@ -27,10 +28,16 @@ const (
 	// container of 256 MiB.
 	bigObject = 64 << 10
 	bigSlots  = 2
+
+	// An error repeats what the client has sent, of which so much is worth keeping.
+	maxMessage = 1 << 10
+
+	contentType = "application/json"
 )
 
 var (
 	errObjectTooLarge = errors.New("an object is larger than " + strconv.Itoa(maxObject>>20) + " MiB")
+	errContentType    = errors.New("the request has to be of type " + contentType)
 	errPanic          = errors.New("internal error occurred during conversion")
 )
 
@@ -58,14 +65,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(h.converters, w, in)
 	defer c.recycle()
 
-	err := checkLength(r.ContentLength)
+	err := checkHeader(r)
 	if err == nil {
 		err = c.run(r.Context())
 	}
+	status := c.refusal(err)
 	if err != nil {
-		ctrl.Log.WithName("conversion").Error(err, "Failed to convert", "request", c.uid)
+		err = errors.New(clip(err.Error()))
+		ctrl.Log.WithName("conversion").Error(err, "Failed to convert", "request", clip(c.uid))
 	}
-	if status := c.refusal(err); status != 0 {
+	if status != 0 {
 		http.Error(w, err.Error(), status)
 		return
 	}
@@ -73,12 +82,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.finish(err)
 }
 
-// checkLength spares a client from sending what will be refused.
-func checkLength(length int64) error {
-	if length > maxReview {
+// checkHeader spares a client from sending what will be refused.
+func checkHeader(r *http.Request) error {
+	if r.ContentLength > maxReview {
 		return &http.MaxBytesError{Limit: maxReview}
 	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != contentType {
+		return errContentType
+	}
 	return nil
+}
+
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return text[:maxMessage] + "…"
 }
 
 // run converts all that there is; a panic becomes an error.
@@ -103,6 +122,8 @@ func (c *call) refusal(err error) int {
 		return 0
 	case errors.As(err, &tooLong) || errors.Is(err, errObjectTooLarge):
 		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errContentType):
+		return http.StatusUnsupportedMediaType
 	case c.uid == "":
 		return http.StatusBadRequest
 	}

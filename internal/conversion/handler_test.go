@@ -41,7 +41,7 @@ var (
 // post calls a handler without a network.
 func post(handler http.Handler, body []byte) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body)))
+	handler.ServeHTTP(recorder, conversiontest.NewRequest(bytes.NewReader(body)))
 	return recorder
 }
 
@@ -243,6 +243,8 @@ func TestReviews(t *testing.T) {
 		{"no uid", request(desired + `,"objects":[` + machine + "]"), 400, "must have a request with a uid", 0},
 		{"a uid that is none", request(`"uid":7`), 400, `want string at "/request/uid"`, 0},
 
+		{"two versions are wanted", request(id + "," + desired + `,"objects":[` + machine + "]," + desired), 200, "no version to convert to after it", 0},
+		{"there are two lists", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "there may be one list of objects", 0},
 		{
 			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
 			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,
@@ -298,6 +300,44 @@ func TestReviews(t *testing.T) {
 				t.Errorf("got %d objects, want %d", len(got.ConvertedObjects), test.objects)
 			}
 		})
+	}
+}
+
+// TestContentTypes sends a review under other names.
+func TestContentTypes(t *testing.T) {
+	body, err := conversiontest.Review(uid, alpha, conversiontest.Machine(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for contentType, want := range map[string]int{
+		"application/json":                http.StatusOK,
+		"Application/JSON; charset=UTF-8": http.StatusOK,
+		"":                                http.StatusUnsupportedMediaType,
+		"text/plain":                      http.StatusUnsupportedMediaType,
+		"application/yaml":                http.StatusUnsupportedMediaType,
+		"application/json/":               http.StatusUnsupportedMediaType,
+	} {
+		recorder, request := httptest.NewRecorder(), conversiontest.NewRequest(bytes.NewReader(body))
+		request.Header.Set("Content-Type", contentType)
+		conversion.NewHandler().ServeHTTP(recorder, request)
+		if recorder.Code != want {
+			t.Errorf("%q: status %d, want %d: %s", contentType, recorder.Code, want, recorder.Body)
+		}
+	}
+}
+
+// TestLongErrors sends what errors repeat.
+func TestLongErrors(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	for _, object := range []string{
+		fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine"}`, long),
+		fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, beta, long),
+		fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine","spec":{"switches":{%q:3,"count":%[2]q}}}`, beta, long),
+	} {
+		response := convert(t, conversion.NewHandler(), alpha, []byte(object))
+		if succeeded(response) || len(response.Result.Message) > 2<<10 {
+			t.Errorf("%.100s… is answered with %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
+		}
 	}
 }
 
@@ -438,7 +478,7 @@ func heap() uint64 {
 func TestMemory(t *testing.T) {
 	const size, atLeast, most = 10_000, 10_000, 32 << 20
 	response := &gauge{ResponseWriter: httptest.NewRecorder()}
-	request := httptest.NewRequest(http.MethodPost, "/convert", newEndless(padded(size)))
+	request := conversiontest.NewRequest(newEndless(padded(size)))
 	runtime.GC()
 	before := heap()
 	conversion.NewHandler().ServeHTTP(response, request)
@@ -467,7 +507,7 @@ func TestTooLarge(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			recorder := httptest.NewRecorder()
-			request := httptest.NewRequest(http.MethodPost, "/convert", newEndless(test.object))
+			request := conversiontest.NewRequest(newEndless(test.object))
 			request.ContentLength = test.length
 			conversion.NewHandler().ServeHTTP(recorder, request)
 			if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "large") {
@@ -505,7 +545,7 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 			}()
 			answers.Go(func() error {
 				recorder := httptest.NewRecorder()
-				handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/convert", in))
+				handler.ServeHTTP(recorder, conversiontest.NewRequest(in))
 				if text := recorder.Body.String(); !strings.HasSuffix(text, `"result":{"status":"Success"}}}`+"\n") {
 					return fmt.Errorf("status %d: %d bytes", recorder.Code, len(text))
 				}
@@ -549,7 +589,7 @@ func TestAllocations(t *testing.T) {
 		response := discard{http.Header{}}
 		// Of buffers that are used again, the race detector has some forgotten at random: so many runs are the same each time.
 		return testing.AllocsPerRun(max(5, 500/count), func() {
-			handler.ServeHTTP(response, httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body)))
+			handler.ServeHTTP(response, conversiontest.NewRequest(bytes.NewReader(body)))
 		}) / float64(count)
 	}
 	ours := conversion.NewHandler()

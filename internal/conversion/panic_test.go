@@ -4,8 +4,6 @@
 package conversion
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -32,9 +30,8 @@ func TestPanic(t *testing.T) {
 		`{"convertedObjects":[],"uid":"7","result":{"status":"Failure","message":"internal error occurred during conversion"}}}`,
 		`{"convertedObjects":[{"kind":"Machine","apiVersion":"a/v2","metadata":{},"spec":{}}],"uid":"7","result":{"status":"Success"}}}`,
 	} {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/convert", strings.NewReader(request)))
-		if got := strings.TrimSpace(recorder.Body.String()); !strings.HasSuffix(got, want) {
+		_, answer := ask(handler, []byte(request))
+		if got := strings.TrimSpace(answer); !strings.HasSuffix(got, want) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		broken = !broken

@@ -67,7 +67,8 @@ type call struct {
 	w            http.ResponseWriter
 	body         *body
 	uid, desired string
-	count        int  // of the objects converted
+	listed       bool // whether objects have been converted, of which there may have been none
+	count        int  // how many
 	whole        int  // how much of out they take
 	sent         bool // whether a part of the answer is out
 }
@@ -126,12 +127,15 @@ func (c *call) request() {
 		switch name {
 		case "uid":
 			c.uid = c.in.text()
-		case "desiredAPIVersion":
-			c.desired = c.in.text()
-		case "objects":
-			if c.desired == "" { // which the API server puts first
+		case "desiredAPIVersion", "objects":
+			switch {
+			case c.listed: // and the answer is on its way
+				c.in.err = errors.New("there may be one list of objects, and no version to convert to after it")
+			case name == "desiredAPIVersion":
+				c.desired = c.in.text()
+			case c.desired == "": // which the API server puts first
 				early = bytes.Clone(c.in.value())
-			} else {
+			default:
 				c.in.err = c.convert(&c.in)
 			}
 		default:
@@ -147,6 +151,7 @@ func (c *call) request() {
 
 // convert reads objects and adds them to the answer.
 func (c *call) convert(in *reader) error {
+	c.listed = true
 	for range in.elements() {
 		if c.count > 0 {
 			c.out = append(c.out, ',')
@@ -218,7 +223,7 @@ func (c *call) member(name string, value []byte) {
 
 // send sends what there is of the answer.
 func (c *call) send() error {
-	c.w.Header().Set("Content-Type", "application/json")
+	c.w.Header().Set("Content-Type", contentType)
 	_, err := c.w.Write(c.out)
 	c.out, c.whole, c.sent = c.out[:0], 0, true
 	return err

@@ -4,9 +4,12 @@
 package object
 
 import (
+	"errors"
+	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
@@ -23,7 +26,29 @@ func Refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
+// Unanswered reports whether a request may have been carried out although it failed: its answer was lost, or says no more than
+// that something went wrong.
+func Unanswered(err error) bool {
+	if err == nil || utilnet.IsConnectionRefused(err) {
+		return false
+	}
+	status := apierrors.APIStatus(nil)
+	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
+}
+
 // QuotaExceeded reports whether a ResourceQuota refused a request. The API server says so in the message alone.
 func QuotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// maxBrief is how many bytes the API server takes of an event's note. A condition's message may have more, but not without end.
+const maxBrief = 1024
+
+// Brief cuts off what others say where it gets too long for an event or a condition.
+func Brief(message string) string {
+	if len(message) <= maxBrief {
+		return message
+	}
+	const end = "…"
+	return strings.ToValidUTF8(message[:maxBrief-len(end)], "") + end
 }

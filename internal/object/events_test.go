@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -63,23 +62,26 @@ func TestEventsBeyondABudget(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 	dropped := &counter{}
 	recorder := &notes{}
-	events := (&Events{recorder: recorder}).Within(flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(1, 2, clock), dropped)
+	events := (&Events{recorder: recorder}).Within(NewBudget(1, 2, clock), dropped)
 	var got []string
 	say := func(say func()) {
 		recorder.note = "nothing"
 		say()
 		got = append(got, recorder.note)
 	}
-	tell := func() { events.Tell(&corev1.Pod{}, nil, "Reason", "Act", "done") }
-	warn := func() { events.Warn(&corev1.Pod{}, "Reason", "Act", "not done") }
-	for _, event := range []func(){tell, warn, tell, tell, warn, tell} {
+	pod, other := &corev1.Pod{}, &corev1.Pod{}
+	pod.Namespace, other.Namespace = "busy", "quiet"
+	tell := func() { events.Tell(pod, nil, "Reason", "Act", "done") }
+	tellOther := func() { events.Tell(other, nil, "Reason", "Act", "done elsewhere") }
+	warn := func() { events.Warn(pod, "Reason", "Act", "not done") }
+	for _, event := range []func(){tell, warn, tell, tell, tellOther, warn, tell} {
 		say(event)
 	}
 	clock.SetTime(clock.Now().Add(time.Second))
 	say(tell)
-	want := []string{"done", "not done", "done", "nothing", "not done", "nothing", "done"}
+	want := []string{"done", "not done", "done", "nothing", "done elsewhere", "not done", "nothing", "done"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("a burst of two, one more in a second, and every warning (-want +got):\n%s", diff)
+		t.Errorf("a burst of two for each namespace, one more in a second, and every warning (-want +got):\n%s", diff)
 	}
 	if dropped.n != 2 {
 		t.Errorf("%d events are counted as left out, not 2", dropped.n)

@@ -29,8 +29,9 @@ import (
 )
 
 const (
-	scalePath   = "/validate-useless-container-training-v1beta1-machine-scale"
-	convertPath = "/convert"
+	validatePath = "/validate-useless-container-training-v1beta1-machine"
+	scalePath    = validatePath + "-scale"
+	convertPath  = "/convert"
 
 	// selectorIndex finds the Machines that have a selector of their own.
 	selectorIndex = "spec.switches.selector"
@@ -53,14 +54,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	if err != nil {
 		return err
 	}
-	mgr.GetWebhookServer().Register(scalePath, admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}))
+	server, big := mgr.GetWebhookServer(), make(slots, bigSlots)
+	server.Register(validatePath, big.bounded(admission.WithValidator(mgr.GetScheme(), &machineValidator{mgr.GetClient(), maxSwitches})))
+	server.Register(scalePath, big.bounded(admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches})))
 	// Before the builder registers a handler at that path, which leaves less as it is. It still sees to it that there is a
 	// converter for every version.
-	mgr.GetWebhookServer().Register(convertPath, conversion.NewHandler())
-	return ctrl.NewWebhookManagedBy(mgr, &v1beta1.Machine{}).
-		WithValidator(&machineValidator{mgr.GetClient(), maxSwitches}).
-		WithConverter(conversion.Machine).
-		Complete()
+	server.Register(convertPath, conversion.NewHandler())
+	return ctrl.NewWebhookManagedBy(mgr, &v1beta1.Machine{}).WithConverter(conversion.Machine).Complete()
 }
 
 // What changes no spec is not sent here: neither labels nor finalizers may depend on the webhook being there.

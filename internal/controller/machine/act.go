@@ -267,7 +267,8 @@ func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v
 }
 
 // flip turns switches down. It returns when the last of them was certainly down, zero if none was, and remembers it: that
-// is what the next interval counts from, because each instant on a switch is a little earlier than its write.
+// is what the next interval counts from, because each instant on a switch is a little earlier than its write. One that may be
+// down counts, too: if it is, somebody may delete it before that is seen.
 func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip) (flippedAt time.Time, err error) {
 	var flipped atomic.Bool
 	err = forEach(flips, func(flip flip) error {
@@ -276,6 +277,9 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 			c.metrics.lateness.Observe(c.clock.Since(flip.due).Seconds())
 			c.events.Tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
+		if object.Unanswered(err) {
+			flipped.Store(true)
+		}
 		if object.Refused(err) {
 			// Its turn is over, and comes again after a while whatever the delay is: the next in line must not wait for
 			// one that may not be turned.

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,10 +33,10 @@ const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "machine"
 
-	// Events of what was done are bounded: at its fastest the controller makes some 130 Machines a second or flips 200
-	// switches, and its events are to be less than a hundredth of its requests. Where less is going on, all are told.
-	eventsPerSecond = 10
-	eventsBurst     = 40
+	// Events of what was done are bounded in each namespace: the API server takes some hundred writes a second, and events
+	// are to be about a hundredth of them. Where less is going on, all are told.
+	eventsPerSecond = 2
+	eventsBurst     = 50
 
 	// Names of the indexes on the informers' stores.
 	switchesByOwner   = "useless/owner"
@@ -78,7 +77,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		switches: switches,
 		machines: machines,
 		clock:    clock,
-		events:   object.NewEvents(mgr).Within(flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(eventsPerSecond, eventsBurst, clock), metrics.dropped),
+		events:   object.NewEvents(mgr).Within(object.NewBudget(eventsPerSecond, eventsBurst, clock), metrics.dropped),
 		metrics:  metrics,
 		recent:   newRecent(),
 		alarms:   newAlarms(clock),

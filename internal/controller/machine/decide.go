@@ -61,7 +61,7 @@ func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Sw
 	var p plan
 	p.mine = own(m, switches)
 	p.lastFlip = lastFlip(m, p.mine, flipped, now) // also by those that are about to go
-	staying := p.scale(m, p.claim(m, selector, switches))
+	staying := p.scale(m, p.claim(m, selector, switches, now), now)
 	if !p.position(m, staying) {
 		p.flips(m, staying, now)
 	}
@@ -69,14 +69,14 @@ func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Sw
 }
 
 // claim decides on ownership, as the ReplicaSet controller does, and returns the switches that stay the Machine's.
-func (p *plan) claim(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch) []*v1beta1.Switch {
+func (p *plan) claim(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
 		case selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || object.Paused(sw):
 		case orphan:
 			p.adopt = append(p.adopt, sw)
-		case metav1.IsControlledBy(sw, m):
+		case metav1.IsControlledBy(sw, m) && !remembers(sw, m, now):
 			p.release = append(p.release, sw)
 		}
 	}
@@ -105,7 +105,7 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 
 // scale decides how many switches to create or which ones to delete now, and returns those that stay. Switches to be
 // adopted count; none is deleted before they are adopted, because one of them may be the one to go.
-func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Switch {
+func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
 	if missing >= 0 {
 		p.create = min(missing, maxInOnePass)
@@ -116,8 +116,17 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch) []*v1beta1.Swit
 	}
 	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return object.Paused(sw) })
 	slices.SortFunc(candidates, dispensableFirst)
-	p.surplus = candidates[:min(-missing, len(candidates), maxInOnePass)]
+	p.surplus = slices.DeleteFunc(candidates[:min(-missing, len(candidates), maxInOnePass)], func(sw *v1beta1.Switch) bool {
+		return remembers(sw, m, now)
+	})
 	return without(mine, p.surplus)
+}
+
+// remembers reports whether nothing but a switch tells of the Machine's last flip. It stays the Machine's until the status
+// does, which is written in the same pass: whoever is next after a crash has to know.
+func remembers(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time) bool {
+	at := flippedAt(sw, now)
+	return !at.IsZero() && (m.Status.LastFlipTime == nil || at.After(m.Status.LastFlipTime.Time))
 }
 
 // dispensableFirst orders switches that are down before those that are up, and newer ones before older ones.
@@ -199,12 +208,19 @@ func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch, flipped, now time.Time
 		last = latest(last, at.Time)
 	}
 	for _, sw := range mine {
-		// What is no instant was not written by the operator, and says nothing.
-		if at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]); err == nil && credible(at, now) {
-			last = latest(last, at)
-		}
+		last = latest(last, flippedAt(sw, now))
 	}
 	return last
+}
+
+// flippedAt is when the operator last turned a switch down, or zero. What is no instant was not written by the operator, and
+// says nothing.
+func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
+	if err != nil || !credible(at, now) {
+		return time.Time{}
+	}
+	return at
 }
 
 // credible reports whether something can have happened at an instant. One that is further ahead than the clocks of

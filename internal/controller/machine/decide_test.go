@@ -130,6 +130,30 @@ func TestDecide(t *testing.T) {
 			machine: newMachine(1000),
 			want:    summary{Create: 100, CarriedOut: true},
 		},
+		"SurplusRemembers": {
+			reason:   "a switch that alone tells of the last flip is not deleted before the status does",
+			machine:  newMachine(1, lastFlipped(time.Minute)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second))},
+			want:     summary{CarriedOut: true},
+		},
+		"SurplusRemembered": {
+			reason:   "afterwards it is",
+			machine:  newMachine(1, lastFlipped(time.Second)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second))},
+			want:     summary{Surplus: []string{"m-1"}, CarriedOut: true},
+		},
+		"SurplusIncredible": {
+			reason:   "an instant that somebody else made up keeps nothing",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(-time.Hour))},
+			want:     summary{Surplus: []string{"m-1"}, CarriedOut: true},
+		},
+		"ReleaseRemembers": {
+			reason:   "nor is it released before that",
+			machine:  newMachine(2),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second), relabelled)},
+			want:     summary{CarriedOut: true},
+		},
 		"NoCount": {
 			reason:  "absent and default mean the same",
 			machine: newMachine(0),
@@ -267,7 +291,7 @@ func TestDecide(t *testing.T) {
 			reason:   "the flip of a switch that is about to go counts just the same",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
-			want:     summary{Surplus: []string{"m-1"}, CarriedOut: true, Next: 4 * time.Second},
+			want:     summary{CarriedOut: true, Next: 4 * time.Second},
 		},
 		"BadAnnotation": {
 			reason:  "what is no instant says nothing",

@@ -49,8 +49,9 @@ func invalidSelectorStatus(m *v1beta1.Machine, err error, now time.Time) v1beta1
 	status := *m.Status.DeepCopy()
 	status.ObservedGeneration = m.Generation
 	set := conditionSetter(&status, now)
-	set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, err.Error())
-	set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, err.Error())
+	message := object.Brief(err.Error())
+	set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
+	set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
 	return status
 }
 
@@ -130,7 +131,7 @@ func firstRefusal(status *v1beta1.MachineStatus, counts string, scaling error) s
 		before.ObservedGeneration == status.ObservedGeneration && strings.HasPrefix(before.Message, counts+": ") {
 		return before.Message
 	}
-	return counts + ": " + scaling.Error()
+	return counts + ": " + object.Brief(scaling.Error())
 }
 
 func conditionSetter(

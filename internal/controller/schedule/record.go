@@ -28,9 +28,17 @@ var recordKeys = []string{
 func readRecord(annotations map[string]string) record {
 	r := record{state: annotations[StateAnnotation], observed: annotations[ObservedScheduleAnnotation]}
 	r.original, _ = parseReplicas(annotations[OriginalReplicasAnnotation], 1)
-	r.last, _ = time.Parse(time.RFC3339, annotations[LastScheduleTimeAnnotation])
-	r.next, _ = time.Parse(time.RFC3339, annotations[NextScheduleTimeAnnotation])
+	r.last, r.next = readTime(annotations[LastScheduleTimeAnnotation]), readTime(annotations[NextScheduleTimeAnnotation])
 	return r
+}
+
+// readTime reads an instant that can be written again: in UTC it has to be in a year of four digits, too.
+func readTime(text string) time.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if year := at.UTC().Year(); err != nil || year < 0 || year > 9999 {
+		return time.Time{}
+	}
+	return at
 }
 
 // handled returns the instant of the last start or stop that was dealt with, or zero. One that is further ahead than clocks

@@ -81,6 +81,8 @@ func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *
 			refused.creating = err
 		}
 		_, err = refusal(err)
+	case p.delete != "" && !isActive(vm):
+		pod, err = c.stop(ctx, vm, pod, p.delete)
 	case p.delete != "":
 		pod, err = c.delete(ctx, vm, pod, p.delete)
 	case p.resize:
@@ -101,9 +103,9 @@ func refusal(err error) (refused, failed error) {
 // create makes the server. One that is there already, and that the cache has not heard of, is as good.
 func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	// Where there was one, the garbage collector may have taken it, because the VirtualMachine is being deleted in the
-	// foreground. That could come to the cache later than the end of the Pod.
+	// foreground, or its user, who has made it inactive. That could come to the cache later than the end of the Pod.
 	if vm.Status.Server != nil {
-		if deleted, err := c.deleted(ctx, vm); deleted || err != nil {
+		if stands, err := c.stands(ctx, vm); !stands || err != nil {
 			return nil, err
 		}
 	}
@@ -128,27 +130,33 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 // errNotLabelled says that nothing would be heard of a Pod, which is better not there.
 var errNotLabelled = errors.New("admission takes the label " + v1alpha1.VirtualMachineLabel + " away from the server")
 
-// deleted asks the API server whether a VirtualMachine is being deleted, or gone, which the cache may not know yet.
-func (c *Controller) deleted(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
+// stands asks the API server whether a VirtualMachine is still there, and active or not as the cache has it, which may be old.
+func (c *Controller) stands(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
 	current := &v1alpha1.VirtualMachine{}
-	err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current)
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current); err != nil {
+		return false, client.IgnoreNotFound(err)
 	}
-	return current.UID != vm.UID || !current.DeletionTimestamp.IsZero(), err
+	return current.UID == vm.UID && current.DeletionTimestamp.IsZero() && isActive(current) == isActive(vm), nil
+}
+
+// stop deletes the server of a VirtualMachine that is inactive, and still so: what a server had is lost.
+func (c *Controller) stop(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
+	if stands, err := c.stands(ctx, vm); !stands || err != nil {
+		return pod, err
+	}
+	return c.delete(ctx, vm, pod, why)
 }
 
 // delete deletes this very Pod and returns it as one that is going. That it is gone wakes us.
 func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
 	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) // already, or replaced
-	if err != nil && !gone {
+	if client.IgnoreNotFound(err) != nil {
 		return pod, err
 	}
 	going := pod.DeepCopy()
 	going.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
 	c.recent.wrotePod(vm, going)
-	if !gone {
+	if err == nil {
 		c.events.Tell(vm, pod, v1alpha1.EventDeleted, "Delete", "Deleted server %s: %s", pod.Name, why)
 	}
 	return going, nil
@@ -167,7 +175,7 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
 	case err != nil:
-		return pod, ignoreStale(err)
+		return pod, client.IgnoreNotFound(err)
 	}
 	c.recent.wrotePod(vm, changed)
 	if !hasResources(changed, vm) {
@@ -207,18 +215,10 @@ func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm
 func (c *Controller) letGo(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
 	written, err := object.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
 	if err != nil {
-		return ignoreStale(err)
+		return client.IgnoreNotFound(err)
 	}
 	c.recent.wrote(written)
 	return nil
-}
-
-// ignoreStale drops the error of a write that was decided on an old version of an object: its new version wakes us.
-func ignoreStale(err error) error {
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return client.IgnoreNotFound(err)
 }
 
 // describe puts resources in words.

@@ -6,10 +6,8 @@ package virtualmachine
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,21 +87,21 @@ func ofServer(pod *corev1.Pod) summary {
 	if hasEnded(pod) {
 		return summary{
 			v1alpha1.PhaseFailed, oneWord(pod.Status.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(sentence(pod.Status.Message), "The server has ended"),
+			cmp.Or(object.Brief(pod.Status.Message), "The server has ended"),
 		}
 	}
 	// Whatever else a container waits for has gone wrong.
 	if waiting := state.Waiting; waiting != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, waiting.Reason) {
 		return summary{
 			v1alpha1.PhaseFailed, oneWord(waiting.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(sentence(waiting.Message), "The server does not start"),
+			cmp.Or(object.Brief(waiting.Message), "The server does not start"),
 		}
 	}
 	if _, ready := readySince(pod); ready {
 		return summary{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, "The server runs and is ready"}
 	}
 	if condition := podCondition(pod, corev1.PodScheduled); condition != nil && condition.Reason == corev1.PodReasonUnschedulable {
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, sentence(condition.Message)}
+		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, object.Brief(condition.Message)}
 	}
 	return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The server does not run and is not ready yet"}
 }
@@ -140,7 +138,7 @@ func scheduled(pod *corev1.Pod) verdict {
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonScheduled, "The server has node " + pod.Spec.NodeName}
 	}
 	if condition := podCondition(pod, corev1.PodScheduled); condition != nil {
-		return verdict{metav1.ConditionFalse, oneWord(condition.Reason, v1alpha1.ReasonPending), sentence(condition.Message)}
+		return verdict{metav1.ConditionFalse, oneWord(condition.Reason, v1alpha1.ReasonPending), object.Brief(condition.Message)}
 	}
 	return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "The scheduler has not decided yet"}
 }
@@ -154,10 +152,10 @@ func resizing(pod *corev1.Pod, refused error) verdict {
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonResizeRefused, refused.Error()}
 	}
 	if pending := podCondition(pod, corev1.PodResizePending); pending != nil && pending.Status == corev1.ConditionTrue {
-		return verdict{metav1.ConditionTrue, oneWord(pending.Reason, v1alpha1.ReasonRequested), sentence(pending.Message)}
+		return verdict{metav1.ConditionTrue, oneWord(pending.Reason, v1alpha1.ReasonRequested), object.Brief(pending.Message)}
 	}
 	if progress := podCondition(pod, corev1.PodResizeInProgress); progress != nil && progress.Status == corev1.ConditionTrue {
-		return verdict{metav1.ConditionTrue, oneWord(progress.Reason, v1alpha1.ReasonInProgress), sentence(progress.Message)}
+		return verdict{metav1.ConditionTrue, oneWord(progress.Reason, v1alpha1.ReasonInProgress), object.Brief(progress.Message)}
 	}
 	// Before the node has said anything, what it has applied differs all the same.
 	server, applied := containerOf(pod), containerStatus(pod).Resources
@@ -177,7 +175,7 @@ func sameRefusal(status v1alpha1.VirtualMachineStatus, conditionType, reason, me
 	if before != nil && before.Reason == reason && before.ObservedGeneration == status.ObservedGeneration && slices.Contains(refusals, reason) {
 		return before.Message
 	}
-	return sentence(message)
+	return object.Brief(message)
 }
 
 func set(status *v1alpha1.VirtualMachineStatus, conditionType string, is verdict, now time.Time) {
@@ -195,13 +193,4 @@ func oneWord(reason, otherwise string) string {
 		return reason
 	}
 	return otherwise
-}
-
-// sentence keeps what others say short enough for a condition.
-func sentence(message string) string {
-	const limit = 1024
-	if len(message) <= limit {
-		return message
-	}
-	return fmt.Sprintf("%s …", strings.ToValidUTF8(message[:limit], ""))
 }

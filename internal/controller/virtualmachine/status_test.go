@@ -202,7 +202,7 @@ func TestUsageIsKept(t *testing.T) {
 func TestLongMessages(t *testing.T) {
 	long := strings.Repeat("é", 20000)
 	status := newStatus(aMachine(), nil, outcome{creating: errors.New(long)}, usage{}, now)
-	if len(status.Message) > 1100 || !strings.HasSuffix(status.Message, "é …") {
+	if len(status.Message) > 1100 || !strings.HasSuffix(status.Message, "é…") {
 		t.Errorf("the message has %d bytes and ends with %q", len(status.Message), status.Message[len(status.Message)-10:])
 	}
 }

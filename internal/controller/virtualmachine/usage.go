@@ -222,11 +222,11 @@ func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) (v1alpha1.UsageSt
 	return v1alpha1.UsageStatus{}, false
 }
 
-// percent is a part of a whole, rounded.
+// percent is a part of a whole, rounded. Less than nothing is nothing.
 func percent(part, whole *resource.Quantity) int32 {
 	of := whole.AsApproximateFloat64()
 	if of <= 0 {
 		return 0
 	}
-	return int32(min(math.Round(100*part.AsApproximateFloat64()/of), math.MaxInt32))
+	return int32(min(max(math.Round(100*part.AsApproximateFloat64()/of), 0), math.MaxInt32))
 }

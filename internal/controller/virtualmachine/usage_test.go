@@ -56,6 +56,7 @@ func TestMeasure(t *testing.T) {
 		"Idle":       {"nothing is a usage, too", uses("m-vm", "0", "0"), aPod(running), &v1alpha1.UsageStatus{}},
 		"Throttled":  {"a limit is not exact", uses("m-vm", "2100m", "4G"), aPod(running), &v1alpha1.UsageStatus{CPU: 105, Memory: 100}},
 		"Nanocores":  {"the metrics server counts billionths", uses("m-vm", "123456789n", "1048576Ki"), aPod(running), &v1alpha1.UsageStatus{CPU: 6, Memory: 27}},
+		"Negative":   {"nobody uses less than nothing", uses("m-vm", "-1e9", "-1"), aPod(running), &v1alpha1.UsageStatus{}},
 		"TooEarly":   {"a measurement from before the start is of another server", early, aPod(running), nil},
 		"NotRunning": {"what does not run uses nothing", uses("m-vm", "1", "1G"), aPod(), nil},
 		"NoServer":   {"other containers do not count", bare, aPod(running), nil},

@@ -27,6 +27,8 @@ import (
 	"container.training/useless/internal/conversion"
 )
 
+const contentType = "application/json"
+
 // Stock is controller-runtime's handler, with the same converter.
 func Stock() (http.Handler, error) {
 	scheme := runtime.NewScheme()
@@ -56,13 +58,20 @@ func Serve(handler http.Handler) (*httptest.Server, *http.Client) {
 	return server, server.Client()
 }
 
+// NewRequest is a request that a handler gets without a network.
+func NewRequest(body io.Reader) *http.Request {
+	request := httptest.NewRequest(http.MethodPost, "/convert", body)
+	request.Header.Set("Content-Type", contentType)
+	return request
+}
+
 // Call calls a server as the API server does and throws the answer away.
 func Call(ctx context.Context, server *httptest.Server, client *http.Client, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/convert", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Type", contentType)
 	response, err := client.Do(request)
 	if err != nil {
 		return err
