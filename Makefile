@@ -88,6 +88,11 @@ lint: ## Run golangci-lint
 lint-fix: ## Run golangci-lint and let it repair what it can
 	$(call tool,golangci-lint) run --fix
 
+# Its database is at vuln.go.dev, or where GOVULNDB says.
+.PHONY: govulncheck
+govulncheck: ## Look for known vulnerabilities in what the operator calls; needs the internet
+	$(call tool,govulncheck) ./cmd
+
 .PHONY: tidy
 tidy: ## Tidy go.mod and the modules in hack/tools
 	go mod tidy
@@ -109,11 +114,26 @@ test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
 	@test/e2e/run
 
+SEEDS ?= 16000
+
+.PHONY: soak
+soak: ## Simulate SEEDS (16000) runs of users, faults and old caches at random, a million calls
+	go test ./test/sim -run '^TestRandom$$' -count=1 -timeout 0 -v -seeds $(SEEDS)
+
+.PHONY: mutants
+mutants: ## Make known mistakes in copies of the operator, and write into docs/reliability.md which test finds each
+	go test -tags mutants -count=1 -timeout 0 ./test/mutants
+
+# What is logged and recorded is in bin/chaos then. A little of it is in make test.
+.PHONY: chaos
+chaos: ## Have everything go wrong around the operator while users go on, migrate 1,000 Machines, and uninstall in every order
+	@mkdir -p bin/chaos
+	go test -count=1 -timeout 2h -v -artifacts -outputdir $(CURDIR)/bin/chaos $(TESTFLAGS) ./test/chaos -args -full
+	go test -count=1 -timeout 30m -v -run StorageMigration ./test/integration -args -migrated 1000
+
 .PHONY: fuzz
-fuzz: ## Run every fuzz test for FUZZTIME (10s)
-	@git grep -o --untracked '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | while IFS=: read -r file func; do \
-		go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) </dev/null || exit 1; \
-	done
+fuzz: ## Run every fuzz test for FUZZTIME (10s), and count their executions
+	@hack/fuzz $(FUZZTIME)
 
 # With BASE=REV, which may be any commit, the operator of that commit is measured beside that of this folder, and nothing
 # is published.
@@ -180,9 +200,21 @@ build-platforms: ## Compile the operator for all PLATFORMS, and keep none of it
 		echo "$$platform"; CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd || exit 1; \
 	done
 
+.PHONY: sbom
+sbom: build ## List the modules that bin/manager was built of in bin/sbom.cdx.json, in CycloneDX's format
+	go run ./hack/sbom -version v$(VERSION) bin/manager > bin/sbom.cdx.json
+
+# What everything in an image was made at: the time of the commit, so that the image is the same whenever it is built.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+export SOURCE_DATE_EPOCH
+
 .PHONY: docker-build
 docker-build: ## Build the operator's image IMG
 	$(CONTAINER_TOOL) build --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
+
+.PHONY: docker-reproduce
+docker-reproduce: ## Build that image twice, with hack/images/buildah, and fail unless both are the same to the last bit
+	@hack/images/reproduce
 
 .PHONY: docker-push
 docker-push: ## Push the operator's image IMG

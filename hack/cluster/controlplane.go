@@ -10,6 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,8 +38,14 @@ const stopGrace = 2 * time.Second
 // etcdDir is the folder of etcd's state.
 const etcdDir = "etcd"
 
-// etcdURL is where kube-apiserver finds etcd.
-const etcdURL = "unix://etcd.sock:0"
+// etcdSocket is where etcd listens, and etcdURL where kube-apiserver finds it.
+const (
+	etcdSocket = "etcd.sock:0"
+	etcdURL    = "unix://" + etcdSocket
+)
+
+// auditLog is where kube-apiserver writes its audit log, if it does.
+const auditLog = "audit.log"
 
 // admin is the kubeconfig that may do everything.
 const admin = "admin.kubeconfig"
@@ -59,6 +67,9 @@ type Options struct {
 	// State is a folder that etcd's state is copied from, such as a copy of what State() names; none for a new cluster.
 	// Nobody writes to it meanwhile.
 	State string
+	// AuditPolicy is the absolute path of a file that says which requests the API server writes to the file that AuditLog()
+	// names; none for no such file.
+	AuditPolicy string
 }
 
 // DefaultControllers are what a control plane needs that has no nodes: all of them together take five seconds to start,
@@ -80,8 +91,9 @@ type ControlPlane struct {
 	// Programs are what runs.
 	Programs Programs
 
-	processes []*Process // in the order of their start
-	socket    int        // holds the port
+	processes []*Process                  // in the order of their start
+	ready     func(context.Context) error // asks the API server
+	socket    int                         // holds the port
 	stop      sync.Once
 	stopErr   error
 }
@@ -118,17 +130,15 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 	if err := cp.run(etcd, EtcdArgs(options.UnsafeNoFsync)); err != nil {
 		return err
 	}
-	if err := cp.run(apiServer, localAPIServerArgs(port)); err != nil {
+	if err := cp.run(apiServer, append(localAPIServerArgs(port), auditArgs(options.AuditPolicy)...)); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(cp.Config)
 	if err != nil {
 		return err
 	}
-	err = Await(ctx, cp.processes, func(ctx context.Context) error {
-		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-	})
-	if err != nil {
+	cp.ready = func(ctx context.Context) error { return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() }
+	if err := Await(ctx, cp.processes, cp.ready); err != nil {
 		return err
 	}
 	if options.BeforeControllers != nil {
@@ -201,6 +211,14 @@ func localAPIServerArgs(port int) []string {
 	)
 }
 
+// auditArgs make kube-apiserver write an audit log by a policy, if there is one.
+func auditArgs(policy string) []string {
+	if policy == "" {
+		return nil
+	}
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog}
+}
+
 // APIServerArgs are those arguments of kube-apiserver that do not depend on where it is and on who uses it.
 func APIServerArgs() []string {
 	return []string{
@@ -245,8 +263,37 @@ func (cp *ControlPlane) run(name string, args []string) error {
 	return nil
 }
 
+// RestartAPIServer kills kube-apiserver, starts it again and returns when it is ready. Nobody may stop the control plane
+// meanwhile.
+func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
+	i := slices.IndexFunc(cp.processes, func(p *Process) bool { return p.name == apiServer })
+	old := cp.processes[i]
+	old.Kill()
+	p, err := StartProcess(Command{Name: apiServer, Path: old.cmd.Path, Args: old.cmd.Args[1:], Dir: cp.Dir, Log: old.log})
+	if err != nil {
+		return fmt.Errorf("restart the API server: %w", err)
+	}
+	cp.processes[i] = p
+	if err := Await(ctx, cp.processes[:i+1], cp.ready); err != nil {
+		return fmt.Errorf("restart the API server: %w", err)
+	}
+	return nil
+}
+
+// Etcd is a client of etcd, which also answers in JSON: POST http://etcd/v3/kv/range, for example.
+func (cp *ControlPlane) Etcd() *http.Client {
+	socket := filepath.Join(cp.Dir, etcdSocket)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+}
+
 // State is the folder with etcd's state.
 func (cp *ControlPlane) State() string { return filepath.Join(cp.Dir, etcdDir) }
+
+// AuditLog is the file of the API server's audit log, a line for each event.
+func (cp *ControlPlane) AuditLog() string { return filepath.Join(cp.Dir, auditLog) }
 
 // Processes are the control plane's programs, in the order of their start.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }

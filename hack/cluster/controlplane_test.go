@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,10 +61,13 @@ func child(programs Programs) error {
 func TestControlPlane(t *testing.T) {
 	w := watch(t)
 	var calledFirst error
-	cp, err := Start(t.Context(), w.programs, Options{BeforeControllers: func(ctx context.Context, config *rest.Config) error {
-		_, calledFirst = newClient(t, config).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return nil
-	}})
+	cp, err := Start(t.Context(), w.programs, Options{
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			_, calledFirst = newClient(t, config).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+			return nil
+		},
+		AuditPolicy: writeAuditPolicy(t),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +83,8 @@ func TestControlPlane(t *testing.T) {
 	t.Run("quota", func(t *testing.T) { testQuota(t, client) })
 	t.Run("service account", func(t *testing.T) { testServiceAccount(t, cp, client) })
 	t.Run("install", func(t *testing.T) { testInstall(t, cp, client) })
+	t.Run("restart", func(t *testing.T) { testRestart(t, cp, client) })
+	t.Run("audit log", func(t *testing.T) { testAuditLog(t, cp, client) })
 	t.Run("state", func(t *testing.T) { testState(t, cp, client) })
 
 	for range 2 {
@@ -86,7 +92,48 @@ func TestControlPlane(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.checkNothingLeft(t, 6)
+	w.checkNothingLeft(t, 7)
+}
+
+// testRestart looks whether there is another API server that has what there was before.
+func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	before := cp.Processes()[1]
+	if err := cp.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := cp.Processes()[1]
+	if !isDone(before.done) || isDone(after.done) || after.Name() != before.Name() {
+		t.Errorf("after a restart of %s, %s runs", before.Name(), after.Name())
+	}
+	if _, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// writeAuditPolicy asks for nothing but what is done about Secrets.
+func writeAuditPolicy(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "audit-policy.yaml")
+	const policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, resources: [{resources: [secrets]}]}]\n"
+	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func testAuditLog(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	namespace := newNamespace(t, client)
+	if _, err := client.CoreV1().Secrets(namespace).Get(t.Context(), "audited", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	var log []byte
+	await(t, "the request in the audit log", func() bool {
+		log, _ = os.ReadFile(cp.AuditLog())
+		return bytes.Contains(log, []byte("/secrets/audited"))
+	})
+	if bytes.Contains(log, []byte("/configmaps")) {
+		t.Errorf("the audit log has more than the policy asks for")
+	}
 }
 
 // testState starts a control plane with the state of another one, to which nothing is written meanwhile.

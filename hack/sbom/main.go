@@ -1,0 +1,60 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command sbom lists the modules that a Go program was built of, as the program itself says, in CycloneDX's format. The
+// same program always gives the same list.
+package main
+
+import (
+	"debug/buildinfo"
+	"encoding/base64"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+func main() {
+	version := flag.String("version", "", "the program's version")
+	flag.Parse()
+	if err := write(os.Stdout, flag.Arg(0), *version); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// write lists the modules of the program in a file.
+func write(out io.Writer, file, version string) error {
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read what a program was built of: %w", err)
+	}
+	program := component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
+	components := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
+	for _, module := range info.Deps {
+		if module.Replace != nil {
+			module = module.Replace
+		}
+		components = append(components, component(cdx.ComponentTypeLibrary, *module))
+	}
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{Component: &program}
+	bom.Components = &components
+	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+}
+
+// component describes a module. Its hash is the one in go.sum, of all its files.
+func component(kind cdx.ComponentType, module debug.Module) cdx.Component {
+	purl := "pkg:golang/" + module.Path + "@" + url.QueryEscape(module.Version)
+	c := cdx.Component{Type: kind, BOMRef: purl, Name: module.Path, Version: module.Version, PackageURL: purl}
+	if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(module.Sum, "h1:")); err == nil && len(sum) > 0 {
+		c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum)}}
+	}
+	return c
+}

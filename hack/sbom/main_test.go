@@ -1,0 +1,73 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-cmp/cmp"
+)
+
+const repository = "../.."
+
+// command runs the go command as make build does.
+func command(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = repository, append(os.Environ(), "CGO_ENABLED=0"), t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+	}
+	return string(out)
+}
+
+// TestOperator compares the modules that are listed for the operator with those that the go command finds packages of it
+// in, and their hashes with those that it checks modules with.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "manager")
+	command(t, "build", "-trimpath", "-o", program, "./cmd")
+	want := strings.Fields(command(t, "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd"))
+	want = append(want, "std@"+strings.TrimPrefix(strings.TrimSpace(command(t, "env", "GOVERSION")), "go"))
+	slices.Sort(want)
+	want = slices.Compact(want)
+
+	var list bytes.Buffer
+	if err := write(&list, program, "v1.2.3"); err != nil {
+		t.Fatal(err)
+	}
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(&list, cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	if main := bom.Metadata.Component; main.PackageURL != "pkg:golang/container.training/useless@v1.2.3" {
+		t.Errorf("the program is %+v", main)
+	}
+	got := make([]string, 0, len(want))
+	for _, component := range *bom.Components {
+		got = append(got, component.Name+"@"+component.Version)
+		if component.Name != "std" && component.Hashes == nil {
+			t.Errorf("%s has no hash", component.Name)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" || len(got) < 10 {
+		t.Errorf("modules (-built +listed):\n%s", diff)
+	}
+}
+
+func TestNoProgram(t *testing.T) {
+	t.Parallel()
+	if err := write(&bytes.Buffer{}, "main.go", ""); err == nil {
+		t.Error("a text is taken for a program")
+	}
+}
