@@ -2,13 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package history judges what became of Machines and their switches, from all revisions of them, wherever these were
-// recorded.
+// recorded: by a simulator, by the etcd of a control plane, or by watches of a cluster.
 package history
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -19,137 +24,285 @@ import (
 
 // A Revision is what one write has made of a Machine or a switch, as a watch tells of it.
 type Revision struct {
-	Type   watch.EventType
-	Object client.Object
+	Type       watch.EventType
+	Object     client.Object
+	ByOperator bool      // it is known to be the operator's
+	At         time.Time // when it was heard of; only a Checker with a lag asks for it
 }
 
-// Check returns what must not have happened, in the order of the revisions, which is that of their resourceVersions:
-//   - a switch is made for a Machine that then has more than it asks for, or asked for just before; as ReplicaSets do with
-//     Pods, it adopts all that match, and deletes those that are too many;
+// Check returns what a Checker without a lag finds in revisions, which are in the order of their resourceVersions.
+func Check(revisions []Revision) []error {
+	c := NewChecker(0)
+	for _, r := range revisions {
+		c.See(r)
+	}
+	return c.Faults()
+}
+
+// A Checker takes revisions one by one, and remembers what must not have happened. The operator may act on what a Machine asks
+// for, on what it asked for just before, and on whatever it asked for since its status was written.
+//   - a switch is made for a Machine that then has more than it asks for; as ReplicaSets do with Pods, it adopts all that
+//     match, and deletes those that are too many;
+//   - a switch is deleted by the operator that is none of a Machine's, or not one too many;
 //   - a switch has a controller that is no Machine of its namespace, or no longer is;
 //   - a switch is turned down by the operator though it is not up, was not noticed to be, has not been up for the delay, or
 //     follows the Machine's last one in less than the interval;
-//   - anything but finalizers is written about a Machine that is being deleted;
+//   - a status is written of a Machine that is being deleted;
 //   - a status describes an older generation than the one before.
-func Check(revisions []Revision) []error {
-	c := &checker{machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{}}
-	for _, r := range revisions {
-		switch object := r.Object.(type) {
-		case *v1beta1.Machine:
-			c.seeMachine(r.Type, object)
-		case *v1beta1.Switch:
-			c.seeSwitch(r.Type, object)
-		}
-	}
-	return c.faults
-}
-
-// checker knows what there is at a revision.
-type checker struct {
+//
+// It takes the time and the memory that a cache does: the latest revision of each object.
+type Checker struct {
+	lag      time.Duration
 	machines map[types.UID]*machine
 	switches map[types.UID]*v1beta1.Switch
+	adopted  map[types.UID]time.Time // switches, not longer ago than the lag
 	faults   []error
+}
+
+// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what a Machine asked
+// for, and had adopted, that long ago: a process that is stopped goes on with what it knew, beside another one.
+func NewChecker(lag time.Duration) *Checker {
+	return &Checker{
+		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{}, adopted: map[types.UID]time.Time{},
+	}
+}
+
+// What can be wrong with a flip.
+const (
+	Early   = "early"   // before the switch had been up for the delay, or unnoticed
+	Crowded = "crowded" // less than the interval after the Machine's flip before
+	Doubled = "doubled" // of a switch that was down
+)
+
+// A Flip is a switch that the operator has turned down.
+type Flip struct {
+	Machine string    // its name
+	Due     time.Time // not to be turned down before; zero if that depends on what was wrong
+	At      time.Time // just before it was written
+	Fault   string    // what is wrong with it; empty if nothing is
 }
 
 // machine is what there is to know of a Machine.
 type machine struct {
 	*v1beta1.Machine
-	before   v1beta1.MachineSpec // of the generation before
+
+	asked    []generation // that the operator may act on; the last one is the present
+	switches int32        // that it controls, and that are not being deleted
 	lastFlip time.Time
 }
 
-func (c *checker) fault(object client.Object, format string, args ...any) {
+// generation is what a Machine asks for, or has asked for until it was changed.
+type generation struct {
+	number int64
+	spec   v1beta1.MachineSpec
+	until  time.Time
+}
+
+// see takes a revision of the Machine.
+func (m *machine) see(r Revision, revision *v1beta1.Machine) {
+	if last := len(m.asked) - 1; last < 0 || m.Generation != revision.Generation {
+		if last >= 0 {
+			m.asked[last].until = r.At
+		}
+		m.asked = append(m.asked, generation{number: revision.Generation, spec: revision.Spec})
+	}
+	m.Machine = revision
+}
+
+// forget drops what the Machine asked for until before an instant, and the operator has no reason to act on.
+func (m *machine) forget(before time.Time) {
+	oldest := min(m.Status.ObservedGeneration, m.Generation-1)
+	m.asked = slices.DeleteFunc(m.asked, func(g generation) bool { return g.number < oldest && !g.until.After(before) })
+}
+
+// values are what a function makes of all that the operator may act on.
+func values[T any](m *machine, of func(v1beta1.MachineSpec) T) (all []T) {
+	for _, g := range m.asked {
+		all = append(all, of(g.spec))
+	}
+	return all
+}
+
+func wanted(spec v1beta1.MachineSpec) int32 {
+	return cmp.Or(spec.Switches.Count, v1beta1.DefaultSwitchCount)
+}
+
+// See takes the next revision. It returns the flip that it is, or false.
+func (c *Checker) See(r Revision) (Flip, bool) {
+	switch object := r.Object.(type) {
+	case *v1beta1.Machine:
+		c.seeMachine(r, object)
+	case *v1beta1.Switch:
+		return c.seeSwitch(r, object)
+	}
+	return Flip{}, false
+}
+
+// Faults returns what must not have happened so far.
+func (c *Checker) Faults() []error { return slices.Clip(c.faults) }
+
+func (c *Checker) fault(object client.Object, format string, args ...any) {
 	c.faults = append(c.faults, fmt.Errorf("revision %s: %s/%s: %s",
 		object.GetResourceVersion(), object.GetNamespace(), object.GetName(), fmt.Sprintf(format, args...)))
 }
 
-func (c *checker) seeMachine(event watch.EventType, m *v1beta1.Machine) {
-	known := c.machines[m.UID]
-	switch {
-	case event == watch.Deleted:
+func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
+	if r.Type == watch.Deleted {
 		delete(c.machines, m.UID)
 		return
-	case known == nil:
-		c.machines[m.UID] = &machine{Machine: m, before: m.Spec}
-		return
+	}
+	known := c.machines[m.UID]
+	if known == nil {
+		known = &machine{}
+		c.machines[m.UID] = known
 	}
 	old := known.Machine
-	known.Machine = m
-	if old.Generation != m.Generation {
-		known.before = old.Spec
+	known.see(r, m)
+	known.forget(r.At.Add(-c.lag))
+	if old == nil {
+		return
 	}
 	if old.Status.ObservedGeneration > m.Status.ObservedGeneration {
 		c.fault(m, "its status is of generation %d, and was of %d", m.Status.ObservedGeneration, old.Status.ObservedGeneration)
 	}
-	if !old.DeletionTimestamp.IsZero() && (old.Generation != m.Generation || old.Status.ObservedGeneration != m.Status.ObservedGeneration) {
-		c.fault(m, "it was written about while it is being deleted")
+	if !old.DeletionTimestamp.IsZero() && !equality.Semantic.DeepEqual(old.Status, m.Status) {
+		c.fault(m, "its status was written while it is being deleted")
 	}
 }
 
-func (c *checker) seeSwitch(event watch.EventType, sw *v1beta1.Switch) {
+func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	old := c.switches[sw.UID]
-	if event == watch.Deleted {
+	if r.ByOperator {
+		c.operatorDeletes(r, old, sw)
+		if old != nil && turnedDown(old, sw) && flippedAt(old) == flippedAt(sw) {
+			c.fault(sw, "it is turned down by the operator, and nothing says when")
+		}
+	}
+	c.count(old, -1)
+	if r.Type == watch.Deleted {
 		delete(c.switches, sw.UID)
-		return
+		return Flip{}, false
 	}
 	c.switches[sw.UID] = sw
+	c.count(sw, 1)
 	owner := metav1.GetControllerOfNoCopy(sw)
-	if owner == nil {
-		return
+	if owner == nil || c.machines[owner.UID] == nil {
+		return Flip{}, false // of an owner that is gone, and the garbage collector deletes it, or of something else
 	}
 	m := c.machines[owner.UID]
+	m.forget(r.At.Add(-c.lag))
 	if old == nil || metav1.GetControllerOfNoCopy(old) == nil {
-		c.taken(sw, old != nil, owner, m)
+		c.taken(r, sw, old != nil, owner, m)
 	}
-	if old != nil && m != nil && sw.Annotations[v1beta1.FlippedAtAnnotation] != old.Annotations[v1beta1.FlippedAtAnnotation] {
-		c.flip(old, sw, m)
+	if old != nil && flippedAt(sw) != flippedAt(old) {
+		return c.flip(old, sw, m)
+	}
+	return Flip{}, false
+}
+
+func turnedDown(old, sw *v1beta1.Switch) bool {
+	return old.Spec.Position == v1beta1.PositionUp && sw.Spec.Position == v1beta1.PositionDown
+}
+
+func flippedAt(sw *v1beta1.Switch) string { return sw.Annotations[v1beta1.FlippedAtAnnotation] }
+
+// count adds to the number of switches of the Machine that has this one.
+func (c *Checker) count(sw *v1beta1.Switch, n int32) {
+	if sw == nil || !sw.DeletionTimestamp.IsZero() {
+		return
+	}
+	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil && c.machines[owner.UID] != nil {
+		c.machines[owner.UID].switches += n
 	}
 }
 
 // taken judges a switch that a Machine has created or adopted.
-func (c *checker) taken(sw *v1beta1.Switch, adopted bool, owner *metav1.OwnerReference, m *machine) {
-	if m == nil {
-		return // of an owner that is gone: the garbage collector deletes it
+func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *metav1.OwnerReference, m *machine) {
+	if group, _, _ := strings.Cut(owner.APIVersion, "/"); owner.Kind != "Machine" || group != v1beta1.GroupVersion.Group {
+		c.fault(sw, "its controller is a %s of %s", owner.Kind, owner.APIVersion)
 	}
 	if m.Namespace != sw.Namespace || m.Name != owner.Name {
 		c.fault(sw, "its controller is %s/%s", m.Namespace, m.Name)
 	}
 	if adopted {
+		c.adopted[sw.UID] = r.At
 		return
 	}
-	n := int32(0)
-	for _, other := range c.switches {
-		if metav1.IsControlledBy(other, m) && other.DeletionTimestamp.IsZero() {
-			n++
-		}
-	}
-	if most := max(m.Spec.Switches.Count, m.before.Switches.Count); n > most {
+	if n, most := m.switches-c.justAdopted(m, r.At.Add(-c.lag)), slices.Max(values(m, wanted)); n > most {
 		c.fault(sw, "the Machine has %d switches and asks for %d", n, most)
 	}
 }
 
-// flip judges how the operator has turned a switch down.
-func (c *checker) flip(old, sw *v1beta1.Switch, m *machine) {
-	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
-	if err != nil || sw.Spec.Position != v1beta1.PositionDown {
-		return // somebody else's
+// justAdopted is how many of the Machine's switches were adopted after an instant. It forgets those that were before.
+func (c *Checker) justAdopted(m *machine, after time.Time) (n int32) {
+	maps.DeleteFunc(c.adopted, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(after) })
+	for uid := range c.adopted {
+		if sw := c.switches[uid]; metav1.IsControlledBy(sw, m) && sw.DeletionTimestamp.IsZero() {
+			n++
+		}
 	}
-	last := m.lastFlip
+	return n
+}
+
+// operatorDeletes judges whether the operator may delete a switch, if it does.
+func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
+	if old == nil || !old.DeletionTimestamp.IsZero() || r.Type != watch.Deleted && sw.DeletionTimestamp.IsZero() {
+		return
+	}
+	owner := metav1.GetControllerOfNoCopy(old)
+	if owner == nil || c.machines[owner.UID] == nil {
+		c.fault(sw, "it is deleted by the operator, and is no Machine's")
+		return
+	}
+	m := c.machines[owner.UID]
+	if least := slices.Min(values(m, wanted)); m.switches <= least {
+		c.fault(sw, "it is deleted by the operator, and the Machine has %d switches and asks for %d", m.switches, least)
+	}
+}
+
+// flip judges how the operator has turned a switch down.
+func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine) (Flip, bool) {
+	at, err := time.Parse(time.RFC3339Nano, flippedAt(sw))
+	if err != nil || sw.Spec.Position != v1beta1.PositionDown {
+		return Flip{}, false // somebody else's
+	}
+	f, last := Flip{Machine: m.Name, At: at}, m.lastFlip
 	m.lastFlip = at
 	if !m.DeletionTimestamp.IsZero() {
-		return // all that is up is turned down at once
+		return f, true // all that is up is turned down at once
 	}
-	delay := min(seconds(m.Spec.Flip.DelaySeconds), seconds(m.before.Flip.DelaySeconds))
-	interval := min(seconds(m.Spec.Flip.IntervalSeconds), seconds(m.before.Flip.IntervalSeconds))
-	switch {
-	case old.Spec.Position != v1beta1.PositionUp:
+	f.Due, f.Fault = c.due(old, sw, m, at, last)
+	return f, true
+}
+
+// due says when a switch was due that is turned down at some time, the last one of the Machine being so long ago, and what is
+// wrong with it.
+func (c *Checker) due(old, sw *v1beta1.Switch, m *machine, at, last time.Time) (due time.Time, fault string) {
+	delay := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.DelaySeconds) }))
+	interval := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.IntervalSeconds) }))
+	if old.Spec.Position != v1beta1.PositionUp {
 		c.fault(sw, "it is turned down, and was")
-	case old.Status.SeenAt == nil || old.Status.ObservedGeneration != old.Generation:
-		c.fault(sw, "it is turned down before it was noticed")
-	case at.Before(old.Status.SeenAt.Add(delay)):
-		c.fault(sw, "it is turned down %s after it was noticed, and the delay is %s", at.Sub(old.Status.SeenAt.Time), delay)
-	case !last.IsZero() && at.Before(last.Add(interval)):
+		return due, Doubled
+	}
+	next := last.Add(interval)
+	if delay > 0 { // without one there is nothing to notice
+		if old.Status.SeenAt == nil || old.Status.ObservedGeneration != old.Generation {
+			c.fault(sw, "it is turned down before it was noticed")
+			return due, Early
+		}
+		due = old.Status.SeenAt.Add(delay)
+	}
+	switch {
+	case at.Before(due):
+		c.fault(sw, "it is turned down %s after it was noticed, and the delay is %s", delay-due.Sub(at), delay)
+		return due, Early
+	case interval > 0 && !last.IsZero() && at.Before(next): // without one they are turned down side by side
 		c.fault(sw, "it is turned down %s after another one of the Machine, and the interval is %s", at.Sub(last), interval)
+		return next, Crowded
+	case next.After(due):
+		return next, ""
+	default:
+		return due, ""
 	}
 }
 

@@ -27,6 +27,7 @@ func TestDeletion(t *testing.T) {
 		{"switches that are orphaned stay, until a machine of the same name takes them", testOrphans},
 		{"a machine that is created again has switches of its own beside the old ones", testRecreatedWhileTerminating},
 		{"a machine that is created again at once has switches of its own", testRecreatedAtOnce},
+		{"a machine that somebody else holds is let go by the operator alone", testHeldMachine},
 		{"a namespace is never held up", testNamespaceDeletion},
 	})
 }
@@ -100,6 +101,20 @@ func testOrphans(t *testing.T, namespace string) {
 	if _, adopted := namesAndUIDs(t, again); !slices.Equal(adopted, kept) {
 		t.Errorf("the new machine has switches %v, not those that were kept, %v", adopted, kept)
 	}
+}
+
+func testHeldMachine(t *testing.T, namespace string) {
+	const hold = "example.com/hold"
+	slowMachine(t, namespace, "m", 1)
+	waitForPositions(t, namespace, "m", "d", patience)
+	machines := recordMachines(t, namespace)
+	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`, v1beta1.MachineFinalizer, hold)
+	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
+	machines.untilObject(t, "m", "is let go by the operator alone", func(m *v1beta1.Machine) bool {
+		return slices.Equal(m.Finalizers, []string{hold})
+	})
+	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":null}}`)
+	machines.untilDeleted(t, "m")
 }
 
 // TestDeletionAndLag deletes Machines while the operator learns of them late: it sees switches that have lost their

@@ -63,10 +63,12 @@ func TestLife(t *testing.T) {
 	t.Run("it is ready when the webhooks serve, and not before", func(t *testing.T) { testReadiness(t, operator) })
 	t.Run("a flag's twin in the environment holds", func(t *testing.T) { testMaxSwitches(t, namespace, 3) })
 	t.Run("only those who may read the metrics do", func(t *testing.T) { testMetrics(t, namespace, metricsPort) })
-	t.Run("its servers speak HTTP/1.1 and nothing else", func(t *testing.T) {
-		onlyHTTP1(t, webhookPort)
-		onlyHTTP1(t, metricsPort)
-	})
+	for name, port := range map[string]int{"webhooks": webhookPort, "metrics": metricsPort} {
+		t.Run("it serves "+name+" over HTTP/1.1 and TLS 1.3, and nothing else", func(t *testing.T) {
+			onlyHTTP1(t, port)
+			onlyTLS13(t, port)
+		})
+	}
 	t.Run("it ends soon when it is asked to, in the middle of its work", func(t *testing.T) { testGracefulEnd(t, operator, namespace) })
 	t.Run("a flag wins over its twin in the environment", func(t *testing.T) {
 		startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, "--max-switches=5").waitUntilReady(t)
@@ -193,6 +195,20 @@ func onlyHTTP1(t *testing.T, port int) {
 			t.Errorf("offered %v, chose %q", tt.offer, got)
 		}
 		connection.Close()
+	}
+}
+
+// onlyTLS13 offers no newer version than each, which only the newest of them is enough for.
+func onlyTLS13(t *testing.T, port int) {
+	t.Helper()
+	for newest, refused := range map[uint16]bool{tls.VersionTLS12: true, tls.VersionTLS13: false} {
+		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true, MaxVersion: newest})
+		if (err != nil) != refused {
+			t.Errorf("offered %s: %v", tls.VersionName(newest), err)
+		}
+		if err == nil {
+			connection.Close()
+		}
 	}
 }
 

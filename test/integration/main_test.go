@@ -56,6 +56,9 @@ import (
 
 const repository = "../.."
 
+// installation is what make deploy applies.
+var installation = filepath.Join(repository, "dist", "install.yaml")
+
 // The control plane that all tests of this package run on.
 var (
 	plane       *cluster.ControlPlane
@@ -66,6 +69,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(siegeVariable); url != "" {
+		os.Exit(besiege(url))
+	}
 	flag.Parse()
 	runSideBySide()
 	os.Exit(testMain(m))
@@ -109,7 +115,14 @@ func testMain(m *testing.M) int {
 		}
 		nodeStop()
 	}()
-	return m.Run()
+	code := m.Run()
+	if code == 0 && everythingRan() {
+		if err := judgeRights(); err != nil {
+			fmt.Fprintln(os.Stderr, "FAIL: rights:", err)
+			return 1
+		}
+	}
+	return code
 }
 
 func startControlPlane(ctx context.Context) error {
@@ -127,12 +140,17 @@ func startControlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := cluster.ReadManifests(filepath.Join(repository, "dist", "install.yaml"))
+	manifests, err := cluster.ReadManifests(installation)
+	if err != nil {
+		return err
+	}
+	auditPolicy, err := filepath.Abs(filepath.Join("testdata", "audit-policy.yaml"))
 	if err != nil {
 		return err
 	}
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", webhookPort), CA: ca}
 	plane, err = cluster.Start(ctx, programs, cluster.Options{
+		AuditPolicy: auditPolicy,
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, server)
 		},
@@ -141,6 +159,9 @@ func startControlPlane(ctx context.Context) error {
 		return err
 	}
 	if admin, err = client.NewWithWatch(plane.Config, client.Options{Scheme: newScheme()}); err != nil {
+		return err
+	}
+	if err := startLedger(ctx); err != nil {
 		return err
 	}
 	operatorKey, err = plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager")
@@ -301,7 +322,8 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	return mgr, mgr.GetWebhookServer().StartedChecker(), webhook.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100))
 }
 
-// newNamespace makes a namespace for one test, and deletes it at the end without waiting.
+// newNamespace makes a namespace for one test. At the end it judges all that has become of Machines and switches there, and
+// deletes it without waiting.
 func newNamespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -309,6 +331,7 @@ func newNamespace(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		judgeHistory(t, namespace.Name)
 		if err := admin.Delete(context.Background(), namespace); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}

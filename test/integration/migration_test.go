@@ -7,11 +7,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
-	"net"
-	"net/http"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -49,12 +47,16 @@ func TestStorageMigration(t *testing.T) {
 	u.runController(t)
 	t.Run("an operator that is killed leaves the rest to the next", u.testKilled)
 	t.Run("everything is rewritten while others write and delete", u.testRewritten)
-	t.Run("objects are what they were, and the Machine controller has written nothing", u.testUnchanged)
+	t.Run("objects are what they were, and the Machine controller has written nothing", u.checkUnchanged)
 	t.Run("where there is nothing to migrate nothing is written", u.testNothingToDo)
+	t.Run("a roll-back takes everything back to v1alpha1, with which a release without v1beta1 can go on", func(t *testing.T) { u.checkMove(t, beta, alpha) })
+	t.Run("and everything comes forward again", func(t *testing.T) { u.checkMove(t, alpha, beta) })
 }
 
 // Machines in the namespace that nobody disturbs meanwhile, and in the other.
-const restedMachines, busyMachines = 200, 20
+var restedMachines = flag.Int("migrated", 200, "how many Machines are migrated")
+
+const busyMachines = 20
 
 // An upgrade is one from a release that stored v1alpha1. The operator that migrates is a process that runs no
 // controllers, so that what it writes can be told from what the Machine controller does, which runs beside it.
@@ -78,7 +80,7 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 	t.Helper()
 	stop := exclusive(t, operatorOptions{})
 	storeIn(t, alpha)
-	createAlphaMachines(t, u.rested, restedMachines)
+	createAlphaMachines(t, u.rested, *restedMachines)
 	createAlphaMachines(t, u.busy, busyMachines)
 	held := aMachine(u.busy, "held") // and being deleted all the while
 	held.Finalizers = []string{"example.com/kept"}
@@ -89,7 +91,7 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 	}
 	u.before = readAll(t, u.rested)
 	stored := storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")
-	if diff := cmp.Diff(map[string]int{alpha: 2 * restedMachines}, stored); diff != "" {
+	if diff := cmp.Diff(map[string]int{alpha: 2 * *restedMachines}, stored); diff != "" {
 		t.Fatalf("objects by the version that they are stored in (-want +got):\n%s", diff)
 	}
 	storeIn(t, beta)
@@ -123,14 +125,14 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	if code := operator.ended(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if diff := cmp.Diff(map[string]int{alpha: restedMachines}, storedIn(t, "machines/"+u.rested+"/")); diff != "" {
+	if diff := cmp.Diff(map[string]int{alpha: *restedMachines}, storedIn(t, "machines/"+u.rested+"/")); diff != "" {
 		t.Errorf("Machines by the version that they are stored in (-want +got):\n%s", diff)
 	}
 }
 
 func (u *upgrade) testKilled(t *testing.T) {
 	operator := u.migrator(t)
-	u.machines.until(t, "a quarter is rewritten", func(changes []change[*v1beta1.Machine]) bool { return len(changes) >= restedMachines/4 })
+	u.machines.until(t, "a quarter is rewritten", func(changes []change[*v1beta1.Machine]) bool { return len(changes) >= *restedMachines/4 })
 	operator.Kill()
 	stored := storedIn(t, "machines/"+u.rested+"/")
 	t.Logf("killed when the Machines were stored in %v", stored)
@@ -143,7 +145,7 @@ func (u *upgrade) testKilled(t *testing.T) {
 		}
 	}
 	for _, plural := range plurals {
-		if dropAlpha(t, plural) == nil {
+		if drop(t, plural, alpha) == nil {
 			t.Errorf("%s could do without v1alpha1 before they are migrated", plural)
 		}
 	}
@@ -172,17 +174,18 @@ func (u *upgrade) testRewritten(t *testing.T) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
-	if stored := storedIn(t, "machines/", "switches/"); stored[alpha] != 0 || stored[beta] < 2*restedMachines {
+	if stored := storedIn(t, "machines/", "switches/"); stored[alpha] != 0 || stored[beta] < 2**restedMachines {
 		t.Errorf("objects by the version that they are stored in: %v", stored)
 	}
 	for _, plural := range plurals {
-		if err := dropAlpha(t, plural); err != nil {
+		if err := drop(t, plural, alpha); err != nil {
 			t.Errorf("%s cannot do without v1alpha1: %v", plural, err)
 		}
 	}
 }
 
-func (u *upgrade) testUnchanged(t *testing.T) {
+func (u *upgrade) checkUnchanged(t *testing.T) {
+	t.Helper()
 	u.checkRewrittenOnce(t)
 	if changes := u.events.all(t); len(changes) > 0 {
 		t.Errorf("events:\n%s", describe(changes))
@@ -191,6 +194,38 @@ func (u *upgrade) testUnchanged(t *testing.T) {
 	if diff := cmp.Diff(u.before, readAll(t, u.rested)); diff != "" {
 		t.Errorf("objects before and after (-before +after):\n%s", diff)
 	}
+}
+
+// checkMove has another version be the storage version, as after an upgrade or a roll-back, and the operator migrate to it.
+func (u *upgrade) checkMove(t *testing.T, from, to string) {
+	t.Helper()
+	storeIn(t, to) // which ends all watches
+	for _, plural := range plurals {
+		if drop(t, plural, from) == nil {
+			t.Errorf("%s could do without %s before they are migrated", plural, from)
+		}
+	}
+	u.machines, u.switches = recordMachines(t, u.rested), recordSwitches(t, u.rested)
+	u.requests.quiet(t)
+	u.requests.reset()
+	start := time.Now()
+	u.migrator(t)
+	for _, plural := range plurals {
+		eventually(t, 2*patience, func() (bool, string) {
+			versions := crd(t, plural).Status.StoredVersions
+			return slices.Equal(versions, []string{to}), fmt.Sprintf("the stored versions of %s are %v", plural, versions)
+		})
+	}
+	t.Logf("migrated in %s", time.Since(start))
+	if diff := cmp.Diff(map[string]int{to: 2 * *restedMachines}, storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")); diff != "" {
+		t.Errorf("objects by the version that they are stored in (-want +got):\n%s", diff)
+	}
+	for _, plural := range plurals {
+		if err := drop(t, plural, from); err != nil {
+			t.Errorf("%s cannot do without %s: %v", plural, from, err)
+		}
+	}
+	u.checkUnchanged(t)
 }
 
 func (u *upgrade) testNothingToDo(t *testing.T) {
@@ -214,7 +249,7 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 func (u *upgrade) checkRewrittenOnce(t *testing.T) {
 	t.Helper()
 	want := map[string]int{}
-	for i := range restedMachines {
+	for i := range *restedMachines {
 		want[fmt.Sprintf("m%d %s", i, watch.Modified)] = 1
 		want[fmt.Sprintf("m%d-0 %s", i, watch.Modified)] = 1
 	}
@@ -344,15 +379,11 @@ func crd(t *testing.T, plural string) *apiextensionsv1.CustomResourceDefinition 
 	return crd
 }
 
-// dropAlpha asks the API server whether a CustomResourceDefinition could do without v1alpha1.
-func dropAlpha(t *testing.T, plural string) error {
+// drop asks the API server whether a CustomResourceDefinition could do without a version.
+func drop(t *testing.T, plural, version string) error {
 	t.Helper()
 	without := crd(t, plural)
-	for i, version := range without.Spec.Versions {
-		if version.Name == beta {
-			without.Spec.Versions = without.Spec.Versions[i : i+1]
-		}
-	}
+	without.Spec.Versions = slices.DeleteFunc(without.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
 	return admin.Update(t.Context(), without, client.DryRunAll)
 }
 
@@ -401,21 +432,16 @@ func setStorage(t *testing.T, plural, version string) {
 	}
 }
 
-// etcd returns the versions that objects are stored in, by namespace and name, as etcd has them. It speaks JSON on its
-// socket.
+// etcd returns the versions that objects are stored in, by namespace and name, as etcd has them.
 func etcd(t *testing.T, below string) map[string]string {
 	t.Helper()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(plane.Dir, "etcd.sock:0"))
-	}
-	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	prefix := "/registry/" + v1beta1.GroupVersion.Group + "/" + below
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	question, err := json.Marshal(map[string][]byte{"key": []byte(prefix), "range_end": []byte(end)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := (&http.Client{Transport: transport}).Post("http://etcd/v3/kv/range", "application/json", bytes.NewReader(question))
+	response, err := plane.Etcd().Post("http://etcd/v3/kv/range", "application/json", bytes.NewReader(question))
 	if err != nil {
 		t.Fatal(err)
 	}

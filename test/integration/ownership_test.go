@@ -5,15 +5,18 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -46,9 +49,27 @@ func TestOwnership(t *testing.T) {
 		{"of too many switches, those that are down and the newest go first", testSurplusOrder},
 		{"a switch that something else controls is left alone", testForeignController},
 		{"a switch that is deleted by hand comes back under the lowest free name", testDeletedByHand},
+		{"a switch that is taken away by hand is replaced", testTakenAway},
 		{"a name that something else has is passed over", testTakenNames},
 		{"machines of the same name in two namespaces do not touch each other", testNamespacesApart},
 	})
+}
+
+// TestTakenNameUnseen has a switch take the first name just before an operator that has yet to hear of it.
+func TestTakenNameUnseen(t *testing.T) {
+	requests := newTally()
+	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+		config.Wrap(requests.wrap)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/switches", time.Second} })
+	}})
+	namespace := newNamespace(t)
+	createSwitch(t, namespace, "m-0", "", v1beta1.PositionDown, nil)
+	m := createMachine(t, namespace, "m", nil)
+	waitForNames(t, m, "m-1")
+	requests.quiet(t)
+	if looks := requests.of(namespace)["GET switches"]; looks != 1 {
+		t.Errorf("looked at it %d times", looks)
+	}
 }
 
 func testRelabelledAway(t *testing.T, namespace string) {
@@ -164,6 +185,13 @@ func testDeletedByHand(t *testing.T, namespace string) {
 		return slices.Equal(names, []string{"m-0", "m-1", "m-2", "m-3"}) && !slices.Contains(uids, gone.UID), fmt.Sprint(names)
 	})
 	waitForTotal(t, namespace, "m", 4)
+}
+
+func testTakenAway(t *testing.T, namespace string) {
+	slowMachine(t, namespace, "m", 2)
+	m := waitForPositions(t, namespace, "m", "dd", patience)
+	mergePatch(t, aSwitch(namespace, "m-1"), `{"metadata":{"ownerReferences":null,"labels":{%q:"other"}}}`, v1beta1.MachineLabel)
+	waitForNames(t, m, "m-0", "m-2")
 }
 
 func testTakenNames(t *testing.T, namespace string) {

@@ -58,6 +58,12 @@ func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *oper
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startProgram(t, append(slices.Clip(launcher), path), env, args...)
+}
+
+// startProgram is startOperator for an operator that was built in another way, with the programs before it.
+func startProgram(t *testing.T, command, env []string, args ...string) *operatorProcess {
+	t.Helper()
 	port := freePort(t)
 	args = append([]string{
 		"--kubeconfig=" + operatorKey,
@@ -66,7 +72,7 @@ func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *oper
 		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", port),
 	}, args...)
 	log := filepath.Join(t.TempDir(), "operator.log")
-	command := slices.Concat(launcher, []string{path}, args)
+	command = append(slices.Clip(command), args...)
 	process, err := cluster.StartProcess(cluster.Command{Name: "useless-operator", Path: command[0], Args: command[1:], Env: env, Log: log})
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ func TestRefusal(t *testing.T) {
 	tell(t, []story{
 		{"a switch that may not be turned down keeps no other one up", testFlipRefused},
 		{"a switch that may not be turned up keeps no other one up either", testRaiseRefused},
+		{"a switch that may not be let go keeps no other one from going", testReleaseRefused},
 	})
 }
 
@@ -58,6 +59,20 @@ func testRaiseRefused(t *testing.T, namespace string) {
 		}
 		return false, "no warning of the switch that was left down"
 	})
+}
+
+func testReleaseRefused(t *testing.T, namespace string) {
+	m := slowMachine(t, namespace, "m", 3)
+	waitForPositions(t, namespace, "m", "ddd", patience)
+	switches := recordSwitches(t, namespace)
+	allow := forbidUpdates(t, aSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
+		"has(object.metadata.ownerReferences)", `{"metadata":{"ownerReferences":null}}`)
+	setLabel(t, namespace, "m-0", "other")
+	scale(t, namespace, "m", 1)
+	switches.untilDeleted(t, "m-2")
+	waitForNames(t, m, "m-0", "m-1")
+	allow()
+	waitForNames(t, m, "m-1")
 }
 
 // forbid keeps a switch from being turned to a position until the function that it returns is called.

@@ -247,6 +247,10 @@ func TestScheduleWithoutAnAnswer(t *testing.T) {
 			d := getDeployment(t, namespace, "d")
 			annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
 			waitForReplicas(t, d, 0)
+			// The answer to the one that counts may come later than what it did is seen.
+			eventually(t, patience, func() (bool, string) {
+				return requests.successes(namespace, "PATCH deployments") > 0, "no write was answered"
+			})
 			requests.quiet(t)
 			if lose.Load() {
 				t.Error("no answer was lost")

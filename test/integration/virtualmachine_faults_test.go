@@ -106,6 +106,7 @@ func TestVirtualMachineWrites(t *testing.T) {
 			stop(t, vm)
 			requests.check(t, namespace, map[string]int{
 				"DELETE pods":                  1,
+				"GET virtualmachines":          1, // whether it is to stop
 				"GET pods 404":                 1, // whether it is gone
 				"PATCH virtualmachines/status": 2, // stopping, stopped
 				"POST events":                  2,

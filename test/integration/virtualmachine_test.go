@@ -708,7 +708,14 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 		fate    standin.Fate
 		reached func(t *testing.T, vm *v1alpha1.VirtualMachine)
 	}{
-		"at-once":       {reached: func(*testing.T, *v1alpha1.VirtualMachine) {}},
+		// Not earlier: while the finalizer is being put on, Kubernetes may delete an object and disregard it.
+		"at-once": {reached: func(t *testing.T, vm *v1alpha1.VirtualMachine) {
+			t.Helper()
+			eventually(t, patience, func() (bool, string) {
+				finalizers := getVirtualMachine(t, vm.Namespace, vm.Name).Finalizers
+				return len(finalizers) > 0, "it has no finalizer"
+			})
+		}},
 		"unschedulable": {standin.Fate{Unschedulable: "no node"}, isIn(v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)},
 		"active":        {lingering, isIn(v1alpha1.PhaseActive, v1alpha1.ReasonServerReady)},
 		"image":         {standin.Fate{Waiting: "ImagePullBackOff"}, isIn(v1alpha1.PhaseFailed, "ImagePullBackOff")},

@@ -5,6 +5,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -30,9 +32,11 @@ type Client struct {
 	// Gate is asked before every request but watches. It returns when the request is to be served, and says what becomes of it.
 	// All requests are served at once if it is nil.
 	Gate func(Call) Fate
-	// View is the revision of a kind that lists are answered from and that watches have heard of. They know the newest if it is
-	// nil.
+	// View is the revision of a kind that watches have heard of, and that lists are answered from which take what is at hand
+	// (resourceVersion=0). They know the newest if it is nil.
 	View func(*Kind) int64
+
+	misses func(Change) bool
 }
 
 // A Call is one request.
@@ -41,7 +45,13 @@ type Call struct {
 	Kind        *Kind
 	Key         types.NamespacedName
 	Subresource string
+	AtHand      bool // a list may be old
 	Body        []byte
+
+	patch    types.PatchType // how the body is read
+	query    url.Values
+	selector labels.Selector
+	metadata bool // nothing else is asked for
 }
 
 func (c Call) String() string {
@@ -79,12 +89,14 @@ func (c *Client) Config() *rest.Config {
 
 // RoundTrip implements http.RoundTripper.
 func (c *Client) RoundTrip(request *http.Request) (*http.Response, error) {
-	call, query, problem := c.parse(request)
-	if problem != nil {
+	call, problem := c.parse(request)
+	switch {
+	case problem != nil:
 		return refusal(problem), nil
-	}
-	if query.Get("watch") != "" {
-		return c.watch(request.Context(), call.Kind, query)
+	case call.query.Get("watch") != "":
+		return c.watch(request.Context(), call)
+	case call.Kind.question:
+		return answer(yes(call.Body)), nil
 	}
 	var fate Fate
 	if c.Gate != nil {
@@ -103,7 +115,32 @@ func (c *Client) RoundTrip(request *http.Request) (*http.Response, error) {
 	if fate.Mute {
 		return nil, errBroken
 	}
+	if object, ok := result.(*unstructured.Unstructured); ok {
+		result = call.shown(object)
+	}
 	return answer(result, err), nil
+}
+
+// shown is as much of an object as was asked for.
+func (c Call) shown(object *unstructured.Unstructured) *unstructured.Unstructured {
+	if !c.metadata || object == nil {
+		return object
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": metav1.SchemeGroupVersion.String(), "kind": partialKind, "metadata": object.Object["metadata"],
+	}}
+}
+
+// partialKind is what nothing but metadata is called.
+const partialKind = "PartialObjectMetadata"
+
+// yes answers the question whether something is allowed.
+func yes(question []byte) (any, error) {
+	object, err := decode(question)
+	if err != nil {
+		return nil, err
+	}
+	return object, unstructured.SetNestedField(object.Object, true, statusField, "allowed")
 }
 
 // errBroken is what a client learns of a connection that breaks.
@@ -111,7 +148,7 @@ var errBroken = errors.New("the connection broke")
 
 // parse reads what a request is for from its path, which is /api/VERSION or /apis/GROUP/VERSION, and then may have
 // namespaces/NAME, and has a resource, a name and a subresource.
-func (c *Client) parse(request *http.Request) (call Call, query url.Values, err error) {
+func (c *Client) parse(request *http.Request) (call Call, err error) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	var group string
 	if parts[0] == "apis" && len(parts) > 1 {
@@ -124,13 +161,18 @@ func (c *Client) parse(request *http.Request) (call Call, query url.Values, err 
 	parts = append(parts, "", "", "")
 	resource := schema.GroupResource{Group: group, Resource: parts[0]}
 	if call.Kind = c.server.kinds[resource]; call.Kind == nil {
-		return call, nil, apierrors.NewNotFound(resource, "")
+		return call, apierrors.NewNotFound(resource, "")
 	}
 	call.Key.Name, call.Subresource = parts[1], parts[2]
 	if request.Body != nil {
 		if call.Body, err = io.ReadAll(request.Body); err != nil {
-			return call, nil, err
+			return call, err
 		}
+	}
+	call.query, call.patch = request.URL.Query(), types.PatchType(request.Header.Get("Content-Type"))
+	call.metadata = strings.Contains(request.Header.Get("Accept"), "as="+partialKind)
+	if call.selector, err = labels.Parse(call.query.Get("labelSelector")); err != nil {
+		return call, apierrors.NewBadRequest(err.Error())
 	}
 	call.Verb = map[string]string{
 		http.MethodGet: verbGet, http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
@@ -138,7 +180,8 @@ func (c *Client) parse(request *http.Request) (call Call, query url.Values, err 
 	if call.Verb == verbGet && call.Key.Name == "" {
 		call.Verb = verbList
 	}
-	return call, request.URL.Query(), nil
+	call.AtHand = call.query.Get("resourceVersion") != ""
+	return call, nil
 }
 
 // serve does what a call asks for.
@@ -146,13 +189,14 @@ func (c *Client) serve(call Call) (any, error) {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	by := author{c.name, cmp.Or(call.query.Get("fieldManager"), c.name)}
 	switch call.Verb {
 	case verbGet:
 		return s.get(call.Kind, call.Key)
 	case verbList:
-		return c.list(call.Kind, call.Key.Namespace), nil
+		return c.list(call), nil
 	case "patch":
-		return s.patch(c.name, call.Kind, call.Key, call.Subresource, call.Body)
+		return s.patch(by, call)
 	case "delete":
 		var options metav1.DeleteOptions
 		if len(call.Body) > 0 {
@@ -160,7 +204,7 @@ func (c *Client) serve(call Call) (any, error) {
 				return nil, apierrors.NewBadRequest(err.Error())
 			}
 		}
-		object, err := s.remove(c.name, call.Kind, call.Key, options)
+		object, err := s.remove(by, call.Kind, call.Key, options)
 		if object == nil && err == nil {
 			return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, nil
 		}
@@ -171,23 +215,34 @@ func (c *Client) serve(call Call) (any, error) {
 		return nil, err
 	}
 	if call.Verb == "create" {
-		return s.create(c.name, call.Kind, call.Key.Namespace, object)
+		return s.create(by, call.Kind, call.Key.Namespace, object)
 	}
-	return s.update(c.name, call.Kind, call.Key, call.Subresource, object)
+	return s.update(by, call.Kind, call.Key, call.Subresource, object)
 }
 
-// list returns the objects of a kind as far as the client may see.
-func (c *Client) list(k *Kind, namespace string) *unstructured.UnstructuredList {
-	revision := c.sees(k)
+// list returns the objects that a call asks for.
+func (c *Client) list(call Call) *unstructured.UnstructuredList {
+	k, revision := call.Kind, c.server.revision
+	if call.AtHand {
+		revision = c.sees(k)
+	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
+	if call.metadata {
+		list.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind(partialKind + "List"))
+	}
 	list.SetResourceVersion(fmt.Sprint(revision))
 	for _, object := range c.server.at(k, revision) {
-		if namespace == "" || object.GetNamespace() == namespace {
-			list.Items = append(list.Items, *object)
+		if call.selects(object) {
+			list.Items = append(list.Items, *call.shown(object))
 		}
 	}
 	return list
+}
+
+// selects reports whether an object is among those that a call is about.
+func (c Call) selects(object *unstructured.Unstructured) bool {
+	return (c.Key.Namespace == "" || object.GetNamespace() == c.Key.Namespace) && c.selector.Matches(labels.Set(object.GetLabels()))
 }
 
 // sees is the revision that the client sees of a kind.

@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
@@ -34,7 +39,7 @@ import (
 )
 
 // operations is how many requests TestConformance makes. Half of them are refused.
-const operations = 400
+const operations = 600
 
 // TestConformance has the simulated API server and a real one answer the same requests, and compares the answers and what
 // watches tell.
@@ -47,13 +52,13 @@ func TestConformance(t *testing.T) {
 	for i := range operations {
 		o := randomOperation(random)
 		want, got := genuine.do(t, o), simulated.do(t, o)
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("operation %d, %+v: (-API server +simulated)\n%s", i, o, diff)
 		}
 		answers[want.Reason]++
 	}
 	t.Logf("answers: %v", answers)
-	if diff := cmp.Diff(genuine.events(t), simulated.events(t)); diff != "" {
+	if diff := gocmp.Diff(genuine.events(t), simulated.events(t)); diff != "" {
 		t.Errorf("events (-API server +simulated)\n%s", diff)
 	}
 }
@@ -80,6 +85,15 @@ func startCluster(t *testing.T) *rest.Config {
 			t.Error(err)
 		}
 	})
+	c, err := client.New(plane.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("9"), "memory": resource.MustParse("9Gi")}
+	if err := c.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
 	return plane.Config
 }
 
@@ -90,12 +104,29 @@ type operation struct {
 	Name    string
 	Body    string // of a patch, and what is merged into what is created or updated
 	Version string // in the body: none, current or stale
-	UID     string // the precondition of a deletion: none, current or wrong
+	UID     string // the precondition of a deletion, and in the body of what is applied: none, current or wrong
+	Manager string // of fields
+	Force   bool   // fields of others are applied, too
+	Grace   *int64 // seconds
+}
+
+// kindsCompared are those of which there are objects.
+var kindsCompared = map[string]schema.GroupVersionKind{
+	"Machine": v1beta1.GroupVersion.WithKind("Machine"),
+	"Switch":  v1beta1.GroupVersion.WithKind("Switch"),
+	"Pod":     corev1.SchemeGroupVersion.WithKind("Pod"),
+	"Ingress": networkingv1.SchemeGroupVersion.WithKind("Ingress"),
 }
 
 func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
 
 func randomOperation(random *rand.Rand) operation {
+	switch random.IntN(4) {
+	case 0:
+		return randomPodOperation(random)
+	case 1:
+		return randomIngressOperation(random)
+	}
 	o := operation{
 		Verb:    pick(random, "create", "create", "create", "get", "list", "patch", "patch", "patch", "patch status", "update", "update status", "delete"),
 		Kind:    pick(random, "Machine", "Machine", "Switch"),
@@ -124,6 +155,42 @@ func randomOperation(random *rand.Rand) operation {
 	return o
 }
 
+// randomPodOperation does to a Pod what the operator, users and nodes do.
+func randomPodOperation(random *rand.Rand) operation {
+	o := operation{
+		Verb: pick(random, "create", "create", "get metadata", "patch", "patch status", "resize", "resize", "delete"),
+		Kind: "Pod", Name: pick(random, "a", "b"), Version: "none",
+		UID:   pick(random, "none", "none", "current", "wrong"),
+		Grace: pick(random, nil, nil, new(int64), new(int64(7))),
+	}
+	switch o.Verb {
+	case "create":
+		o.Body = pick(random, `{}`, `{"spec":{"nodeName":"node"}}`, `{"metadata":{"finalizers":["example.com/one"]}}`)
+	case "patch":
+		o.Body = pick(random, `{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"finalizers":null}}`, `{"metadata":{"uid":"wrong","labels":{"a":"c"}}}`)
+	case "patch status":
+		o.Body = pick(random, `{"status":{"phase":"Running"}}`, `{"status":{"phase":"Failed"}}`)
+	default:
+		o.Body = fmt.Sprintf(`{"metadata":{"annotations":{"a":"b"}},"spec":{"containers":[{"name":"server","resources":{
+			"requests":{"cpu":"%[1]d"},"limits":{"cpu":"%[1]d"}}}]}}`, 1+random.IntN(3))
+	}
+	return o
+}
+
+// randomIngressOperation changes an Ingress's annotations as one field manager or another.
+func randomIngressOperation(random *rand.Rand) operation {
+	return operation{
+		Verb: pick(random, "create", "patch", "patch", "apply", "apply", "apply", "apply", "get metadata", "delete"),
+		Kind: "Ingress", Name: pick(random, "a", "b"), Version: "none",
+		Body: pick(random,
+			`{"metadata":{"annotations":{"a":"1"}}}`, `{"metadata":{"annotations":{"a":"1"}}}`, `{"metadata":{"annotations":{"a":"2"}}}`,
+			`{"metadata":{"annotations":{"b":"1","c":"1"}}}`, `{"metadata":{"annotations":{"b":"2"}}}`, `{}`),
+		UID:     pick(random, "current", "current", "current", "wrong"),
+		Manager: pick(random, "one", "two"),
+		Force:   random.IntN(2) == 0,
+	}
+}
+
 // A side is one of the two API servers.
 type side struct {
 	client  client.WithWatch
@@ -140,8 +207,8 @@ func newSide(t *testing.T, config *rest.Config, mapper meta.RESTMapper) *side {
 		t.Fatal(err)
 	}
 	s := &side{client: c, uids: map[types.UID]int{}}
-	for _, kind := range []string{"Machine", "Switch"} {
-		w, err := c.Watch(t.Context(), listOf(kind))
+	for _, watched := range watched {
+		w, err := c.Watch(t.Context(), listOf(watched.kind), client.MatchingLabels(watched.labels))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,17 +218,41 @@ func newSide(t *testing.T, config *rest.Config, mapper meta.RESTMapper) *side {
 	return s
 }
 
+// watched is what the watches of each side tell of.
+var watched = []struct {
+	kind   string
+	labels map[string]string
+}{{kind: "Machine"}, {kind: "Switch"}, {kind: "Pod"}, {kind: "Ingress"}, {"Machine", map[string]string{"a": "b"}}}
+
 func listOf(kind string) *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(kind + "List"))
+	list.SetGroupVersionKind(kindsCompared[kind].GroupVersion().WithKind(kind + "List"))
 	return list
 }
 
 func objectOf(kind, name string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(kind))
+	object.SetGroupVersionKind(kindsCompared[kind])
 	object.SetNamespace(metav1.NamespaceDefault)
 	object.SetName(name)
+	return object
+}
+
+// newObject is one that can be created.
+func newObject(kind, name string) *unstructured.Unstructured {
+	object := objectOf(kind, name)
+	specs := map[string]string{
+		"Pod": `{"containers":[{"name":"server","image":"example.com/image",
+			"resources":{"requests":{"cpu":"1","memory":"1Gi"},"limits":{"cpu":"1","memory":"1Gi"}}}]}`,
+		"Ingress": `{"defaultBackend":{"service":{"name":"web","port":{"number":80}}}}`,
+	}
+	if spec, ok := specs[kind]; ok {
+		var fields any
+		if err := json.Unmarshal([]byte(spec), &fields); err != nil {
+			panic(err)
+		}
+		object.Object["spec"] = fields
+	}
 	return object
 }
 
@@ -189,6 +280,8 @@ func (s *side) do(t *testing.T, o operation) answer {
 	switch o.Verb {
 	case "get":
 		err = s.client.Get(ctx, client.ObjectKeyFromObject(object), object)
+	case "get metadata":
+		err = s.getMetadata(ctx, object)
 	case "list":
 		list := listOf(o.Kind)
 		err = s.client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault))
@@ -197,16 +290,10 @@ func (s *side) do(t *testing.T, o operation) answer {
 			object.Object["items"] = append(object.Object["items"].([]any), s.normal(&item))
 		}
 	case "create":
+		object = newObject(o.Kind, o.Name)
 		merge(object.Object, change)
 		object.SetResourceVersion("")
-		err = s.client.Create(ctx, object)
-	case "patch", "patch status":
-		data, _ := (&unstructured.Unstructured{Object: change}).MarshalJSON()
-		if o.Verb == "patch" {
-			err = s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, data))
-		} else {
-			err = s.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data))
-		}
+		err = s.client.Create(ctx, object, o.owner())
 	case "update", "update status":
 		object = current.DeepCopy()
 		object.SetResourceVersion("")
@@ -219,15 +306,52 @@ func (s *side) do(t *testing.T, o operation) answer {
 	case "delete":
 		err = s.client.Delete(ctx, object, s.precondition(o, current)...)
 		object.Object = nil
+	default:
+		err = s.patch(ctx, o, object, change)
 	}
 	return s.answer(object, err)
 }
+
+// getMetadata reads nothing but that.
+func (s *side) getMetadata(ctx context.Context, object *unstructured.Unstructured) error {
+	partial := &metav1.PartialObjectMetadata{}
+	partial.SetGroupVersionKind(object.GroupVersionKind())
+	err := s.client.Get(ctx, client.ObjectKeyFromObject(object), partial)
+	if err == nil {
+		object.Object, err = kruntime.DefaultUnstructuredConverter.ToUnstructured(partial)
+	}
+	return err
+}
+
+// patch changes an object in one of the ways that there are.
+func (s *side) patch(ctx context.Context, o operation, object *unstructured.Unstructured, change map[string]any) error {
+	data, err := (&unstructured.Unstructured{Object: change}).MarshalJSON()
+	if err != nil {
+		return err
+	}
+	switch o.Verb {
+	case "patch status":
+		return s.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data))
+	case "resize":
+		return s.client.SubResource("resize").Patch(ctx, object, client.RawPatch(types.StrategicMergePatchType, []byte(o.Body)))
+	case "apply":
+		options := []client.PatchOption{o.owner()}
+		if o.Force {
+			options = append(options, client.ForceOwnership)
+		}
+		return s.client.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, data), options...)
+	}
+	return s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, data), o.owner())
+}
+
+// owner is the field manager.
+func (o operation) owner() client.FieldOwner { return client.FieldOwner(cmp.Or(o.Manager, "user")) }
 
 // change is the operation's body with the version of the object as this side knows it.
 func (s *side) change(o operation, current *unstructured.Unstructured) (map[string]any, error) {
 	change := &unstructured.Unstructured{}
 	if err := kruntime.DecodeInto(unstructured.UnstructuredJSONScheme, fmt.Appendf(nil,
-		`{"apiVersion":%q,"kind":%q}`, v1beta1.GroupVersion.String(), o.Kind), change); err != nil {
+		`{"apiVersion":%q,"kind":%q}`, kindsCompared[o.Kind].GroupVersion().String(), o.Kind), change); err != nil {
 		return nil, err
 	}
 	body := map[string]any{}
@@ -241,17 +365,27 @@ func (s *side) change(o operation, current *unstructured.Unstructured) (map[stri
 	case "stale":
 		change.SetResourceVersion("1")
 	}
+	if o.Verb == "apply" {
+		if o.UID != "none" {
+			change.SetUID(types.UID("wrong"))
+		}
+		if uid := current.GetUID(); o.UID == "current" && uid != "" {
+			change.SetUID(uid)
+		}
+		change.SetName(o.Name)
+	}
 	return change.Object, nil
 }
 
 func (s *side) precondition(o operation, current *unstructured.Unstructured) []client.DeleteOption {
+	options := []client.DeleteOption{&client.DeleteOptions{GracePeriodSeconds: o.Grace}}
 	switch o.UID {
 	case "current":
-		return []client.DeleteOption{client.Preconditions{UID: new(current.GetUID())}}
+		options = append(options, client.Preconditions{UID: new(current.GetUID())})
 	case "wrong":
-		return []client.DeleteOption{client.Preconditions{UID: new(types.UID("wrong"))}}
+		options = append(options, client.Preconditions{UID: new(types.UID("wrong"))})
 	}
-	return nil
+	return options
 }
 
 // merge changes an object as a merge patch does.
@@ -301,7 +435,27 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		return object.Object
 	}
 	object = object.DeepCopy()
-	object.SetManagedFields(nil)
+	fields := object.GetManagedFields()
+	for i := range fields {
+		fields[i].Time = nil
+	}
+	// Otherwise they are in the order of the seconds in which they were written.
+	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
+		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation))
+	})
+	switch object.GetKind() {
+	case "Ingress":
+		unstructured.RemoveNestedField(object.Object, "status")
+		for i := range fields {
+			fields[i].FieldsV1 = metadataOf(fields[i].FieldsV1)
+		}
+	case "Pod":
+		object.Object = simulated(object)
+		fields = nil
+	default:
+		fields = nil
+	}
+	object.SetManagedFields(fields)
 	if _, ok := s.uids[object.GetUID()]; !ok {
 		s.uids[object.GetUID()] = len(s.uids) + 1
 	}
@@ -315,31 +469,60 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	return object.Object
 }
 
+// metadataOf are those of an Ingress's fields that the simulator knows exactly: it has no schema.
+func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
+	all := map[string]any{}
+	if err := json.Unmarshal(fields.GetRawBytes(), &all); err != nil {
+		panic(err)
+	}
+	known, err := json.Marshal(all["f:metadata"])
+	if err != nil {
+		panic(err)
+	}
+	return metav1.NewFieldsV1(string(known))
+}
+
+// simulated is as much of a Pod as the simulator knows of.
+func simulated(pod *unstructured.Unstructured) map[string]any {
+	known := map[string]any{"metadata": pod.Object["metadata"]}
+	known["node"], _, _ = unstructured.NestedString(pod.Object, "spec", "nodeName")
+	if phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase"); phase != "" && phase != string(corev1.PodPending) {
+		known["phase"] = phase
+	}
+	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+	for _, container := range containers {
+		known["resources"] = container.(map[string]any)["resources"]
+	}
+	return known
+}
+
 // events are what the watches have told, of each kind, up to an object that is made for that. One that differs from the one
 // before it in its version alone is a field manager's.
 func (s *side) events(t *testing.T) (all [][]any) {
 	t.Helper()
-	for i, kind := range []string{"Machine", "Switch"} {
-		if err := s.client.Create(t.Context(), objectOf(kind, "last")); err != nil {
+	for i, watched := range watched {
+		last := newObject(watched.kind, fmt.Sprintf("last-%d", i))
+		last.SetLabels(map[string]string{"a": "b"})
+		if err := s.client.Create(t.Context(), last, client.FieldOwner("user")); err != nil {
 			t.Fatal(err)
 		}
 		var told []any
 		before := map[string]any{}
-		for last := false; !last; {
+		for done := false; !done; {
 			select {
 			case event := <-s.watches[i].ResultChan():
 				object, ok := event.Object.(*unstructured.Unstructured)
 				if !ok {
-					t.Fatalf("watch %s: %v", kind, event)
+					t.Fatalf("watch %s: %v", watched.kind, event)
 				}
-				last = object.GetName() == "last"
+				done = object.GetName() == last.GetName()
 				heard := s.normal(object)
 				if event.Type != watch.Modified || !reflect.DeepEqual(before[object.GetName()], heard) {
 					told = append(told, []any{event.Type, heard})
 				}
 				before[object.GetName()] = heard
 			case <-time.After(30 * time.Second):
-				t.Fatalf("the watch of %s does not tell of the last one", kind)
+				t.Fatalf("the watch of %s does not tell of the last one", watched.kind)
 			}
 		}
 		all = append(all, told)

@@ -4,12 +4,16 @@
 // Package sim is an API server in memory. It is the transport of a rest.Config: whatever is above that, the clients, the
 // caches and the controllers of an operator, is what runs in a cluster.
 //
-// It has resourceVersions and the history of watches, generations, the status subresource, defaults, pruning and validation
-// by the schemas of CustomResourceDefinitions, optimistic locking and preconditions, finalizers and the three kinds of
-// deletion, garbage collection by ownerReferences, and quotas of objects. It knows neither of versions of a kind (all
-// requests are for the one that is stored) nor of webhooks, rights, server-side apply, field managers, field selectors,
-// pages of lists, the subresource scale, namespaces that are being deleted, and compacted history, and of Kubernetes' own kinds only what is common
-// to all.
+// It has resourceVersions and the history of watches, label selectors, answers with metadata only, generations, the status
+// subresource, defaults, pruning and validation by the schemas of CustomResourceDefinitions, optimistic locking and
+// preconditions, finalizers and the three kinds of deletion, garbage collection by ownerReferences, and quotas of objects.
+// Of Kubernetes' own kinds it has what is common to all, and in addition field managers and server-side apply of Ingresses
+// that are there, and of Pods the subresource resize and that they are given time to end on a node.
+//
+// It knows neither of versions of a kind (all requests are for the one that is stored) nor of webhooks, rights (everything is
+// allowed), field managers of other kinds and of subresources, field selectors, pages of lists, the subresource scale,
+// namespaces that are being deleted, and compacted history; nor of what Kubernetes' own kinds have of their own beside
+// that: defaults and validation, what a status may change, and schedulers and nodes, which are for the caller to play.
 //
 // All that happens is decided by who calls it: a request is answered when it is served, an event is heard when it is
 // delivered, and garbage is collected when that is asked for.

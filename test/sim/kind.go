@@ -15,9 +15,18 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/yaml"
 )
 
@@ -30,11 +39,34 @@ type Kind struct {
 	schema    *structuralschema.Structural // nil for one of Kubernetes' own
 	validator validation.SchemaValidator
 	rules     *cel.Validator
+	fields    *managedfields.FieldManager // nil where nobody applies any
+	question  bool                        // it is answered, and not kept
 }
 
 // Builtin is one of Kubernetes' own kinds, which has a status.
 func Builtin(gvk schema.GroupVersionKind, resource string) *Kind {
 	return &Kind{GroupVersionKind: gvk, Resource: resource, HasStatus: true}
+}
+
+// Applied is one of Kubernetes' own kinds whose fields can be applied. It is known which field manager has which.
+func Applied(gvk schema.GroupVersionKind, resource string) (*Kind, error) {
+	k := Builtin(gvk, resource)
+	var err error
+	k.fields, err = managedfields.NewDefaultFieldManager(applyconfigurations.NewTypeConverter(scheme), asIs{},
+		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), gvk, gvk.GroupVersion(), "", nil)
+	return k, err
+}
+
+// Question is one of Kubernetes' own kinds that ask whether something is allowed, which everything is.
+func Question(gvk schema.GroupVersionKind, resource string) *Kind {
+	return &Kind{GroupVersionKind: gvk, Resource: resource, question: true}
+}
+
+// asIs leaves objects in the only version that there is.
+type asIs struct{ runtime.ObjectConvertor }
+
+func (asIs) ConvertToVersion(object runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	return object, nil
 }
 
 // ReadCRD returns the kind that a file with a CustomResourceDefinition describes, in the version that is stored.
@@ -114,4 +146,79 @@ func (k *Kind) validate(object, old map[string]any) (errs field.ErrorList) {
 	}
 	errs, _ = k.rules.Validate(context.Background(), nil, k.schema, object, before, celconfig.RuntimeCELCostBudget)
 	return errs
+}
+
+// empty is an object that is not there.
+func (k *Kind) empty() *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(k.GroupVersionKind)
+	return object
+}
+
+// note has an object tell who has changed which of its fields.
+func (k *Kind) note(old, object *unstructured.Unstructured, manager string) *unstructured.Unstructured {
+	if k.fields == nil {
+		object.SetManagedFields(nil)
+		return object
+	}
+	return k.fields.UpdateNoErrors(old.DeepCopy(), object, manager).(*unstructured.Unstructured)
+}
+
+// apply sets the fields of an object that a field manager applies, and removes those that it no longer does.
+func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string, force bool) (*unstructured.Unstructured, error) {
+	object, err := k.fields.Apply(old.DeepCopy(), applied, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	return object.(*unstructured.Unstructured), nil
+}
+
+// patch is an object with a change, which is JSON.
+func (k *Kind) patch(object *unstructured.Unstructured, change []byte, how types.PatchType) (*unstructured.Unstructured, error) {
+	if how == types.StrategicMergePatchType {
+		return k.strategicPatch(object, change)
+	}
+	fields := map[string]any{}
+	if err := json.Unmarshal(change, &fields); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	changed := object.DeepCopy()
+	merge(changed.Object, fields)
+	return changed, nil
+}
+
+// merge is a merge patch as RFC 7386 has it, without a detour over JSON: there are very many of them.
+func merge(object, change map[string]any) {
+	for name, value := range change {
+		inner, isMap := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(object, name)
+		case isMap:
+			into, ok := object[name].(map[string]any)
+			if !ok {
+				into = map[string]any{}
+				object[name] = into
+			}
+			merge(into, inner)
+		default:
+			object[name] = value
+		}
+	}
+}
+
+func (k *Kind) strategicPatch(object *unstructured.Unstructured, change []byte) (*unstructured.Unstructured, error) {
+	typed, err := scheme.New(k.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	before, err := object.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, change, typed)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return decode(after)
 }

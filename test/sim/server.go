@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,11 +32,18 @@ type Change struct {
 	Type     watch.EventType // ADDED, MODIFIED or DELETED
 	Kind     *Kind
 	Object   *unstructured.Unstructured // as watches tell of it; not to be changed
+	Before   *unstructured.Unstructured // as it was until then; nil for what is new
 	By       string                     // the client
 }
 
+// An author is a client that writes, and in whose name.
+type author struct{ client, manager string }
+
 // A Server has the objects of some kinds, and all that they ever were.
 type Server struct {
+	// NoStreams is an API server of before 1.34, whose watches do not begin with what there is.
+	NoStreams bool
+
 	mu       sync.Mutex
 	kinds    map[schema.GroupResource]*Kind
 	objects  map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured
@@ -105,7 +111,7 @@ func (s *Server) get(k *Kind, key types.NamespacedName) (*unstructured.Unstructu
 }
 
 // create adds an object.
-func (s *Server) create(by string, k *Kind, namespace string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *Server) create(by author, k *Kind, namespace string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	s.uids++
 	if object.GetName() == "" {
 		object.SetName(fmt.Sprintf("%s%05d", object.GetGenerateName(), s.uids))
@@ -117,7 +123,6 @@ func (s *Server) create(by string, k *Kind, namespace string, object *unstructur
 	object.SetCreationTimestamp(metav1.Now())
 	object.SetGeneration(1)
 	object.SetResourceVersion("")
-	object.SetManagedFields(nil)
 	object.SetDeletionTimestamp(nil)
 	object.SetDeletionGracePeriodSeconds(nil)
 	if k.HasStatus {
@@ -127,6 +132,7 @@ func (s *Server) create(by string, k *Kind, namespace string, object *unstructur
 		return nil, err
 	}
 	k.complete(object.Object)
+	object = k.note(k.empty(), object, by.manager)
 	if errs := k.validate(object.Object, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(k.GroupKind(), object.GetName(), errs)
 	}
@@ -165,41 +171,79 @@ func (s *Server) admit(k *Kind, object *unstructured.Unstructured) error {
 	return nil
 }
 
-// patch merges a change into an object.
-func (s *Server) patch(by string, k *Kind, key types.NamespacedName, subresource string, change []byte) (*unstructured.Unstructured, error) {
-	old, err := s.get(k, key)
+// patch changes an object as its body says.
+func (s *Server) patch(by author, call Call) (*unstructured.Unstructured, error) {
+	k := call.Kind
+	if call.patch == types.ApplyPatchType {
+		return s.apply(by, call)
+	}
+	old, err := s.get(k, call.Key)
 	if err != nil {
 		return nil, err
 	}
-	before, err := old.MarshalJSON()
+	object, err := k.patch(old, call.Body, call.patch)
 	if err != nil {
 		return nil, err
 	}
-	after, err := jsonpatch.MergePatch(before, change)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	object, err := decode(after)
-	if err != nil {
-		return nil, err
-	}
-	return s.update(by, k, key, subresource, object)
+	return s.change(by, k, old, call.Subresource, object)
 }
 
-// update replaces an object, or its status.
-func (s *Server) update(by string, k *Kind, key types.NamespacedName, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// apply has a field manager set the fields of its body, and no others.
+func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error) {
+	k := call.Kind
+	applied, err := decode(call.Body)
+	if err != nil {
+		return nil, err
+	}
+	old, err := s.get(k, call.Key)
+	switch {
+	case k.fields == nil || err != nil && applied.GetUID() == "":
+		return nil, apierrors.NewBadRequest("not simulated")
+	case err != nil: // it is not made, because another one is meant
+		return nil, apierrors.NewConflict(k.GroupResource(), call.Key.Name, errOther)
+	}
+	object, err := k.apply(old, applied, by.manager, isSet(call.query, "force"))
+	if err != nil {
+		return nil, err
+	}
+	return s.replace(by, k, old, object)
+}
+
+// update replaces an object, or a part of it.
+func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
 	if err != nil {
 		return nil, err
 	}
+	if uid := object.GetUID(); uid != "" && uid != old.GetUID() {
+		return nil, apierrors.NewConflict(k.GroupResource(), old.GetName(), errOther)
+	}
+	return s.change(by, k, old, subresource, object)
+}
+
+// change makes of an object what a client wants it to be.
+func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := checkVersion(k, object, old); err != nil {
 		return nil, err
 	}
-	if subresource == statusField {
+	switch subresource {
+	case statusField:
 		object = withStatus(old, object)
-	} else {
-		keep(object, old, k.HasStatus)
+	case "resize":
+		object = withResources(old, object)
+	default:
+		if k.HasStatus {
+			object = withStatus(object, old)
+		}
+		object = k.note(old, object, by.manager)
 	}
+	return s.replace(by, k, old, object)
+}
+
+// replace writes another state of an object.
+func (s *Server) replace(by author, k *Kind, old, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	errs := validateMeta(object, old)
+	keep(object, old)
 	if err := typeMeta(object); err != nil {
 		return nil, err
 	}
@@ -208,13 +252,13 @@ func (s *Server) update(by string, k *Kind, key types.NamespacedName, subresourc
 	if !reflect.DeepEqual(desired(object, k), desired(old, k)) {
 		object.SetGeneration(old.GetGeneration() + 1)
 	}
-	if reflect.DeepEqual(object.Object, old.Object) {
+	if len(errs) == 0 && reflect.DeepEqual(object.Object, old.Object) {
 		return old, nil
 	}
-	if errs := append(validateMeta(object, old), k.validate(object.Object, old.Object)...); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(k.GroupKind(), key.Name, errs)
+	if errs = append(errs, k.validate(object.Object, old.Object)...); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(k.GroupKind(), old.GetName(), errs)
 	}
-	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
+	if object.GetDeletionTimestamp() != nil && *object.GetDeletionGracePeriodSeconds() == 0 && len(object.GetFinalizers()) == 0 {
 		// The answer is what was asked for, and what watches hear of is the object as it was stored.
 		s.write(by, watch.Deleted, k, old.DeepCopy())
 		return object, nil
@@ -224,7 +268,7 @@ func (s *Server) update(by string, k *Kind, key types.NamespacedName, subresourc
 
 // checkVersion refuses what was not made from the object as it is.
 func checkVersion(k *Kind, object, old *unstructured.Unstructured) error {
-	version, uid := object.GetResourceVersion(), object.GetUID()
+	version := object.GetResourceVersion()
 	switch {
 	case k.schema != nil && version == "":
 		return apierrors.NewInvalid(k.GroupKind(), old.GetName(), field.ErrorList{
@@ -232,8 +276,6 @@ func checkVersion(k *Kind, object, old *unstructured.Unstructured) error {
 		})
 	case version != "" && version != old.GetResourceVersion():
 		return apierrors.NewConflict(k.GroupResource(), old.GetName(), errModified)
-	case uid != "" && uid != old.GetUID():
-		return apierrors.NewConflict(k.GroupResource(), old.GetName(), errOther)
 	}
 	return nil
 }
@@ -249,6 +291,27 @@ func withStatus(object, other *unstructured.Unstructured) *unstructured.Unstruct
 		object.Object[statusField] = status
 	}
 	return object
+}
+
+// withResources is a Pod with the resources that another one's containers have.
+func withResources(object, other *unstructured.Unstructured) *unstructured.Unstructured {
+	object = object.DeepCopy()
+	containers, wanted := containersOf(object), containersOf(other)
+	for i := range min(len(containers), len(wanted)) {
+		containers[i]["resources"] = wanted[i]["resources"]
+	}
+	return object
+}
+
+func containersOf(pod *unstructured.Unstructured) (containers []map[string]any) {
+	all, _, _ := unstructured.NestedFieldNoCopy(pod.Object, "spec", "containers")
+	list, _ := all.([]any)
+	for _, container := range list {
+		if container, ok := container.(map[string]any); ok {
+			containers = append(containers, container)
+		}
+	}
+	return containers
 }
 
 // typeMeta has an object's metadata read and written again, which leaves no empty lists and maps.
@@ -267,16 +330,12 @@ func typeMeta(object *unstructured.Unstructured) error {
 }
 
 // keep gives an object what a client cannot change.
-func keep(object, old *unstructured.Unstructured, status bool) {
+func keep(object, old *unstructured.Unstructured) {
 	object.SetUID(old.GetUID())
 	object.SetResourceVersion(old.GetResourceVersion())
-	object.SetManagedFields(nil)
 	object.SetCreationTimestamp(old.GetCreationTimestamp())
 	object.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	object.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
-	if status {
-		object.Object = withStatus(object, old).Object
-	}
 }
 
 // desired is all of an object that counts for its generation.
@@ -290,8 +349,11 @@ func desired(object *unstructured.Unstructured, k *Kind) map[string]any {
 }
 
 func validateMeta(object, old *unstructured.Unstructured) (errs field.ErrorList) {
+	if uid := object.GetUID(); uid != "" && uid != old.GetUID() {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable"))
+	}
 	if old.GetDeletionTimestamp() == nil {
-		return nil
+		return errs
 	}
 	for _, finalizer := range object.GetFinalizers() {
 		if !slices.Contains(old.GetFinalizers(), finalizer) {
@@ -309,7 +371,7 @@ const (
 )
 
 // remove deletes an object, or marks it where finalizers keep it. It returns nil if it is gone.
-func (s *Server) remove(by string, k *Kind, key types.NamespacedName, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
+func (s *Server) remove(by author, k *Kind, key types.NamespacedName, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
 	if err != nil {
 		return nil, err
@@ -318,20 +380,43 @@ func (s *Server) remove(by string, k *Kind, key types.NamespacedName, options me
 		return nil, err
 	}
 	object, finalizers := old.DeepCopy(), finalizersOf(old, options.PropagationPolicy)
-	if len(finalizers) == 0 {
+	object.SetFinalizers(finalizers)
+	grace, graceful := graceOf(k, old, options)
+	if len(finalizers) == 0 && !graceful {
 		s.write(by, watch.Deleted, k, object)
 		return nil, nil
 	}
-	object.SetFinalizers(finalizers)
-	if object.GetDeletionTimestamp() == nil {
-		object.SetDeletionTimestamp(new(metav1.Now()))
-		object.SetDeletionGracePeriodSeconds(new(int64))
-		object.SetGeneration(object.GetGeneration() + 1)
+	first := old.GetDeletionTimestamp() == nil
+	if first {
+		object.SetGeneration(old.GetGeneration() + 1)
 	}
-	if reflect.DeepEqual(object.Object, old.Object) {
-		return old, nil
+	if first || grace < *old.GetDeletionGracePeriodSeconds() {
+		object.SetDeletionTimestamp(new(metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))))
+		object.SetDeletionGracePeriodSeconds(&grace)
 	}
-	return s.write(by, watch.Modified, k, object), nil
+	if !reflect.DeepEqual(object.Object, old.Object) {
+		object = s.write(by, watch.Modified, k, object)
+	}
+	if len(finalizers) == 0 && *object.GetDeletionGracePeriodSeconds() == 0 {
+		s.write(by, watch.Deleted, k, object.DeepCopy())
+		return nil, nil
+	}
+	return object, nil
+}
+
+// graceOf is how many seconds are left to an object that is deleted. Only Pods are told that they are; one on a node ends there.
+func graceOf(k *Kind, object *unstructured.Unstructured, options metav1.DeleteOptions) (seconds int64, graceful bool) {
+	node, _, _ := unstructured.NestedString(object.Object, "spec", "nodeName")
+	phase, _, _ := unstructured.NestedString(object.Object, statusField, "phase")
+	switch {
+	case k.Kind != "Pod":
+		return 0, false
+	case node == "" || phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded):
+		return 0, true
+	case options.GracePeriodSeconds != nil:
+		return *options.GracePeriodSeconds, true
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds, true
 }
 
 // checkPreconditions refuses to delete an object that is not the one that was meant.
@@ -362,8 +447,9 @@ func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionProp
 }
 
 // write makes a revision of an object.
-func (s *Server) write(by string, event watch.EventType, k *Kind, object *unstructured.Unstructured) *unstructured.Unstructured {
+func (s *Server) write(by author, event watch.EventType, k *Kind, object *unstructured.Unstructured) *unstructured.Unstructured {
 	s.revision++
+	before := s.objects[k.GroupResource()][keyOf(object)]
 	object.SetGroupVersionKind(k.GroupVersionKind)
 	object.SetResourceVersion(strconv.FormatInt(s.revision, 10))
 	if event == watch.Deleted {
@@ -371,15 +457,15 @@ func (s *Server) write(by string, event watch.EventType, k *Kind, object *unstru
 	} else {
 		s.objects[k.GroupResource()][keyOf(object)] = object
 	}
-	s.history = append(s.history, Change{s.revision, time.Now(), event, k, object, by})
+	s.history = append(s.history, Change{s.revision, time.Now(), event, k, object, before, by.client})
 	for _, w := range s.watches {
 		w.wake()
 	}
 	return object
 }
 
-// collector is by whom the garbage collector writes.
-const collector = "garbage collector"
+// collector is who the garbage collector writes as.
+var collector = author{client: "garbage collector", manager: "garbage collector"}
 
 // CollectGarbage does what Kubernetes' garbage collector does about one object, and reports whether there was any to do it
 // about.

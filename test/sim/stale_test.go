@@ -4,26 +4,32 @@
 package sim_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/test/sim"
 )
 
-// A lag is what the operator's caches do not see. An operator that starts sees all there is: its watches begin with a list of
-// what is certainly the newest.
+// A lag is what the operator's caches do not see. An operator that starts asks for what is certainly the newest, also of an API
+// server that lags itself, and has older lists at hand.
 type lag struct {
 	kind     string // of which cache; of all if empty
 	revision int64  // it stops at this one, until the end of the step after the one in which that was written
 	restart  bool   // another operator starts then, and knows no more after it has read what there is
+	behind   int64  // by how many revisions its API server lags at that time
 	calls    int    // if not zero, it goes on after so many calls
 }
 
 func (l lag) String() string {
 	what := fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
 	if l.restart {
-		what = fmt.Sprintf("at revision %d, another operator starts, whose cache of %q stops when it is filled", l.revision, l.kind)
+		what = fmt.Sprintf("at revision %d, another operator starts, whose cache of %q stops when it is filled, its API server %d behind", l.revision, l.kind, l.behind)
 	}
 	return what
 }
@@ -34,10 +40,11 @@ func TestStale(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			want := l.live(t, conditions{})
 			var cases []conditions
-			for revision := int64(1); revision <= want.revisions; revision++ {
-				for _, kind := range append(l.kinds, "") {
-					for _, restart := range []bool{false, true} {
-						cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision, restart: restart}})
+			for _, revision := range want.revisions {
+				for _, kind := range l.caches() {
+					cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision}})
+					for _, behind := range l.behind() {
+						cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision, restart: true, behind: behind}})
 					}
 				}
 			}
@@ -46,9 +53,40 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// fog is what a lag does to a world.
+// two is a life of two Machines of two switches.
+var two = life{
+	name: "two machines", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
+		createMachine,
+		{what: "create another one", do: create(machineOf("n", 2))},
+		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
+		{what: "give one away", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"n"}}}`)},
+		{what: "scale up", do: patch(machine("n"), `{"spec":{"switches":{"count":3}}}`)},
+		{what: "delete a switch", do: remove(switchOf("n-1"))},
+		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
+		{what: "delete both", do: func(ctx context.Context, c client.Client) error {
+			return errors.Join(remove(machine("n"))(ctx, c), remove(machine("m"))(ctx, c))
+		}},
+	},
+}
+
+// TestMissed has each event and each two of them never be heard of, until all is read anew.
+func TestMissed(t *testing.T) {
+	want := two.live(t, conditions{})
+	judge(t, conditions{}, want)
+	var cases []conditions
+	for i, revision := range want.revisions {
+		cases = append(cases, conditions{missed: []int64{revision}})
+		for _, other := range want.revisions[:i] {
+			cases = append(cases, conditions{missed: []int64{other, revision}})
+		}
+	}
+	inParallel(t, cases, two.endAlike(want))
+}
+
+// fog is what a lag, or what is missed, does to a world.
 type fog struct {
 	lag       *lag
+	missed    []int64
 	world     *sim.World
 	restarted bool
 	steps     int // that have ended since it came
@@ -61,19 +99,29 @@ func (f *fog) sees(k *sim.Kind) int64 {
 	if f.lag == nil || f.lifted || f.lag.kind != "" && f.lag.kind != k.Kind || f.lag.restart && !f.restarted {
 		return math.MaxInt64
 	}
-	return f.lag.revision
+	return max(1, f.lag.revision-f.lag.behind)
+}
+
+// misses tells whether the operator does not hear of a change.
+func (f *fog) misses(change sim.Change) bool {
+	return !f.lifted && slices.Contains(f.missed, change.Revision)
+}
+
+// has reports whether it has come.
+func (f *fog) has() bool {
+	return f.lag != nil && f.world.Revision() >= f.lag.revision || len(f.missed) > 0 && f.world.Revision() >= slices.Max(f.missed)
 }
 
 // restart reports whether the operator is to start anew, which it does once.
 func (f *fog) restart() bool {
 	now := f.lag != nil && f.lag.restart && !f.restarted && f.world.Revision() >= f.lag.revision
-	f.restarted = f.restarted || now
+	f.world.Hold(func() { f.restarted = f.restarted || now })
 	return now
 }
 
 // call counts a call.
 func (f *fog) call() {
-	if f.lag == nil || f.world.Revision() < f.lag.revision {
+	if f.lag == nil || !f.has() {
 		return
 	}
 	if f.calls++; f.calls == f.lag.calls {
@@ -83,7 +131,7 @@ func (f *fog) call() {
 
 // end is the end of a step.
 func (f *fog) end() {
-	if f.lag == nil || f.world.Revision() < f.lag.revision {
+	if !f.has() {
 		return
 	}
 	if f.steps++; f.steps > 1 {
@@ -93,8 +141,9 @@ func (f *fog) end() {
 
 // lift has the caches see all there is.
 func (f *fog) lift() {
-	f.lifted = true
+	f.world.Hold(func() { f.lifted = true })
 	for _, o := range f.world.Operators {
 		o.Look()
+		o.Reread()
 	}
 }

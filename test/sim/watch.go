@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -25,28 +26,38 @@ import (
 type watcher struct {
 	ctx     context.Context
 	client  *Client
-	kind    *Kind
+	call    Call
 	initial []any // what it begins with
 	next    int64 // the first revision to tell of
+	missed  bool  // something before that was not told
+	expired bool  // it ends
 	news    chan struct{}
 	buffer  bytes.Buffer
 }
 
 // watch begins to tell of changes.
-func (c *Client) watch(ctx context.Context, k *Kind, query url.Values) (*http.Response, error) {
-	s := c.server
+func (c *Client) watch(ctx context.Context, call Call) (*http.Response, error) {
+	s, k, query := c.server, call.Kind, call.query
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &watcher{ctx: ctx, client: c, kind: k, news: make(chan struct{}, 1)}
-	if query.Get("sendInitialEvents") == "true" {
+	w := &watcher{ctx: ctx, client: c, call: call, news: make(chan struct{}, 1)}
+	initial := isSet(query, "sendInitialEvents")
+	if initial && s.NoStreams {
+		return refusal(apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", field.ErrorList{
+			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+		})), nil
+	}
+	if initial {
 		seen := s.revision // without a version, it is a read of what is certainly the newest
 		if query.Get("resourceVersion") != "" {
 			seen = c.sees(k)
 		}
 		for _, object := range s.at(k, seen) {
-			w.initial = append(w.initial, event(watch.Added, object))
+			if call.selects(object) {
+				w.initial = append(w.initial, event(watch.Added, call.shown(object)))
+			}
 		}
-		w.initial = append(w.initial, event(watch.Bookmark, bookmark(k, seen)))
+		w.initial = append(w.initial, event(watch.Bookmark, call.shown(bookmark(k, seen))))
 		w.next = seen + 1
 	} else {
 		version, err := strconv.ParseInt(cmp.Or(query.Get("resourceVersion"), strconv.FormatInt(s.revision, 10)), 10, 64)
@@ -57,6 +68,12 @@ func (c *Client) watch(ctx context.Context, k *Kind, query url.Values) (*http.Re
 	}
 	s.watches = append(s.watches, w)
 	return respond(http.StatusOK, w), nil
+}
+
+// isSet reports whether a request asks for something that is off by default.
+func isSet(query url.Values, option string) bool {
+	set, err := strconv.ParseBool(query.Get(option))
+	return err == nil && set
 }
 
 func event(kind watch.EventType, object any) map[string]any {
@@ -72,12 +89,40 @@ func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	return object
 }
 
+// Hold does something while nobody is served or hears of anything: what Views, and those who let events be missed, depend on
+// changes nowhere else.
+func (s *Server) Hold(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
 // Look has the client's watches tell what its View has come to show.
 func (c *Client) Look() {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	for _, w := range c.server.watches {
 		if w.client == c {
+			w.wake()
+		}
+	}
+}
+
+// Miss has the client's watches leave out the events for which it returns true.
+func (c *Client) Miss(leaveOut func(Change) bool) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.misses = leaveOut
+}
+
+// Reread has those of the client's watches end that have left something out, as when their history is gone, which has the
+// client read all anew.
+func (c *Client) Reread() {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	for _, w := range c.server.watches {
+		if w.client == c && w.missed {
+			w.missed, w.expired = false, true
 			w.wake()
 		}
 	}
@@ -114,19 +159,46 @@ func (w *watcher) take() (any, bool) {
 	s := w.client.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w.expired {
+		w.expired = false // it is said once, and the client hangs up
+		return event(watch.Error, apierrors.NewResourceExpired("there is no history any more").Status()), true
+	}
 	if len(w.initial) > 0 {
 		first := w.initial[0]
 		w.initial = w.initial[1:]
 		return first, true
 	}
-	for seen := w.client.sees(w.kind); w.next <= seen; {
+	for seen := w.client.sees(w.call.Kind); w.next <= seen; {
 		change := s.history[w.next-1]
 		w.next++
-		if change.Kind == w.kind {
-			return event(change.Type, change.Object), true
+		switch {
+		case change.Kind != w.call.Kind:
+		case w.client.misses != nil && w.client.misses(change):
+			w.missed = true
+		default:
+			if told := w.call.tell(change); told != nil {
+				return told, true
+			}
 		}
 	}
 	return nil, false
+}
+
+// tell is what a change is to who watches a selection: what comes to be in it is added, and what no longer is is deleted.
+func (c Call) tell(change Change) any {
+	is := change.Type != watch.Deleted && c.selects(change.Object)
+	was := change.Before != nil && c.selects(change.Before)
+	switch {
+	case is && was:
+		return event(watch.Modified, c.shown(change.Object))
+	case is:
+		return event(watch.Added, c.shown(change.Object))
+	case was:
+		last := change.Before.DeepCopy()
+		last.SetResourceVersion(change.Object.GetResourceVersion())
+		return event(watch.Deleted, c.shown(last))
+	}
+	return nil
 }
 
 // Close implements io.Closer.

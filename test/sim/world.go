@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -33,6 +34,7 @@ import (
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
@@ -41,14 +43,19 @@ import (
 // Kinds are those of the operator, as its manifests in the folder config/crd/bases of the repository describe them, and
 // those of Kubernetes that it works with.
 func Kinds(repository string) ([]*Kind, error) {
+	ingresses, err := Applied(networkingv1.SchemeGroupVersion.WithKind("Ingress"), "ingresses")
+	if err != nil {
+		return nil, err
+	}
 	kinds := []*Kind{
+		ingresses,
 		Builtin(corev1.SchemeGroupVersion.WithKind("Pod"), "pods"),
 		Builtin(corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas"),
 		Builtin(appsv1.SchemeGroupVersion.WithKind("Deployment"), "deployments"),
 		Builtin(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "replicasets"),
 		Builtin(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), "horizontalpodautoscalers"),
-		Builtin(networkingv1.SchemeGroupVersion.WithKind("Ingress"), "ingresses"),
 		Builtin(eventsv1.SchemeGroupVersion.WithKind("Event"), "events"),
+		Question(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews"),
 	}
 	for _, name := range []string{"useless.container.training_machines", "useless.container.training_switches", "cloudnative.tw_virtualmachines"} {
 		kind, err := ReadCRD(filepath.Join(repository, "config", "crd", "bases", name+".yaml"))
@@ -59,6 +66,9 @@ func Kinds(repository string) ([]*Kind, error) {
 	}
 	return kinds, nil
 }
+
+// IngressAnnotation is what the operator ensures on every Ingress, with the value yes.
+const IngressAnnotation = "example.com/ensured"
 
 // scheme has the types of all kinds.
 var scheme = newScheme()
@@ -77,7 +87,11 @@ func newScheme() *runtime.Scheme {
 func (s *Server) Mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, k := range s.kinds {
-		mapper.AddSpecific(k.GroupVersionKind, k.GroupVersion().WithResource(k.Resource), k.GroupVersion().WithResource(k.Resource), meta.RESTScopeNamespace)
+		scope := meta.RESTScopeNamespace
+		if k.question {
+			scope = meta.RESTScopeRoot
+		}
+		mapper.AddSpecific(k.GroupVersionKind, k.GroupVersion().WithResource(k.Resource), k.GroupVersion().WithResource(k.Resource), scope)
 	}
 	return mapper
 }
@@ -91,6 +105,9 @@ type World struct {
 	// Choose picks the next one of the calls that wait, and what becomes of it. They are in the order of their text, whatever
 	// goroutine was faster. The first one is served if it is nil. Events are always served at once.
 	Choose func(calls []Call) (int, Fate)
+
+	// Latency is how long each call takes.
+	Latency time.Duration
 
 	Operators []*Operator // that run
 
@@ -150,6 +167,7 @@ func (w *World) step() (bool, error) {
 	p := w.parked[chosen]
 	w.parked = slices.Delete(w.parked, chosen, chosen+1)
 	w.mu.Unlock()
+	time.Sleep(w.Latency)
 	p.fate <- fate
 	if !fate.Crash {
 		return true, nil
@@ -161,9 +179,25 @@ func (w *World) step() (bool, error) {
 	return true, err
 }
 
+// Serve serves so many calls, or as many as there are.
+func (w *World) Serve(calls int) error {
+	for range calls {
+		if served, err := w.step(); err != nil || !served {
+			return err
+		}
+	}
+	return nil
+}
+
+// endless is how many calls one after the other are too many.
+const endless = 1_000
+
 // Settle serves all calls and collects all garbage, until nobody has anything to do at this instant.
 func (w *World) Settle() error {
-	for {
+	for calls := 0; ; calls++ {
+		if calls > endless {
+			return errors.New("there is no end to what is done")
+		}
 		served, err := w.step()
 		if err == nil && !served {
 			served, err = w.CollectGarbage()
@@ -193,6 +227,7 @@ func (w *World) Pass(d time.Duration) error {
 type Operator struct {
 	*Client
 	controllers []string
+	started     <-chan struct{}
 	cancel      context.CancelFunc
 	ended       chan error
 }
@@ -225,10 +260,12 @@ func (w *World) StartSeeing(view func(*Kind) int64, name string, controllers ...
 		Machine:        machine.Options{ConcurrentSyncs: 2},
 		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: time.Minute},
 		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
+		Ingress:        ingress.Options{Annotations: ingress.Annotations{IngressAnnotation: "yes"}},
 	}
-	if err := controller.Setup(ctx, mgr, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := controller.Setup(ctx, quiet{mgr}, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, err
 	}
+	o.started = mgr.Elected()
 	go func() { o.ended <- mgr.Start(ctx) }()
 	w.Operators = append(w.Operators, o)
 	return o, nil
@@ -237,6 +274,8 @@ func (w *World) StartSeeing(view func(*Kind) int64, name string, controllers ...
 // Stop ends an operator as a crash does: of its calls that wait, none has any effect.
 func (w *World) Stop(o *Operator) error {
 	w.Operators = slices.DeleteFunc(w.Operators, func(other *Operator) bool { return other == o })
+	<-o.started     // a manager that is to stop before that spins until then, and no time passes
+	synctest.Wait() // for events to arrive: what hands on those of metadata waits for ever for who is no more
 	o.cancel()
 	for {
 		w.mu.Lock()

@@ -1,0 +1,211 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// Where an API server keeps Machines and switches, and where the marks of Sync are: it does not look there.
+const (
+	etcdPrefix = "/registry/useless.container.training/"
+	etcdMark   = etcdPrefix + "~mark"
+)
+
+// A Recorder tells of all revisions of Machines and switches by the account of etcd: in one order for both kinds, and none
+// is missing, whatever becomes of API servers meanwhile.
+type Recorder struct {
+	etcd *http.Client
+	tell func(Revision)
+
+	mu    sync.Mutex
+	heard int64 // etcd's revision
+	err   error
+	more  chan struct{} // closed and replaced when there is more
+}
+
+// Record tells of all that happens from the beginning on, until the context ends. The client is one of the etcd of a test's
+// control plane, which answers in JSON. Machines are told of while they are stored in v1beta1, and switches, which are the
+// same in both versions, always.
+func Record(ctx context.Context, etcd *http.Client, tell func(Revision)) (*Recorder, error) {
+	r := &Recorder{etcd: etcd, tell: tell, more: make(chan struct{})}
+	end := etcdPrefix[:len(etcdPrefix)-1] + string(etcdPrefix[len(etcdPrefix)-1]+1)
+	stream, err := r.ask(ctx, "watch", map[string]any{"create_request": map[string]any{
+		"key": []byte(etcdPrefix), "range_end": []byte(end), "start_revision": 1, "prev_kv": true,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer stream.Close()
+		for decoder := json.NewDecoder(stream); ; {
+			if err := r.take(decoder); err != nil {
+				r.advance(0, fmt.Errorf("watch etcd: %w", err))
+				return
+			}
+		}
+	}()
+	return r, nil
+}
+
+// Sync waits until everything has been told of that has happened until now.
+func (r *Recorder) Sync(ctx context.Context) error {
+	_, err := r.sync(ctx)
+	return err
+}
+
+// Compact has etcd forget all that was before what it has now, when that has been told of.
+func (r *Recorder) Compact(ctx context.Context) error {
+	revision, err := r.sync(ctx)
+	if err != nil {
+		return err
+	}
+	answer, err := r.ask(ctx, "kv/compaction", map[string]any{"revision": revision, "physical": true})
+	if err != nil {
+		return err
+	}
+	return answer.Close()
+}
+
+// sync returns the revision that everything has been told of until.
+func (r *Recorder) sync(ctx context.Context) (int64, error) {
+	answer, err := r.ask(ctx, "kv/put", map[string]any{"key": []byte(etcdMark)})
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Close()
+	var put struct{ Header etcdHeader }
+	if err := json.NewDecoder(answer).Decode(&put); err != nil {
+		return 0, fmt.Errorf("mark etcd: %w", err)
+	}
+	for {
+		r.mu.Lock()
+		heard, more, err := r.heard, r.more, r.err
+		r.mu.Unlock()
+		if err != nil || heard >= put.Header.Revision {
+			return put.Header.Revision, err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+type etcdHeader struct {
+	Revision int64 `json:"revision,string"`
+}
+
+type etcdPair struct {
+	Key, Value     []byte
+	CreateRevision int64 `json:"create_revision,string"`
+	ModRevision    int64 `json:"mod_revision,string"`
+}
+
+type etcdAnswer struct {
+	Result struct {
+		Canceled     bool
+		CancelReason string `json:"cancel_reason"`
+		Events       []struct {
+			Type   string // empty for a change
+			KV     etcdPair
+			PrevKV etcdPair `json:"prev_kv"`
+		}
+	}
+	Error struct{ Message string }
+}
+
+func (r *Recorder) ask(ctx context.Context, what string, question any) (io.ReadCloser, error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/"+what, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := r.etcd.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask etcd: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		return nil, errors.Join(fmt.Errorf("ask etcd: %s: %s", response.Status, text), err)
+	}
+	return response.Body, nil
+}
+
+// take tells of the next changes.
+func (r *Recorder) take(decoder *json.Decoder) error {
+	var answer etcdAnswer
+	if err := decoder.Decode(&answer); err != nil {
+		return err
+	}
+	if reason := answer.Result.CancelReason + answer.Error.Message; answer.Result.Canceled || reason != "" {
+		return errors.New(reason)
+	}
+	for _, event := range answer.Result.Events {
+		happened, value := watch.Modified, event.KV.Value
+		switch {
+		case event.Type == "DELETE":
+			happened, value = watch.Deleted, event.PrevKV.Value
+		case event.KV.CreateRevision == event.KV.ModRevision:
+			happened = watch.Added
+		}
+		object, err := decode(string(event.KV.Key), value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", event.KV.Key, err)
+		}
+		if object != nil {
+			object.SetResourceVersion(strconv.FormatInt(event.KV.ModRevision, 10))
+			r.tell(Revision{Type: happened, Object: object, At: time.Now()})
+		}
+		r.advance(event.KV.ModRevision, nil)
+	}
+	return nil
+}
+
+func (r *Recorder) advance(heard int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard, r.err = max(r.heard, heard), err
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+// decode returns nil for what is not told of.
+func decode(key string, value []byte) (client.Object, error) {
+	switch resource, _, _ := strings.Cut(strings.TrimPrefix(key, etcdPrefix), "/"); resource {
+	case "machines":
+		var kind metav1.TypeMeta
+		if err := json.Unmarshal(value, &kind); err != nil || kind.APIVersion != v1beta1.GroupVersion.String() {
+			return nil, err // in v1alpha1 the fields have other types
+		}
+		m := &v1beta1.Machine{}
+		return m, json.Unmarshal(value, m)
+	case "switches":
+		sw := &v1beta1.Switch{}
+		return sw, json.Unmarshal(value, sw)
+	default:
+		return nil, nil
+	}
+}

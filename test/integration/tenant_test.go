@@ -1,0 +1,171 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/ingress"
+	"container.training/useless/internal/controller/podcount"
+	"container.training/useless/internal/controller/schedule"
+)
+
+// TestHostileTenant has a user of one namespace name what is in another one, in every way that an object has: by owner, by
+// label, by selector, by target and by name. The operator, which may write to all namespaces, is to do nothing there.
+func TestHostileTenant(t *testing.T) {
+	grant(t, podcount.Name)
+	grant(t, ingress.Name)
+	requests := newTally()
+	exclusive(t, operatorOptions{
+		transport: func(config *rest.Config) { config.Wrap(requests.wrap) },
+		controllers: func(options *controller.Options) {
+			options.Selection = []string{"*", podcount.Name, ingress.Name}
+			options.Ingress.Annotations = fooBar
+		},
+	})
+	victim, tenant := newNamespace(t), newNamespace(t)
+	owners := victimOf(t, victim)
+	requests.quiet(t)
+	before := everythingIn(t, victim)
+	requests.reset()
+
+	attackTenant(t, tenant, victim, owners)
+	requests.quiet(t)
+	mustKubectl(t, "", "delete", "namespace", tenant, "--timeout=60s")
+	requests.quiet(t)
+	if diff := cmp.Diff(map[string]int(nil), requests.of(victim)); diff != "" {
+		t.Errorf("requests about the victim's namespace (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, everythingIn(t, victim)); diff != "" {
+		t.Errorf("the victim's namespace (-before +after):\n%s", diff)
+	}
+}
+
+// victimOf fills a namespace with what every controller keeps, waits until there is nothing left to do, and returns
+// ownerReferences to it by kind.
+func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
+	t.Helper()
+	slowMachine(t, namespace, "m", 2)
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	createSwitch(t, namespace, "orphan", "nobody", v1beta1.PositionUp, nil)
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
+		d.Annotations[schedule.StopScheduleAnnotation] = hence(time.Hour)
+	})
+	rs := createReplicaSet(t, namespace, "rs", 1)
+	createIngress(t, namespace, "ingress", nil)
+
+	m := waitForPositions(t, namespace, "m", "dd", patience)
+	turnUp(t, namespace, "m-0")
+	waitForPositions(t, namespace, "m", "ud", patience)
+	waitForActive(t, vm)
+	waitForCondition(t, vm, cloudnativev1alpha1.ConditionUsageAvailable, metav1.ConditionUnknown, cloudnativev1alpha1.ReasonMetricsAPIUnavailable)
+	waitForPodCount(t, namespace, "rs", "1")
+	waitForAnnotations(t, namespace, "ingress", fooBar)
+	eventually(t, patience, func() (bool, string) {
+		d = getDeployment(t, namespace, "d")
+		return d.Annotations[schedule.NextScheduleTimeAnnotation] != "" && d.Status.ReadyReplicas == 3, fmt.Sprintf("%v %+v", d.Annotations, d.Status)
+	})
+	return map[string]metav1.OwnerReference{
+		"Machine":        *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine")),
+		"VirtualMachine": *metav1.NewControllerRef(vm, cloudnativev1alpha1.GroupVersion.WithKind("VirtualMachine")),
+		"ReplicaSet":     *metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")),
+	}
+}
+
+// attackTenant fills another namespace with objects that are after those of the victim, and returns when the operator has seen
+// to all of them.
+func attackTenant(t *testing.T, namespace, victim string, owners map[string]metav1.OwnerReference) {
+	t.Helper()
+	owned := func(object client.Object, kind string) client.Object {
+		object.SetOwnerReferences([]metav1.OwnerReference{owners[kind]})
+		return object
+	}
+	// The garbage collector takes what names an owner that is not in its namespace.
+	mine := createSwitch(t, namespace, "mine", "m", v1beta1.PositionUp, nil)
+	for _, object := range []client.Object{
+		owned(aSwitch(namespace, "m-0"), "Machine"),
+		owned(aPod(namespace, "vm-vm", map[string]string{cloudnativev1alpha1.VirtualMachineLabel: "vm"}), "VirtualMachine"),
+		owned(aPod(namespace, "web", map[string]string{"app": "web"}), "ReplicaSet"),
+		owned(aReplicaSet(namespace, "rs", 1), "ReplicaSet"),
+	} {
+		eventually(t, patience, func() (bool, string) {
+			err := admin.Create(t.Context(), object)
+			return err == nil || apierrors.IsAlreadyExists(err), fmt.Sprint(err)
+		})
+	}
+	for name, labels := range map[string]map[string]v1beta1.LabelValue{
+		"m": {v1beta1.MachineLabel: "m"}, "greedy": {v1beta1.MachineLabel: "nobody"},
+		"elsewhere": {corev1.LabelMetadataName: v1beta1.LabelValue(victim)},
+	} {
+		m := aMachine(namespace, name)
+		m.Spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: labels}
+		m.Spec.Switches.Template.Metadata.Labels = labels
+		m.Spec.Position = v1beta1.PositionUp
+		m.Spec.Flip.DelaySeconds, m.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
+		if err := admin.Create(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
+		d.Annotations[schedule.StopScheduleAnnotation] = hence(-time.Hour)
+	})
+	createAutoscaler(t, d)
+	createIngress(t, namespace, "ingress", map[string]string{ingress.ModeAnnotation: ingress.ModeDisabled})
+
+	for _, name := range []string{"m", "greedy", "elsewhere"} {
+		waitForPositions(t, namespace, name, "d", patience)
+	}
+	waitForReplicas(t, d, 0)
+	waitForActive(t, vm)
+	if owner := metav1.GetControllerOf(getSwitch(t, namespace, mine.Name)); owner == nil || owner.UID == owners["Machine"].UID {
+		t.Errorf("the tenant's switch has the owner %v", owner)
+	}
+}
+
+// everythingIn is all that the operator could have changed in a namespace: of its own kinds every revision, of others what
+// is not their status, which changes by itself.
+func everythingIn(t *testing.T, namespace string) map[string]metav1.ObjectMeta {
+	t.Helper()
+	found := map[string]metav1.ObjectMeta{}
+	for _, kind := range []schema.GroupVersionKind{
+		v1beta1.GroupVersion.WithKind("Machine"), v1beta1.GroupVersion.WithKind("Switch"),
+		cloudnativev1alpha1.GroupVersion.WithKind("VirtualMachine"), corev1.SchemeGroupVersion.WithKind("Pod"),
+		appsv1.SchemeGroupVersion.WithKind("Deployment"), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		networkingv1.SchemeGroupVersion.WithKind("Ingress"), autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"),
+		eventsv1.SchemeGroupVersion.WithKind("Event"),
+	} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range list.Items {
+			object := item.ObjectMeta
+			if kind.GroupVersion() != v1beta1.GroupVersion && kind.GroupVersion() != cloudnativev1alpha1.GroupVersion {
+				object.ResourceVersion, object.ManagedFields = "", nil
+			}
+			found[kind.Kind+" "+item.Name] = object
+		}
+	}
+	return found
+}

@@ -1,0 +1,163 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"container.training/useless/test/docs"
+)
+
+// TestNetworkPolicy guards that nothing comes in but what calls the webhooks, and the metrics of those who are let.
+func TestNetworkPolicy(t *testing.T) {
+	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
+	port := func(name string) []networkingv1.NetworkPolicyPort {
+		ports := deployment.Spec.Template.Spec.Containers[0].Ports
+		i := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == name })
+		if i < 0 {
+			t.Fatalf("no port %s", name)
+		}
+		return []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(ports[i].ContainerPort))}}
+	}
+	policies := objects[networkingv1.NetworkPolicy](t, "NetworkPolicy")
+	if len(policies) != 1 || policies[0].Namespace != deployment.Namespace {
+		t.Fatalf("want one, in the namespace of the operator; got %+v", policies)
+	}
+	want := networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: deployment.Spec.Template.Labels},
+		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		Ingress: []networkingv1.NetworkPolicyIngressRule{
+			{Ports: port("webhook")},
+			{Ports: port("metrics"), From: []networkingv1.NetworkPolicyPeer{{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"metrics": "enabled"}},
+			}}},
+		},
+	}
+	if diff := cmp.Diff(want, policies[0].Spec); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestFenceIsForTheOperator guards a name that kustomize does not know, and that the policies are in force for nobody else.
+func TestFenceIsForTheOperator(t *testing.T) {
+	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
+	operator := []admissionregistrationv1.MatchCondition{{Name: "operator", Expression: "request.userInfo.username == 'system:serviceaccount:" +
+		deployment.Namespace + ":" + deployment.Spec.Template.Spec.ServiceAccountName + "'"}}
+	var policies, bound []string
+	for _, policy := range objects[admissionregistrationv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
+		policies = append(policies, policy.Name)
+		if diff := cmp.Diff(operator, policy.Spec.MatchConditions); diff != "" || policy.Namespace != "" || policy.Spec.FailurePolicy != nil {
+			t.Errorf("%s/%s fails %v, and is for (-want +got):\n%s", policy.Namespace, policy.Name, policy.Spec.FailurePolicy, diff)
+		}
+	}
+	for _, binding := range objects[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
+		bound = append(bound, binding.Spec.PolicyName)
+		want := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: binding.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		}
+		if diff := cmp.Diff(want, binding.Spec); diff != "" || binding.Namespace != "" {
+			t.Errorf("%s/%s (-want +got):\n%s", binding.Namespace, binding.Name, diff)
+		}
+	}
+	slices.Sort(policies)
+	slices.Sort(bound)
+	if diff := cmp.Diff(policies, bound); diff != "" {
+		t.Errorf("policies (-there +bound):\n%s", diff)
+	}
+}
+
+// TestAnotherPodCountLabel guards that whoever follows the documentation changes the policy.
+func TestAnotherPodCountLabel(t *testing.T) {
+	t.Parallel()
+	rendered := kustomize(t, docs.Block(t, "podcount.md", "resources:")+docs.Block(t, "podcount.md", "patches:"))
+	label := admissionregistrationv1.Variable{Name: "podCountLabel", Expression: "'example.com/pod-count'"}
+	for _, policy := range decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, rendered, "ValidatingAdmissionPolicy") {
+		if known := slices.Contains(policy.Spec.Variables, label); known != (policy.Name == "useless-operator-changes") {
+			t.Errorf("%s has the variables %+v", policy.Name, policy.Spec.Variables)
+		}
+	}
+}
+
+// unfenced are the rights to write that no policy looks at, with the reason.
+var unfenced = map[string]string{
+	"coordination.k8s.io leases":                "the operator's own, by name",
+	"events.k8s.io events":                      "says something, and changes nothing",
+	" events":                                   "says something, and changes nothing",
+	"authentication.k8s.io tokenreviews":        "asks something, and changes nothing",
+	"authorization.k8s.io subjectaccessreviews": "asks something, and changes nothing",
+	" secrets":                                  "the operator's own, by name",
+	"admissionregistration.k8s.io validatingwebhookconfigurations": "the API server lets no policy look at it; the operator's own, by name",
+	"useless.container.training machines/finalizers":               "is no request, but what ownerReferences take",
+	"useless.container.training machines/status":                   "is the operator's as a whole",
+	"useless.container.training switches":                          "makes what does nothing; each of thousands would take the API server a tenth longer",
+	"useless.container.training switches/status":                   "is the operator's as a whole",
+	"cloudnative.tw virtualmachines/finalizers":                    "is no request, but what ownerReferences take",
+	"cloudnative.tw virtualmachines/status":                        "is the operator's as a whole",
+}
+
+// TestRightsAreFenced compares the operator's rights to write with what the policies look at. Whoever gives it another one
+// has to say what it is for.
+func TestRightsAreFenced(t *testing.T) {
+	var fence []admissionregistrationv1.NamedRuleWithOperations
+	for _, policy := range objects[admissionregistrationv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
+		fence = append(fence, policy.Spec.MatchConstraints.ResourceRules...)
+	}
+	var open []string
+	for _, rule := range operatorsRules(t) {
+		for _, verb := range rule.Verbs {
+			operation := map[string]admissionregistrationv1.OperationType{
+				"create": admissionregistrationv1.Create, "update": admissionregistrationv1.Update, "patch": admissionregistrationv1.Update,
+				"delete": admissionregistrationv1.Delete, "deletecollection": admissionregistrationv1.Delete,
+			}[verb]
+			for _, resource := range rule.Resources {
+				watched := slices.ContainsFunc(fence, func(f admissionregistrationv1.NamedRuleWithOperations) bool {
+					return slices.Contains(f.APIGroups, rule.APIGroups[0]) && slices.Contains(f.Resources, resource) && slices.Contains(f.Operations, operation)
+				})
+				if operation != "" && !watched {
+					open = append(open, rule.APIGroups[0]+" "+resource)
+				}
+			}
+		}
+	}
+	slices.Sort(open)
+	want := make([]string, 0, len(unfenced))
+	for right := range unfenced {
+		want = append(want, right)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Compact(open)); diff != "" {
+		t.Errorf("rights to write that no policy looks at (-with a reason +granted):\n%s", diff)
+	}
+}
+
+// operatorsRules are those of the installation and of the controllers that are off by default, an API group each.
+func operatorsRules(t *testing.T) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	for _, role := range objects[rbacv1.Role](t, "Role") {
+		rules = append(rules, role.Rules...)
+	}
+	both := kustomize(t, "resources: [useless-operator/config/default]\ncomponents: [useless-operator/config/components/podcount, useless-operator/config/components/ingress]\n")
+	for _, role := range decode[rbacv1.ClusterRole](t, both, "ClusterRole") {
+		if !strings.HasSuffix(role.Name, "editor-role") && !strings.HasSuffix(role.Name, "viewer-role") {
+			rules = append(rules, role.Rules...)
+		}
+	}
+	for _, rule := range rules {
+		if len(rule.APIGroups) > 1 {
+			t.Fatalf("more than one API group: %+v", rule)
+		}
+	}
+	return slices.DeleteFunc(rules, func(rule rbacv1.PolicyRule) bool { return len(rule.APIGroups) == 0 })
+}

@@ -1,0 +1,75 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ingresses "container.training/useless/internal/controller/ingress"
+	"container.training/useless/test/sim"
+)
+
+var ingressLives = []life{{
+	name: "ingress", controller: ingresses.Name, kinds: []string{"Ingress"}, steps: []step{
+		createIngress,
+		{what: "change what is ensured", do: annotate(sim.IngressAnnotation, `"no"`)},
+		{what: "take it away", do: annotate(sim.IngressAnnotation, `null`)},
+		{what: "another annotation", do: annotate("example.com/other", `"mine"`)},
+		{what: "opt out", do: annotate(ingresses.ModeAnnotation, `"Disabled"`)},
+		{what: "another value while it is out", do: annotate(sim.IngressAnnotation, `"no"`)},
+		{what: "opt in again", do: annotate(ingresses.ModeAnnotation, `null`)},
+		{what: "pause", do: annotate("useless.container.training/paused", `"true"`)},
+		{what: "change it meanwhile", do: annotate(sim.IngressAnnotation, `"maybe"`)},
+		{what: "go on", do: annotate("useless.container.training/paused", `null`)},
+		deleteIngress,
+	},
+}, {
+	name: "an annotation that others ensure, too", controller: ingresses.Name, kinds: []string{"Ingress"}, steps: []step{
+		createIngress,
+		{what: "somebody else applies it", do: func(ctx context.Context, c client.Client) error {
+			return c.Patch(ctx, ingress(), client.RawPatch(types.ApplyPatchType, fmt.Appendf(nil,
+				`{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"annotations":{%q:"yes"}}}`, sim.IngressAnnotation)),
+				client.FieldOwner("somebody"))
+		}},
+		{what: "opt out", do: annotate(ingresses.ModeAnnotation, `"Disabled"`)},
+		{what: "delete", do: remove(ingress())},
+		{what: "create again, out", do: func(ctx context.Context, c client.Client) error {
+			out := ingress()
+			out.Annotations = map[string]string{ingresses.ModeAnnotation: ingresses.ModeDisabled, sim.IngressAnnotation: "yes"}
+			return c.Create(ctx, out)
+		}},
+		deleteIngress,
+	},
+}, {
+	name: "an annotation that is fought over", controller: ingresses.Name, kinds: []string{"Ingress"},
+	steps: slices.Concat([]step{createIngress}, slices.Repeat([]step{
+		{what: "change what is ensured", do: annotate(sim.IngressAnnotation, `"no"`)},
+	}, 7), []step{deleteIngress}),
+}}
+
+// Steps at the ends of an Ingress's life.
+var (
+	createIngress = step{what: "create", do: create(ingress())}
+	deleteIngress = step{what: "delete", do: remove(ingress())}
+)
+
+func ingress() *networkingv1.Ingress {
+	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	i.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+		Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80},
+	}}
+	return i
+}
+
+// annotate gives the Ingress an annotation, whose value is JSON.
+func annotate(key, value string) func(context.Context, client.Client) error {
+	return patch(ingress(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value))
+}
