@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 func checkReplicaGone(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "replica")
+	judgeAtEnd(t, user)
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	polls := workInBothVersions(t, user)
 	must(t, "kubectl", "delete", "pod", "-n", namespace, leader(t, namespace))
@@ -55,6 +57,7 @@ func checkKills(t *testing.T, namespace string) {
 	t.Helper()
 	const kills, switches = 10, 20
 	user := newNamespace(t, "kills")
+	judgeAtEnd(t, user)
 	mustRead(t, strings.Replace(newMachine, "count: 2", fmt.Sprintf("count: %d", switches), 1), "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=1m")
 	for range kills {
@@ -84,6 +87,7 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 		t.Skip("the API server of somebody else's cluster is not ours to kill")
 	}
 	user := newNamespace(t, "restart")
+	judgeAtEnd(t, user)
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	must(t, "kubectl", "patch", "-n", user, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
@@ -91,4 +95,25 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 	must(t, "kubectl", "wait", "-n", user, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=1m")
 	checkFlip(t)
 	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
+	checkRouted(t, namespace)
+}
+
+// checkRouted waits until Services lead where they should. What sees to that asks an API server that was away again only after
+// a while, longer than a replica that is replaced before it stops.
+func checkRouted(t *testing.T, namespace string) {
+	t.Helper()
+	const name = "restarted"
+	start := time.Now()
+	must(t, "kubectl", "expose", "-n", namespace, "deployment/useless-controller-manager", "--name="+name, "--port=443", "--target-port=webhook")
+	t.Cleanup(func() { cleanUp(t, "-n", namespace, "service", name) })
+	address := net.JoinHostPort(get[corev1.Service](t, "-n", namespace, "service", name).Spec.ClusterIP, "443")
+	eventually(t, time.Minute, func() string {
+		connection, err := net.DialTimeout("tcp", address, time.Second)
+		if err != nil {
+			return fmt.Sprintf("a way to the operator: %v", err)
+		}
+		_ = connection.Close()
+		return ""
+	})
+	t.Logf("a new Service leads to the operator after %s", time.Since(start).Round(time.Millisecond))
 }

@@ -135,6 +135,7 @@ func checkColumns(t *testing.T, namespace string) {
 func checkFlip(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "flip")
+	judgeAtEnd(t, namespace)
 	mustRead(t, newMachine, "kubectl", "create", "-n", namespace, "-f", "-")
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	start := time.Now()

@@ -45,11 +45,8 @@ type outage struct {
 // startPoll asks until stop is called. The test's end stops it, too.
 func startPoll(t *testing.T, name string, ask func(context.Context, dynamic.Interface) error) *poll {
 	t.Helper()
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS, config.Timeout, config.WarningHandler = -1, 30*time.Second, rest.NoWarnings{}
+	config := clientConfig(t)
+	config.Timeout = 30 * time.Second
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +67,17 @@ func startPoll(t *testing.T, name string, ask func(context.Context, dynamic.Inte
 	})
 	t.Cleanup(p.stop)
 	return p
+}
+
+// clientConfig is for clients of the cluster of the kubeconfig.
+func clientConfig(t *testing.T) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	return config
 }
 
 // ask asks once, and returns the outage that there is then.

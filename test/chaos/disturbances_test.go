@@ -1,0 +1,259 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster"
+)
+
+// aWhile is how long something that is to be mended goes wrong.
+const aWhile = 3 * time.Second
+
+// replica starts one and waits until it is ready.
+func (c *chaos) replica(args ...string) *replica {
+	c.t.Helper()
+	r, err := c.addReplica(args...)
+	if err == nil {
+		err = r.awaitReady(c.t.Context())
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// revive starts all replicas that have ended, as kubelets do.
+func (c *chaos) revive() (err error) {
+	for _, r := range c.replicas {
+		err = errors.Join(err, r.revive())
+	}
+	return err
+}
+
+// kill ends the operator at any moment of its life, the first ones included.
+func (c *chaos) kill(ctx context.Context) error {
+	<-time.After(c.upTo(2 * time.Second))
+	r := c.replicas[0]
+	r.Kill()
+	if err := r.start(); err != nil {
+		return err
+	}
+	if c.random.IntN(3) == 0 {
+		return nil // the next one finds it starting
+	}
+	return r.awaitReady(ctx)
+}
+
+func (c *chaos) restartAPIServer(ctx context.Context) error {
+	return errors.Join(c.plane.RestartAPIServer(ctx), c.revive())
+}
+
+// compact has etcd forget what was, so that nobody who was cut off can go on from there.
+func (c *chaos) compact(ctx context.Context) error {
+	if err := c.recorder.Compact(ctx); err != nil {
+		return err
+	}
+	c.api.reset()
+	return nil
+}
+
+func (c *chaos) slow(context.Context) error {
+	c.api.slow(200 * time.Millisecond)
+	<-time.After(aWhile)
+	c.api.slow(0)
+	return nil
+}
+
+func (c *chaos) reset(context.Context) error {
+	c.api.reset()
+	<-time.After(c.upTo(500 * time.Millisecond))
+	c.webhooks.reset()
+	return nil
+}
+
+// lose has the operator find out by itself that nobody hears it any more.
+func (c *chaos) lose(ctx context.Context) error {
+	c.api.lose()
+	return c.alive(ctx)
+}
+
+// alive waits until the operator does something for a user.
+func (c *chaos) alive(ctx context.Context) error {
+	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("alive-%d", time.Now().UnixNano())}}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		err := c.admin.Get(ctx, client.ObjectKeyFromObject(m), m)
+		if apierrors.IsNotFound(err) {
+			err = c.admin.Create(ctx, m)
+		}
+		return err == nil && m.Status.ObservedGeneration > 0, nil // what is refused now is not for long
+	})
+	return errors.Join(err, c.admin.Delete(ctx, m))
+}
+
+// hideWebhooks has the API server find nobody where the webhooks are.
+func (c *chaos) hideWebhooks(ctx context.Context) error {
+	c.webhooks.to("")
+	<-time.After(aWhile)
+	return c.replicas[0].awaitReady(ctx)
+}
+
+// rotate replaces the webhooks' certificate and its authority, as cert-manager and OLM do: both authorities are trusted for a
+// while.
+func (c *chaos) rotate(ctx context.Context) error {
+	news := filepath.Join(c.certs, "new")
+	ca, err := cluster.ServingCert(news)
+	if err != nil {
+		return err
+	}
+	if err := c.trust(ctx, bytes.Join([][]byte{c.server.CA, ca}, nil)); err != nil {
+		return err
+	}
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if err := os.Rename(filepath.Join(news, name), filepath.Join(c.certs, name)); err != nil {
+			return err
+		}
+	}
+	<-time.After(aWhile)
+	c.server.CA = ca
+	return c.trust(ctx, ca)
+}
+
+// trust tells the API server whom to trust when it calls the webhooks.
+func (c *chaos) trust(ctx context.Context, authorities []byte) error {
+	always := func(error) bool { return true } // a conflict, or an API server that is starting
+	return retry.OnError(retry.DefaultBackoff, always, func() error {
+		crd, configuration := &apiextensionsv1.CustomResourceDefinition{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		if err := errors.Join(
+			c.admin.Get(ctx, client.ObjectKey{Name: "machines." + v1beta1.GroupVersion.Group}, crd),
+			c.admin.Get(ctx, client.ObjectKey{Name: "useless-validating-webhook-configuration"}, configuration),
+		); err != nil {
+			return err
+		}
+		crd.Spec.Conversion.Webhook.ClientConfig.CABundle = authorities
+		for i := range configuration.Webhooks {
+			configuration.Webhooks[i].ClientConfig.CABundle = authorities
+		}
+		return errors.Join(c.admin.Update(ctx, crd), c.admin.Update(ctx, configuration))
+	})
+}
+
+// refuse has a ResourceQuota in each namespace that allows fewer switches than there are.
+func (c *chaos) refuse(ctx context.Context) error {
+	var objects []client.Object
+	for i := range namespaces {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(i), Name: "few"}}
+		quota.Spec.Hard = corev1.ResourceList{"count/switches." + corev1.ResourceName(v1beta1.GroupVersion.Group): resource.MustParse("3")}
+		objects = append(objects, quota)
+	}
+	return c.forAWhile(ctx, objects...)
+}
+
+// throttle has the API server refuse all that the operator asks about Machines and switches with 429.
+func (c *chaos) throttle(ctx context.Context) error {
+	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"}}
+	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
+	level.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{
+		NominalConcurrencyShares: new(int32(0)),
+		LendablePercent:          new(int32(0)),
+		BorrowingLimitPercent:    new(int32(0)),
+		LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+	}
+	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "chaos"}}
+	schema.Spec.PriorityLevelConfiguration.Name = level.Name
+	schema.Spec.MatchingPrecedence = 100
+	schema.Spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{{
+		Subjects: []flowcontrolv1.Subject{{
+			Kind:           flowcontrolv1.SubjectKindServiceAccount,
+			ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: operatorNamespace, Name: operatorAccount},
+		}},
+		ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+			Verbs: []string{"*"}, APIGroups: []string{v1beta1.GroupVersion.Group}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true,
+		}},
+	}}
+	return c.forAWhile(ctx, level, schema)
+}
+
+// forAWhile creates objects, and deletes them again.
+func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err error) {
+	for _, object := range objects {
+		err = errors.Join(err, c.admin.Create(ctx, object))
+	}
+	<-time.After(aWhile)
+	for _, object := range objects {
+		err = errors.Join(err, client.IgnoreNotFound(c.admin.Delete(ctx, object)))
+	}
+	return err
+}
+
+// stopLeader stops the leader until another one leads, and lets it go on: it must find out that it no longer leads, and end.
+func (c *chaos) stopLeader(ctx context.Context) error {
+	leader, other, err := c.roles(ctx)
+	if err != nil {
+		return err
+	}
+	<-time.After(c.upTo(2 * time.Second))
+	if err := leader.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	c.webhooks.to(other.webhooks)
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return other.leads(ctx), other.revive()
+	})
+	if err != nil {
+		return fmt.Errorf("nobody else leads: %w", err)
+	}
+	<-time.After(c.upTo(2 * time.Second))
+	if err := leader.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	select {
+	case <-leader.Done():
+	case <-time.After(patience):
+		return fmt.Errorf("two replicas lead; the end of the log of the former leader:\n%s", leader.Log())
+	}
+	if !strings.Contains(leader.Log(), "leader election lost") {
+		return fmt.Errorf("the former leader ended for another reason: %w", leader.Err())
+	}
+	if err := leader.start(); err != nil {
+		return err
+	}
+	return leader.awaitReady(ctx)
+}
+
+// roles are those of the two replicas, once one leads.
+func (c *chaos) roles(ctx context.Context) (leader, other *replica, err error) {
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		leader, other = c.replicas[0], c.replicas[1]
+		if other.leads(ctx) {
+			leader, other = other, leader
+		}
+		return leader.leads(ctx), c.revive()
+	})
+	if err != nil {
+		err = fmt.Errorf("nobody leads: %w", err)
+	}
+	return leader, other, err
+}

@@ -1,0 +1,278 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster"
+)
+
+// endsWithin is how long anything that is deleted may take, or until it is said why it takes longer.
+const endsWithin = time.Minute
+
+// A step is one of those that uninstalling consists of.
+type step struct {
+	name string
+	do   func(*removal, context.Context) error
+	// left is what there still is, and what says on it that the operator's finalizer is waited for; both empty when it is gone.
+	left func(*removal, context.Context) (left, why string, err error)
+}
+
+var steps = []step{
+	{"objects", (*removal).deleteObjects, (*removal).leftObjects},
+	{"operator", (*removal).stopOperator, nil},
+	{"webhooks", (*removal).deleteWebhooks, nil},
+	{"CRDs", (*removal).deleteCRDs, (*removal).leftCRDs},
+	{"namespace", (*removal).deleteNamespace, (*removal).leftNamespace},
+}
+
+// TestUninstall removes what there is in one order after the other: in every one that there is with -full, and otherwise in
+// the one that is documented, the opposite, and those that begin with what takes all the rest with it.
+func TestUninstall(t *testing.T) {
+	t.Parallel()
+	orders := [][]int{{0, 1, 2, 3, 4}, {1, 2, 4, 3, 0}, {3, 1, 0, 4, 2}, {4, 1, 2, 3, 0}}
+	worlds := 1
+	if *full {
+		orders, worlds = permutations(len(steps)), 3
+	}
+	for i := range worlds {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for j := i; j < len(orders) && !t.Failed(); j += worlds {
+				w.uninstall(t, j, orders[j])
+			}
+		})
+	}
+}
+
+// permutations are all orders of the numbers below n.
+func permutations(n int) [][]int {
+	if n == 0 {
+		return [][]int{nil}
+	}
+	var all [][]int
+	for _, shorter := range permutations(n - 1) {
+		for i := range n {
+			all = append(all, slices.Insert(slices.Clone(shorter), i, n-1))
+		}
+	}
+	return all
+}
+
+// A removal is one of the operator and all that is its.
+type removal struct {
+	*world
+	t         *testing.T
+	namespace string
+	operator  *replica // nil when it is gone
+}
+
+// uninstall installs everything, and removes it in an order of the steps.
+func (w *world) uninstall(t *testing.T, number int, order []int) {
+	t.Helper()
+	ctx := t.Context()
+	if err := cluster.Install(ctx, w.plane.Config, w.manifests, w.server); err != nil {
+		t.Fatal(err)
+	}
+	r := &removal{world: w, t: t, namespace: fmt.Sprintf("uninstall-%d", number)}
+	if err := r.prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var names, took []string
+	var stuck []step
+	for _, i := range order {
+		s, began := steps[i], time.Now()
+		names = append(names, s.name)
+		if err := s.do(r, ctx); client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
+			t.Fatalf("%v: %v", names, err)
+		}
+		if s.left != nil && !r.gone(names, s) {
+			stuck = append(stuck, s)
+		}
+		took = append(took, fmt.Sprintf("%s %.1fs", s.name, time.Since(began).Seconds()))
+	}
+	t.Logf("%s; waiting for the finalizer: %d", strings.Join(took, ", "), len(stuck))
+	if len(stuck) > 0 {
+		if err := r.dropFinalizers(ctx); err != nil {
+			t.Fatalf("%v: %v", names, err)
+		}
+		for _, s := range stuck {
+			if !r.gone(names, s) {
+				t.Fatalf("%v: %s stay without finalizers, too", names, s.name)
+			}
+		}
+	}
+}
+
+// prepare starts the operator, and has Machines made of which one has a switch that is up.
+func (r *removal) prepare(ctx context.Context) (err error) {
+	r.replicas = nil
+	if r.operator, err = r.addReplica(); err != nil {
+		return err
+	}
+	if err := r.operator.awaitReady(ctx); err != nil {
+		return err
+	}
+	if err := r.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}); err != nil {
+		return err
+	}
+	for _, position := range []v1beta1.Position{v1beta1.PositionDown, v1beta1.PositionUp} {
+		m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "m-" + string(position)}}
+		m.Spec.Switches.Count, m.Spec.Position, m.Spec.Flip.DelaySeconds = 2, position, new(int32(3600))
+		if err := r.admin.Create(ctx, m); err != nil {
+			return err
+		}
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			err := r.admin.Get(ctx, client.ObjectKeyFromObject(m), m)
+			return m.Status.Switches.Total == 2 && m.Status.Position == position && (m.Status.Switches.Up == 2) == (position == v1beta1.PositionUp), err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w: %+v", m.Name, err, m.Status)
+		}
+	}
+	return nil
+}
+
+// gone waits until nothing is left for a step or, where nobody is there to let the Machines go, until that is said. It reports
+// whether nothing is left.
+func (r *removal) gone(names []string, s step) bool {
+	r.t.Helper()
+	machines, _, err := r.leftObjects(r.t.Context())
+	if err != nil {
+		r.t.Fatalf("%v: %v", names, err)
+	}
+	stays := r.operator == nil && machines != ""
+	var left, why string
+	err = wait.PollUntilContextTimeout(r.t.Context(), 50*time.Millisecond, endsWithin, true, func(ctx context.Context) (bool, error) {
+		var err error
+		left, why, err = s.left(r, ctx)
+		return left == "" || stays && why != "", err
+	})
+	if err != nil {
+		r.t.Fatalf("%v: %v: %s is left and says %q", names, err, left, why)
+	}
+	if left != "" {
+		r.t.Logf("%s: %s", left, why)
+	}
+	return left == ""
+}
+
+func (r *removal) deleteObjects(ctx context.Context) error {
+	return errors.Join(
+		client.IgnoreNotFound(r.admin.DeleteAllOf(ctx, &v1beta1.Machine{}, client.InNamespace(r.namespace))),
+		client.IgnoreNotFound(r.admin.DeleteAllOf(ctx, &v1beta1.Switch{}, client.InNamespace(r.namespace))),
+	)
+}
+
+func (r *removal) leftObjects(ctx context.Context) (left, why string, err error) {
+	list := &v1beta1.MachineList{}
+	err = r.admin.List(ctx, list, client.InNamespace(r.namespace))
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return "", "", nil
+	}
+	for _, m := range list.Items {
+		left += " Machine " + m.Name
+		if !m.DeletionTimestamp.IsZero() && slices.Contains(m.Finalizers, v1beta1.MachineFinalizer) {
+			why = "metadata.finalizers: " + strings.Join(m.Finalizers, ", ")
+		}
+	}
+	return left, why, err
+}
+
+func (r *removal) stopOperator(context.Context) error {
+	r.operator.Stop(patience)
+	err := r.operator.Err()
+	r.operator = nil
+	return err
+}
+
+func (r *removal) deleteWebhooks(ctx context.Context) error {
+	return r.admin.Delete(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "useless-validating-webhook-configuration"},
+	})
+}
+
+// theCRDs are all of them.
+func theCRDs() (all []*apiextensionsv1.CustomResourceDefinition) {
+	for _, name := range []string{"machines." + v1beta1.GroupVersion.Group, "switches." + v1beta1.GroupVersion.Group, "virtualmachines.cloudnative.tw"} {
+		all = append(all, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return all
+}
+
+func (r *removal) deleteCRDs(ctx context.Context) (err error) {
+	for _, crd := range theCRDs() {
+		err = errors.Join(err, r.admin.Delete(ctx, crd))
+	}
+	return err
+}
+
+func (r *removal) leftCRDs(ctx context.Context) (left, why string, err error) {
+	for _, crd := range theCRDs() {
+		err := r.admin.Get(ctx, client.ObjectKeyFromObject(crd), crd)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", "", err
+		}
+		left += " CustomResourceDefinition " + crd.Name
+		for _, condition := range crd.Status.Conditions {
+			if condition.Type == apiextensionsv1.Terminating && condition.Status == apiextensionsv1.ConditionTrue {
+				why = fmt.Sprintf("condition Terminating: %s: %s", condition.Reason, condition.Message)
+			}
+		}
+	}
+	return left, why, nil
+}
+
+func (r *removal) deleteNamespace(ctx context.Context) error {
+	return r.admin.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})
+}
+
+func (r *removal) leftNamespace(ctx context.Context) (left, why string, err error) {
+	namespace := &corev1.Namespace{}
+	if err := r.admin.Get(ctx, client.ObjectKey{Name: r.namespace}, namespace); err != nil {
+		return "", "", client.IgnoreNotFound(err)
+	}
+	for _, condition := range namespace.Status.Conditions {
+		if condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue && strings.Contains(condition.Message, v1beta1.MachineFinalizer) {
+			why = fmt.Sprintf("condition %s: %s", condition.Type, condition.Message)
+		}
+	}
+	return "Namespace " + r.namespace, why, nil
+}
+
+// dropFinalizers does what the documentation says for when there is no operator any more.
+func (r *removal) dropFinalizers(ctx context.Context) error {
+	list := &v1beta1.MachineList{}
+	if err := r.admin.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
+		return err
+	}
+	for _, m := range list.Items {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+		if err := client.IgnoreNotFound(r.admin.Patch(ctx, &m, patch)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
