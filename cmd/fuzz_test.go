@@ -1,0 +1,44 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+)
+
+// FuzzParse starts the operator with any flags, one a line, and any environment. What it starts with is in range; why it does
+// not start is one error, and no panic.
+func FuzzParse(f *testing.F) {
+	f.Add("--max-switches=1000\n--controllers=*,-machine", "USELESS_LEADER_ELECT=true")
+	f.Add("--self-managed-certs", "USELESS_NAMESPACE=useless-system")
+	f.Add("--vm-usage-interval=1ns\n--default-time-zone=Local", "USELESS_MAX_SWITCHES=0")
+	f.Add("--ingress-annotation=a=b\n--pod-count-label=", "USELESS_INGRESS_ANNOTATION=c=d")
+	f.Add("switch", "USELESS_VERSION=perhaps")
+	f.Fuzz(func(t *testing.T, lines, environment string) {
+		args := strings.Split(lines, "\n")
+		for _, arg := range args {
+			if name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "="); name == "h" || name == "help" {
+				t.Skip("prints the flags")
+			}
+		}
+		variables := map[string]string{}
+		for line := range strings.SplitSeq(environment, "\n") {
+			name, value, _ := strings.Cut(line, "=")
+			variables[name] = value
+		}
+		o, err := parse(args, func(name string) string { return variables[name] })
+		if err != nil {
+			if err.Error() == "" || errors.Is(err, flag.ErrHelp) {
+				t.Errorf("does not say why: %q", err)
+			}
+			return
+		}
+		if o.maxSwitches < 1 || o.maxSwitches > 1000 || o.selfManagedCerts && o.namespace == "" {
+			t.Errorf("starts with %+v", o)
+		}
+	})
+}

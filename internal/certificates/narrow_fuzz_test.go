@@ -1,0 +1,63 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A roundTripper is a function that sends requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// FuzzNarrow sends any request. Those that list one of the three kinds ask for one name, whatever else they ask for, and all
+// others go as they are.
+func FuzzNarrow(f *testing.F) {
+	f.Add(http.MethodGet, "/api/v1/namespaces/useless-system/secrets", "watch=true&fieldSelector=type%3DOpaque")
+	f.Add(http.MethodGet, "/api/v1/namespaces/secrets", "")
+	f.Add(http.MethodGet, "/api/v1/namespaces/a/secrets/b", "%zz")
+	f.Add(http.MethodPut, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "")
+	f.Fuzz(func(t *testing.T, method, path, query string) {
+		request := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}}
+		var sent *http.Request
+		transport := narrowTransport{roundTripper(func(r *http.Request) (*http.Response, error) {
+			sent = r
+			return nil, nil
+		})}
+		if _, err := transport.RoundTrip(request); err != nil || sent == nil {
+			t.Fatalf("not sent: %v", err)
+		}
+		if request.URL.Path != path || request.URL.RawQuery != query {
+			t.Errorf("the caller's request became %s", request.URL)
+		}
+		if sent.URL.Path != path || sent.Method != method {
+			t.Errorf("%s %s became %s %s", method, path, sent.Method, sent.URL)
+		}
+		want := request.URL.Query()
+		if name := onlyName(path); name != "" && method == http.MethodGet {
+			want["fieldSelector"] = []string{"metadata.name=" + name}
+		} else if sent.URL.RawQuery != query {
+			t.Errorf("%q became %q", query, sent.URL.RawQuery)
+		}
+		if diff := cmp.Diff(want, sent.URL.Query()); diff != "" {
+			t.Errorf("%s %s asks for something else (-want +got):\n%s", method, path, diff)
+		}
+	})
+}
+
+// onlyName is the name of the only object that a list at a path is to have; empty for all.
+func onlyName(path string) string {
+	for resource, name := range names {
+		if strings.HasSuffix(strings.TrimRight(path, "/"), "/"+resource) || strings.Trim(path, "/") == resource {
+			return name
+		}
+	}
+	return ""
+}

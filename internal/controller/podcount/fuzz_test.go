@@ -1,0 +1,75 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podcount
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// FuzzDecide counts Pods on a ReplicaSet with any labels. What is to be written is a label's value, changes no other, and is
+// written once.
+func FuzzDecide(f *testing.F) {
+	f.Add("pod-count=3\nteam=useless", "pod-count", 3)
+	f.Add("pod-count=03", "pod-count", 3)
+	f.Add("", "example.com/pods", 0)
+	f.Add("pod-count", "pod-count", 1<<31)
+	f.Fuzz(func(t *testing.T, text, label string, pods int) {
+		if (Options{Label: label}).Validate() != nil || pods < 0 {
+			t.Skip("the manager does not start with that label")
+		}
+		rs := &metav1.PartialObjectMetadata{}
+		for line := range strings.SplitSeq(text, "\n") {
+			if key, value, ok := strings.Cut(line, "="); ok {
+				metav1.SetMetaDataLabel(&rs.ObjectMeta, key, value)
+			}
+		}
+		before := maps.Clone(rs.Labels)
+		value, write := decide(rs, label, pods)
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			t.Errorf("%q is no label: %v", value, problems)
+		}
+		if write == (before[label] == value) || !maps.Equal(before, rs.Labels) {
+			t.Errorf("%d Pods are %q, write %v, on %v", pods, value, write, before)
+		}
+		metav1.SetMetaDataLabel(&rs.ObjectMeta, label, value)
+		if _, write := decide(rs, label, pods); write {
+			t.Errorf("%q is written again on %v", value, rs.Labels)
+		}
+	})
+}
+
+// FuzzOwner finds the ReplicaSet of a Pod with any controller.
+func FuzzOwner(f *testing.F) {
+	f.Add("apps/v1", "ReplicaSet", "web", "1", true)
+	f.Add("apps", "ReplicaSet", "web", "1", true)
+	f.Add("apps/v1", "ReplicaSet", "../web", "", false)
+	f.Add("appsx/v1", "replicaset", "web", "1", true)
+	f.Fuzz(func(t *testing.T, apiVersion, kind, name, uid string, controls bool) {
+		version, err := schema.ParseGroupVersion(apiVersion)
+		if err != nil {
+			t.Skip("the API server refuses it")
+		}
+		pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "default",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid), Controller: &controls}},
+		}}
+		want := replicaSet{}
+		if controls && version.Group == "apps" && kind == "ReplicaSet" {
+			want = replicaSet{types.NamespacedName{Namespace: "default", Name: name}, types.UID(uid)}
+		}
+		if got := owner(pod); got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if keys := indexByController(pod); (len(keys) > 0) != (want.UID != "") {
+			t.Errorf("is found under %q", keys)
+		}
+	})
+}

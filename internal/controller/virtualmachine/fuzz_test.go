@@ -1,0 +1,236 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualmachine
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+)
+
+// A letter stands for what has become of a server.
+var letters = map[rune]func(*corev1.Pod){
+	'g': going,
+	'e': evicted,
+	'n': scheduledTo("node"),
+	'r': running,
+	'R': readyFor(time.Minute),
+	'F': readyFor(10 * time.Minute),
+	'u': unschedulable,
+	'l': unlabelled,
+	'w': waitingFor("CrashLoopBackOff"),
+	's': func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded },
+	'q': func(pod *corev1.Pod) {
+		for i := range pod.Spec.Containers {
+			pod.Spec.Containers[i].Resources = corev1.ResourceRequirements{}
+		}
+	},
+}
+
+// spell makes a server of letters, or none.
+func spell(text string) *corev1.Pod {
+	var pod *corev1.Pod
+	for _, letter := range text {
+		if pod == nil {
+			pod = aPod()
+		}
+		if change, ok := letters[letter]; ok {
+			change(pod)
+		}
+	}
+	if strings.ContainsRune(text, 'c') { // after all that happens to it
+		pod.Spec.Containers = nil
+	}
+	return pod
+}
+
+// FuzzDecide decides about any VirtualMachine and its server. At most one thing is done, never to a server that goes, and
+// what is done is not asked for again.
+func FuzzDecide(f *testing.F) {
+	f.Add("", true, int32(0), int64(-1), int64(2000))
+	f.Add("pR", true, int32(3), int64(-1), int64(1000))
+	f.Add("pe", true, int32(1), int64(10), int64(2000))
+	f.Add("peg", false, int32(1), int64(0), int64(2000))
+	f.Fuzz(func(t *testing.T, text string, active bool, failures int32, retryIn, milliCPU int64) {
+		vm, pod := aMachine(), spell(text)
+		if !active {
+			inactive(vm)
+		}
+		vm.Spec.Resource.CPU = *resource.NewMilliQuantity(max(milliCPU, 1), resource.DecimalSI)
+		if vm.Status.Failures = max(failures, 0); retryIn >= 0 {
+			failed(vm.Status.Failures, now.Add(time.Duration(retryIn%3600)*time.Second))(vm)
+		}
+		p := decide(vm, pod, now)
+		checkPlan(t, p, vm, pod)
+		if p.resize {
+			setResources(pod, vm)
+			if again := decide(vm, pod, now); again.resize {
+				t.Errorf("is resized again: %v", pod.Spec.Containers)
+			}
+		}
+		vm.Status = newStatus(vm, pod, outcome{}, usage{}, now)
+		again := decide(vm, pod, now)
+		if p.resize = false; !reflect.DeepEqual(p, again) {
+			t.Errorf("decides otherwise once its status says so: %+v, then %+v", p, again)
+		}
+	})
+}
+
+func checkPlan(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
+	t.Helper()
+	if p.create && (pod != nil || !isActive(vm)) {
+		t.Errorf("creates a server beside one, or for nobody: %v", pod)
+	}
+	if !p.next.IsZero() && !p.next.After(now) {
+		t.Errorf("looks again at %s", p.next)
+	}
+	if pod == nil || !pod.DeletionTimestamp.IsZero() {
+		if p.resize || p.delete != "" {
+			t.Errorf("does something to a server that is gone, or goes: %+v", p)
+		}
+		return
+	}
+	checkNeeded(t, p, vm, pod)
+}
+
+// checkNeeded fails unless a server stays that is needed, and no other.
+func checkNeeded(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
+	t.Helper()
+	if p.resize && p.delete != "" {
+		t.Errorf("resizes what it deletes: %+v", p)
+	}
+	overdue := hasEnded(pod) && vm.Status.RetryTime != nil && !vm.Status.RetryTime.After(now)
+	if needed := isActive(vm) && isLabelled(pod) && !overdue; needed == (p.delete != "") {
+		t.Errorf("a server is needed: %v, and %+v", needed, p)
+	}
+}
+
+// FuzzResources asks for any amounts that the schema lets in. The server has them as Pods have them, also after the API
+// server has written them in its own way: it would be resized for ever otherwise.
+func FuzzResources(f *testing.F) {
+	f.Add("2", "4G", "40G")
+	f.Add("0.0001", "1.5", "1m")
+	f.Add("9223372036854775807", "8E", "1e18")
+	f.Add("500m", "512Mi", "")
+	f.Fuzz(func(t *testing.T, cpu, memory, disk string) {
+		vm := aMachine()
+		for text, into := range map[string]*resource.Quantity{cpu: &vm.Spec.Resource.CPU, memory: &vm.Spec.Resource.Memory} {
+			if !parseQuantity(text, into) {
+				t.Skip("the schema refuses it")
+			}
+		}
+		if rootDisk := (&resource.Quantity{}); parseQuantity(disk, rootDisk) {
+			vm.Spec.Resource.RootDisk = rootDisk
+		}
+		text, err := json.Marshal(newPod(vm, "image"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &corev1.Pod{}
+		if err := json.Unmarshal(text, pod); err != nil {
+			t.Fatal(err)
+		}
+		if !hasResources(pod, vm) {
+			t.Errorf("asks for %v, and has %v", vm.Spec.Resource, pod.Spec.Containers[0].Resources)
+		}
+		for name, quantity := range pod.Spec.Containers[0].Resources.Limits {
+			if quantity.Sign() <= 0 {
+				t.Errorf("%s is %s", name, &quantity)
+			}
+		}
+		if used := percent(&vm.Spec.Resource.CPU, &vm.Spec.Resource.Memory); used < 0 {
+			t.Errorf("%s is %d %% of %s", cpu, used, memory)
+		}
+	})
+}
+
+// parseQuantity reads what the schema takes: more than nothing.
+func parseQuantity(text string, into *resource.Quantity) bool {
+	quantity, err := resource.ParseQuantity(text)
+	if err != nil || quantity.Sign() <= 0 {
+		return false
+	}
+	*into = quantity
+	return true
+}
+
+// FuzzStatus describes servers of which kubelets, schedulers and the API server say anything. The API server takes the
+// status, and the same is not said anew as time passes.
+func FuzzStatus(f *testing.F) {
+	f.Add("", true, "", "", "", int64(1))
+	f.Add("pu", true, "Unschedulable", "0/3 nodes are available.", "", int64(60))
+	f.Add("pw", true, "Err ImagePull!", "because", "", int64(1))
+	f.Add("", true, "", "", "pods \"m-vm\" is forbidden: exceeded quota: q", int64(5))
+	f.Add("peg", false, "Evicted", "The node was low on memory.", "", int64(0))
+	f.Add("pw", true, strings.Repeat("X", 1025), strings.Repeat("a kubelet that talks too much ", 2000), "", int64(10))
+	f.Fuzz(func(t *testing.T, text string, active bool, reason, message, refusal string, later int64) {
+		vm, pod := aMachine(), spell(text)
+		if !active {
+			inactive(vm)
+		}
+		if pod != nil {
+			say(pod, reason, message)
+		}
+		var refused outcome
+		if refusal != "" {
+			refused = outcome{creating: forbidden("%s", refusal), resizing: errors.New(refusal)}
+		}
+		vm.Status = newStatus(vm, pod, refused, usage{}, now)
+		again := newStatus(vm, pod, refused, usage{}, now.Add(time.Duration(max(later, 0)%60)*time.Second))
+		forgiven := vm.Status.Failures != again.Failures
+		if !reflect.DeepEqual(vm.Status, again) && !forgiven {
+			t.Errorf("says something new:\n%s", cmp.Diff(vm.Status, again))
+		}
+		checkStatus(t, vm)
+	})
+}
+
+// say has all that can speak of a Pod say the same.
+func say(pod *corev1.Pod, reason, message string) {
+	pod.Status.Reason, pod.Status.Message = reason, message
+	for i := range pod.Status.Conditions {
+		pod.Status.Conditions[i].Reason, pod.Status.Conditions[i].Message = reason, message
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if waiting := pod.Status.ContainerStatuses[i].State.Waiting; waiting != nil {
+			waiting.Reason, waiting.Message = reason, message
+		}
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message,
+	})
+}
+
+func checkStatus(t *testing.T, vm *v1alpha1.VirtualMachine) {
+	t.Helper()
+	status := vm.Status
+	if errs := validation.ValidateConditions(status.Conditions, field.NewPath("status")); len(errs) > 0 {
+		t.Error(errs)
+	}
+	phases := []v1alpha1.Phase{v1alpha1.PhaseCreating, v1alpha1.PhaseActive, v1alpha1.PhaseFailed, v1alpha1.PhaseStopped, v1alpha1.PhaseTerminating}
+	if !slices.Contains(phases, status.Phase) {
+		t.Errorf("in the phase %q", status.Phase)
+	}
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Reason != status.Reason || ready.Message != status.Message {
+		t.Errorf("%s, %s, and ready: %v", status.Reason, status.Message, ready)
+	}
+	if is := ready != nil && ready.Status == metav1.ConditionTrue; is && status.Phase != v1alpha1.PhaseActive {
+		t.Errorf("ready in the phase %s", status.Phase)
+	}
+}

@@ -1,0 +1,158 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// FuzzSpecFromV1alpha1 converts whatever a v1alpha1 spec may be to v1beta1 and back.
+func FuzzSpecFromV1alpha1(f *testing.F) {
+	for _, spec := range []string{
+		`{}`, `null`, `{"switches":3,"switchPosition":"up"}`, `{"flipDelaySeconds":0,"flipIntervalSeconds":86400}`,
+		`{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"c":"d"},"annotations":{}}}}`,
+	} {
+		f.Add([]byte(spec))
+	}
+	alpha, beta := v1alpha1.GroupVersion.String(), v1beta1.GroupVersion.String()
+	f.Fuzz(func(t *testing.T, spec []byte) {
+		roundTripJSON[v1alpha1.MachineSpec](t, spec, machines()[way{alpha, beta}], machines()[way{beta, alpha}])
+	})
+}
+
+// FuzzSpecToV1alpha1 is the way that objects take which are stored.
+func FuzzSpecToV1alpha1(f *testing.F) {
+	for _, spec := range []string{
+		`{}`, `null`, `{"switches":{"count":3},"position":"up"}`, `{"flip":{"delaySeconds":0,"intervalSeconds":86400}}`,
+		`{"switches":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"c":"d"},"annotations":{}}}}}`,
+	} {
+		f.Add([]byte(spec))
+	}
+	alpha, beta := v1alpha1.GroupVersion.String(), v1beta1.GroupVersion.String()
+	f.Fuzz(func(t *testing.T, spec []byte) {
+		roundTripJSON[v1beta1.MachineSpec](t, spec, machines()[way{beta, alpha}], machines()[way{alpha, beta}])
+	})
+}
+
+// roundTripJSON fails unless what comes back of a spec is what its type has made of it, to the last field, and unless a
+// second round leaves every byte as it is.
+func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([]byte, error)) {
+	t.Helper()
+	var want, got T
+	problem := utiljson.Unmarshal(spec, &want)
+	via, err := there(spec)
+	if (err == nil) != (problem == nil) {
+		t.Fatalf("%s is converted with %v, and decoded with %v", spec, err, problem)
+	}
+	if err != nil {
+		return
+	}
+	first, err := back(via)
+	if err != nil {
+		t.Fatalf("%s becomes %s, which does not come back: %v", spec, via, err)
+	}
+	// What is empty and what is absent are the same on the wire: both sides are compared as they are written.
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, first) {
+		t.Errorf("%s comes back as %s", text, first)
+	}
+	again, err := there(first)
+	if err != nil || !bytes.Equal(again, via) {
+		t.Errorf("the second time, %s becomes %s, not %s: %v", first, again, via, err)
+	}
+	if err := utiljson.Unmarshal(first, &got); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzReview sends anything as a request. The answer is a review or an error's status; it is the same the second time,
+// when the handler's buffers are used again, and no converter panics.
+func FuzzReview(f *testing.F) {
+	for _, body := range []string{
+		``, `{}`, `[[[[`, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`,
+		`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"7","desiredAPIVersion":"useless.container.training/v1alpha1","objects":[` +
+			`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}]}}`,
+	} {
+		f.Add([]byte(body))
+	}
+	handler := NewHandler()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := panics(t)
+		status, answer := ask(handler, body)
+		if again, text := ask(handler, body); again != status || text != answer {
+			t.Errorf("first %d, then %d: %s", status, again, cmp.Diff(answer, text))
+		}
+		if panics(t) != before {
+			t.Errorf("a converter panics: %s", answer)
+		}
+		switch status {
+		case http.StatusOK:
+			checkReview(t, body, answer)
+		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		default:
+			t.Errorf("status %d: %s", status, answer)
+		}
+	})
+}
+
+func ask(handler http.Handler, body []byte) (status int, answer string) {
+	recorder := httptest.NewRecorder()
+	request := httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	handler.ServeHTTP(recorder, request)
+	return recorder.Code, recorder.Body.String()
+}
+
+// checkReview fails unless an answer is what the API server can use: as many objects as it has sent, each in the version
+// that it has asked for, or none of them and a reason.
+func checkReview(t *testing.T, body []byte, answer string) {
+	t.Helper()
+	var review apiextensionsv1.ConversionReview
+	if err := json.Unmarshal([]byte(answer), &review); err != nil {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	response := review.Response
+	if response == nil || response.UID == "" {
+		t.Fatalf("no answer: %s", answer)
+	}
+	if response.Result.Status == "Failure" {
+		if response.Result.Message == "" {
+			t.Errorf("failed without a reason: %s", answer)
+		}
+		return
+	}
+	var asked apiextensionsv1.ConversionReview
+	if json.Unmarshal(body, &asked) != nil || asked.Request == nil {
+		return // names in other cases, or that are there twice, of which this decoder makes something else
+	}
+	for _, object := range response.ConvertedObjects {
+		var converted struct {
+			APIVersion, Kind string
+			Metadata         map[string]any
+		}
+		if err := json.Unmarshal(object.Raw, &converted); err != nil {
+			continue // numbers that no program can hold pass through as they came
+		}
+		want := []string{asked.Request.DesiredAPIVersion, machineKind}
+		if got := []string{converted.APIVersion, converted.Kind}; !reflect.DeepEqual(got, want) && !strings.Contains(string(body), `\u`) {
+			t.Errorf("asked for %v, got %v: %s", want, got, answer)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"container.training/useless/api/useless/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// FuzzValidate creates a Machine, and changes it into another. What exists can always be written again, and what may be
+// created can be acted on.
+func FuzzValidate(f *testing.F) {
+	const plain = `{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
+	f.Add([]byte(plain), []byte(`{"metadata":{"name":"m"},"spec":{"switches":{"count":101}}}`))
+	f.Add([]byte(plain), []byte(`{"metadata":{"name":"m"},"spec":{"switches":{"count":3,"selector":{}}}}`))
+	f.Add([]byte(`{"spec":{"switches":{"count":500}}}`), []byte(`{"spec":{"switches":{"count":499}}}`))
+	at := pathsOf(f.Context())
+	f.Fuzz(func(t *testing.T, before, after []byte) {
+		old, m := &v1beta1.Machine{}, &v1beta1.Machine{}
+		if json.Unmarshal(before, old) != nil || json.Unmarshal(after, m) != nil {
+			t.Skip("no Machine")
+		}
+		for _, it := range []*v1beta1.Machine{old, m} {
+			if errs := validate(it, it.DeepCopy(), maxSwitches, at); len(errs) > 0 && it.Spec.Switches.Count >= 0 {
+				t.Errorf("%v became unwritable: %v", it, errs)
+			}
+		}
+		created, updated := validate(nil, m, maxSwitches, at), validate(old, m, maxSwitches, at)
+		if len(created) == 0 {
+			checkUsable(t, m)
+		}
+		for _, err := range updated { // nothing is wrong with a change that is right with a new one, but that it is a change
+			isOld := slices.ContainsFunc(created, func(c *field.Error) bool { return c.Error() == err.Error() })
+			if !isOld && !strings.HasPrefix(err.Detail, "is immutable") {
+				t.Errorf("only wrong as a change: %v", err)
+			}
+		}
+		if len(updated) == 0 && m.Spec.Switches.Count > max(maxSwitches, old.Spec.Switches.Count) {
+			t.Errorf("grew beyond the limit: %d", m.Spec.Switches.Count)
+		}
+	})
+}
+
+// checkUsable fails unless the controller can make switches for a Machine and find them again.
+func checkUsable(t *testing.T, m *v1beta1.Machine) {
+	t.Helper()
+	selector, err := m.SwitchSelector()
+	if err != nil || selector.Empty() || !selector.Matches(labels.Set(m.SwitchLabels())) {
+		t.Errorf("let in, with the selector %v of %v: %v", selector, m.SwitchLabels(), err)
+	}
+	for key, value := range m.Spec.Switches.Template.Metadata.Labels {
+		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(string(value))...); len(problems) > 0 {
+			t.Errorf("let in, with the label %q=%q: %v", key, value, problems)
+		}
+	}
+}
+
+// A listReader has these Machines, or none and an error.
+type listReader struct {
+	client.Reader
+	machines []v1beta1.Machine
+}
+
+func (r listReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if r.machines == nil {
+		return errors.New("no cache")
+	}
+	list.(*v1beta1.MachineList).Items = r.machines
+	return nil
+}
+
+// FuzzAdmission sends anything as a request for admission, and objects in it of either version. There is always an answer,
+// and it is never that the validator has panicked.
+func FuzzAdmission(f *testing.F) {
+	const object = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
+	f.Add([]byte(review("CREATE", "v1beta1", object, "null")))
+	f.Add([]byte(review("CREATE", "v1alpha1", strings.Replace(object, `"count":3`, `"count":101`, 1), "null")))
+	f.Add([]byte(review("UPDATE", "v1beta1", object, strings.Replace(object, `"count":3`, `"selector":{}`, 1))))
+	f.Add([]byte(review("DELETE", "v1beta1", "null", object)))
+	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`))
+	f.Add([]byte(`[`))
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+		f.Fatal(err)
+	}
+	others := listReader{machines: []v1beta1.Machine{*machine(named("other"), selecting(values{"tier": "front"}))}}
+	hook := make(slots, 1).bounded(admission.WithValidator(scheme, &machineValidator{others, maxSwitches}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		recorder := httptest.NewRecorder()
+		request := httptest.NewRequest(http.MethodPost, validatePath, bytes.NewReader(body))
+		request.Header.Set("Content-Type", "application/json")
+		hook.ServeHTTP(recorder, request)
+		var answer admissionv1.AdmissionReview
+		if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || recorder.Code != http.StatusOK || answer.Response == nil {
+			t.Fatalf("status %d, %v: %s", recorder.Code, err, recorder.Body)
+		}
+		if result := answer.Response.Result; !answer.Response.Allowed && (result == nil || result.Code < 400 || result.Code >= 500) {
+			t.Errorf("neither allowed nor refused: %s", recorder.Body)
+		}
+	})
+}
+
+// review is a request for admission as the API server sends it.
+func review(operation, version, object, old string) string {
+	kind := func(version string) string {
+		return `{"group":"useless.container.training","version":"` + version + `","kind":"Machine"}`
+	}
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7","kind":` + kind("v1beta1") +
+		`,"requestKind":` + kind(version) + `,"name":"m","namespace":"default","operation":"` + operation +
+		`","object":` + object + `,"oldObject":` + old + `}}`
+}
+
+// FuzzOverlap takes two selectors and the labels of an object. Where that is selected by both, and they look at a label
+// that is the same, they overlap; and neither is the first.
+func FuzzOverlap(f *testing.F) {
+	f.Add("a=b", "a in (b,c)", "a=b")
+	f.Add("a,!b", "b=c", "a=1")
+	f.Add("a!=b", "a notin (c)", "")
+	f.Add("", "a", "a=")
+	f.Fuzz(func(t *testing.T, first, second, object string) {
+		a, err := labels.Parse(first)
+		if err != nil {
+			t.Skip(err)
+		}
+		b, err := labels.Parse(second)
+		if err != nil {
+			t.Skip(err)
+		}
+		set, err := labels.ConvertSelectorToLabelsMap(object)
+		if err != nil {
+			t.Skip(err)
+		}
+		related := slices.ContainsFunc(requirements(a), func(r labels.Requirement) bool { return mentions(b, r.Key()) })
+		got := overlap(a, b)
+		if got != overlap(b, a) {
+			t.Errorf("%q and %q overlap one way only", first, second)
+		}
+		if got && !related {
+			t.Errorf("%q and %q have no label in common, and overlap", first, second)
+		}
+		if !got && related && a.Matches(set) && b.Matches(set) {
+			t.Errorf("%q and %q both select %v, and do not overlap", first, second, set)
+		}
+	})
+}
