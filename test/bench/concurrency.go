@@ -15,12 +15,12 @@ func concurrency(ctx context.Context, b *bench) error {
 		return nil
 	}
 	var floors, ours []contender
-	for _, n := range []string{"8", "16", "32", "64"} {
+	for _, n := range []string{"16", "32", "64"} {
 		c := fromBaseline("bare+informer", n)
 		c.name += " " + n
 		floors = append(floors, c)
 	}
-	for _, n := range []string{"8", "16", "32", "64"} {
+	for _, n := range []string{"16", "32", "64"} {
 		ours = append(ours, contender{name: b.ours.name + " " + n, kind: machines, start: func(w *world) (*operator, error) {
 			return w.startManager(b.ours.name, "--concurrent-machine-syncs="+n)
 		}})

@@ -104,7 +104,7 @@ func convergence(ctx context.Context, b *bench) error {
 	}
 	switch {
 	case b.base != nil:
-		both := []contender{ours, floor, asInstalled(b.base)}
+		both := slowly(2*time.Second, ours, floor, asInstalled(b.base))
 		races = []race{{b, "convergence", size{1_000, 10}, 20, both}, {b, "convergence", size{100, 1_000}, 12, both}}
 	case b.quick:
 		races = nil
@@ -155,7 +155,7 @@ func (r *race) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.awaitQuiet(ctx, runners); err != nil {
+	if err := awaitQuiet(ctx, worldsOf(runners)...); err != nil {
 		return err
 	}
 	for round := range r.turns {
@@ -254,12 +254,19 @@ func (r *race) prepare(ctx context.Context, c contender, state string) (*runner,
 	return runner, nil
 }
 
-// awaitQuiet waits until nothing of what was prepared goes on: API servers fill the caches of their versions for a while.
-func (r *race) awaitQuiet(ctx context.Context, runners []*runner) error {
+func worldsOf(runners []*runner) (worlds []*world) {
+	for _, r := range runners {
+		worlds = append(worlds, r.world)
+	}
+	return worlds
+}
+
+// awaitQuiet waits until nothing goes on in some worlds: API servers fill the caches of their versions for a while.
+func awaitQuiet(ctx context.Context, worlds ...*world) error {
 	const every, most = 500 * time.Millisecond, 0.05 // seconds of a processor
 	used := func() (sum float64, err error) {
-		for _, runner := range runners {
-			for _, p := range runner.world.all() {
+		for _, w := range worlds {
+			for _, p := range w.all() {
 				seconds, err := cpuSeconds(p)
 				if err != nil {
 					return 0, err
@@ -271,7 +278,7 @@ func (r *race) awaitQuiet(ctx context.Context, runners []*runner) error {
 	}
 	for before := math.Inf(-1); ; {
 		now, err := used()
-		if err != nil || now-before <= most*float64(len(runners)) {
+		if err != nil || now-before <= most*float64(len(worlds)) {
 			return err
 		}
 		before = now

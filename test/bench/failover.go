@@ -27,7 +27,19 @@ import (
 //
 // Values of the whole, which is without a signal:
 //   - flips, skipped, early, crowded, doubled: as for lateness
-func failover(ctx context.Context, b *bench) (err error) {
+//
+// The processor has little to do meanwhile, and is used for what is computed on one of its cores.
+func failover(ctx context.Context, b *bench) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.loseLeaders(ctx) })
+	group.Go(func() error {
+		return errors.Join(b.runAside(ctx, "noop"), b.runAside(ctx, "conversion"))
+	})
+	return group.Wait()
+}
+
+// loseLeaders makes the leader go again and again.
+func (b *bench) loseLeaders(ctx context.Context) (err error) {
 	f := &failing{bench: b, size: size{500, 1}, every: 50 * time.Millisecond, calm: 6 * time.Second}
 	signals := slices.Concat(slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5), slices.Repeat([]syscall.Signal{syscall.SIGKILL}, 2))
 	if b.quick {
@@ -148,7 +160,7 @@ func (f *failing) sum(flips []flip) error {
 		}
 		var due []flip
 		for _, flip := range flips {
-			if !flip.due.Before(failure.at) && flip.due.Before(end) {
+			if !flip.Due.Before(failure.at) && flip.Due.Before(end) {
 				due = append(due, flip)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,21 +21,17 @@ import (
 )
 
 // flood measures whether the operator keeps its lease while it writes as much as the API server takes. Beside it, in other
-// worlds, the largest race ends, and there is whatever else measures no time.
+// worlds, the largest race ends, the herd is prepared, and there is whatever else measures no time.
 func flood(ctx context.Context, b *bench) error {
 	length := 10 * time.Minute
 	if b.quick {
 		length = 15 * time.Second
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		_, err := b.settle(ctx)
-		return err
-	})
-	group.Go(func() error { return b.saturate(ctx, length) })
-	for _, e := range asides() {
-		group.Go(func() error { return b.runAside(ctx, e) })
-	}
+	group, flooding := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.saturate(flooding, length) })
+	group.Go(func() error { return prepareHerd(flooding, b) })
+	group.Go(func() error { return b.runAside(flooding, "memory") })
+	group.Go(func() error { return idle(ctx, b) }) // outlives the flood
 	return group.Wait()
 }
 
@@ -68,6 +65,9 @@ func (b *bench) saturate(ctx context.Context, length time.Duration) (err error) 
 	if err := r.process.await(ctx); err != nil {
 		return err
 	}
+	if err := w.giveWay(); err != nil {
+		return err
+	}
 	before, err := w.calls(ctx)
 	if err != nil {
 		return err
@@ -81,6 +81,18 @@ func (b *bench) saturate(ctx context.Context, length time.Duration) (err error) 
 	b.say("%s: %.0f writes/s, the lease was lost %.0f times and not renewed for %.1fs at most", s,
 		record.Values["writes"]/record.Values["seconds"], record.Values["lease_losses"], record.Values["lease_gap_max_seconds"])
 	return errors.Join(flooding, err, b.record(record)) // a lost lease is worth a record
+}
+
+// giveWay has the world's processes leave most of the processor to others that want it, which takes from the flood no more than
+// that there are fewer writes: what is left is still all taken.
+func (w *world) giveWay() error {
+	const niceness = 5 // a third of the usual share
+	for _, p := range w.all() {
+		if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), niceness); err != nil {
+			return fmt.Errorf("lower the priority of %s: %w", p.Name(), err)
+		}
+	}
+	return nil
 }
 
 // flood has users scale Machines for so long, and looks at the lease meanwhile.

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/bench/baseline"
@@ -30,24 +31,22 @@ import (
 //   - lateness_to_fifo_ratio: the largest lateness, to what it would have been if the same had been done in the order in
 //     which it was due
 //   - early, crowded, doubled: flips that must not be
+//
+// Then the operator has as many Machines at rest as there can be, and users turn their switches up: a case of lateness.
 func herd(ctx context.Context, b *bench) (err error) {
-	h := &stampede{bench: b, size: size{10_000, 1}, turns: 20, delay: 150 * time.Second}
-	if b.quick {
-		h.size.machines, h.delay = 1_000, 25*time.Second
-	}
-	defer func() {
-		for _, d := range h.drainers {
-			err = errors.Join(err, d.world.stop())
+	if b.stampede == nil {
+		if err := prepareHerd(ctx, b); err != nil {
+			return err
 		}
-	}()
+	}
+	h := b.stampede
+	defer func() { err = errors.Join(err, h.stop()) }()
 	ctx, cancel := context.WithCancel(ctx) // the watches end before their worlds
 	defer cancel()
-	b.say("%s: preparing", h.size)
-	if err := h.prepare(ctx, asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")); err != nil {
-		return fmt.Errorf("prepare: %w", err)
-	}
-	if err := h.awaitDue(ctx); err != nil {
-		return err
+	for _, d := range h.drainers {
+		if err := h.begin(ctx, d); err != nil {
+			return fmt.Errorf("start %s: %w", d.name, err)
+		}
 	}
 	for round := range h.turns {
 		for _, d := range h.drainers {
@@ -62,6 +61,39 @@ func herd(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 	}
+	if b.quick {
+		return nil
+	}
+	return h.disturb(ctx)
+}
+
+// prepareHerd makes the worlds in which all switches are up and noticed.
+func prepareHerd(ctx context.Context, b *bench) error {
+	h := &stampede{bench: b, size: size{10_000, 1}, turns: 20}
+	if b.quick {
+		h.size.machines = 1_000
+	}
+	b.say("%s: preparing", h.size)
+	b.stampede = h // also if it is half prepared: it is to be stopped
+	for _, c := range []contender{asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency, "flip")} {
+		var options worldOptions
+		if len(h.drainers) > 0 {
+			options.state = h.drainers[0].world.copied
+		}
+		w, err := newWorld(ctx, b.programs, b.ours, options)
+		if err != nil {
+			return err
+		}
+		h.drainers = append(h.drainers, &drainer{runner: &runner{contender: c, world: w}})
+		if options.state != "" {
+			continue
+		}
+		seen := time.Now()
+		raise := func(ctx context.Context, i int) error { return w.raise(ctx, nameOf(i), seen) }
+		if err := errors.Join(inParallel(ctx, h.size.machines, raise), w.copyState(ctx)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -69,10 +101,17 @@ func herd(ctx context.Context, b *bench) (err error) {
 type stampede struct {
 	*bench
 	size     size
-	turns    int           // of each contender
-	delay    time.Duration // of the flips; in it, all has to be prepared
-	due      time.Time     // of the flips
+	turns    int // of each contender
 	drainers []*drainer
+}
+
+// stop ends its worlds.
+func (h *stampede) stop() (err error) {
+	for _, d := range h.drainers {
+		err = errors.Join(err, d.world.stop())
+	}
+	h.drainers = nil
+	return err
 }
 
 // A drainer is a contender that has switches to turn down.
@@ -84,59 +123,10 @@ type drainer struct {
 	worked time.Duration // in the rounds before
 }
 
-// prepare makes worlds in which all switches are up and noticed. The operator, which comes first, starts before they are due
-// and finds nothing to do yet.
-func (h *stampede) prepare(ctx context.Context, contenders ...contender) error {
-	seen := time.Now()
-	h.due = seen.Add(h.delay)
-	for i, c := range contenders {
-		var options worldOptions
-		if i > 0 {
-			options.state = h.drainers[0].world.copied
-		}
-		w, err := newWorld(ctx, h.programs, h.ours, options)
-		if err != nil {
-			return err
-		}
-		d := &drainer{runner: &runner{contender: c, world: w}}
-		h.drainers = append(h.drainers, d)
-		if i == 0 {
-			raise := func(ctx context.Context, i int) error { return w.raise(ctx, nameOf(i), h.delay, seen) }
-			err = errors.Join(inParallel(ctx, h.size.machines, raise), w.copyState(ctx))
-		}
-		if err == nil {
-			d.heard, err = w.follow(ctx, newLedger(h.delay))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return h.prepareOperator(ctx, h.drainers[0])
-}
-
-// prepareOperator starts the operator and stops it when it has looked at all there is.
-func (h *stampede) prepareOperator(ctx context.Context, d *drainer) (err error) {
-	if d.process, err = d.start(d.world); err != nil {
-		return err
-	}
-	if err := d.process.awaitReconciles(ctx, h.size.machines); err != nil {
-		return err
-	}
-	if late := time.Since(h.due); late > 0 {
-		return fmt.Errorf("all was prepared %s after it was due", late)
-	}
-	doings, err := d.process.doings(ctx)
-	if err == nil && doings["writes"] > 0 {
-		err = fmt.Errorf("the operator wrote something %.0f times: the harness has not written what it would have", doings["writes"])
-	}
-	return errors.Join(err, d.process.Signal(syscall.SIGSTOP))
-}
-
 // raise makes a Machine with a switch that the operator has noticed to be up.
-func (w *world) raise(ctx context.Context, name string, delay time.Duration, seen time.Time) error {
+func (w *world) raise(ctx context.Context, name string, seen time.Time) error {
 	m := machines.parent(name, 1).(*v1beta1.Machine)
 	m.Finalizers = []string{v1beta1.MachineFinalizer}
-	m.Spec.Flip.DelaySeconds = new(int32(delay.Seconds()))
 	if err := w.admin.Create(ctx, m); err != nil {
 		return err
 	}
@@ -157,28 +147,18 @@ func (w *world) raise(ctx context.Context, name string, delay time.Duration, see
 	return errors.Join(w.admin.Status().Update(ctx, sw), w.admin.Status().Update(ctx, m))
 }
 
-// awaitDue waits until all is due, and has each contender begin: its start is over with the first flip.
-func (h *stampede) awaitDue(ctx context.Context) (err error) {
-	if err := pause(ctx, time.Until(h.due)); err != nil {
+// begin has a contender turn the first switch down, with which its start is over.
+func (h *stampede) begin(ctx context.Context, d *drainer) (err error) {
+	if d.heard, err = d.world.follow(ctx); err != nil {
 		return err
 	}
-	for _, d := range h.drainers {
-		if d.process == nil {
-			d.process, err = d.start(d.world)
-		} else {
-			err = d.process.Signal(syscall.SIGCONT)
-		}
-		if err == nil {
-			err = d.hear(ctx, 1, time.Now)
-		}
-		if err == nil {
-			err = d.process.Signal(syscall.SIGSTOP)
-		}
-		if err != nil {
-			return fmt.Errorf("start %s: %w", d.name, err)
-		}
+	if d.process, err = d.start(d.world); err != nil {
+		return err
 	}
-	return nil
+	if err := d.hear(ctx, 1, time.Now); err != nil {
+		return err
+	}
+	return d.process.Signal(syscall.SIGSTOP)
 }
 
 // hear waits until there are so many flips.
@@ -207,14 +187,17 @@ func (h *stampede) turn(ctx context.Context, d *drainer, round int) error {
 	if err := d.hear(ctx, len(d.flips)+len(d.heard), func() time.Time { return d.began.Add(d.worked) }); err != nil {
 		return err
 	}
-	record := Record{Case: h.size.String(), Contender: d.name, Round: round, Values: map[string]float64{}}
 	from, start := len(d.flips), time.Now()
+	target := min(h.size.total(), from+h.size.total()/h.turns)
+	if from == target {
+		return nil
+	}
+	record := Record{Case: h.size.String(), Contender: d.name, Round: round, Values: map[string]float64{}}
 	err := d.spending(record.Values, func() error {
 		start = time.Now()
 		if err := d.process.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
-		target := h.size.total() * round / h.turns
 		if err := d.hear(ctx, target, func() time.Time { return d.began.Add(d.worked + time.Since(start)) }); err != nil {
 			return err
 		}
@@ -237,14 +220,29 @@ func (h *stampede) sum(d *drainer) error {
 	return errors.Join(h.record(record), faulty)
 }
 
+// disturb measures how late flips are where there are as many Machines as can be.
+func (h *stampede) disturb(ctx context.Context) error {
+	i := slices.IndexFunc(h.drainers, func(d *drainer) bool { return d.name == h.ours.name })
+	r := h.drainers[i].runner
+	if err := r.process.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	resting := machines
+	resting.converged = func(object client.Object) bool { return object.(*v1beta1.Machine).Status.Switches.Up == 0 }
+	if err := r.world.awaitConverged(ctx, resting); err != nil {
+		return err
+	}
+	return usualLoad(h.bench).at(h.size, 200).measure(ctx, h.bench, r)
+}
+
 // toFIFO is the largest lateness to what it would have been if flips had been done at the same instants, but in the order
 // in which they were due.
 func toFIFO(flips []flip) float64 {
 	due, heard := make([]time.Time, 0, len(flips)), make([]time.Time, 0, len(flips))
 	var most, fifo time.Duration
 	for _, f := range flips {
-		most = max(most, f.heard.Sub(f.due))
-		due, heard = append(due, f.due), append(heard, f.heard)
+		most = max(most, f.heard.Sub(f.Due))
+		due, heard = append(due, f.Due), append(heard, f.heard)
 	}
 	slices.SortFunc(due, time.Time.Compare)
 	slices.SortFunc(heard, time.Time.Compare)

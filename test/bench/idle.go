@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// idle measures what the operator does while nothing happens in its world, whatever the experiments after it do in theirs.
+// idle measures in the background what the operator does while nothing happens in its world.
 func idle(ctx context.Context, b *bench) error {
 	length := 10 * time.Minute
 	if b.quick {
@@ -26,6 +26,10 @@ func idle(ctx context.Context, b *bench) error {
 		return err
 	}
 	if err := o.awaitReconciles(ctx, b.large.machines); err != nil {
+		return err
+	}
+	// The API server has Machines converted for its cache as soon as somebody does that.
+	if err := awaitQuiet(ctx, w); err != nil {
 		return err
 	}
 	b.background.Go(func() error { return b.rest(ctx, o, length) })

@@ -26,40 +26,29 @@ import (
 //   - users_late_p99_seconds: how late the users were themselves
 //   - cpu_…_seconds of run_seconds and run_flips
 func lateness(ctx context.Context, b *bench) error {
-	l := load{warmup: 7 * time.Second, length: 20 * time.Second}
-	crowds := []crowd{{size{1_000, 10}, []float64{50, 100}}, {size{10_000, 1}, []float64{200}}}
+	s, rates := size{1_000, 10}, []float64{50, 100}
 	if b.quick {
-		l.length = 10 * time.Second
-		crowds = []crowd{{size{1_000, 10}, []float64{50}}}
+		rates = rates[:1]
 	}
-	for _, c := range crowds {
-		for _, rev := range b.revisions() {
-			if err := c.bear(ctx, b.as(rev), l); err != nil {
-				return fmt.Errorf("%s: %s: %w", c.size, rev.name, err)
-			}
+	for _, rev := range b.revisions() {
+		if err := bear(ctx, b.as(rev), s, rates); err != nil {
+			return fmt.Errorf("%s: %s: %w", s, rev.name, err)
 		}
 	}
 	return nil
 }
 
-// A crowd are some Machines and how many switches a second their users turn up, one after the other.
-type crowd struct {
-	size  size
-	rates []float64
-}
-
-// bear measures the operator under each of a crowd's loads.
-func (c crowd) bear(ctx context.Context, b *bench, l load) (err error) {
-	b.say("%s: preparing", c.size)
-	r, err := converged(ctx, b, machines, c.size)
+// bear measures the operator at each of some rates at which users turn switches up, one after the other.
+func bear(ctx context.Context, b *bench, s size, rates []float64) (err error) {
+	b.say("%s: preparing", s)
+	r, err := converged(ctx, b, machines, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.world.stop()) }()
-	for _, l.perSecond = range c.rates {
-		l.size = c.size
-		if err := l.measure(ctx, b, r); err != nil {
-			return fmt.Errorf("%g/s: %w", l.perSecond, err)
+	for _, rate := range rates {
+		if err := usualLoad(b).at(s, rate).measure(ctx, b, r); err != nil {
+			return fmt.Errorf("%g/s: %w", rate, err)
 		}
 	}
 	return nil
@@ -73,12 +62,27 @@ type load struct {
 	length    time.Duration // for which they are measured
 }
 
+// usualLoad says for how long loads are measured.
+func usualLoad(b *bench) load {
+	l := load{warmup: 7 * time.Second, length: 20 * time.Second}
+	if b.quick {
+		l.length = 10 * time.Second
+	}
+	return l
+}
+
+// at is the load of so many Machines, of which so many switches a second are turned up.
+func (l load) at(s size, perSecond float64) load {
+	l.size, l.perSecond = s, perSecond
+	return l
+}
+
 func (l load) String() string { return fmt.Sprintf("%s, %g/s", l.size, l.perSecond) }
 
 // measure records what the load makes of an operator whose Machines are at rest.
 func (l load) measure(ctx context.Context, b *bench, r *runner) error {
 	u := usersOf(r.world, l.size)
-	record := Record{Case: l.String(), Contender: r.name, Values: map[string]float64{}}
+	record := Record{Experiment: "lateness", Case: l.String(), Contender: r.name, Values: map[string]float64{}}
 	var flips []flip
 	start := time.Now()
 	err := r.spending(record.Values, func() (err error) {
@@ -108,7 +112,7 @@ func (l load) measure(ctx context.Context, b *bench, r *runner) error {
 func (l load) due(flips []flip, start time.Time) (measured []flip) {
 	from := start.Add(l.warmup)
 	for _, f := range flips {
-		if since := f.due.Sub(from); since >= 0 && since < l.length {
+		if since := f.Due.Sub(from); since >= 0 && since < l.length {
 			measured = append(measured, f)
 		}
 	}

@@ -98,9 +98,10 @@ type bench struct {
 	rounds   int  // of experiments that do not say otherwise
 	large    size // as many Machines as are measured
 	start    time.Time
-	current  string   // the experiment
-	results  *os.File // where the records go
-	finalist *runner  // the operator in the world of the large size, if there is one
+	current  string    // the experiment
+	results  *os.File  // where the records go
+	finalist *runner   // the operator in the world of the large size, if there is one
+	stampede *stampede // that is prepared, if there is one
 
 	background *errgroup.Group // what is measured beside other experiments
 
@@ -147,25 +148,25 @@ func (b *bench) say(format string, args ...any) {
 type experiment struct {
 	name  string
 	run   func(ctx context.Context, b *bench) error
-	aside bool // no time is measured, so that it can be run beside the flood
+	aside bool // another experiment runs it beside itself
 }
 
 // experiments are all there are, in their order. What is late is measured before the world of the largest race exists, which
-// is used to the end and needs the processor now and then. The flood, which takes its time and measures none, has the rest
-// of that race beside it, and idle, which takes as long, is beside what does the same again and again.
+// is used to the end and needs the processor now and then. The flood, which takes its time and measures none, has beside it
+// whatever can be.
 func experiments() []experiment {
 	return []experiment{
 		{name: "concurrency", run: concurrency},
 		{name: "lateness", run: lateness},
 		{name: "largest", run: largest},
 		{name: "flood", run: flood},
+		{name: "idle", run: idle, aside: true},
 		{name: "memory", run: cacheMemory, aside: true},
-		{name: "idle", run: idle},
-		{name: "convergence", run: convergence},
-		{name: "noop", run: noOp},
-		{name: "conversion", run: conversions},
 		{name: "herd", run: herd},
 		{name: "failover", run: failover},
+		{name: "noop", run: noOp, aside: true},
+		{name: "conversion", run: conversions, aside: true},
+		{name: "convergence", run: convergence},
 		{name: "large", run: large},
 	}
 }
@@ -209,8 +210,8 @@ func measure(ctx context.Context, args []string) (err error) {
 // runAll runs all experiments, or one. Those after one that fails are run all the same.
 func (b *bench) runAll(ctx context.Context, only string) (failed error) {
 	for _, e := range experiments() {
-		// Those that are run aside are run by the flood, which takes long and measures no time either.
-		if only != "" && only != e.name || only == "" && e.aside || b.base != nil && !slices.Contains(comparing, e.name) {
+		aside := e.aside && b.base == nil
+		if only != "" && only != e.name || only == "" && aside || b.base != nil && !slices.Contains(comparing, e.name) {
 			continue
 		}
 		b.current = e.name
@@ -259,17 +260,10 @@ func (b *bench) stop() error {
 	if b.finalist != nil {
 		err = errors.Join(err, b.finalist.world.stop())
 	}
-	return err
-}
-
-// asides are the experiments that are run beside the flood.
-func asides() (names []string) {
-	for _, e := range experiments() {
-		if e.aside {
-			names = append(names, e.name)
-		}
+	if b.stampede != nil {
+		err = errors.Join(err, b.stampede.stop())
 	}
-	return names
+	return err
 }
 
 func names() (names []string) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/test/history"
 )
 
 // poisson are instants at which independent users act, so many per second on average. The seed makes them the same every
@@ -99,7 +100,7 @@ func (w *world) turnUp(ctx context.Context, name string) error {
 func (u *users) flips(ctx context.Context, until <-chan struct{}, instants iter.Seq[time.Duration]) ([]flip, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	heard, err := u.world.follow(ctx, newLedger(time.Duration(v1beta1.DefaultFlipSeconds)*time.Second))
+	heard, err := u.world.follow(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +113,8 @@ func (u *users) flips(ctx context.Context, until <-chan struct{}, instants iter.
 			if !ok {
 				return nil, errors.Join(errWatchEnded, ctx.Err())
 			}
-			if flips = append(flips, f); f.fault != doubled {
-				u.resting <- f.machine
+			if flips = append(flips, f); f.Fault != history.Doubled {
+				u.resting <- f.Machine
 			}
 		case err := <-turning:
 			if err != nil {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -371,8 +372,10 @@ func (w *world) awaitConverged(ctx context.Context, k kind) error {
 	defer watcher.Stop()
 	for event := range watcher.ResultChan() {
 		object, ok := event.Object.(client.Object)
-		if !ok {
-			return fmt.Errorf("watch what becomes of %T: %v", list, event.Object)
+		if err := apierrors.FromObject(event.Object); !ok && apierrors.IsResourceExpired(err) {
+			return w.awaitConverged(ctx, k) // the API server has filled its cache since, and knows nothing older
+		} else if !ok {
+			return fmt.Errorf("watch what becomes of %T: %w", list, err)
 		}
 		if look(object); missing.Len() == 0 {
 			return nil

@@ -33,21 +33,16 @@ type Tutorial struct {
 }
 
 // Run runs the controller until the context ends.
-func (Tutorial) Run(ctx context.Context, config *rest.Config) error {
-	mgr, err := newManager(config)
-	if err != nil {
-		return err
-	}
-	err = ctrl.NewControllerManagedBy(mgr).
+func (t Tutorial) Run(ctx context.Context, config *rest.Config) error { return run(ctx, config, t.Add) }
+
+// Add adds the controller to a manager.
+func (Tutorial) Add(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta1.Machine{}).
 		Watches(&v1beta1.Switch{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, sw client.Object) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: sw.GetNamespace(), Name: sw.GetLabels()[v1beta1.MachineLabel]}}}
 		})).
 		Complete(Tutorial{mgr.GetClient()})
-	if err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -107,16 +102,11 @@ type Sample struct {
 }
 
 // Run runs the controller until the context ends.
-func (Sample) Run(ctx context.Context, config *rest.Config) error {
-	mgr, err := newManager(config)
-	if err != nil {
-		return err
-	}
-	err = ctrl.NewControllerManagedBy(mgr).For(&v1beta1.Machine{}).Owns(&v1beta1.Switch{}).Complete(Sample{mgr.GetClient()})
-	if err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
+func (s Sample) Run(ctx context.Context, config *rest.Config) error { return run(ctx, config, s.Add) }
+
+// Add adds the controller to a manager.
+func (Sample) Add(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).For(&v1beta1.Machine{}).Owns(&v1beta1.Switch{}).Complete(Sample{mgr.GetClient()})
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -155,10 +145,18 @@ func (s Sample) say(ctx context.Context, m *v1beta1.Machine, scaled metav1.Condi
 	return s.Status().Update(ctx, m)
 }
 
-func newManager(config *rest.Config) (ctrl.Manager, error) {
+// run runs a controller in a manager of its own until the context ends.
+func run(ctx context.Context, config *rest.Config, add func(ctrl.Manager) error) error {
 	scheme := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(scheme); err != nil {
-		return nil, err
+		return err
 	}
-	return ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		return err
+	}
+	if err := add(mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
 }
