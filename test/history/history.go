@@ -43,7 +43,9 @@ func Check(revisions []Revision) []error {
 // for, on what it asked for just before, and on whatever it asked for since its status was written.
 //   - a switch is made for a Machine that then has more than it asks for; as ReplicaSets do with Pods, it adopts all that
 //     match, and deletes those that are too many;
-//   - a switch is deleted by the operator that is none of a Machine's, or not one too many;
+//   - a switch is deleted by the operator that is none of a Machine's, or not one too many; as with ReplicaSets and Pods,
+//     one that somebody else deletes in the same moment counts as long as the operator has neither made one since nor
+//     written a status with fewer;
 //   - a switch has a controller that is no Machine of its namespace, or no longer is;
 //   - a switch is turned down by the operator though it is not up, was not noticed to be, has not been up for the delay, or
 //     follows the Machine's last one in less than the interval;
@@ -88,6 +90,7 @@ type machine struct {
 
 	asked    []generation // that the operator may act on; the last one is the present
 	switches int32        // that it controls, and that are not being deleted
+	lost     int32        // that somebody else took from it, and that the operator has not shown to know of
 	lastFlip time.Time
 }
 
@@ -159,6 +162,9 @@ func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 	old := known.Machine
 	known.see(r, m)
 	known.forget(r.At.Add(-c.lag))
+	if m.Status.Switches.Total == known.switches {
+		known.lost = 0
+	}
 	if old == nil {
 		return
 	}
@@ -180,11 +186,13 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	}
 	c.count(old, -1)
 	if r.Type == watch.Deleted {
+		c.lose(r, old, nil)
 		delete(c.switches, sw.UID)
 		return Flip{}, false
 	}
 	c.switches[sw.UID] = sw
 	c.count(sw, 1)
+	c.lose(r, old, sw)
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil || c.machines[owner.UID] == nil {
 		return Flip{}, false // of an owner that is gone, and the garbage collector deletes it, or of something else
@@ -208,11 +216,26 @@ func flippedAt(sw *v1beta1.Switch) string { return sw.Annotations[v1beta1.Flippe
 
 // count adds to the number of switches of the Machine that has this one.
 func (c *Checker) count(sw *v1beta1.Switch, n int32) {
-	if sw == nil || !sw.DeletionTimestamp.IsZero() {
-		return
+	if m := c.machineOf(sw); m != nil {
+		m.switches += n
 	}
-	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil && c.machines[owner.UID] != nil {
-		c.machines[owner.UID].switches += n
+}
+
+// machineOf returns the Machine that has a switch which is not being deleted, or nil.
+func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
+	if sw == nil || !sw.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
+		return c.machines[owner.UID]
+	}
+	return nil
+}
+
+// lose counts a switch that somebody else has taken from its Machine.
+func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
+	if m := c.machineOf(old); m != nil && !r.ByOperator && c.machineOf(sw) != m {
+		m.lost++
 	}
 }
 
@@ -228,6 +251,7 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 		c.adopted[sw.UID] = r.At
 		return
 	}
+	m.lost = 0
 	if n, most := m.switches-c.justAdopted(m, r.At.Add(-c.lag)), slices.Max(values(m, wanted)); n > most {
 		c.fault(sw, "the Machine has %d switches and asks for %d", n, most)
 	}
@@ -255,7 +279,7 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 		return
 	}
 	m := c.machines[owner.UID]
-	if least := slices.Min(values(m, wanted)); m.switches <= least {
+	if least := slices.Min(values(m, wanted)); m.switches+m.lost <= least {
 		c.fault(sw, "it is deleted by the operator, and the Machine has %d switches and asks for %d", m.switches, least)
 	}
 }

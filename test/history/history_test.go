@@ -40,8 +40,15 @@ func aSwitch(name string, change func(*v1beta1.Switch)) Revision {
 
 func unchanged[T any](T) {}
 
+func controlledByNobody(sw *v1beta1.Switch) { sw.OwnerReferences = nil }
+
 func byOperator(r Revision) Revision {
 	r.ByOperator = true
+	return r
+}
+
+func byUser(r Revision) Revision {
+	r.ByOperator = false
 	return r
 }
 
@@ -96,7 +103,7 @@ func TestCheck(t *testing.T) {
 	}, {
 		reason: "one that matched before is adopted, and is one too many",
 		revisions: []Revision{
-			theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("other", func(sw *v1beta1.Switch) { sw.OwnerReferences = nil }), aSwitch("other", unchanged),
+			theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("other", controlledByNobody), aSwitch("other", unchanged),
 		},
 	}, {
 		reason: "a switch that it asked for before its status was written",
@@ -119,8 +126,28 @@ func TestCheck(t *testing.T) {
 		revisions: []Revision{two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), deleted("m-1", unchanged)},
 		want:      "the Machine has 2 switches and asks for 2",
 	}, {
+		reason: "one too many is deleted while its user deletes another",
+		revisions: []Revision{
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-2", controlledByNobody), aSwitch("m-2", unchanged),
+			byUser(deleted("m-0", unchanged)), deleted("m-2", unchanged),
+		},
+	}, {
+		reason: "one too many is deleted long after its user has deleted another",
+		revisions: []Revision{
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-2", controlledByNobody), aSwitch("m-2", unchanged),
+			byUser(deleted("m-0", unchanged)), theMachine(func(m *v1beta1.Machine) { m.Spec.Switches.Count, m.Status.Switches.Total = 2, 2 }),
+			deleted("m-2", unchanged),
+		},
+		want: "the Machine has 2 switches and asks for 2",
+	}, {
+		reason: "one that was made in the place of one that its user had deleted",
+		revisions: []Revision{
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), byUser(deleted("m-0", unchanged)), aSwitch("m-2", unchanged), deleted("m-2", unchanged),
+		},
+		want: "the Machine has 2 switches and asks for 2",
+	}, {
 		reason:    "one that is nobody's is deleted",
-		revisions: []Revision{two, aSwitch("other", func(sw *v1beta1.Switch) { sw.OwnerReferences = nil }), deleted("other", unchanged)},
+		revisions: []Revision{two, aSwitch("other", controlledByNobody), deleted("other", controlledByNobody)},
 		want:      "is no Machine's",
 	}, {
 		reason:    "a switch of a Machine in another namespace",
@@ -225,9 +252,8 @@ func heard(seconds int, r Revision) Revision {
 }
 
 func TestLag(t *testing.T) {
-	orphan := func(sw *v1beta1.Switch) { sw.OwnerReferences = nil }
 	scaled := []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))}
-	adopted := []Revision{asking(1, 1, 0), heard(0, aSwitch("other", orphan)), heard(1, aSwitch("other", unchanged))}
+	adopted := []Revision{asking(1, 1, 0), heard(0, aSwitch("other", controlledByNobody)), heard(1, aSwitch("other", unchanged))}
 	for _, test := range []struct {
 		reason    string
 		lag       time.Duration

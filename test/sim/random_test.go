@@ -50,24 +50,22 @@ func TestRandom(t *testing.T) {
 	start := time.Now()
 	told := start
 	group := errgroup.Group{}
-	t.Run("seeds", func(t *testing.T) {
-		for range runtime.GOMAXPROCS(0) {
-			group.Go(func() error {
-				for seed := next.Add(1) - 1; seed < *firstSeed+n && failed.Load() == 0; seed = next.Add(1) - 1 {
-					p := perform(t, seed, randomActs(seed))
-					calls.Add(uint64(p.calls))
-					if p.err != nil {
-						failed.Store(seed)
-						return fmt.Errorf("%w\n%s", p.err, shrunk(t, seed))
-					}
-					if seed%1000 == 0 {
-						t.Logf("seed %d, %d calls, %s", seed, calls.Load(), time.Since(told).Round(time.Second))
-					}
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() error {
+			for seed := next.Add(1) - 1; seed < *firstSeed+n && failed.Load() == 0; seed = next.Add(1) - 1 {
+				p := perform(t, seed, randomActs(seed))
+				calls.Add(uint64(p.calls))
+				if p.err != nil {
+					failed.Store(seed)
+					return fmt.Errorf("%w\n%s", p.err, shrunk(t, seed))
 				}
-				return nil
-			})
-		}
-	})
+				if seed%1000 == 0 {
+					t.Logf("seed %d, %d calls, %s", seed, calls.Load(), time.Since(told).Round(time.Second))
+				}
+			}
+			return nil
+		})
+	}
 	if err := group.Wait(); err != nil {
 		t.Errorf("seed %d: %v\nTo see it again: go test ./test/sim -run TestRandom -seed %d -seeds 1", failed.Load(), err, failed.Load())
 	}
