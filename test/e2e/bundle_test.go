@@ -6,6 +6,8 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -167,29 +169,30 @@ func leftovers(t *testing.T) (left []string) {
 	return left
 }
 
-// sweep removes everything of the operator, also where a test has failed half-way; then it first shows what there is.
+// sweep removes everything of the operator, also where a test has failed half-way; then it first writes down what there is.
 func sweep(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
-		showCluster(t)
+		writeCluster(t)
 	}
 	const withoutFinalizers = `{"metadata":{"finalizers":null}}`
 	for _, kind := range []string{newMachines, "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
-		_, _ = try(t, "", "kubectl", "delete", kind, "--all", "--all-namespaces", "--wait=false")
+		_, _ = quietly("", "kubectl", "delete", kind, "--all", "--all-namespaces", "--wait=false")
 		if left, err := exec.Command("kubectl", "get", kind, "--all-namespaces", "-o", "json").Output(); err == nil {
-			_, _ = try(t, string(left), "kubectl", "patch", "-f", "-", "--type=merge", "-p", withoutFinalizers)
+			_, _ = quietly(string(left), "kubectl", "patch", "-f", "-", "--type=merge", "-p", withoutFinalizers)
 		}
 	}
-	_, _ = try(t, "", "operator-sdk", "cleanup", packageName, "--namespace", system)
+	_, _ = quietly("", "operator-sdk", "cleanup", packageName, "--namespace", system)
 	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw", "--timeout=1m")
 	for _, args := range leftByOLM {
 		cleanUp(t, args...)
 	}
 }
 
-// showCluster writes into the log what helps to find out why a test has failed.
-func showCluster(t *testing.T) {
+// writeCluster writes down what helps to find out why a test has failed. make e2e shows it at the end.
+func writeCluster(t *testing.T) {
 	t.Helper()
+	var text strings.Builder
 	for _, command := range [][]string{
 		{"kubectl", "get", "pods,catalogsources,subscriptions.operators.coreos.com,installplans,clusterserviceversions", "--all-namespaces", "-o", "wide"},
 		{"kubectl", "get", "clusterserviceversions", "-n", system, "-o", "jsonpath={range .items[*].status.conditions[*]}{.lastTransitionTime} {.phase} {.reason} {.message}{\"\\n\"}{end}"},
@@ -197,7 +200,13 @@ func showCluster(t *testing.T) {
 		{"kubectl", "logs", "-n", system, "-l", "app.kubernetes.io/name=useless-operator", "--prefix", "--tail=100"},
 		{"kubectl", "logs", "-n", "olm", "-l", "app in (olm-operator,catalog-operator)", "--prefix", "--tail=50"},
 	} {
-		output, err := try(t, "", command...)
-		t.Logf("%v\n%s", err, output)
+		output, err := quietly("", command...)
+		fmt.Fprintf(&text, "%s: $ %s\n%s", t.Name(), strings.Join(command, " "), output)
+		if err != nil {
+			fmt.Fprintln(&text, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), "cluster.txt"), []byte(text.String()), 0o644); err != nil {
+		t.Error(err)
 	}
 }

@@ -18,12 +18,18 @@ import (
 // command printed, warnings and errors among it.
 func try(t *testing.T, stdin string, command ...string) (string, error) {
 	t.Helper()
+	start := time.Now()
+	output, err := quietly(stdin, command...)
+	t.Logf("%6.1f s  $ %.160s", time.Since(start).Seconds(), strings.Join(command, " "))
+	return output, err
+}
+
+// quietly is try without a line in the log, for what comes after a test: why it failed stands at the end then.
+func quietly(stdin string, command ...string) (string, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = workDir // operator-sdk leaves files where it runs
 	cmd.Stdin = strings.NewReader(stdin)
-	start := time.Now()
 	output, err := cmd.CombinedOutput()
-	t.Logf("%6.1f s  $ %.160s", time.Since(start).Seconds(), strings.Join(command, " "))
 	return string(output), err
 }
 
@@ -85,7 +91,7 @@ func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 // cleanUp deletes what a test has made, also after a failure.
 func cleanUp(t *testing.T, args ...string) {
 	t.Helper()
-	if output, err := try(t, "", append([]string{"kubectl", "delete", "--ignore-not-found"}, args...)...); err != nil {
-		t.Errorf("clean up: %v\n%s", err, output)
+	if output, err := quietly("", append([]string{"kubectl", "delete", "--ignore-not-found"}, args...)...); err != nil {
+		t.Errorf("clean up %s: %v\n%s", strings.Join(args, " "), err, output)
 	}
 }
