@@ -81,6 +81,25 @@ func pairs(writes int) (cases []conditions) {
 	return cases
 }
 
+// TestYear has every other write of a year go wrong, each time in another way. It takes a year of looking every minute, so that
+// only make soak begins it with each of the ways.
+func TestYear(t *testing.T) {
+	if raceEnabled {
+		t.Skip("it takes long, and the other lives have as much to race for")
+	}
+	want := year.live(t, conditions{})
+	judge(t, conditions{}, want)
+	var cases []conditions
+	for first := range faults[:min(*seeds/100, uint64(len(faults)))] {
+		wrong := map[int]fault{}
+		for i := range want.writes {
+			wrong[2*i] = faults[(first+i)%len(faults)]
+		}
+		cases = append(cases, conditions{wrong: wrong})
+	}
+	inParallel(t, cases, year.survive(want))
+}
+
 // survive lives a life with faults: what comes of it is what comes of it without, and it takes hardly more writes.
 func (l life) survive(want record) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {

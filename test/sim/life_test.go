@@ -209,6 +209,15 @@ var briefSchedule = life{
 	},
 }
 
+// year is one of a schedule that is looked at every fortnight.
+var year = life{
+	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, steps: slices.Concat(
+		[]step{{what: "create", do: create(monthly())}},
+		slices.Repeat([]step{{"a fortnight passes", func(context.Context, client.Client) error { return nil }, 14 * 24 * time.Hour}}, 26),
+		[]step{{what: "delete", do: remove(monthly())}},
+	),
+}
+
 var removeSchedule = patch(scheduled(), `{"metadata":{"annotations":{
 	"useless.container.training/start-schedule":null,"useless.container.training/stop-schedule":null}}}`)
 
@@ -219,6 +228,16 @@ func scheduled() *appsv1.Deployment {
 		schedule.StartScheduleAnnotation: "10 * * * *", schedule.StopScheduleAnnotation: "40 * * * *", schedule.TimeZoneAnnotation: "UTC",
 	}}}
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)), &metav1.LabelSelector{MatchLabels: labels}, labels
+	return d
+}
+
+// monthly is a Deployment that is there for three days of each month of 2000, in which time began for a bubble of synctest. In
+// Paris there was no 02:30 on 26 March, and there were two on 29 October.
+func monthly() *appsv1.Deployment {
+	d := scheduled()
+	d.Annotations = map[string]string{
+		schedule.StartScheduleAnnotation: "30 2 26 * *", schedule.StopScheduleAnnotation: "30 2 29 * *", schedule.TimeZoneAnnotation: "Europe/Paris",
+	}
 	return d
 }
 
