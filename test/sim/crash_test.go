@@ -38,12 +38,15 @@ var (
 // most is how many more writes a fault may cost.
 const most = 2
 
-// TestCrashes has each write go wrong in each way.
+// TestCrashes has each write go wrong in each way. Where none does, each changes something.
 func TestCrashes(t *testing.T) {
 	for _, l := range lives {
 		t.Run(l.name, func(t *testing.T) {
 			want := l.live(t, conditions{})
 			judge(t, conditions{}, want)
+			if want.effects < want.writes && !l.refused {
+				t.Errorf("%d writes have %d effects", want.writes, want.effects)
+			}
 			var cases []conditions
 			for i := range want.writes {
 				for _, f := range faults {

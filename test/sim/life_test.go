@@ -57,6 +57,7 @@ type life struct {
 	controller string
 	kinds      []string // that the controller caches
 	steps      []step
+	refused    bool // some of the writes, as they would be by a real API server
 }
 
 type step struct {

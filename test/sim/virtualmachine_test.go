@@ -63,7 +63,7 @@ var serverLives = []life{{
 		letServerGo,
 	},
 }, {
-	name: "a server that cannot be", controller: virtualmachine.Name, kinds: serverKinds, steps: []step{
+	name: "a server that cannot be", controller: virtualmachine.Name, kinds: serverKinds, refused: true, steps: []step{
 		{what: "take its name", do: create(server)},
 		createServer,
 		{what: "give it back", do: remove(server)},
