@@ -54,8 +54,8 @@ func TestMutants(t *testing.T) {
 	}
 	slices.Sort(tests)
 	for _, arguments := range slices.Compact(tests) {
-		if test := failing(t, dir, arguments); test != "" {
-			t.Fatalf("without any mistake, %s fails", test)
+		if test, said := failing(t, dir, arguments); test != "" {
+			t.Fatalf("without any mistake, %s fails:\n%s", test, said)
 		}
 	}
 	var rows []string
@@ -160,7 +160,7 @@ func (m mutant) killer(t *testing.T, dir string) string {
 		tests = append(m.packages(), m.tests...)
 	}
 	for _, arguments := range tests {
-		if test := failing(t, dir, arguments); test != "" {
+		if test, _ := failing(t, dir, arguments); test != "" {
 			return test
 		}
 	}
@@ -177,8 +177,8 @@ func (m mutant) packages() (packages []string) {
 	return packages
 }
 
-// failing runs tests until one fails, and names it.
-func failing(t *testing.T, dir, arguments string) string {
+// failing runs tests until one fails. It returns its name, and what it said.
+func failing(t *testing.T, dir, arguments string) (test, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -186,14 +186,16 @@ func failing(t *testing.T, dir, arguments string) string {
 	command.Dir = dir
 	out, err := command.Output()
 	if err == nil {
-		return ""
+		return "", ""
 	}
 	name, where := "", strings.Fields(arguments)[0]
+	outputs := map[string][]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		var event struct{ Action, Package, Test, Output string }
 		if json.Unmarshal(lines.Bytes(), &event) != nil {
 			continue
 		}
+		outputs[event.Test] = append(outputs[event.Test], event.Output)
 		panicked := strings.HasPrefix(event.Output, "panic: ")
 		if event.Test != "" && name == "" && (event.Action == "fail" || panicked) {
 			name = event.Test
@@ -202,7 +204,7 @@ func failing(t *testing.T, dir, arguments string) string {
 	if name == "" {
 		t.Fatalf("go test %s: %v, and no test has failed:\n%s", arguments, err, out)
 	}
-	return strings.TrimPrefix(where, "./") + " " + name
+	return strings.TrimPrefix(where, "./") + " " + name, strings.Join(outputs[name], "")
 }
 
 // write puts the table into the documentation.
