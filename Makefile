@@ -78,7 +78,7 @@ fmt: ## Format the code
 
 .PHONY: vet
 vet: ## Run go vet
-	go vet -tags e2e ./...
+	go vet -tags e2e,mutants ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint

@@ -3,8 +3,6 @@
 
 //go:build mutants
 
-// Package mutants makes mistakes in copies of the operator's source, one after the other, and sees which test finds each.
-// A test that none of them fails tests nothing that matters; a mistake that none finds is one that could be made.
 package mutants
 
 import (
@@ -22,22 +20,10 @@ import (
 	"time"
 )
 
-// A mutant is the operator with a mistake.
-type mutant struct {
-	class int    // of bugs; zero for a whole controller
-	bug   string // what is wrong
-	edits []edit
-	tests []string // that are run when the tests of the edited packages and the simulations find nothing: arguments of go test
-}
-
-// An edit replaces a text that a file has exactly once.
-type edit struct{ file, old, new string }
-
 // simulations are the tests that run the operator in a simulated cluster.
 const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Stale|TwoLeaders)"
 
 const (
-	repository = "../.."
 	report     = repository + "/docs/reliability.md"
 	begin, end = "<!-- make mutants writes this table -->\n", "<!-- until here -->\n"
 )
@@ -48,8 +34,6 @@ func TestMutants(t *testing.T) {
 	copySource(t, dir)
 	tests := []string{simulations}
 	for _, m := range mutants {
-		m.apply(t, dir, false) // all of them, before the first one is tested
-		m.apply(t, dir, true)
 		tests = append(tests, append(m.packages(), m.tests...)...)
 	}
 	slices.Sort(tests)
@@ -62,8 +46,12 @@ func TestMutants(t *testing.T) {
 	for i, m := range mutants {
 		t.Run(fmt.Sprintf("%02d", i+1), func(t *testing.T) {
 			start := time.Now()
-			m.apply(t, dir, false)
-			defer m.apply(t, dir, true)
+			before, after, err := m.edited(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			overwrite(t, dir, after)
+			defer overwrite(t, dir, before)
 			killer := m.killer(t, dir)
 			if killer == "" {
 				t.Fatalf("nothing fails: %s", m.bug)
@@ -112,33 +100,11 @@ func copySource(t *testing.T, dir string) {
 	}
 }
 
-// apply makes the mistake, or takes it back.
-func (m mutant) apply(t *testing.T, dir string, undo bool) {
+// overwrite gives files of a folder another content.
+func overwrite(t *testing.T, dir string, contents map[string]string) {
 	t.Helper()
-	edits := slices.Clone(m.edits)
-	if undo {
-		slices.Reverse(edits)
-	}
-	for _, e := range edits {
-		if undo {
-			data, err := os.ReadFile(filepath.Join(repository, e.file))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, e.file), data, 0o644)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		path := filepath.Join(dir, e.file)
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := bytes.Count(data, []byte(e.old)); n != 1 {
-			t.Fatalf("%s has this %d times, not once:\n%s", e.file, n, e.old)
-		}
-		if err := os.WriteFile(path, bytes.Replace(data, []byte(e.old), []byte(e.new), 1), 0o644); err != nil {
+	for file, content := range contents {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

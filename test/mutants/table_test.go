@@ -1,9 +1,31 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build mutants
-
+// Package mutants makes mistakes in copies of the operator's source, one after the other, and sees which test finds each.
+// A test that none of them fails tests nothing that matters; a mistake that none finds is one that could be made.
 package mutants
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const repository = "../.."
+
+// A mutant is the operator with a mistake.
+type mutant struct {
+	class int    // of bugs; zero for a whole controller
+	bug   string // what is wrong
+	edits []edit
+	tests []string // that are run when the tests of the edited packages and the simulations find nothing: arguments of go test
+}
+
+// An edit replaces a text that a file has exactly once.
+type edit struct{ file, old, new string }
 
 const (
 	act        = "internal/controller/machine/act.go"
@@ -152,5 +174,37 @@ func naive(name string) []edit {
 		{world, "	\"github.com/prometheus/client_golang/prometheus\"\n", ""},
 		{world, "	\"k8s.io/utils/clock\"\n", ""},
 		{world, "	\"container.training/useless/internal/controller/virtualmachine\"\n", "	\"container.training/useless/internal/controller/virtualmachine\"\n	\"container.training/useless/test/bench/baseline\"\n"},
+	}
+}
+
+// edited returns the files of a folder that have the mistake, as they are and with it.
+func (m mutant) edited(dir string) (before, after map[string]string, err error) {
+	before = map[string]string{}
+	for _, e := range m.edits {
+		data, err := os.ReadFile(filepath.Join(dir, e.file))
+		if err != nil {
+			return nil, nil, err
+		}
+		before[e.file] = string(data)
+	}
+	after = maps.Clone(before)
+	for _, e := range m.edits {
+		if n := strings.Count(after[e.file], e.old); n != 1 {
+			return nil, nil, fmt.Errorf("%s has this %d times, not once:\n%s", e.file, n, e.old)
+		}
+		after[e.file] = strings.Replace(after[e.file], e.old, e.new, 1)
+	}
+	return before, after, nil
+}
+
+// TestEdits wants every mistake to be one that can be made: make mutants takes long, and is not run for each change.
+func TestEdits(t *testing.T) {
+	for _, m := range mutants {
+		if _, _, err := m.edited(repository); err != nil {
+			t.Errorf("%s: %v", m.bug, err)
+		}
+		if m.bug == "" || len(m.edits) == 0 {
+			t.Errorf("class %d has no mistake", m.class)
+		}
 	}
 }
