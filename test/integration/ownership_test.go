@@ -188,10 +188,12 @@ func testDeletedByHand(t *testing.T, namespace string) {
 }
 
 func testTakenAway(t *testing.T, namespace string) {
+	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil) // whose name does not tell whose it is
 	slowMachine(t, namespace, "m", 2)
 	m := waitForPositions(t, namespace, "m", "dd", patience)
-	mergePatch(t, aSwitch(namespace, "m-1"), `{"metadata":{"ownerReferences":null,"labels":{%q:"other"}}}`, v1beta1.MachineLabel)
-	waitForNames(t, m, "m-0", "m-2")
+	waitForNames(t, m, "extra", "m-0")
+	mergePatch(t, aSwitch(namespace, "extra"), `{"metadata":{"ownerReferences":null,"labels":{%q:"other"}}}`, v1beta1.MachineLabel)
+	waitForNames(t, m, "m-0", "m-1")
 }
 
 func testTakenNames(t *testing.T, namespace string) {

@@ -104,7 +104,7 @@ var mutants = []mutant{
 		{object, "controllerutil.RemoveFinalizer(object, finalizer)", "object.SetFinalizers(nil)"},
 	}, tests: []string{"./test/integration -run ^TestDeletion$"}},
 	{class: 19, bug: "A finalizer can only be removed while the webhook is there", edits: []edit{
-		{"dist/install.yaml", "request.operation == 'CREATE' || object.?spec != oldObject.?spec", "true"},
+		{"dist/install.yaml", "request.operation == 'CREATE' || object.?spec != oldObject.?spec", `"true"`},
 	}, tests: []string{"./test/integration -run ^TestWithoutWebhook$"}},
 	{class: 20, bug: "What is being deleted is worked on as if it were alive", edits: []edit{
 		{controller, "	if !m.DeletionTimestamp.IsZero() {\n		return reconcile.Result{}, c.finalize(ctx, m)\n	}\n", "	if !m.DeletionTimestamp.IsZero() {\n		if err := c.finalize(ctx, m); err != nil {\n			return reconcile.Result{}, err\n		}\n	}\n"},
