@@ -76,6 +76,8 @@ func pausedSwitch(sw *v1beta1.Switch) {
 	metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.PausedAnnotation, "true")
 }
 
+func positionless(sw *v1beta1.Switch) { sw.Spec.Position = "" }
+
 func created(d time.Duration) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) { sw.CreationTimestamp = metav1.NewTime(now.Add(-d)) }
 }
@@ -129,6 +131,12 @@ func TestDecide(t *testing.T) {
 			reason:  "a machine of a thousand leaves others their turn",
 			machine: newMachine(1000),
 			want:    summary{Create: 100, CarriedOut: true},
+		},
+		"WithoutPosition": {
+			reason:   "a switch to which nobody has given a position is down",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", positionless)},
+			want:     summary{CarriedOut: true},
 		},
 		"SurplusRemembers": {
 			reason:   "a switch that alone tells of the last flip is not deleted before the status does",
