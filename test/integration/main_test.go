@@ -33,6 +33,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,7 +94,9 @@ func runSideBySide() {
 func testMain(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctrl.SetLogger(zap.New(zap.UseDevMode(true), zap.WriteTo(logFile{})))
+	logger := zap.New(zap.UseDevMode(true), zap.WriteTo(logFile{}))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
 	if err := startControlPlane(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot start the control plane:", err)
 		return 1

@@ -153,9 +153,14 @@ func TestScheduleWithAnOldView(t *testing.T) {
 	}})
 	namespace := newNamespace(t)
 	d := createSettled(t, namespace)
+	requests.reset()
 	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
 	waitForReplicas(t, d, 0)
-	waitForEvent(t, d, schedule.EventScheduledStop)
+	// What it did may be seen before the answers have arrived, which count.
+	eventually(t, patience, func() (bool, string) {
+		return requests.successes(namespace, "PATCH deployments") > 0 && requests.successes(namespace, "POST events") > 0,
+			fmt.Sprintf("requests %v", requests.of(namespace))
+	})
 	requests.reset()
 	createAutoscaler(t, d) // which wakes the operator, before it sees what it has written
 	requests.check(t, namespace, nil)
