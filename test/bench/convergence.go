@@ -117,7 +117,7 @@ func convergence(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// largest measures the same of as many Machines as there are. Its world is used again.
+// largest measures the same of as many Machines as there are. What the operator has yet to make then, endLargest has it make.
 func largest(ctx context.Context, b *bench) error {
 	ours, floor := asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)
 	r := race{b, "convergence", b.large, 20, append(slowly(2*time.Second, ours, floor), rarely(slowly(2*time.Second, replicaSetController(), fromBaseline("tutorial")))...)}
@@ -125,6 +125,18 @@ func largest(ctx context.Context, b *bench) error {
 		r.turns = 10
 	}
 	return r.run(ctx)
+}
+
+// endLargest records what the operator has asked for in all, with the last switch of the largest race.
+func (b *bench) endLargest(ctx context.Context) error {
+	if b.finalist == nil {
+		return nil
+	}
+	b.say("%s: bringing them to rest", b.large)
+	r := &race{bench: b, experiment: "convergence", size: b.large}
+	err := errors.Join(r.finish(ctx, b.finalist), b.finalist.world.stop())
+	b.finalist = nil
+	return err
 }
 
 // A race is one size of the experiment on convergence. All contenders have a world of their own with so many parents in

@@ -29,12 +29,9 @@ func flood(ctx context.Context, b *bench) error {
 	}
 	group, flooding := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.saturate(flooding, length) })
-	group.Go(func() error { return b.runAside(flooding, "memory") })
+	group.Go(func() error { return idle(ctx, b) }) // its ten minutes outlive the flood
 	group.Go(func() error {
-		if err := idle(ctx, b); err != nil { // its ten minutes outlive the flood, so they begin as early as they can
-			return err
-		}
-		return prepareHerd(flooding, b)
+		return errors.Join(b.endLargest(flooding), b.runAside(flooding, "memory"), prepareHerd(flooding, b))
 	})
 	return group.Wait()
 }

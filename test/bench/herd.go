@@ -89,8 +89,7 @@ func prepareHerd(ctx context.Context, b *bench) error {
 			continue
 		}
 		seen := time.Now()
-		raise := func(ctx context.Context, i int) error { return w.raise(ctx, nameOf(i), seen) }
-		if err := errors.Join(inParallel(ctx, h.size.machines, raise), w.copyState(ctx)); err != nil {
+		if err := errors.Join(w.raise(ctx, nameOf(0), seen), w.multiply(ctx, h.size.machines), w.copyState(ctx)); err != nil {
 			return err
 		}
 	}

@@ -5,10 +5,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"container.training/useless/hack/cluster"
 )
 
 // large measures what depends on how many Machines there are: how the operator starts among them and what memory it needs,
@@ -40,23 +44,52 @@ func large(ctx context.Context, b *bench) error {
 	return b.coldCache(ctx, w)
 }
 
-// settle returns a world in which all Machines are at rest and nothing runs but the control plane: that of the largest race,
-// in which the operator makes what is left, or a new one.
+// settle returns the world in which as many Machines as are measured are at rest, and nothing runs but the control plane.
 func (b *bench) settle(ctx context.Context) (w *world, err error) {
-	r := &race{bench: b, experiment: "convergence", size: b.large}
-	if b.finalist == nil {
-		if _, err := r.prepare(ctx, asInstalled(b.ours), ""); err != nil {
+	if b.settled == nil {
+		if b.settled, err = b.resting(ctx, b.large); err != nil {
 			return nil, err
 		}
 	}
-	if !b.finalist.ended {
-		b.say("%s: bringing them to rest", b.large)
-		if err := r.finish(ctx, b.finalist); err != nil {
-			return nil, err
-		}
+	b.settled.quiet()
+	return b.settled, nil
+}
+
+// resting returns a world in which so many Machines are at rest: the operator has given one its switches, of which the others
+// are copies.
+func (b *bench) resting(ctx context.Context, s size) (*world, error) {
+	b.say("%s: preparing", s)
+	w, err := newWorld(ctx, b.programs, b.ours, worldOptions{})
+	if err != nil {
+		return nil, err
 	}
-	b.finalist.world.quiet()
-	return b.finalist.world, nil
+	err = w.populate(ctx, machines, 1, s.switches)
+	if err == nil {
+		err = w.bringToRest(ctx)
+	}
+	if err == nil {
+		err = w.multiply(ctx, s.machines)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	return w, nil
+}
+
+// bringToRest has the operator do all that there is to do for Machines.
+func (w *world) bringToRest(ctx context.Context) error {
+	o, err := w.startManager(w.rev.name)
+	if err != nil {
+		return err
+	}
+	defer w.end(o)
+	return w.awaitConverged(ctx, machines)
+}
+
+// end ends an operator that has done its part.
+func (w *world) end(o *operator) {
+	o.Kill()
+	w.processes = slices.DeleteFunc(w.processes, func(p *cluster.Process) bool { return p == o.Process })
 }
 
 // quiet ends everything but the control plane.

@@ -40,12 +40,18 @@ func lateness(ctx context.Context, b *bench) error {
 
 // bear measures the operator at each of some rates at which users turn switches up, one after the other.
 func bear(ctx context.Context, b *bench, s size, rates []float64) (err error) {
-	b.say("%s: preparing", s)
-	r, err := converged(ctx, b, machines, s)
+	w, err := b.resting(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.world.stop()) }()
+	defer func() { err = errors.Join(err, w.stop()) }()
+	r := &runner{contender: asInstalled(b.ours), world: w}
+	if r.process, err = r.start(w); err != nil {
+		return err
+	}
+	if err := r.process.awaitReconciles(ctx, s.machines); err != nil {
+		return err
+	}
 	for _, rate := range rates {
 		if err := usualLoad(b).at(s, rate).measure(ctx, b, r); err != nil {
 			return fmt.Errorf("%g/s: %w", rate, err)
@@ -117,25 +123,6 @@ func (l load) due(flips []flip, start time.Time) (measured []flip) {
 		}
 	}
 	return measured
-}
-
-// converged is a world of its own, and the operator that has given its Machines their switches.
-func converged(ctx context.Context, b *bench, k kind, s size) (*runner, error) {
-	w, err := newWorld(ctx, b.programs, b.ours, worldOptions{})
-	if err != nil {
-		return nil, err
-	}
-	r := &runner{contender: asInstalled(b.ours), world: w}
-	if err = w.populate(ctx, k, s.machines, s.switches); err == nil {
-		r.process, err = r.start(w)
-	}
-	if err == nil {
-		err = w.awaitConverged(ctx, k)
-	}
-	if err != nil {
-		return nil, errors.Join(err, w.stop())
-	}
-	return r, nil
 }
 
 // spending adds what the processes of the runner's world use for some work to the values.

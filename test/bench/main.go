@@ -100,7 +100,8 @@ type bench struct {
 	start    time.Time
 	current  string    // the experiment
 	results  *os.File  // where the records go
-	finalist *runner   // the operator in the world of the large size, if there is one
+	finalist *runner   // the operator in the largest race, which is to end it, if there is one
+	settled  *world    // the large size at rest, if there is one
 	stampede *stampede // that is prepared, if there is one
 
 	background *errgroup.Group // what is measured beside other experiments
@@ -259,6 +260,9 @@ func (b *bench) stop() error {
 	err := b.results.Close()
 	if b.finalist != nil {
 		err = errors.Join(err, b.finalist.world.stop())
+	}
+	if b.settled != nil {
+		err = errors.Join(err, b.settled.stop())
 	}
 	if b.stampede != nil {
 		err = errors.Join(err, b.stampede.stop())

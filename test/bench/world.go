@@ -308,11 +308,12 @@ var replicaSets = kind{
 	},
 }
 
-// populate creates so many parents, which are to have so many children each.
+// populate makes so many parents, which are to have so many children each.
 func (w *world) populate(ctx context.Context, k kind, parents, children int) error {
-	return inParallel(ctx, parents, func(ctx context.Context, i int) error {
-		return w.admin.Create(ctx, k.parent(nameOf(i), children))
-	})
+	if err := w.admin.Create(ctx, k.parent(nameOf(0), children)); err != nil {
+		return err
+	}
+	return w.multiply(ctx, parents)
 }
 
 func nameOf(i int) string { return fmt.Sprintf("machine-%05d", i) }

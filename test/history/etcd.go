@@ -47,7 +47,7 @@ type Recorder struct {
 func Record(ctx context.Context, etcd *http.Client, tell func(Revision)) (*Recorder, error) {
 	r := &Recorder{etcd: etcd, tell: tell, more: make(chan struct{})}
 	end := etcdPrefix[:len(etcdPrefix)-1] + string(etcdPrefix[len(etcdPrefix)-1]+1)
-	stream, err := r.ask(ctx, "watch", map[string]any{"create_request": map[string]any{
+	stream, err := AskEtcd(ctx, r.etcd, "watch", map[string]any{"create_request": map[string]any{
 		"key": []byte(etcdPrefix), "range_end": []byte(end), "start_revision": 1, "prev_kv": true,
 	}})
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Recorder) Compact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer, err := r.ask(ctx, "kv/compaction", map[string]any{"revision": revision, "physical": true})
+	answer, err := AskEtcd(ctx, r.etcd, "kv/compaction", map[string]any{"revision": revision, "physical": true})
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (r *Recorder) Compact(ctx context.Context) error {
 
 // sync returns the revision that everything has been told of until.
 func (r *Recorder) sync(ctx context.Context) (int64, error) {
-	answer, err := r.ask(ctx, "kv/put", map[string]any{"key": []byte(etcdMark)})
+	answer, err := AskEtcd(ctx, r.etcd, "kv/put", map[string]any{"key": []byte(etcdMark)})
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +133,8 @@ type etcdAnswer struct {
 	Error struct{ Message string }
 }
 
-func (r *Recorder) ask(ctx context.Context, what string, question any) (io.ReadCloser, error) {
+// AskEtcd asks etcd for something in JSON, such as kv/range. The answer is to be closed.
+func AskEtcd(ctx context.Context, etcd *http.Client, what string, question any) (io.ReadCloser, error) {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (r *Recorder) ask(ctx context.Context, what string, question any) (io.ReadC
 	if err != nil {
 		return nil, err
 	}
-	response, err := r.etcd.Do(request)
+	response, err := etcd.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("ask etcd: %w", err)
 	}

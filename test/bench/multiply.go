@@ -1,0 +1,71 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"container.training/useless/test/history"
+)
+
+// registry is where the API server keeps objects in etcd, and registryEnd what comes after it.
+const registry, registryEnd = "/registry/", "/registry0"
+
+// An etcdPair is a key with its value.
+type etcdPair struct {
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+}
+
+// uid is what UIDs look like, also within what is stored in protobuf.
+var uid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// multiply makes so many parents out of the first one, with all that is theirs: it writes into etcd what the API server would
+// have written, had it been asked, and spares what that takes it. The API server reads of it as of what another one has
+// written. A name is as long as any other, and so is a UID, which keeps protobuf valid.
+func (w *world) multiply(ctx context.Context, parents int) error {
+	first := []byte(nameOf(0))
+	var found struct{ Kvs []etcdPair }
+	err := w.askEtcd(ctx, "range", map[string]any{"key": []byte(registry), "range_end": []byte(registryEnd)}, &found)
+	if err != nil {
+		return err
+	}
+	var pattern []etcdPair
+	for _, pair := range found.Kvs {
+		if bytes.Contains(pair.Key, first) {
+			pattern = append(pattern, pair)
+		}
+	}
+	return inParallel(ctx, parents-1, func(ctx context.Context, i int) error {
+		name, uids := []byte(nameOf(i+1)), map[string][]byte{}
+		another := func(old []byte) []byte {
+			if uids[string(old)] == nil {
+				uids[string(old)] = []byte(uuid.NewUUID())
+			}
+			return uids[string(old)]
+		}
+		for _, pair := range pattern {
+			value := uid.ReplaceAllFunc(bytes.ReplaceAll(pair.Value, first, name), another)
+			if err := w.askEtcd(ctx, "put", etcdPair{bytes.ReplaceAll(pair.Key, first, name), value}, &struct{}{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// askEtcd has etcd answer a question about keys and values.
+func (w *world) askEtcd(ctx context.Context, what string, question, answer any) error {
+	body, err := history.AskEtcd(ctx, w.plane.Etcd(), "kv/"+what, question)
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.NewDecoder(body).Decode(answer), body.Close())
+}
