@@ -4,10 +4,13 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -162,6 +166,44 @@ func TestLeaderChange(t *testing.T) {
 	checkFlips(t, found, delay, interval)
 	waitForPositions(t, namespace, "m", "dddddd", patience)
 	onceEach(t, switches.all(t), order...)
+}
+
+// TestStandby has somebody else lead. A replica that waits for its turn has to know by then whatever it will need: it ends
+// if that takes longer than two minutes.
+func TestStandby(t *testing.T) {
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "useless-system", Name: "leader.useless.container.training"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("somebody"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now},
+	}
+	if err := client.IgnoreNotFound(admin.Delete(t.Context(), lease.DeepCopy())); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := admin.Delete(context.Background(), lease); err != nil {
+			t.Error(err)
+		}
+	})
+	var watched sync.Map
+	exclusive(t, operatorOptions{leaderElection: lease.Name, transport: func(config *rest.Config) {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if request.URL.Query().Get("watch") != "" {
+					watched.Store(path.Base(request.URL.Path), true)
+				}
+				return next.RoundTrip(request)
+			})
+		})
+	}})
+	for _, resource := range []string{"machines", "switches", "deployments", "horizontalpodautoscalers", "virtualmachines", "pods"} {
+		eventually(t, patience, func() (bool, string) {
+			_, ok := watched.Load(resource)
+			return ok, "who waits for its turn knows nothing of " + resource
+		})
+	}
 }
 
 // waitForLeader waits until the lease is held by another than before, and returns by whom.

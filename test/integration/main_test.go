@@ -215,7 +215,8 @@ type operatorOptions struct {
 	registry    *prometheus.Registry      // for its metrics; one of its own if nil
 	controllers func(*controller.Options) // says which run, and how
 
-	usageInterval time.Duration // five seconds if zero
+	leaderElection string        // name of the lease that it waits for; none if empty
+	usageInterval  time.Duration // five seconds if zero
 }
 
 var (
@@ -296,10 +297,11 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 		options.transport(restConfig)
 	}
 	mgr, err = ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme:     newScheme(),
-		Cache:      controller.CacheOptions(),
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)},
+		Scheme:         newScheme(),
+		Cache:          controller.CacheOptions(),
+		Metrics:        metricsserver.Options{BindAddress: "0"},
+		Controller:     config.Controller{SkipNameValidation: new(true), EnableWarmup: new(true)},
+		LeaderElection: options.leaderElection != "", LeaderElectionID: options.leaderElection, LeaderElectionNamespace: "useless-system",
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: "127.0.0.1", Port: webhookPort, CertDir: webhookDir,
 		}),

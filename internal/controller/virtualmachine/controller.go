@@ -279,7 +279,8 @@ func machine(_ context.Context, vm client.ObjectKey) []reconcile.Request {
 }
 
 // newPodCache makes a cache that has no Pods but those of VirtualMachines. It is not the manager's, because other
-// controllers look at other Pods.
+// controllers look at other Pods. Its selector is the default one, and not one by object: controller-runtime would start a
+// cache of that kind on the leader alone, while the controller waits for it on each replica.
 func newPodCache(mgr ctrl.Manager) (cache.Cache, error) {
 	labelled, err := labels.NewRequirement(v1alpha1.VirtualMachineLabel, selection.Exists, nil)
 	if err != nil {
@@ -291,7 +292,8 @@ func newPodCache(mgr ctrl.Manager) (cache.Cache, error) {
 		NewInformer:      object.NewInformer,
 		Mapper:           mgr.GetRESTMapper(),
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*labelled)}},
+
+		DefaultLabelSelector: labels.NewSelector().Add(*labelled),
 	})
 }
 
