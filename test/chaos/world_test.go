@@ -5,6 +5,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -88,7 +89,8 @@ func newWorld(t *testing.T) *world {
 	}})
 	must(err)
 	t.Cleanup(func() {
-		if err := w.plane.Stop(); err != nil {
+		end := []byte(w.plane.Logs("kube-apiserver"))
+		if err := errors.Join(os.WriteFile(filepath.Join(w.logs, "kube-apiserver.log"), end, 0o644), w.plane.Stop()); err != nil {
 			t.Error(err)
 		}
 	})
