@@ -5,7 +5,9 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -40,4 +42,40 @@ func (s drainingServer) handler(hook http.Handler) http.Handler {
 		}
 		hook.ServeHTTP(w, r)
 	})
+}
+
+// freshConnections are those on which nothing was asked so far. API servers have such in reserve. A server that shuts down
+// would wait until they are five seconds old (https://go.dev/issue/22682), which is as long as the manager waits, and another
+// replica would lead that much later.
+type freshConnections struct {
+	mu      sync.Mutex
+	all     map[net.Conn]bool
+	closing bool
+}
+
+// note is told of every connection's state.
+func (f *freshConnections) note(connection net.Conn, state http.ConnState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(f.all, connection)
+	case f.closing:
+		_ = connection.Close()
+	default:
+		if f.all == nil {
+			f.all = map[net.Conn]bool{}
+		}
+		f.all[connection] = true
+	}
+}
+
+// close closes those that there are, and those that come.
+func (f *freshConnections) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closing = true
+	for connection := range f.all {
+		_ = connection.Close()
+	}
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -66,4 +67,38 @@ func TestDelayed(t *testing.T) {
 			t.Errorf("ended %s after its parent, want 3s", got)
 		}
 	})
+}
+
+// TestShutdownWaitsForNobody has clients that have connected and asked nothing yet, as API servers do: one before the server
+// shuts down, and one at that very moment.
+func TestShutdownWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, connection := net.Pipe()
+		listener := make(pipeListener, 1)
+		server := limited(t.Context(), http.NotFoundHandler())
+		go func() { _ = server.Serve(listener) }()
+		listener <- connection
+		synctest.Wait()
+
+		start := time.Now()
+		if err := server.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it took %s", took)
+		}
+		ended(t, client)
+
+		client, connection = net.Pipe()
+		go server.ConnState(connection, http.StateNew)
+		ended(t, client)
+	})
+}
+
+// ended fails the test unless the other end of a connection is closed.
+func ended(t *testing.T, client net.Conn) {
+	t.Helper()
+	if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the client reads %v, want the end of the connection", err)
+	}
 }

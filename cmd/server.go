@@ -68,7 +68,9 @@ func (s limitedServer) Start(ctx context.Context) error {
 
 // limited is a server of a handler, whose requests end when a context does.
 func limited(ctx context.Context, handler http.Handler) *http.Server {
-	return &http.Server{
+	fresh := &freshConnections{}
+	server := &http.Server{
+		ConnState:         fresh.note,
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -77,6 +79,8 @@ func limited(ctx context.Context, handler http.Handler) *http.Server {
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
 	}
+	server.RegisterOnShutdown(fresh.close)
+	return server
 }
 
 // tlsConfig has the certificate of the options, or that of the files, which may be replaced at any time.

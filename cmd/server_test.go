@@ -25,7 +25,7 @@ func (l pipeListener) Accept() (net.Conn, error) {
 	return connection, nil
 }
 
-func (l pipeListener) Close() error   { return nil }
+func (l pipeListener) Close() error   { close(l); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestSlowClients has clients that send a byte a second, or read nothing, or do nothing at all. None is waited for any longer
@@ -69,7 +69,7 @@ func TestSlowClients(t *testing.T) {
 					}
 				}
 				go func() { _ = server.Serve(listener) }()
-				defer func() { close(listener); _ = server.Close() }()
+				defer server.Close()
 
 				start := time.Now()
 				var clients sync.WaitGroup
