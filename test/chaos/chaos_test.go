@@ -221,9 +221,11 @@ func (c *chaos) settle() {
 	began := time.Now()
 	var wrong error
 	err := wait.PollUntilContextTimeout(c.t.Context(), time.Second, patience, true, func(ctx context.Context) (bool, error) {
-		var err error
-		wrong, err = c.wrong(ctx)
-		return wrong == nil, err
+		found, err := c.wrong(ctx)
+		if err == nil {
+			wrong = found
+		}
+		return found == nil, err
 	})
 	if err != nil {
 		c.t.Fatalf("%v: %v", err, wrong)
