@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -98,7 +99,7 @@ func TestShutdownWaitsForNobody(t *testing.T) {
 // ended fails the test unless the other end of a connection is closed.
 func ended(t *testing.T, client net.Conn) {
 	t.Helper()
-	if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the client reads %v, want the end of the connection", err)
 	}
 }
