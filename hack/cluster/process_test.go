@@ -59,9 +59,9 @@ func TestProcess(t *testing.T) {
 		want:   "the script: signal: killed; the end of its log:\n\tready",
 	}, {
 		reason: "any signal can be sent",
-		script: "trap 'exit 4' HUP; echo ready; while :; do sleep 0.05; done",
+		script: "trap 'exit 4' USR1; echo ready; while :; do sleep 0.05; done",
 		end: func(p *Process) {
-			_ = p.Signal(syscall.SIGHUP)
+			_ = p.Signal(syscall.SIGUSR1)
 			<-p.Done()
 		},
 		want: "the script: exit status 4; the end of its log:\n\tready",
