@@ -345,14 +345,16 @@ func newNamespace(t testing.TB) string {
 }
 
 // kubectl runs kubectl as an administrator, with a manifest on its standard input if there is one, and returns what it
-// prints on standard output, and on standard error.
+// prints on standard output, and on standard error. It ends kubectl after two minutes: of itself, that waits for days.
 func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	command := plane.Kubectl(t.Context(), args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	command := plane.Kubectl(ctx, args...)
 	var out, problems strings.Builder
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(manifest), &out, &problems
 	err = command.Run()
-	return out.String(), problems.String(), err
+	return out.String(), problems.String(), errors.Join(err, ctx.Err())
 }
 
 // mustKubectl is kubectl for what must succeed.
