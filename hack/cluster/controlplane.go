@@ -266,18 +266,34 @@ func (cp *ControlPlane) run(name string, args []string) error {
 // RestartAPIServer kills kube-apiserver, starts it again and returns when it is ready. Nobody may stop the control plane
 // meanwhile.
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
-	i := slices.IndexFunc(cp.processes, func(p *Process) bool { return p.name == apiServer })
-	old := cp.processes[i]
-	old.Kill()
-	p, err := StartProcess(Command{Name: apiServer, Path: old.cmd.Path, Args: old.cmd.Args[1:], Dir: cp.Dir, Log: old.log})
+	started, err := cp.restart(apiServer)
 	if err != nil {
-		return fmt.Errorf("restart the API server: %w", err)
+		return err
 	}
-	cp.processes[i] = p
-	if err := Await(ctx, cp.processes[:i+1], cp.ready); err != nil {
-		return fmt.Errorf("restart the API server: %w", err)
+	if err := Await(ctx, started, cp.ready); err != nil {
+		return fmt.Errorf("restart %s: %w", apiServer, err)
 	}
 	return nil
+}
+
+// RestartControllers kills kube-controller-manager and starts it again, which then looks at everything anew. Nobody may stop
+// the control plane meanwhile.
+func (cp *ControlPlane) RestartControllers() error {
+	_, err := cp.restart(controllerManager)
+	return err
+}
+
+// restart kills a program, starts it again, and returns it as the last of those that are started no later than it.
+func (cp *ControlPlane) restart(name string) (started []*Process, err error) {
+	i := slices.IndexFunc(cp.processes, func(p *Process) bool { return p.name == name })
+	old := cp.processes[i]
+	old.Kill()
+	p, err := StartProcess(Command{Name: name, Path: old.cmd.Path, Args: old.cmd.Args[1:], Dir: cp.Dir, Log: old.log})
+	if err != nil {
+		return nil, fmt.Errorf("restart %s: %w", name, err)
+	}
+	cp.processes[i] = p
+	return cp.processes[:i+1], nil
 }
 
 // Etcd is a client of etcd, which also answers in JSON: POST http://etcd/v3/kv/range, for example.

@@ -92,18 +92,20 @@ func TestControlPlane(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.checkNothingLeft(t, 7)
+	w.checkNothingLeft(t, 8)
 }
 
-// testRestart looks whether there is another API server that has what there was before.
+// testRestart looks whether there are another API server and other controllers that have what there was before.
 func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
-	before := cp.Processes()[1]
-	if err := cp.RestartAPIServer(t.Context()); err != nil {
+	before := cp.Processes()
+	if err := errors.Join(cp.RestartAPIServer(t.Context()), cp.RestartControllers()); err != nil {
 		t.Fatal(err)
 	}
-	after := cp.Processes()[1]
-	if !isDone(before.done) || isDone(after.done) || after.Name() != before.Name() {
-		t.Errorf("after a restart of %s, %s runs", before.Name(), after.Name())
+	after := cp.Processes()
+	for i, restarted := range []bool{false, true, true} {
+		if isDone(before[i].done) != restarted || isDone(after[i].done) || after[i].Name() != before[i].Name() {
+			t.Errorf("after a restart of %s, %s runs", before[i].Name(), after[i].Name())
+		}
 	}
 	if _, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 		t.Error(err)

@@ -211,8 +211,14 @@ func (c *chaos) upTo(most time.Duration) time.Duration {
 }
 
 // settle waits until every Machine and every switch is what it should be.
+//
+// It restarts Kubernetes' garbage collector, which keeps the switches of a Machine that was deleted, and created again under
+// its name, while the collector heard nothing: what it then reads looks to it like a change of the first one.
 func (c *chaos) settle() {
 	c.t.Helper()
+	if err := c.plane.RestartControllers(); err != nil {
+		c.t.Fatal(err)
+	}
 	for _, r := range c.replicas {
 		if err := r.awaitReady(c.t.Context()); err != nil {
 			c.t.Fatal(err)
