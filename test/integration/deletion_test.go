@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -116,8 +118,8 @@ func testHeldMachine(t *testing.T, namespace string) {
 	machines.untilDeleted(t, "m")
 }
 
-// TestNamespaceDeletion has a namespace of which nothing is held up. It is alone, as Kubernetes takes one namespace after the
-// other, and stories that end side by side leave it dozens.
+// TestNamespaceDeletion has a namespace of which nothing is held up. It is alone, as Kubernetes takes namespaces in turn, of
+// which stories that end side by side leave it dozens.
 func TestNamespaceDeletion(t *testing.T) {
 	exclusive(t, operatorOptions{})
 	namespace := newNamespace(t)
@@ -132,7 +134,12 @@ func TestNamespaceDeletion(t *testing.T) {
 		waitForActive(t, aVirtualMachine(namespace, name))
 	}
 	setPaused(t, aVirtualMachine(namespace, "b"), true)
-	mustKubectl(t, "", "delete", "namespace", namespace, "--timeout="+patience.String())
+	mustKubectl(t, "", "delete", "namespace", namespace, "--wait=false")
+	eventually(t, patience, func() (bool, string) {
+		object := &corev1.Namespace{}
+		err := admin.Get(t.Context(), client.ObjectKey{Name: namespace}, object)
+		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // which says what holds it up
+	})
 }
 
 // TestDeletionAndLag deletes Machines while the operator learns of them late: it sees switches that have lost their
