@@ -127,14 +127,15 @@ func largest(ctx context.Context, b *bench) error {
 	return r.run(ctx)
 }
 
-// endLargest records what the operator has asked for in all, with the last switch of the largest race.
-func (b *bench) endLargest(ctx context.Context) error {
+// endLargest has the operator make what is left of the largest race, or as much as it can in its time, and records what it
+// has asked for in all.
+func (b *bench) endLargest(ctx context.Context, limit time.Duration) error {
 	if b.finalist == nil {
 		return nil
 	}
 	b.say("%s: bringing them to rest", b.large)
 	r := &race{bench: b, experiment: "convergence", size: b.large}
-	err := errors.Join(r.finish(ctx, b.finalist), b.finalist.world.stop())
+	err := errors.Join(r.finish(ctx, b.finalist, limit), b.finalist.world.stop())
 	b.finalist = nil
 	return err
 }
@@ -322,12 +323,12 @@ func (r *race) turn(ctx context.Context, runner *runner, round int) error {
 	return runner.process.Signal(syscall.SIGSTOP)
 }
 
-// finish has a runner make all that is left.
-func (r *race) finish(ctx context.Context, runner *runner) error {
+// finish has a runner make what is left.
+func (r *race) finish(ctx context.Context, runner *runner, limit time.Duration) error {
 	if err := runner.resume(ctx); err != nil {
 		return err
 	}
-	runner.limit = 0
+	runner.limit = limit
 	if err := r.await(ctx, runner, r.size.total()); err != nil {
 		return err
 	}
@@ -409,8 +410,12 @@ func (r *runner) role(p *cluster.Process) string {
 
 // sum records what can only be said of the whole.
 func (r *race) sum(ctx context.Context, runner *runner) error {
+	missing, _, err := runner.world.missing(ctx, runner.kind)
+	if err != nil {
+		return err
+	}
 	record := Record{Experiment: r.experiment, Case: r.size.String(), Contender: runner.name, Values: map[string]float64{
-		"children": float64(runner.done), "ended": 0,
+		"children": float64(runner.done), "converged": float64(r.size.machines - missing.Len()), "ended": 0,
 	}}
 	if runner.ended {
 		record.Values["ended"] = 1

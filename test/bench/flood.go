@@ -30,9 +30,8 @@ func flood(ctx context.Context, b *bench) error {
 	group, flooding := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.saturate(flooding, length) })
 	group.Go(func() error { return idle(ctx, b) }) // its ten minutes outlive the flood
-	group.Go(func() error {
-		return errors.Join(b.endLargest(flooding), b.runAside(flooding, "memory"), prepareHerd(flooding, b))
-	})
+	group.Go(func() error { return b.endLargest(flooding, length) })
+	group.Go(func() error { return errors.Join(b.runAside(flooding, "memory"), prepareHerd(flooding, b)) })
 	return group.Wait()
 }
 

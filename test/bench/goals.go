@@ -237,13 +237,18 @@ func latenessRatio(kase string) measurement {
 	}
 }
 
-// requestRatio is how many requests the operator makes, all told, for each that it has to make: one for each switch, one
-// for the finalizer and one for the status.
+// requestRatio is how many requests the operator makes, all told, for each that it has to make for a Machine that has all of
+// its switches: one for each switch, one for the finalizer and one for the status. Where its time was up before all had
+// theirs, those for Machines that have but some are among them.
 func requestRatio(kase string) measurement {
 	return func(r results) (estimate, bool) {
 		sum, ok := r.sum("convergence", kase, "ours")
 		size := parseSize(kase)
-		return exactly(sum.Values["requests"] / float64(size.machines*(size.switches+2))), ok && sum.Values["ended"] == 1
+		converged := sum.Values["converged"]
+		if sum.Values["ended"] == 1 {
+			converged = float64(size.machines)
+		}
+		return exactly(sum.Values["requests"] / (converged * float64(size.switches+2))), ok && converged > 0
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -43,22 +44,55 @@ func (w *world) multiply(ctx context.Context, parents int) error {
 			pattern = append(pattern, pair)
 		}
 	}
-	return inParallel(ctx, parents-1, func(ctx context.Context, i int) error {
-		name, uids := []byte(nameOf(i+1)), map[string][]byte{}
-		another := func(old []byte) []byte {
-			if uids[string(old)] == nil {
-				uids[string(old)] = []byte(uuid.NewUUID())
-			}
-			return uids[string(old)]
+	names := make([]string, parents)
+	for i := range names {
+		names[i] = nameOf(i)
+	}
+	parts := slices.Collect(slices.Chunk(names[1:], 100))
+	return inParallel(ctx, len(parts), func(ctx context.Context, i int) error {
+		var pairs []etcdPair
+		for _, name := range parts[i] {
+			pairs = append(pairs, copies(pattern, first, []byte(name))...)
 		}
-		for _, pair := range pattern {
-			value := uid.ReplaceAllFunc(bytes.ReplaceAll(pair.Value, first, name), another)
-			if err := w.askEtcd(ctx, "put", etcdPair{bytes.ReplaceAll(pair.Key, first, name), value}, &struct{}{}); err != nil {
+		for some := range slices.Chunk(pairs, maxOperations) {
+			if err := w.put(ctx, some); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// copies returns what is stored of a parent as it would be of another one.
+func copies(pattern []etcdPair, first, name []byte) []etcdPair {
+	uids := map[string][]byte{}
+	another := func(old []byte) []byte {
+		if uids[string(old)] == nil {
+			uids[string(old)] = []byte(uuid.NewUUID())
+		}
+		return uids[string(old)]
+	}
+	pairs := make([]etcdPair, len(pattern))
+	for i, pair := range pattern {
+		value := bytes.ReplaceAll(pair.Value, first, name)
+		pairs[i] = etcdPair{bytes.ReplaceAll(pair.Key, first, name), uid.ReplaceAllFunc(value, another)}
+	}
+	return pairs
+}
+
+// maxOperations are as many as etcd takes in one transaction, unless --max-txn-ops says otherwise.
+const maxOperations = 128
+
+// put writes into etcd.
+func (w *world) put(ctx context.Context, pairs []etcdPair) error {
+	type operation struct {
+		Put etcdPair `json:"requestPut"`
+	}
+	operations := make([]operation, len(pairs))
+	for i, pair := range pairs {
+		operations[i].Put = pair
+	}
+	return w.askEtcd(ctx, "txn", map[string]any{"success": operations}, &struct{}{})
 }
 
 // askEtcd has etcd answer a question about keys and values.

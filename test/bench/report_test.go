@@ -40,6 +40,7 @@ func raced(size string, seconds map[string]float64) (records results) {
 func TestMeasurements(t *testing.T) {
 	records := raced("10000x10", map[string]float64{"ours": 1, "bare+informer": 2})
 	records = append(records,
+		Record{Experiment: "convergence", Case: "1000x10", Contender: "ours", Values: map[string]float64{"converged": 100, "ended": 0, "requests": 1500}},
 		Record{Experiment: "convergence", Case: "10000x10", Contender: "ours", Round: 3, Values: map[string]float64{"seconds": 1e6, "children": 1}},
 		Record{Experiment: "flips", Contender: "ours", Round: 1, Values: map[string]float64{"p99_seconds": 1}},
 		Record{Experiment: "flips", Contender: "ours", Round: 2, Values: map[string]float64{"p99_seconds": 2}},
@@ -55,6 +56,7 @@ func TestMeasurements(t *testing.T) {
 		{reason: "nobody else took part", measure: rateRatio("convergence", "10000x10", "ours", "replicaset", "children"), none: true},
 		{reason: "another size", measure: rateRatio("convergence", "1000x10", "ours", "bare+informer", "children"), none: true},
 		{reason: "300 of 120,000", measure: requestRatio("10000x10"), want: exactly(0.0025)},
+		{reason: "the time was up when 100 of 1,000 had all of theirs", measure: requestRatio("1000x10"), want: exactly(1.25)},
 		{reason: "the API server has counted them", measure: conflicts("10000x10"), want: exactly(2)},
 		{reason: "the median of all rounds", measure: typical("flips", "", "ours", "p99_seconds"), want: estimate{2, 1, 9}},
 		{reason: "no round says so", measure: typical("flips", "", "ours", "p50_seconds"), none: true},

@@ -341,30 +341,31 @@ func (w *world) count(ctx context.Context, k kind) (int, error) {
 	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)), nil
 }
 
+// missing are the parents that are not what they should be, by name, and the version of the list that says so.
+func (w *world) missing(ctx context.Context, k kind) (missing sets.Set[string], version string, err error) {
+	list := k.parents()
+	if err := w.admin.List(ctx, list); err != nil {
+		return nil, "", err
+	}
+	missing = sets.New[string]()
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		if object := item.(client.Object); !k.converged(object) {
+			missing.Insert(object.GetName())
+		}
+		return nil
+	})
+	return missing, list.GetResourceVersion(), err
+}
+
 // awaitConverged waits until all parents are what they should be.
 func (w *world) awaitConverged(ctx context.Context, k kind) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	list := k.parents()
-	if err := w.admin.List(ctx, list); err != nil {
-		return err
-	}
-	missing := sets.New[string]()
-	look := func(object client.Object) {
-		if k.converged(object) {
-			missing.Delete(object.GetName())
-		} else {
-			missing.Insert(object.GetName())
-		}
-	}
-	err := meta.EachListItem(list, func(item runtime.Object) error {
-		look(item.(client.Object))
-		return nil
-	})
+	missing, version, err := w.missing(ctx, k)
 	if err != nil || missing.Len() == 0 {
 		return err
 	}
-	watcher, err := changes(ctx, list.GetResourceVersion(), func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	watcher, err := changes(ctx, version, func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 		return w.admin.Watch(ctx, k.parents(), &client.ListOptions{Raw: &options})
 	})
 	if err != nil {
@@ -376,11 +377,16 @@ func (w *world) awaitConverged(ctx context.Context, k kind) error {
 		if err := apierrors.FromObject(event.Object); !ok && apierrors.IsResourceExpired(err) {
 			return w.awaitConverged(ctx, k) // the API server has filled its cache since, and knows nothing older
 		} else if !ok {
-			return fmt.Errorf("watch what becomes of %T: %w", list, err)
+			return fmt.Errorf("watch what becomes of %T: %w", k.parents(), err)
 		}
-		if look(object); missing.Len() == 0 {
+		if k.converged(object) {
+			missing.Delete(object.GetName())
+		} else {
+			missing.Insert(object.GetName())
+		}
+		if missing.Len() == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("watch what becomes of %T: %d have not converged", list, missing.Len())
+	return fmt.Errorf("watch what becomes of %T: %d have not converged", k.parents(), missing.Len())
 }
