@@ -84,7 +84,11 @@ func newMachine(t *testing.T, cache string, changes map[string]string) *machine 
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = m.command(context.Background(), "down").Run() })
+	t.Cleanup(func() {
+		if out, err := m.command(context.Background(), "down").CombinedOutput(); err != nil {
+			t.Errorf("stop the node: %v\n%s", err, out)
+		}
+	})
 	return m
 }
 

@@ -49,7 +49,7 @@ func (w *world) multiply(ctx context.Context, parents int) error {
 		names[i] = nameOf(i)
 	}
 	parts := slices.Collect(slices.Chunk(names[1:], 100))
-	return inParallel(ctx, len(parts), func(ctx context.Context, i int) error {
+	err = inParallel(ctx, len(parts), func(ctx context.Context, i int) error {
 		var pairs []etcdPair
 		for _, name := range parts[i] {
 			pairs = append(pairs, copies(pattern, first, []byte(name))...)
@@ -61,6 +61,12 @@ func (w *world) multiply(ctx context.Context, parents int) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	// All keys of a transaction have one revision, and the API server's cache is as new as that with the first of them. Who asks
+	// for a list after one more revision gets all.
+	return w.put(ctx, pattern[:1])
 }
 
 // copies returns what is stored of a parent as it would be of another one.

@@ -91,7 +91,7 @@ func runSideBySide() {
 	}
 }
 
-func testMain(m *testing.M) int {
+func testMain(m *testing.M) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	logger := zap.New(zap.UseDevMode(true), zap.WriteTo(logFile{}))
@@ -114,11 +114,14 @@ func testMain(m *testing.M) int {
 	defer interrupted()
 	defer func() {
 		if sharedStop != nil {
-			sharedStop()
+			if err := sharedStop(); err != nil {
+				fmt.Fprintln(os.Stderr, "FAIL: the shared operator:", err)
+				code = 1
+			}
 		}
 		nodeStop()
 	}()
-	code := m.Run()
+	code = m.Run()
 	if code == 0 && everythingRan() {
 		if err := judgeRights(); err != nil {
 			fmt.Fprintln(os.Stderr, "FAIL: rights:", err)
@@ -221,7 +224,7 @@ type operatorOptions struct {
 
 var (
 	sharedOnce     sync.Once
-	sharedStop     func()
+	sharedStop     func() error
 	sharedRequests = newTally()
 	errShared      error
 )
@@ -241,16 +244,21 @@ func shared(t *testing.T) {
 // by the function that is returned.
 func exclusive(t testing.TB, options operatorOptions) (stop func()) {
 	t.Helper()
-	stop, err := runOperator(options)
+	end, err := runOperator(options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() { _ = end() } // which the cleanup judges
 }
 
-// runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves.
-func runOperator(options operatorOptions) (stop func(), err error) {
+// runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves. Whoever stops it learns
+// what it ended with.
+func runOperator(options operatorOptions) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, ready, err := newOperator(ctx, options)
 	if err != nil {
@@ -259,11 +267,12 @@ func runOperator(options operatorOptions) (stop func(), err error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	stop = sync.OnceFunc(func() {
+	stop = sync.OnceValue(func() error {
 		cancel()
 		if err := <-ended; err != nil {
-			fmt.Fprintln(os.Stderr, "the operator ended with an error:", err)
+			return fmt.Errorf("the operator ended: %w", err)
 		}
+		return nil
 	})
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		select {
@@ -275,8 +284,7 @@ func runOperator(options operatorOptions) (stop func(), err error) {
 		}
 	})
 	if err != nil {
-		stop()
-		return nil, err
+		return nil, errors.Join(err, stop())
 	}
 	return stop, nil
 }

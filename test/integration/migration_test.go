@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -480,11 +481,19 @@ type olm struct {
 	launcher, env []string
 }
 
+// noMountNamespaces is why this machine does not let a test show a process files that others do not see, if it does not.
+var noMountNamespaces = sync.OnceValue(func() error {
+	if out, err := exec.Command("unshare", "--map-root-user", "--mount", "setpriv", "--version").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w %s", err, out)
+	}
+	return nil
+})
+
 // installOLM makes for the operator what OLM does: an OperatorCondition, and the right to write it.
 func installOLM(t *testing.T) olm {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "unshare", "--map-root-user", "--mount", "setpriv", "--version").CombinedOutput(); err != nil {
-		t.Logf("this machine has no mount namespaces for users, so nothing is said about OperatorConditions: %v %s", err, out)
+	if err := noMountNamespaces(); err != nil {
+		t.Logf("this machine has no mount namespaces for users, so nothing is said about OperatorConditions: %v", err)
 		return olm{}
 	}
 	const namespace, name = "useless-system", "useless-operator.v0.1.0"

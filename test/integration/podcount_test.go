@@ -34,7 +34,11 @@ func TestPodCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("side by side", func(t *testing.T) {
 		for _, story := range []story{
 			{"the ReplicaSets of a Deployment say how many Pods they have, and those that have none say so", testPodCountDocumented},

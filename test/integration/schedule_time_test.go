@@ -7,9 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"container.training/useless/internal/controller/schedule"
+	"container.training/useless/test/docs"
 )
 
 // An adjustedClock runs as fast as the real one, and shows another time.
@@ -41,25 +39,9 @@ func (c *adjustedClock) by(at time.Time) time.Time { return at.Add(time.Duration
 // friday is an hour of 20 November 2026, which is a Friday.
 func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 
-var exampleOnPage = regexp.MustCompile("(?s)```yaml\n(apiVersion: apps/v1.*?)```")
-
-// example is the Deployment that docs/schedule.md shows: web, with 3 replicas from Monday to Friday, 7 to 20 o'clock in
-// Berlin.
-func example(t testing.TB) string {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join(repository, "docs", "schedule.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	match := exampleOnPage.FindSubmatch(page)
-	if match == nil {
-		t.Fatal("docs/schedule.md has no Deployment")
-	}
-	return string(match[1])
-}
-
-// TestScheduleAcrossTheWeekend follows the documentation's example from its stop on a Friday, which comes by itself, to its
-// start on Monday, for which the operator is too late.
+// TestScheduleAcrossTheWeekend follows the documentation's example, the Deployment web with 3 replicas from Monday to Friday, 7
+// to 20 o'clock in Berlin, from its stop on a Friday, which comes by itself, to its start on Monday, for which the operator is
+// too late.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
 	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
 	options := operatorOptions{clock: clock, registry: registry, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
@@ -68,7 +50,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 
 	clock.set(friday(19).Add(-15 * time.Second)) // before 20 o'clock in Berlin
 	deployments := record[*appsv1.Deployment](t, &appsv1.DeploymentList{}, namespace)
-	mustKubectl(t, example(t), "apply", "-n", namespace, "-f", "-")
+	mustKubectl(t, docs.Block(t, "schedule.md", "apiVersion: apps/v1"), "apply", "-n", namespace, "-f", "-")
 	stopped := func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 0 }
 	for _, change := range deployments.until(t, "web is stopped", func(changes []change[*appsv1.Deployment]) bool {
 		return len(changes) > 0 && stopped(changes[len(changes)-1].object)

@@ -40,7 +40,7 @@ func TestWrites(t *testing.T) {
 			}})
 			namespace := newNamespace(t)
 			t.Run("a new machine of 20 costs a write per switch and three more", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
-			t.Run("so does each of 60 at once, but for events", func(t *testing.T) { testCostOfMachines(t, requests) })
+			t.Run("so does each of 100 at once, but for events", func(t *testing.T) { testCostOfMachines(t, requests) })
 			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
 			t.Run("a deletion costs a write per switch that is up and two more", func(t *testing.T) { testCostOfDeletion(t, requests, namespace) })
 		})
@@ -64,7 +64,7 @@ func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
 
 // testCostOfMachines has more Machines than there are workers, and than there are events in a burst.
 func testCostOfMachines(t *testing.T, requests *tally) {
-	const machines, each, burst = 60, 10, 40
+	const machines, each, burst, perSecond = 100, 6, 50, 2
 	namespace := newNamespace(t)
 	requests.quiet(t)
 	requests.reset()
@@ -75,7 +75,7 @@ func testCostOfMachines(t *testing.T, requests *tally) {
 	for i := range machines {
 		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", each), patience)
 	}
-	most := min(machines, burst+10*int(time.Since(began).Seconds()+1))
+	most := min(machines, burst+perSecond*int(time.Since(began).Seconds()+1))
 	if events := requests.take(t, namespace, "POST events"); events > most {
 		t.Errorf("%d events, more than %d", events, most)
 	}

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
 
 	"container.training/useless/internal/certificates"
 	"container.training/useless/internal/migration"
@@ -138,11 +139,21 @@ func TestCertificatesFindTheirObjects(t *testing.T) {
 
 // TestPermissionsAreNamed keeps wildcards out.
 func TestPermissionsAreNamed(t *testing.T) {
-	for _, role := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
-		for _, rule := range role.Rules {
-			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
-				if strings.Contains(word, "*") {
-					t.Errorf("ClusterRole %s grants %v", role.Name, rule)
+	optional, err := filepath.Glob("../../config/components/*/role/role.yaml")
+	if err != nil || len(optional) == 0 {
+		t.Fatal("there are no components with roles", err)
+	}
+	for _, path := range append(optional, installation) {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range append(decode[rbacv1.ClusterRole](t, raw, "ClusterRole"), decode[rbacv1.ClusterRole](t, raw, "Role")...) {
+			for _, rule := range role.Rules {
+				for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs) {
+					if strings.Contains(word, "*") {
+						t.Errorf("%s grants %v in %s", role.Name, rule, path)
+					}
 				}
 			}
 		}
@@ -230,12 +241,12 @@ func TestCollectedBeforeKilled(t *testing.T) {
 	}
 }
 
-// TestPodIsRestricted checks what the Pod Security profile "restricted" asks for, and more: nothing can be written
-// but the certificates.
+// TestPodIsRestricted checks what the Pod Security profile "restricted" asks for, and more: who it runs as is known, and
+// nothing can be written but the certificates.
 func TestPodIsRestricted(t *testing.T) {
 	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
 		pod := deployment.Spec.Template.Spec
-		if pod.SecurityContext.RunAsNonRoot == nil || !*pod.SecurityContext.RunAsNonRoot ||
+		if !ptr.Deref(pod.SecurityContext.RunAsNonRoot, false) || ptr.Deref(pod.SecurityContext.RunAsUser, 0) != 65532 ||
 			pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("Pod security context is %+v", pod.SecurityContext)
 		}
