@@ -73,13 +73,14 @@ func Paused(object client.Object) bool {
 	return err == nil && value
 }
 
-// NotPaused lets events pass, except those of objects that are paused. One that is being deleted may be, whatever it
-// asks for.
+// NotPaused lets events pass, except those of objects that are paused. One that is being deleted, or is gone, may be, whatever
+// it asks for.
 func NotPaused() ctrlpredicate.Predicate {
 	notPaused, err := predicate.NewPause[client.Object](v1beta1.PausedAnnotation)
 	if err != nil {
 		panic(err) // the annotation's key is invalid: a mistake in the API
 	}
-	beingDeleted := ctrlpredicate.NewPredicateFuncs(func(object client.Object) bool { return !object.GetDeletionTimestamp().IsZero() })
-	return ctrlpredicate.Or(notPaused, beingDeleted)
+	going := ctrlpredicate.NewPredicateFuncs(func(object client.Object) bool { return !object.GetDeletionTimestamp().IsZero() })
+	going.DeleteFunc = nil // which lets all pass: who remembers something of the object forgets it
+	return ctrlpredicate.Or(notPaused, going)
 }

@@ -34,6 +34,9 @@ func TestPaused(t *testing.T) {
 			if passes := NotPaused().Generic(event.GenericEvent{Object: object}); passes == tt.want {
 				t.Errorf("the predicate lets it pass: %v", passes)
 			}
+			if !NotPaused().Delete(event.DeleteEvent{Object: object}) {
+				t.Error("the predicate keeps one back that is gone")
+			}
 			object.DeletionTimestamp = new(metav1.Unix(1, 0))
 			if !NotPaused().Generic(event.GenericEvent{Object: object}) {
 				t.Error("the predicate keeps one back that is being deleted")

@@ -4,14 +4,19 @@
 package sim_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/object"
 	"container.training/useless/test/sim"
 )
 
@@ -116,4 +121,52 @@ func (l life) survive(want record) func(*testing.T, conditions) {
 			t.Errorf("%v: %d more writes", c, more)
 		}
 	}
+}
+
+// TestNoFlipIsAnswered has every flip fail for ten minutes, as where somebody's webhook is away, of a Machine that may flip at
+// once: it is tried again with growing delays, and nothing is said to have been turned down.
+func TestNoFlipIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := sim.NewWorld(kinds...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := w.End(); err != nil {
+				t.Error(err)
+			}
+		}()
+		failing, tries := true, 0
+		w.Choose = func(calls []sim.Call) (int, sim.Fate) {
+			if call := calls[0]; failing && call.Verb == "patch" && call.Kind.Kind == "Switch" && call.Subresource == "" {
+				tries++
+				return 0, sim.Fate{Refuse: apierrors.NewInternalError(errors.New("failed calling webhook"))}
+			}
+			return 0, sim.Fate{}
+		}
+		if _, err := w.Start(operators[0], "machine"); err != nil {
+			t.Fatal(err)
+		}
+		m := machineOf("m", 2)
+		m.Spec.Flip = v1beta1.FlipSpec{DelaySeconds: new(int32), IntervalSeconds: new(int32)}
+		do := func(what func(context.Context, client.Client) error, then time.Duration) {
+			t.Helper()
+			if err := errors.Join(what(t.Context(), w.Admin), w.Pass(then)); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(create(m), time.Second)
+		do(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`), 10*time.Minute)
+		if tries < 2 || tries > 30 || m.Status.LastFlipTime != nil {
+			t.Errorf("tried %d times in ten minutes, and the last flip is said to have been at %v", tries, m.Status.LastFlipTime)
+		}
+		failing = false
+		do(func(context.Context, client.Client) error { return nil }, object.LastRetry)
+		if m.Status.Positions != "dd" || m.Status.LastFlipTime == nil {
+			t.Errorf("the positions are %s, and the last flip was at %v", m.Status.Positions, m.Status.LastFlipTime)
+		}
+	})
 }

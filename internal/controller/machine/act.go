@@ -268,9 +268,10 @@ func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v
 
 // flip turns switches down. It returns when the last of them was certainly down, zero if none was, and remembers it: that
 // is what the next interval counts from, because each instant on a switch is a little earlier than its write. One that may be
-// down counts, too: if it is, somebody may delete it before that is seen.
+// down is remembered, too, but not written down: where all requests fail, each would be a new status, and each new status a new
+// try at once.
 func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip) (flippedAt time.Time, err error) {
-	var flipped atomic.Bool
+	var flipped, attempted atomic.Bool
 	err = forEach(flips, func(flip flip) error {
 		err := c.turnDown(ctx, m, flip.sw, func() {
 			flipped.Store(true)
@@ -278,7 +279,7 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 			c.events.Tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
 		if object.Unanswered(err) {
-			flipped.Store(true)
+			attempted.Store(true)
 		}
 		if object.Refused(err) {
 			// Its turn is over, and comes again after a while whatever the delay is: the next in line must not wait for
@@ -291,6 +292,9 @@ func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip)
 	if flipped.Load() {
 		flippedAt = c.clock.Now()
 		c.recent.flipped(m, flippedAt)
+	}
+	if attempted.Load() {
+		c.recent.mayHaveFlipped(m, c.clock.Now())
 	}
 	return flippedAt, err
 }

@@ -127,7 +127,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p := decide(m, selector, switches, c.recent.lastFlip(m), c.clock.Now())
+	p := decide(m, selector, switches, c.recent.flipping(m), c.clock.Now())
 	c.alarms.set(request, p.next)
 	m, lowerErr := c.lower(ctx, m, p)
 	mine, done, actErr := c.act(ctx, m, p, switches)

@@ -55,15 +55,15 @@ func (p *plan) empty() bool {
 		len(p.forget)+len(p.flip) == 0
 }
 
-// decide says what to do about a Machine with these switches: its own, and those of its namespace without controller. One
-// of them was flipped at an instant that the Machine's status may not have yet, or zero.
-func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, flipped, now time.Time) plan {
+// decide says what to do about a Machine with these switches: its own, and those of its namespace without controller. Of its
+// flips more may be known than the objects tell.
+func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, known flipping, now time.Time) plan {
 	var p plan
 	p.mine = own(m, switches)
-	p.lastFlip = lastFlip(m, p.mine, flipped, now) // also by those that are about to go
+	p.lastFlip = lastFlip(m, p.mine, known.done, now) // also by those that are about to go
 	staying := p.scale(m, p.claim(m, selector, switches, now), now)
 	if !p.position(m, staying) {
-		p.flips(m, staying, now)
+		p.flips(m, staying, known.attempted, now)
 	}
 	return p
 }
@@ -166,10 +166,14 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) (rising bool
 }
 
 // flips decides which switches to turn down now and when the next one will be due: never before it has been up for
-// the flip delay, never two in one flip interval, the one that has been up for longest first.
-func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) {
+// the flip delay, never two in one flip interval, the one that has been up for longest first. A flip that may have been done
+// counts, but is nothing to write down.
+func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := p.lastFlip
+	if credible(attempted, now) {
+		last = latest(last, attempted)
+	}
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {
@@ -189,7 +193,9 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 			break
 		}
 		p.flip = append(p.flip, flip{sw, due})
-		last = now
+		if interval > 0 {
+			last = now
+		}
 	}
 	for _, sw := range up[len(p.flip):] {
 		if !noticed(sw, now) {

@@ -119,7 +119,7 @@ func TestDecide(t *testing.T) {
 		reason   string
 		machine  *v1beta1.Machine
 		switches []*v1beta1.Switch
-		flipped  time.Time
+		known    flipping
 		want     summary
 	}{
 		"New": {
@@ -278,21 +278,28 @@ func TestDecide(t *testing.T) {
 			reason:   "the interval counts from when the last flip was certainly done, which the process knows before the status does",
 			machine:  newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(2*time.Second))},
-			flipped:  now.Add(-time.Second),
+			known:    flipping{done: now.Add(-time.Second)},
+			want:     summary{CarriedOut: true, Next: 4 * time.Second},
+		},
+		"IntervalByAttempt": {
+			reason:   "a flip of which nobody has heard whether it was done counts, too",
+			machine:  newMachine(2, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1")},
+			known:    flipping{attempted: now.Add(-time.Second)},
 			want:     summary{CarriedOut: true, Next: 4 * time.Second},
 		},
 		"OlderMemory": {
 			reason:   "and from the status, if somebody else has flipped one since",
 			machine:  newMachine(1, lastFlipped(time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
-			flipped:  now.Add(-time.Minute),
+			known:    flipping{done: now.Add(-time.Minute)},
 			want:     summary{CarriedOut: true, Next: 4 * time.Second},
 		},
 		"ClockTurnedBack": {
 			reason:   "what the process remembers of a future holds nobody up",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
-			flipped:  now.Add(time.Hour),
+			known:    flipping{done: now.Add(time.Hour), attempted: now.Add(time.Hour)},
 			want:     summary{Flip: []string{"m-0"}, CarriedOut: true},
 		},
 		"IntervalBySurplus": {
@@ -400,7 +407,7 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, summarize(decide(c.machine, selector, c.switches, c.flipped, now))); diff != "" {
+			if diff := cmp.Diff(c.want, summarize(decide(c.machine, selector, c.switches, c.known, now))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})

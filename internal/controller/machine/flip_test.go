@@ -105,7 +105,7 @@ func (w *world) operator(crashes bool) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	p := decide(w.machine, selector, w.switches, w.flipped, w.now)
+	p := decide(w.machine, selector, w.switches, flipping{done: w.flipped}, w.now)
 	w.next = p.next
 	writes := []func(){}
 	for _, sw := range p.notice {

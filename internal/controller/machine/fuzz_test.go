@@ -122,7 +122,7 @@ func (w *settling) decide() plan {
 	for _, sw := range w.switches {
 		switches = append(switches, sw.DeepCopy())
 	}
-	p := decide(w.machine, selector, w.switches, time.Time{}, w.now)
+	p := decide(w.machine, selector, w.switches, flipping{}, w.now)
 	if !reflect.DeepEqual(m, w.machine) || !reflect.DeepEqual(switches, w.switches) {
 		w.Errorf("to decide has changed an object:\n%s", cmp.Diff(switches, w.switches))
 	}

@@ -29,7 +29,13 @@ type writes struct {
 	uid      types.UID // of the Machine
 	machine  *v1beta1.Machine
 	switches map[types.UID]*v1beta1.Switch
-	flipped  time.Time // when a switch was certainly turned down, until the Machine's status says so
+	flips    flipping
+}
+
+// flipping is what this process knows of a Machine's flips that no object may tell of yet; zero for nothing.
+type flipping struct {
+	done      time.Time // when a switch was certainly turned down, until the Machine's status says so
+	attempted time.Time // when one may have been: whether it was is told by its event, unless somebody deletes it before
 }
 
 func newRecent() *recent {
@@ -37,7 +43,7 @@ func newRecent() *recent {
 }
 
 func (w *writes) empty() bool {
-	return w.machine == nil && len(w.switches) == 0 && w.flipped.IsZero()
+	return w.machine == nil && len(w.switches) == 0 && w.flips == (flipping{})
 }
 
 func (r *recent) of(m *v1beta1.Machine) *writes {
@@ -53,8 +59,8 @@ func (r *recent) wrote(m *v1beta1.Machine) {
 	defer r.mu.Unlock()
 	known := r.of(m)
 	known.machine = m
-	if at := m.Status.LastFlipTime; at != nil && !at.Time.Before(known.flipped) {
-		known.flipped = time.Time{}
+	if at := m.Status.LastFlipTime; at != nil && !at.Time.Before(known.flips.done) {
+		known.flips.done = time.Time{}
 	}
 }
 
@@ -76,17 +82,24 @@ func (r *recent) deletedSwitch(m *v1beta1.Machine, uid types.UID) {
 func (r *recent) flipped(m *v1beta1.Machine, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(m).flipped = at
+	r.of(m).flips = flipping{done: at}
 }
 
-// lastFlip returns when one of a Machine's switches was last turned down if its status does not say so yet, or zero.
-func (r *recent) lastFlip(m *v1beta1.Machine) time.Time {
+// mayHaveFlipped remembers when one of a Machine's switches may have been turned down.
+func (r *recent) mayHaveFlipped(m *v1beta1.Machine, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(m).flips.attempted = at
+}
+
+// flipping returns what is known of a Machine's flips that its status may not tell of yet.
+func (r *recent) flipping(m *v1beta1.Machine) flipping {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known := r.machines[key(m)]; known != nil {
-		return known.flipped
+		return known.flips
 	}
-	return time.Time{}
+	return flipping{}
 }
 
 // forget forgets all about a Machine.

@@ -124,16 +124,23 @@ func TestLastFlip(t *testing.T) {
 		lastFlipped(c.status)(m)
 		r.wrote(m)
 		r.latest(m) // which the cache has got
-		if r.overlay(m, cached, "1"); !r.lastFlip(m).Equal(c.want) {
-			t.Errorf("%s: got %s, want %s", c.reason, r.lastFlip(m), c.want)
+		if r.overlay(m, cached, "1"); !r.flipping(m).done.Equal(c.want) {
+			t.Errorf("%s: got %s, want %s", c.reason, r.flipping(m).done, c.want)
 		}
 	}
 	if len(r.machines) > 0 {
 		t.Error("there is something left to remember")
 	}
+	r.mayHaveFlipped(m, now)
+	if got, want := r.flipping(m), (flipping{attempted: now}); got != want {
+		t.Errorf("one may have been flipped: got %+v, want %+v", got, want)
+	}
 	r.flipped(m, now)
-	if again := newMachine(1, func(m *v1beta1.Machine) { m.UID = "another" }); r.latest(again) != again || !r.lastFlip(again).IsZero() {
-		t.Errorf("a Machine of the same name was flipped at %s, when there was no such Machine", r.lastFlip(again))
+	if got, want := r.flipping(m), (flipping{done: now}); got != want {
+		t.Errorf("one was flipped since: got %+v, want %+v", got, want)
+	}
+	if again := newMachine(1, func(m *v1beta1.Machine) { m.UID = "another" }); r.latest(again) != again || r.flipping(again) != (flipping{}) {
+		t.Errorf("a Machine of the same name was flipped, when there was no such Machine: %+v", r.flipping(again))
 	}
 }
 

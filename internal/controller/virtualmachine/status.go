@@ -47,7 +47,7 @@ func newStatus(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused outcome, us
 	if ready {
 		isReady.value = metav1.ConditionTrue
 	}
-	isResizing := resizing(pod, refused.resizing)
+	isResizing := resizing(vm, pod, refused.resizing)
 	isResizing.message = sameRefusal(status, v1alpha1.ConditionResizing, isResizing.reason, isResizing.message)
 	set(&status, v1alpha1.ConditionReady, isReady, now)
 	set(&status, v1alpha1.ConditionScheduled, scheduled(pod), now)
@@ -144,12 +144,14 @@ func scheduled(pod *corev1.Pod) verdict {
 }
 
 // resizing is the condition Resizing.
-func resizing(pod *corev1.Pod, refused error) verdict {
+func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) verdict {
 	switch {
 	case pod == nil:
 		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no server"}
 	case refused != nil:
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonResizeRefused, refused.Error()}
+	case !hasResources(pod, vm):
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The server has yet to be resized, or to be replaced by one with the resources"}
 	}
 	if pending := podCondition(pod, corev1.PodResizePending); pending != nil && pending.Status == corev1.ConditionTrue {
 		return verdict{metav1.ConditionTrue, oneWord(pending.Reason, v1alpha1.ReasonRequested), object.Brief(pending.Message)}

@@ -100,6 +100,7 @@ func TestConditions(t *testing.T) {
 	measured := usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 1}}
 	cases := map[string]struct {
 		reason  string
+		vm      *v1alpha1.VirtualMachine // the usual one if nil
 		pod     *corev1.Pod
 		refused error
 		used    usage
@@ -130,25 +131,32 @@ func TestConditions(t *testing.T) {
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "Unknown/MetricsAPIUnavailable"},
 		},
 		"ResizeRequested": {
-			reason: "before the node has said anything it has not been done", pod: aPod(running, requested),
+			reason: "before the node has said anything it has not been done", vm: bigger, pod: aPod(running, requested),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Requested", "UsageAvailable": "Unknown/NotMeasured"},
 		},
+		"ResizeOfEnded": {
+			reason: "one that has ended is not resized, but replaced", vm: bigger, pod: aPod(readyFor(time.Minute), evicted),
+			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Requested", "UsageAvailable": "False/NoServer"},
+		},
 		"ResizeDeferred": {
-			reason: "the node's reason is the condition's", pod: aPod(running, requested, says(corev1.PodResizePending, "Deferred")),
+			reason: "the node's reason is the condition's", vm: bigger, pod: aPod(running, requested, says(corev1.PodResizePending, "Deferred")),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Deferred", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeInProgress": {
-			reason: "which it need not have", pod: aPod(running, requested, says(corev1.PodResizeInProgress, "")),
+			reason: "which it need not have", vm: bigger, pod: aPod(running, requested, says(corev1.PodResizeInProgress, "")),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/InProgress", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeRefused": {
-			reason: "what is refused has not been done", pod: aPod(running), refused: forbidden("exceeded quota: q"),
+			reason: "what is refused has not been done", vm: bigger, pod: aPod(running), refused: forbidden("exceeded quota: q"),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/ResizeRefused", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			status := newStatus(aMachine(), c.pod, outcome{resizing: c.refused}, c.used, now)
+			if c.vm == nil {
+				c.vm = aMachine()
+			}
+			status := newStatus(c.vm, c.pod, outcome{resizing: c.refused}, c.used, now)
 			got := map[string]string{}
 			for _, condition := range status.Conditions {
 				got[condition.Type] = fmt.Sprintf("%s/%s", condition.Status, condition.Reason)
