@@ -46,26 +46,29 @@ func Check(revisions []Revision) []error {
 //   - a switch is deleted by the operator that is none of a Machine's, or not one too many; as with ReplicaSets and Pods,
 //     one that somebody else deletes in the same moment counts as long as the operator has neither made one since nor
 //     written a status with fewer;
-//   - a switch has a controller that is no Machine of its namespace, or no longer is;
+//   - a switch is made for a Machine that is gone, or is made for or adopted by another one than its reference says;
 //   - a switch is turned down by the operator though it is not up, was not noticed to be, has not been up for the delay, or
 //     follows the Machine's last one in less than the interval;
 //   - a status is written of a Machine that is being deleted;
 //   - a status describes an older generation than the one before.
 //
-// It takes the time and the memory that a cache does: the latest revision of each object.
+// It takes the time and the memory that a cache does: the latest revision of each object, and the UIDs of Machines that are gone.
 type Checker struct {
 	lag      time.Duration
-	machines map[types.UID]*machine
+	machines map[types.UID]*machine // nil for those that are gone
 	switches map[types.UID]*v1beta1.Switch
-	adopted  map[types.UID]time.Time // switches, not longer ago than the lag
+	extra    map[types.UID]time.Time            // switches that do not count yet, not for longer than the lag
+	freed    map[types.NamespacedName]time.Time // names of switches that are gone, not for longer than the lag
 	faults   []error
 }
 
 // NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what a Machine asked
-// for, and had adopted, that long ago: a process that is stopped goes on with what it knew, beside another one.
+// for, and had adopted, that long ago: a process that is stopped goes on with what it knew, beside another one. One of the two may
+// then pass over a name that the other one takes, as it was free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
-		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{}, adopted: map[types.UID]time.Time{},
+		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{},
+		extra: map[types.UID]time.Time{}, freed: map[types.NamespacedName]time.Time{},
 	}
 }
 
@@ -151,7 +154,7 @@ func (c *Checker) fault(object client.Object, format string, args ...any) {
 
 func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 	if r.Type == watch.Deleted {
-		delete(c.machines, m.UID)
+		c.machines[m.UID] = nil
 		return
 	}
 	known := c.machines[m.UID]
@@ -188,16 +191,23 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	if r.Type == watch.Deleted {
 		c.lose(r, old, nil)
 		delete(c.switches, sw.UID)
+		c.free(sw, r.At)
 		return Flip{}, false
 	}
 	c.switches[sw.UID] = sw
 	c.count(sw, 1)
 	c.lose(r, old, sw)
 	owner := metav1.GetControllerOfNoCopy(sw)
-	if owner == nil || c.machines[owner.UID] == nil {
-		return Flip{}, false // of an owner that is gone, and the garbage collector deletes it, or of something else
+	if owner == nil {
+		return Flip{}, false
 	}
 	m := c.machines[owner.UID]
+	if m == nil { // it is gone, and the garbage collector deletes the switch, or it is something else
+		if _, gone := c.machines[owner.UID]; gone && old == nil && r.ByOperator && c.lag == 0 {
+			c.fault(sw, "it is made for a Machine that is gone")
+		}
+		return Flip{}, false
+	}
 	m.forget(r.At.Add(-c.lag))
 	if old == nil || metav1.GetControllerOfNoCopy(old) == nil {
 		c.taken(r, sw, old != nil, owner, m)
@@ -248,19 +258,33 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 		c.fault(sw, "its controller is %s/%s", m.Namespace, m.Name)
 	}
 	if adopted {
-		c.adopted[sw.UID] = r.At
+		c.extra[sw.UID] = r.At
 		return
 	}
 	m.lost = 0
-	if n, most := m.switches-c.justAdopted(m, r.At.Add(-c.lag)), slices.Max(values(m, wanted)); n > most {
+	if at, again := c.freed[key(sw)]; again && r.At.Sub(at) < c.lag {
+		c.extra[sw.UID] = r.At
+	}
+	if n, most := m.switches-c.uncounted(m, r.At.Add(-c.lag)), slices.Max(values(m, wanted)); n > most {
 		c.fault(sw, "the Machine has %d switches and asks for %d", n, most)
 	}
 }
 
-// justAdopted is how many of the Machine's switches were adopted after an instant. It forgets those that were before.
-func (c *Checker) justAdopted(m *machine, after time.Time) (n int32) {
-	maps.DeleteFunc(c.adopted, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(after) })
-	for uid := range c.adopted {
+// free notes that a switch's name is. It forgets those that have been for longer than the lag.
+func (c *Checker) free(sw *v1beta1.Switch, at time.Time) {
+	maps.DeleteFunc(c.freed, func(_ types.NamespacedName, freed time.Time) bool { return at.Sub(freed) >= c.lag })
+	c.freed[key(sw)] = at
+}
+
+func key(sw *v1beta1.Switch) types.NamespacedName {
+	return types.NamespacedName{Namespace: sw.Namespace, Name: sw.Name}
+}
+
+// uncounted is how many of the Machine's switches do not count that were adopted, or got a name that was free again, after an
+// instant. It forgets those of before.
+func (c *Checker) uncounted(m *machine, after time.Time) (n int32) {
+	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(after) })
+	for uid := range c.extra {
 		if sw := c.switches[uid]; metav1.IsControlledBy(sw, m) && sw.DeletionTimestamp.IsZero() {
 			n++
 		}

@@ -158,6 +158,15 @@ func TestCheck(t *testing.T) {
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", func(sw *v1beta1.Switch) { sw.OwnerReferences[0].Kind = "machine" })},
 		want:      "its controller is a machine of",
 	}, {
+		reason: "a switch of a Machine that is gone",
+		revisions: []Revision{
+			theMachine(unchanged), {Type: watch.Deleted, Object: theMachine(unchanged).Object}, byOperator(aSwitch("m-0", unchanged)),
+		},
+		want: "for a Machine that is gone",
+	}, {
+		reason:    "one that outlives it",
+		revisions: []Revision{theMachine(unchanged), byOperator(aSwitch("m-0", unchanged)), {Type: watch.Deleted, Object: theMachine(unchanged).Object}, aSwitch("m-0", up(0))},
+	}, {
 		reason:    "a switch that was up for too short a time",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("m-0", up(0)), aSwitch("m-0", down(4))},
 		want:      "4s after it was noticed, and the delay is 5s",
@@ -254,6 +263,9 @@ func heard(seconds int, r Revision) Revision {
 func TestLag(t *testing.T) {
 	scaled := []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))}
 	adopted := []Revision{asking(1, 1, 0), heard(0, aSwitch("other", controlledByNobody)), heard(1, aSwitch("other", unchanged))}
+	freed := []Revision{
+		asking(1, 1, 0), heard(0, aSwitch("m-1", controlledByNobody)), heard(1, aSwitch("m-0", unchanged)), heard(2, byUser(deleted("m-1", controlledByNobody))),
+	}
 	for _, test := range []struct {
 		reason    string
 		lag       time.Duration
@@ -267,6 +279,9 @@ func TestLag(t *testing.T) {
 		{reason: "what was adopted counts", revisions: adopted, at: 1, faults: 1},
 		{reason: "where another operator may have done so, it does not", lag: 3 * time.Second, revisions: adopted, at: 3},
 		{reason: "but some time after that it does", lag: 3 * time.Second, revisions: adopted, at: 4, faults: 1},
+		{reason: "a name that is free again is no excuse", revisions: freed, at: 3, faults: 1},
+		{reason: "where another operator may have passed over it, it is", lag: 3 * time.Second, revisions: freed, at: 4},
+		{reason: "but some time after that it is not", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range append(slices.Clip(test.revisions), heard(test.at, aSwitch("m-1", unchanged))) {
