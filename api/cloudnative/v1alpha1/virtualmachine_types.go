@@ -111,8 +111,8 @@ type ResourceSpec struct {
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 
-// VirtualMachineStatus is the VirtualMachine as the operator last saw it. It follows from the Pod, and from nothing that
-// it said before but failures and retryTime.
+// VirtualMachineStatus is the VirtualMachine as the operator last saw it. It follows from the Pod, and of what it said before
+// only from failures and retryTime; instants, usage and the message of a refusal stay as long as they hold.
 type VirtualMachineStatus struct {
 	// conditions are Ready (the server runs and is ready), Scheduled (it has a node), Resizing (it does not have the
 	// resources yet that the spec asks for) and UsageAvailable (its usage is known).

@@ -47,7 +47,8 @@ type SwitchStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// seenAt is when the operator noticed that the switch is up; absent while it is down.
+	// seenAt is when the operator noticed that the switch is up; absent while it is down. Where it may not be turned down,
+	// it is the instant that its next turn follows from.
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
@@ -88,6 +89,10 @@ func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *
 	case p.resize:
 		pod, err = c.resize(ctx, vm, pod)
 		refused.resizing, err = refusal(err)
+	}
+	if because := cmp.Or(refused.creating, refused.resizing); because != nil && err == nil {
+		// The status keeps the first reason, as long as there is one.
+		log.FromContext(ctx).Info("What the virtual machine asks for is refused", "reason", because.Error())
 	}
 	return pod, refused, err
 }
