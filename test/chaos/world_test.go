@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,6 +31,7 @@ import (
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
+	"container.training/useless/test/program"
 )
 
 const (
@@ -137,19 +137,10 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// buildManager compiles the operator once, with the race detector where there is a C compiler.
+// buildManager compiles the operator once.
 var buildManager = sync.OnceValues(func() (path string, err error) {
 	path = filepath.Join(buildDir, "manager")
-	args := []string{"build", "-o", path}
-	if cgo, err := exec.Command("go", "env", "CGO_ENABLED").Output(); err == nil && strings.TrimSpace(string(cgo)) == "1" {
-		args = append(args, "-race")
-	}
-	command := exec.Command("go", append(args, "./cmd")...)
-	command.Dir = repository
-	if out, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the operator: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, program.Build(path)
 })
 
 func (w *world) keyThroughProxy(ctx context.Context) (string, error) {

@@ -4,7 +4,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,23 +18,13 @@ import (
 	"time"
 
 	"container.training/useless/hack/cluster"
+	"container.training/useless/test/program"
 )
 
-// buildOperator builds the operator, with the race detector where there is a C compiler for it.
+// buildOperator builds the operator once.
 var buildOperator = sync.OnceValues(func() (path string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
 	path = filepath.Join(plane.Dir, "manager") // goes when the control plane does
-	args := []string{"build"}
-	if cgo, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED").Output(); err == nil && strings.TrimSpace(string(cgo)) == "1" {
-		args = append(args, "-race")
-	}
-	command := exec.CommandContext(ctx, "go", append(args, "-o", path, "./cmd")...)
-	command.Dir = repository
-	if out, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the operator: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, program.Build(path)
 })
 
 // An operatorProcess is the operator as it is shipped: a process that can be killed.
