@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("set up the migration: %w", err)
 	}
 	// Both paths are there only if they have a check, also where the webhooks add none.
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping), o.watchLeader(mgr)); err != nil {
 		return err
 	}
 	if o.webhooks {
@@ -124,6 +124,7 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 		LeaderElectionID:              "leader.useless.container.training",
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
+		RenewDeadline:                 new(renewDeadline),
 		// A standby looks at the Lease after 1 to 2.2 times this: what is due when a leader goes is to be 2.5 s late at most.
 		RetryPeriod: new(time.Second),
 		// Less than what a Pod has to end in, so that the lease is released within that.

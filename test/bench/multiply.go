@@ -50,7 +50,7 @@ func (w *world) multiply(ctx context.Context, parents int) error {
 	}
 	parts := slices.Collect(slices.Chunk(names[1:], 100))
 	err = inParallel(ctx, len(parts), func(ctx context.Context, i int) error {
-		var pairs []etcdPair
+		pairs := make([]etcdPair, 0, len(parts[i])*len(pattern))
 		for _, name := range parts[i] {
 			pairs = append(pairs, copies(pattern, first, []byte(name))...)
 		}

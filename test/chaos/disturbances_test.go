@@ -208,7 +208,8 @@ func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err er
 	return err
 }
 
-// stopLeader stops the leader until another one leads, and lets it go on: it must find out that it no longer leads, and end.
+// stopLeader stops the leader until another one leads, and lets it go on: it must find out at once that it may not lead any more,
+// and end.
 func (c *chaos) stopLeader(ctx context.Context) error {
 	leader, other, err := c.roles(ctx)
 	if err != nil {
@@ -234,7 +235,7 @@ func (c *chaos) stopLeader(ctx context.Context) error {
 	case <-time.After(patience):
 		return fmt.Errorf("two replicas lead; the end of the log of the former leader:\n%s", leader.Log())
 	}
-	if !strings.Contains(leader.Log(), "leader election lost") {
+	if !strings.Contains(leader.Log(), "another one may lead") {
 		return fmt.Errorf("the former leader ended for another reason: %w", leader.Err())
 	}
 	if err := leader.start(); err != nil {
