@@ -91,10 +91,7 @@ func TestControllers(t *testing.T) {
 	if err := errors.Join(parent.create(false), os.Mkdir(child, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	given, err := lacking(parent.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := lackingIn(t, parent.Path)
 	if len(given) == 0 {
 		t.Skip("version 2 has none of the controllers of a kubelet here")
 	}
@@ -106,12 +103,18 @@ func TestControllers(t *testing.T) {
 			t.Error(err)
 		}
 		got := strings.Fields(read(t, filepath.Join(child, "cgroup.controllers")))
-		left, err := lacking(parent.Path)
-		if err != nil {
-			t.Error(err)
-		}
+		left := lackingIn(t, parent.Path)
 		if !slices.Equal(got, step.want) || !slices.Equal(left, step.lackLeft) {
 			t.Errorf("after %q the child has %q, and lacks %q; want %q and %q", step.change, got, left, step.want, step.lackLeft)
 		}
 	}
+}
+
+func lackingIn(t *testing.T, path string) []string {
+	t.Helper()
+	controllers, err := lacking(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controllers
 }

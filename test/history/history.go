@@ -198,16 +198,11 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	c.count(sw, 1)
 	c.lose(r, old, sw)
 	owner := metav1.GetControllerOfNoCopy(sw)
-	if owner == nil {
-		return Flip{}, false
+	if owner == nil || c.machines[owner.UID] == nil {
+		c.made(r, old, sw, owner)
+		return Flip{}, false // of an owner that is gone, and the garbage collector deletes it, or of something else
 	}
 	m := c.machines[owner.UID]
-	if m == nil { // it is gone, and the garbage collector deletes the switch, or it is something else
-		if _, gone := c.machines[owner.UID]; gone && old == nil && r.ByOperator && c.lag == 0 {
-			c.fault(sw, "it is made for a Machine that is gone")
-		}
-		return Flip{}, false
-	}
 	m.forget(r.At.Add(-c.lag))
 	if old == nil || metav1.GetControllerOfNoCopy(old) == nil {
 		c.taken(r, sw, old != nil, owner, m)
@@ -216,6 +211,16 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 		return c.flip(old, sw, m)
 	}
 	return Flip{}, false
+}
+
+// made judges a switch that has no Machine.
+func (c *Checker) made(r Revision, old, sw *v1beta1.Switch, owner *metav1.OwnerReference) {
+	if owner == nil || old != nil || !r.ByOperator || c.lag > 0 {
+		return
+	}
+	if _, gone := c.machines[owner.UID]; gone {
+		c.fault(sw, "it is made for a Machine that is gone")
+	}
 }
 
 func turnedDown(old, sw *v1beta1.Switch) bool {

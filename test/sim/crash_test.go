@@ -4,7 +4,6 @@
 package sim_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -123,48 +122,49 @@ func (l life) survive(want record) func(*testing.T, conditions) {
 	}
 }
 
-// TestNoFlipIsAnswered has every flip fail for ten minutes, as where somebody's webhook is away, of a Machine that may flip at
-// once: it is tried again with growing delays, and nothing is said to have been turned down.
+// An outage is one of somebody's webhook, without which no switch is changed.
+type outage struct {
+	over  bool
+	tries int
+}
+
+func (o *outage) choose(calls []sim.Call) (int, sim.Fate) {
+	if call := calls[0]; !o.over && call.Verb == "patch" && call.Kind.Kind == "Switch" && call.Subresource == "" {
+		o.tries++
+		return 0, sim.Fate{Refuse: apierrors.NewInternalError(errors.New("failed calling webhook"))}
+	}
+	return 0, sim.Fate{}
+}
+
+// TestNoFlipIsAnswered has every flip fail for ten minutes, of a Machine that may flip at once: it is tried again with growing delays, and nothing is said to have been turned down.
 func TestNoFlipIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 		w, err := sim.NewWorld(kinds...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := w.End(); err != nil {
-				t.Error(err)
-			}
-		}()
-		failing, tries := true, 0
-		w.Choose = func(calls []sim.Call) (int, sim.Fate) {
-			if call := calls[0]; failing && call.Verb == "patch" && call.Kind.Kind == "Switch" && call.Subresource == "" {
-				tries++
-				return 0, sim.Fate{Refuse: apierrors.NewInternalError(errors.New("failed calling webhook"))}
-			}
-			return 0, sim.Fate{}
-		}
-		if _, err := w.Start(operators[0], "machine"); err != nil {
-			t.Fatal(err)
-		}
+		must(err)
+		defer func() { must(w.End()) }()
+		o := &outage{}
+		w.Choose = o.choose
+		_, err = w.Start(operators[0], "machine")
+		must(err)
 		m := machineOf("m", 2)
 		m.Spec.Flip = v1beta1.FlipSpec{DelaySeconds: new(int32), IntervalSeconds: new(int32)}
-		do := func(what func(context.Context, client.Client) error, then time.Duration) {
-			t.Helper()
-			if err := errors.Join(what(t.Context(), w.Admin), w.Pass(then)); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
-				t.Fatal(err)
-			}
+		must(create(m)(t.Context(), w.Admin))
+		must(w.Pass(time.Second))
+		must(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin))
+		must(w.Pass(10 * time.Minute))
+		must(w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+		if o.tries < 2 || o.tries > 30 || m.Status.LastFlipTime != nil {
+			t.Errorf("tried %d times in ten minutes, and the last flip is said to have been at %v", o.tries, m.Status.LastFlipTime)
 		}
-		do(create(m), time.Second)
-		do(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`), 10*time.Minute)
-		if tries < 2 || tries > 30 || m.Status.LastFlipTime != nil {
-			t.Errorf("tried %d times in ten minutes, and the last flip is said to have been at %v", tries, m.Status.LastFlipTime)
-		}
-		failing = false
-		do(func(context.Context, client.Client) error { return nil }, object.LastRetry)
+		o.over = true
+		must(w.Pass(object.LastRetry))
+		must(w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if m.Status.Positions != "dd" || m.Status.LastFlipTime == nil {
 			t.Errorf("the positions are %s, and the last flip was at %v", m.Status.Positions, m.Status.LastFlipTime)
 		}
