@@ -15,9 +15,9 @@ import (
 // renewDeadline is how long a leader that cannot renew its lease goes on. It is less than the lease, which is for 15 s.
 const renewDeadline = 10 * time.Second
 
-// A sentinel ends a leader that did not run for so long that it may not be one any more: its process was stopped, or its
-// machine. The leader election would have it go on for another renewDeadline, beside the next leader and with what it knew
-// before. It ends at once: to release the lease could take it from who has it by now.
+// A sentinel ends a leader whose process was stopped for so long that it may not be one any more. The leader election would have
+// it go on for another renewDeadline, beside the next leader and with what it knew before. It ends at once: to release the
+// lease could take it from who has it by now.
 type sentinel struct {
 	clock clock.WithTicker
 	most  time.Duration

@@ -136,7 +136,8 @@ func (o *outage) choose(calls []sim.Call) (int, sim.Fate) {
 	return 0, sim.Fate{}
 }
 
-// TestNoFlipIsAnswered has every flip fail for ten minutes, of a Machine that may flip at once: it is tried again with growing delays, and nothing is said to have been turned down.
+// TestNoFlipIsAnswered has every flip fail for ten minutes, of a Machine that may flip at once: it is tried again with growing
+// delays, and nothing is said to have been turned down.
 func TestNoFlipIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		must := func(err error) {
