@@ -153,18 +153,11 @@ func (u *upgrade) testKilled(t *testing.T) {
 }
 
 func (u *upgrade) testRewritten(t *testing.T) {
-	start := time.Now()
 	operator := u.migrator(t)
 	ctx, calm := context.WithCancel(t.Context())
 	var disturbing errgroup.Group
 	disturbing.Go(func() error { return disturb(ctx, u.busy) })
-	for _, plural := range plurals {
-		eventually(t, 2*patience, func() (bool, string) {
-			versions := crd(t, plural).Status.StoredVersions
-			return slices.Equal(versions, []string{beta}), fmt.Sprintf("the stored versions of %s are %v", plural, versions)
-		})
-	}
-	t.Logf("migrated in %s", time.Since(start))
+	waitUntilMigrated(t, operator, beta)
 	calm()
 	if err := disturbing.Wait(); err != nil {
 		t.Error(err)
@@ -209,15 +202,7 @@ func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	u.machines, u.switches = recordMachines(t, u.rested), recordSwitches(t, u.rested)
 	u.requests.quiet(t)
 	u.requests.reset()
-	start := time.Now()
-	u.migrator(t)
-	for _, plural := range plurals {
-		eventually(t, 2*patience, func() (bool, string) {
-			versions := crd(t, plural).Status.StoredVersions
-			return slices.Equal(versions, []string{to}), fmt.Sprintf("the stored versions of %s are %v", plural, versions)
-		})
-	}
-	t.Logf("migrated in %s", time.Since(start))
+	waitUntilMigrated(t, u.migrator(t), to)
 	if diff := cmp.Diff(map[string]int{to: 2 * *restedMachines}, storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")); diff != "" {
 		t.Errorf("objects by the version that they are stored in (-want +got):\n%s", diff)
 	}
@@ -235,7 +220,7 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 	for _, plural := range plurals {
 		before[plural] = crd(t, plural).ResourceVersion
 	}
-	waitForLog(t, u.migrator(t), "All objects are stored in the storage version")
+	waitUntilMigrated(t, u.migrator(t), beta)
 	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All objects")
 	for _, plural := range plurals {
 		if version := crd(t, plural).ResourceVersion; version != before[plural] {
@@ -566,10 +551,32 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 	}
 }
 
+// perObject is how long the operator may take to look at an object. One after the other, it looks at all of them twice.
+const perObject = 50 * time.Millisecond
+
+// waitUntilMigrated waits until the operator says that it has migrated everything. It asks the API server for nothing
+// meanwhile: fifty questions a second would cost that as much as the migration itself.
+func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
+	t.Helper()
+	start := time.Now()
+	waitForLogWithin(t, patience+time.Duration(2*len(plurals)**restedMachines)*perObject, operator, "All objects are stored in the storage version")
+	t.Logf("migrated in %s", time.Since(start))
+	for _, plural := range plurals {
+		if diff := cmp.Diff([]string{to}, crd(t, plural).Status.StoredVersions); diff != "" {
+			t.Errorf("the stored versions of %s (-want +got):\n%s", plural, diff)
+		}
+	}
+}
+
 // waitForLog waits until the operator's log says something.
 func waitForLog(t *testing.T, operator *operatorProcess, text string) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	waitForLogWithin(t, patience, operator, text)
+}
+
+func waitForLogWithin(t *testing.T, within time.Duration, operator *operatorProcess, text string) {
+	t.Helper()
+	eventually(t, within, func() (bool, string) {
 		return strings.Contains(operator.Log(), text), fmt.Sprintf("the log does not say %q", text)
 	})
 }
