@@ -116,11 +116,11 @@ func (c *call) run(ctx context.Context) (err error) {
 
 // refusal is the status of an error that no review can be answered with, or zero.
 func (c *call) refusal(err error) int {
-	var tooLong *http.MaxBytesError
+	_, tooLong := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case err == nil || c.sent:
 		return 0
-	case errors.As(err, &tooLong) || errors.Is(err, errObjectTooLarge):
+	case tooLong || errors.Is(err, errObjectTooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, errContentType):
 		return http.StatusUnsupportedMediaType

@@ -4,6 +4,7 @@
 package conversion
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -22,6 +23,15 @@ type reader struct {
 func (r *reader) reset(in io.Reader) {
 	r.Reset(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	r.err = nil
+}
+
+// fail keeps an error, but not the path that it names. A decoder that moves its buffer while it reads a value takes that
+// from what is there now, which depends on what it has read before.
+func (r *reader) fail(err error) {
+	if problem, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		err = &jsontext.SyntacticError{ByteOffset: problem.ByteOffset, Err: problem.Err}
+	}
+	r.err = err
 }
 
 // members are the names in an object, of which the loop reads the values.
@@ -62,7 +72,7 @@ func (r *reader) token(kind jsontext.Kind) jsontext.Token {
 	if err == nil && token.Kind() != kind {
 		err = fmt.Errorf("want %s at %q, got %s", kind, r.StackPointer(), token.Kind())
 	}
-	r.err = err
+	r.fail(err)
 	return token
 }
 
@@ -81,13 +91,13 @@ func (r *reader) value() jsontext.Value {
 		return nil
 	}
 	value, err := r.ReadValue()
-	r.err = err
+	r.fail(err)
 	return value
 }
 
 // skip passes over what comes next, however large.
 func (r *reader) skip() {
 	if r.err == nil {
-		r.err = r.SkipValue()
+		r.fail(r.SkipValue())
 	}
 }
