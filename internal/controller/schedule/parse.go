@@ -176,11 +176,11 @@ func explain(problems []problem) (reason, note string) {
 	for i, p := range problems {
 		rest := fmt.Sprintf(" (and %d more)", len(problems)-i)
 		text := p.String()
+		if i > 0 {
+			text = ". " + text
+		}
 		if len(note)+len(text)+len(rest) > maxNote {
 			return reason, note + rest
-		}
-		if i > 0 {
-			note += ". "
 		}
 		note += text
 	}
