@@ -115,13 +115,13 @@ type LabelSelector struct {
 	// matchLabels are the labels that an object must have, with exactly these values.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
+	MatchLabels map[string]LabelValue `json:"matchLabels,omitzero"`
 
 	// matchExpressions are further requirements; all of them must hold.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	MatchExpressions []LabelSelectorRequirement `json:"matchExpressions,omitempty"`
+	MatchExpressions []LabelSelectorRequirement `json:"matchExpressions,omitzero"`
 }
 
 // LabelSelectorRequirement is one requirement on one label.
@@ -143,7 +143,7 @@ type LabelSelectorRequirement struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	Values []LabelValue `json:"values,omitempty"`
+	Values []LabelValue `json:"values,omitzero"`
 }
 
 // SwitchTemplate is what new switches start from.
@@ -158,12 +158,12 @@ type TemplateMetadata struct {
 	// labels of new switches, beside those that the selector asks for.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	Labels map[string]LabelValue `json:"labels,omitempty"`
+	Labels map[string]LabelValue `json:"labels,omitzero"`
 
 	// annotations of new switches.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	Annotations map[string]string `json:"annotations,omitempty"`
+	Annotations map[string]string `json:"annotations,omitzero"`
 }
 
 // FlipSpec says when a switch that is up is turned down: as soon as both times have passed, never earlier.
