@@ -90,24 +90,28 @@ type VirtualMachineSpec struct {
 	Resource ResourceSpec `json:"resource,omitzero"`
 }
 
-// ResourceSpec is what a server has: no less, and no more.
+// ResourceSpec is what a server has: no less, and no more. Its bounds are where Kubernetes can still count with it, which has
+// 64 bits for bytes and for thousandths of a CPU, and writes 1000E as 1. Exponents have two digits at most: to compare
+// one of ten takes Kubernetes longer than any request may take.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.rootDisk) == has(oldSelf.rootDisk) && (!has(self.rootDisk) || quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) == 0)",fieldPath=".rootDisk",message="rootDisk is immutable: create a new VirtualMachine instead"
 type ResourceSpec struct {
-	// cpu is the number of CPUs, more than 0, such as 2 or 500m (half a CPU). The server gets another number without a restart.
+	// cpu is the number of CPUs, more than 0 and at most 1P, such as 2 or 500m (half a CPU). The server gets another number
+	// without a restart.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",message="cpu must be more than 0, such as 2 or 500m"
+	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1P'))",message="cpu must be more than 0 and at most 1P, such as 2 or 500m"
 	CPU resource.Quantity `json:"cpu,omitzero"`
 
-	// memory is the memory in bytes, more than 0, such as 4G or 512Mi. The server gets another amount without a restart.
+	// memory is the memory in bytes, more than 0 and at most 1E, such as 4G or 512Mi. The server gets another amount without a
+	// restart.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",message="memory must be more than 0 bytes, such as 4G or 512Mi"
+	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1E'))",message="memory must be more than 0 bytes and at most 1E, such as 4G or 512Mi"
 	Memory resource.Quantity `json:"memory,omitzero"`
 
-	// rootDisk is the ephemeral storage in bytes, more than 0, such as 40G or 10Gi. It is immutable; absent means what the
-	// node has.
+	// rootDisk is the ephemeral storage in bytes, more than 0 and at most 1E, such as 40G or 10Gi. It is immutable; absent means
+	// what the node has.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",message="rootDisk must be more than 0 bytes, such as 40G or 10Gi"
+	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1E'))",message="rootDisk must be more than 0 bytes and at most 1E, such as 40G or 10Gi"
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 
