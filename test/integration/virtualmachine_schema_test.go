@@ -112,6 +112,7 @@ func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
 		"Changed":   {reason: "a disk keeps its size", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable},
 		"Removed":   {reason: "a disk stays", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":null}}}`, want: immutable},
 		"Added":     {reason: "a disk cannot come later", base: without, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable},
+		"Endless":   {reason: "the rule on changes reads a size, too", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"1e2147483647"}}}`, want: immutable},
 		"Respelled": {reason: "the same size in other words is no change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":40000000000}}}`},
 		"Resized":   {reason: "cpu and memory can change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":"500m","memory":"8G"}}}`},
 		"ToZero":    {reason: "a rule holds for updates, too", base: smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":0}}}`, want: "cpu must be more than 0"},

@@ -94,7 +94,7 @@ type VirtualMachineSpec struct {
 // 64 bits for bytes and for thousandths of a CPU, and writes 1000E as 1. Exponents have two digits at most: to compare
 // one of ten takes Kubernetes longer than any request may take.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.rootDisk) == has(oldSelf.rootDisk) && (!has(self.rootDisk) || quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) == 0)",fieldPath=".rootDisk",message="rootDisk is immutable: create a new VirtualMachine instead"
+// +kubebuilder:validation:XValidation:rule="has(self.rootDisk) == has(oldSelf.rootDisk) && (!has(self.rootDisk) || size(string(self.rootDisk)) <= 64 && !string(self.rootDisk).matches('[eE][+-]?[0-9]{3}') && quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) == 0)",fieldPath=".rootDisk",message="rootDisk is immutable: create a new VirtualMachine instead"
 type ResourceSpec struct {
 	// cpu is the number of CPUs, more than 0 and at most 1P, such as 2 or 500m (half a CPU). The server gets another number
 	// without a restart.
