@@ -72,6 +72,19 @@ func TestRandom(t *testing.T) {
 	t.Logf("%d seeds, %d calls in %s", n, calls.Load(), time.Since(start).Round(time.Millisecond))
 }
 
+// TestSeeds performs seeds of TestRandom beyond its first ones that have found something.
+func TestSeeds(t *testing.T) {
+	for reason, seed := range map[string]uint64{
+		"a leader that does not hear of a user's deletion deletes what the other makes in its place": 2646,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			if p := perform(t, seed, randomActs(seed)); p.err != nil {
+				t.Error(p.err)
+			}
+		})
+	}
+}
+
 // maxLog is how many lines of what has happened are shown.
 const maxLog = 60
 
