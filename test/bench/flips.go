@@ -60,7 +60,7 @@ func (w *world) follow(ctx context.Context) (<-chan flip, error) {
 	if err != nil {
 		return nil, err
 	}
-	checker := history.NewChecker(0, 0)
+	checker := history.NewChecker(0)
 	for i := range machines.Items {
 		checker.See(history.Revision{Type: watch.Added, Object: &machines.Items[i]})
 	}

@@ -56,7 +56,7 @@ type chaos struct {
 // TestChaos is make chaos, and a little of it in make test.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	c := &chaos{world: newWorld(t), t: t, random: rand.New(rand.NewPCG(*seed, *seed)), start: time.Now(), checker: history.NewChecker(maxLag, maxLag)}
+	c := &chaos{world: newWorld(t), t: t, random: rand.New(rand.NewPCG(*seed, *seed)), start: time.Now(), checker: history.NewChecker(maxLag)}
 	c.users = newUsers(c.admin)
 	c.record()
 	if err := c.prepare(t.Context()); err != nil {

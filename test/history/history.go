@@ -27,12 +27,12 @@ type Revision struct {
 	Type       watch.EventType
 	Object     client.Object
 	ByOperator bool      // it is known to be the operator's
-	At         time.Time // when it was heard of; only a Checker that excuses what was not known asks for it
+	At         time.Time // when it was heard of; only a Checker with a lag asks for it
 }
 
-// Check returns what a Checker that excuses nothing finds in revisions, which are in the order of their resourceVersions.
+// Check returns what a Checker without a lag finds in revisions, which are in the order of their resourceVersions.
 func Check(revisions []Revision) []error {
-	c := NewChecker(0, 0)
+	c := NewChecker(0)
 	for _, r := range revisions {
 		c.See(r)
 	}
@@ -55,21 +55,20 @@ func Check(revisions []Revision) []error {
 // It takes the time and the memory that a cache does: the latest revision of each object, and the UIDs of Machines that are gone.
 type Checker struct {
 	lag      time.Duration
-	blind    time.Duration
 	machines map[types.UID]*machine // nil for those that are gone
 	switches map[types.UID]*v1beta1.Switch
-	extra    map[types.UID]time.Time            // switches that do not count yet, since when
-	freed    map[types.NamespacedName]time.Time // names of switches that are gone, since when
+	extra    map[types.UID]time.Time            // switches that do not count yet, not for longer than the lag
+	freed    map[types.NamespacedName]time.Time // names of switches that are gone, not for longer than the lag
 	faults   []error
 }
 
-// NewChecker returns a Checker that has seen nothing. The operator may also act on what a Machine asked for a lag ago: a process
-// that is stopped goes on with what it knew. Where there are two of them, one may be blind for so long to what the other one and
-// users do to switches. It then may not know of one that was adopted, pass over a name that the other one takes, as it is free
-// again, make one for a Machine that is gone, and delete the one that was made in the place of another.
-func NewChecker(lag, blind time.Duration) *Checker {
+// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what was that long ago: a
+// process that is stopped, or does not hear of changes, goes on with what it knew, beside another one. Of the two, one may not know
+// of a switch that was adopted, pass over a name that the other one takes, as it is free again, make a switch for a Machine that
+// is gone, and delete the one that was made in the place of another.
+func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
-		lag: lag, blind: blind, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{},
+		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{},
 		extra: map[types.UID]time.Time{}, freed: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -217,7 +216,7 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 
 // made judges a switch that has no Machine.
 func (c *Checker) made(r Revision, old, sw *v1beta1.Switch, owner *metav1.OwnerReference) {
-	if owner == nil || old != nil || !r.ByOperator || c.blind > 0 {
+	if owner == nil || old != nil || !r.ByOperator || c.lag > 0 {
 		return
 	}
 	if _, gone := c.machines[owner.UID]; gone {
@@ -258,7 +257,7 @@ func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 
 // find notes that the operator knows which switches a Machine has.
 func (c *Checker) find(m *machine, at time.Time) {
-	m.lost = slices.DeleteFunc(m.lost, func(lost time.Time) bool { return at.Sub(lost) >= c.blind })
+	m.lost = slices.DeleteFunc(m.lost, func(lost time.Time) bool { return at.Sub(lost) >= c.lag })
 }
 
 // taken judges a switch that a Machine has created or adopted.
@@ -274,17 +273,17 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 		return
 	}
 	c.find(m, r.At)
-	if at, again := c.freed[key(sw)]; again && r.At.Sub(at) < c.blind {
+	if at, again := c.freed[key(sw)]; again && r.At.Sub(at) < c.lag {
 		c.extra[sw.UID] = r.At
 	}
-	if n, most := m.switches-c.uncounted(m, r.At.Add(-c.blind)), slices.Max(values(m, wanted)); n > most {
+	if n, most := m.switches-c.uncounted(m, r.At.Add(-c.lag)), slices.Max(values(m, wanted)); n > most {
 		c.fault(sw, "the Machine has %d switches and asks for %d", n, most)
 	}
 }
 
-// free notes that a switch's name is. It forgets those that have been for too long to matter.
+// free notes that a switch's name is. It forgets those that have been for longer than the lag.
 func (c *Checker) free(sw *v1beta1.Switch, at time.Time) {
-	maps.DeleteFunc(c.freed, func(_ types.NamespacedName, freed time.Time) bool { return at.Sub(freed) >= c.blind })
+	maps.DeleteFunc(c.freed, func(_ types.NamespacedName, freed time.Time) bool { return at.Sub(freed) >= c.lag })
 	c.freed[key(sw)] = at
 }
 

@@ -260,37 +260,20 @@ func heard(seconds int, r Revision) Revision {
 	return r
 }
 
+// TestLag has one of two operators not know for three seconds what has become of Machines and switches, or both of them know it.
 func TestLag(t *testing.T) {
-	scaled := []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))}
-	for _, test := range []struct {
-		reason string
-		lag    time.Duration
-		at     int // seconds after noon at which one more switch is made
-		faults int
-	}{
-		{reason: "what was asked for before the last change is forgotten", at: 3, faults: 1},
-		{reason: "where the operator may have been stopped since, it is not", lag: 3 * time.Second, at: 3},
-		{reason: "but some time after that it is", lag: 3 * time.Second, at: 4, faults: 1},
-	} {
-		c := NewChecker(test.lag, 0)
-		for _, r := range append(slices.Clip(scaled), heard(test.at, aSwitch("m-1", unchanged))) {
-			c.See(r)
-		}
-		if faults := c.Faults(); len(faults) != test.faults {
-			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
-		}
-	}
-}
-
-// TestBlind has one of two operators not know for three seconds what becomes of switches, or all of them know it.
-func TestBlind(t *testing.T) {
 	another := aSwitch("m-1", unchanged)
 	for _, test := range []struct {
 		reason    string
 		revisions []Revision
 		last      []Revision
-		until     int // seconds after noon at which it is no excuse any more
+		until     int // seconds after noon at which a lag is no excuse any more
 	}{{
+		reason:    "what was asked for before the last change",
+		revisions: []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))},
+		last:      []Revision{another},
+		until:     4,
+	}, {
 		reason:    "what was adopted does not count",
 		revisions: []Revision{asking(1, 1, 0), heard(0, aSwitch("other", controlledByNobody)), heard(1, aSwitch("other", unchanged))},
 		last:      []Revision{another},
@@ -310,15 +293,15 @@ func TestBlind(t *testing.T) {
 	}} {
 		for _, at := range []struct {
 			reason  string
-			blind   time.Duration
+			lag     time.Duration
 			seconds int
 			faults  int
 		}{
-			{reason: "where all know it", seconds: test.until - 1, faults: 1},
-			{reason: "where one does not", blind: 3 * time.Second, seconds: test.until - 1},
-			{reason: "and that was too long ago", blind: 3 * time.Second, seconds: test.until, faults: 1},
+			{reason: "both know it", seconds: test.until - 1, faults: 1},
+			{reason: "one does not", lag: 3 * time.Second, seconds: test.until - 1},
+			{reason: "that was too long ago", lag: 3 * time.Second, seconds: test.until, faults: 1},
 		} {
-			c := NewChecker(0, at.blind)
+			c := NewChecker(at.lag)
 			for _, r := range test.revisions {
 				c.See(r)
 			}
@@ -377,7 +360,7 @@ func TestFlips(t *testing.T) {
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", At: after(12), Fault: Doubled}},
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
-			c := NewChecker(0, 0)
+			c := NewChecker(0)
 			var got []Flip
 			for _, r := range slices.Concat(start, test.revisions) {
 				if f, ok := c.See(r); ok {

@@ -31,7 +31,7 @@ func startLedger(ctx context.Context) (err error) {
 		defer ledger.mu.Unlock()
 		namespace := r.Object.GetNamespace()
 		if ledger.checkers[namespace] == nil {
-			ledger.checkers[namespace] = history.NewChecker(maxLag, maxLag)
+			ledger.checkers[namespace] = history.NewChecker(maxLag)
 		}
 		ledger.checkers[namespace].See(r)
 	})
