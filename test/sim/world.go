@@ -179,8 +179,9 @@ func (w *World) step() (bool, error) {
 	return true, err
 }
 
-// Serve serves so many calls, or as many as there are.
+// Serve serves so many calls, or as many as there are, and waits until what they bring about is done.
 func (w *World) Serve(calls int) error {
+	defer synctest.Wait()
 	for range calls {
 		if served, err := w.step(); err != nil || !served {
 			return err
