@@ -62,10 +62,9 @@ type Checker struct {
 	faults   []error
 }
 
-// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what was that long ago: a
-// process that is stopped, or does not hear of changes, goes on with what it knew, beside another one. Of the two, one may not know
-// of a switch that was adopted, pass over a name that the other one takes, as it is free again, make a switch for a Machine that
-// is gone, and delete the one that was made in the place of another.
+// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what a Machine asked
+// for, and had adopted, that long ago: a process that is stopped goes on with what it knew, beside another one. One of the two may
+// then pass over a name that the other one takes, as it was free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
 		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{},
@@ -94,7 +93,7 @@ type machine struct {
 
 	asked    []generation // that the operator may act on; the last one is the present
 	switches int32        // that it controls, and that are not being deleted
-	lost     []time.Time  // when somebody else took one from it, which the operator has not shown to know of
+	lost     int32        // that somebody else took from it, and that the operator has not shown to know of
 	lastFlip time.Time
 }
 
@@ -167,7 +166,7 @@ func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 	known.see(r, m)
 	known.forget(r.At.Add(-c.lag))
 	if m.Status.Switches.Total == known.switches {
-		c.find(known, r.At)
+		known.lost = 0
 	}
 	if old == nil {
 		return
@@ -251,13 +250,8 @@ func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 // lose counts a switch that somebody else has taken from its Machine.
 func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	if m := c.machineOf(old); m != nil && !r.ByOperator && c.machineOf(sw) != m {
-		m.lost = append(m.lost, r.At)
+		m.lost++
 	}
-}
-
-// find notes that the operator knows which switches a Machine has.
-func (c *Checker) find(m *machine, at time.Time) {
-	m.lost = slices.DeleteFunc(m.lost, func(lost time.Time) bool { return at.Sub(lost) >= c.lag })
 }
 
 // taken judges a switch that a Machine has created or adopted.
@@ -272,7 +266,7 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 		c.extra[sw.UID] = r.At
 		return
 	}
-	c.find(m, r.At)
+	m.lost = 0
 	if at, again := c.freed[key(sw)]; again && r.At.Sub(at) < c.lag {
 		c.extra[sw.UID] = r.At
 	}
@@ -314,7 +308,7 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 		return
 	}
 	m := c.machines[owner.UID]
-	if least := slices.Min(values(m, wanted)); m.switches+int32(len(m.lost)) <= least {
+	if least := slices.Min(values(m, wanted)); m.switches+m.lost <= least {
 		c.fault(sw, "it is deleted by the operator, and the Machine has %d switches and asks for %d", m.switches, least)
 	}
 }

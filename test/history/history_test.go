@@ -260,57 +260,35 @@ func heard(seconds int, r Revision) Revision {
 	return r
 }
 
-// TestLag has one of two operators not know for three seconds what has become of Machines and switches, or both of them know it.
 func TestLag(t *testing.T) {
-	another := aSwitch("m-1", unchanged)
+	scaled := []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))}
+	adopted := []Revision{asking(1, 1, 0), heard(0, aSwitch("other", controlledByNobody)), heard(1, aSwitch("other", unchanged))}
+	freed := []Revision{
+		asking(1, 1, 0), heard(0, aSwitch("m-1", controlledByNobody)), heard(1, aSwitch("m-0", unchanged)), heard(2, byUser(deleted("m-1", controlledByNobody))),
+	}
 	for _, test := range []struct {
 		reason    string
+		lag       time.Duration
 		revisions []Revision
-		last      []Revision
-		until     int // seconds after noon at which a lag is no excuse any more
-	}{{
-		reason:    "what was asked for before the last change",
-		revisions: []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))},
-		last:      []Revision{another},
-		until:     4,
-	}, {
-		reason:    "what was adopted does not count",
-		revisions: []Revision{asking(1, 1, 0), heard(0, aSwitch("other", controlledByNobody)), heard(1, aSwitch("other", unchanged))},
-		last:      []Revision{another},
-		until:     4,
-	}, {
-		reason: "a name that is free again was passed over",
-		revisions: []Revision{
-			asking(1, 1, 0), heard(0, aSwitch("m-1", controlledByNobody)), heard(1, aSwitch("m-0", unchanged)), heard(2, byUser(deleted("m-1", controlledByNobody))),
-		},
-		last:  []Revision{another},
-		until: 5,
-	}, {
-		reason:    "one that was made in the place of another is deleted",
-		revisions: []Revision{asking(1, 1, 0), heard(0, aSwitch("m-0", unchanged)), heard(1, byUser(deleted("m-0", unchanged)))},
-		last:      []Revision{another, deleted("m-1", unchanged)},
-		until:     4,
-	}} {
-		for _, at := range []struct {
-			reason  string
-			lag     time.Duration
-			seconds int
-			faults  int
-		}{
-			{reason: "both know it", seconds: test.until - 1, faults: 1},
-			{reason: "one does not", lag: 3 * time.Second, seconds: test.until - 1},
-			{reason: "that was too long ago", lag: 3 * time.Second, seconds: test.until, faults: 1},
-		} {
-			c := NewChecker(at.lag)
-			for _, r := range test.revisions {
-				c.See(r)
-			}
-			for _, r := range test.last {
-				c.See(heard(at.seconds, r))
-			}
-			if faults := c.Faults(); len(faults) != at.faults {
-				t.Errorf("%s, %s: got %v, want %d", test.reason, at.reason, faults, at.faults)
-			}
+		at        int // seconds after noon at which one more switch is made
+		faults    int
+	}{
+		{reason: "what was asked for before the last change is forgotten", revisions: scaled, at: 3, faults: 1},
+		{reason: "where the operator may have been stopped since, it is not", lag: 3 * time.Second, revisions: scaled, at: 3},
+		{reason: "but some time after that it is", lag: 3 * time.Second, revisions: scaled, at: 4, faults: 1},
+		{reason: "what was adopted counts", revisions: adopted, at: 1, faults: 1},
+		{reason: "where another operator may have done so, it does not", lag: 3 * time.Second, revisions: adopted, at: 3},
+		{reason: "but some time after that it does", lag: 3 * time.Second, revisions: adopted, at: 4, faults: 1},
+		{reason: "a name that is free again is no excuse", revisions: freed, at: 3, faults: 1},
+		{reason: "where another operator may have passed over it, it is", lag: 3 * time.Second, revisions: freed, at: 4},
+		{reason: "but some time after that it is not", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
+	} {
+		c := NewChecker(test.lag)
+		for _, r := range append(slices.Clip(test.revisions), heard(test.at, aSwitch("m-1", unchanged))) {
+			c.See(r)
+		}
+		if faults := c.Faults(); len(faults) != test.faults {
+			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
 		}
 	}
 }
