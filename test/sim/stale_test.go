@@ -9,8 +9,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/test/sim"
@@ -81,6 +85,69 @@ func TestMissed(t *testing.T) {
 		}
 	}
 	inParallel(t, cases, two.endAlike(want))
+}
+
+// TestDeletionUnheard deletes what is given its first child, of which the operator does not hear for a minute: it must not make
+// children as fast as the garbage collector deletes them.
+func TestDeletionUnheard(t *testing.T) {
+	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
+	for kind, parent := range map[string]client.Object{"Machine": machineOf("m", 4), "VirtualMachine": vm()} {
+		for reason, deletions := range map[string][]func(context.Context, client.Client) error{
+			"in the foreground":     {remove(parent, foreground)},
+			"without its finalizer": {patch(parent, `{"metadata":{"finalizers":null}}`), remove(parent)},
+		} {
+			t.Run(kind+" "+reason, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, kind, parent, deletions) })
+			})
+		}
+	}
+}
+
+// mostUnheard are the writes of an operator that does not hear of a deletion for a minute: four switches, or a server, the
+// finalizer's end, and a status that is refused, again and again with growing delays.
+const mostUnheard = 20
+
+func testDeletionUnheard(t *testing.T, kind string, parent client.Object, deletions []func(context.Context, client.Client) error) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := sim.NewWorld(kinds...)
+	must(err)
+	defer func() { must(w.End()) }()
+	f, deleted, writes := &fog{lag: &lag{kind: kind}, world: w, lifted: true}, false, 0
+	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
+		call := calls[0]
+		if call.Verb == "create" && !deleted {
+			deleted = true
+			f.lag.revision = w.Revision()
+			w.Hold(func() { f.lifted = false })
+			for _, do := range deletions {
+				must(do(t.Context(), w.Admin))
+			}
+		}
+		if call.Writes() && deleted {
+			writes++
+		}
+		return 0, sim.Fate{}
+	}
+	_, err = w.StartSeeing(f.sees, operators[0], strings.ToLower(kind))
+	must(err)
+	must(create(parent)(t.Context(), w.Admin))
+	must(w.Pass(time.Minute))
+	if !deleted || writes > mostUnheard {
+		t.Errorf("%d writes", writes)
+	}
+	f.lift()
+	must(w.Pass(quiet))
+	for _, object := range w.Objects() {
+		if object.GetKind() == kind || metav1.GetControllerOf(object) != nil {
+			t.Errorf("%s %s is left", object.GetKind(), object.GetName())
+		}
+	}
 }
 
 // fog is what a lag, or what is missed, does to a world.

@@ -105,7 +105,7 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 		return nil
 	}
 	// As the ReplicaSet controller does: a Machine that was deleted with its switches to be kept must not take them back.
-	if deleted, err := c.deleted(ctx, m); deleted || err != nil {
+	if current, err := c.look(ctx, m); err != nil || !current.DeletionTimestamp.IsZero() {
 		return err
 	}
 	return forEach(switches, func(sw *v1beta1.Switch) error {
@@ -117,14 +117,20 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 	})
 }
 
-// deleted asks the API server whether a Machine is being deleted, or gone, which the cache may not have heard yet.
-func (c *Controller) deleted(ctx context.Context, m *v1beta1.Machine) (bool, error) {
+// look asks the API server for what has become of a Machine that the cache may be behind with, and remembers it. One that
+// is gone is returned as one that nothing keeps from going.
+func (c *Controller) look(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
 	current := &v1beta1.Machine{}
 	err := c.reader.Get(ctx, key(m), current)
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("look at the Machine: %w", err)
 	}
-	return current.UID != m.UID || !current.DeletionTimestamp.IsZero(), err
+	if current.UID != m.UID {
+		current = m.DeepCopy()
+		current.DeletionTimestamp, current.Finalizers = new(metav1.NewTime(c.clock.Now())), nil
+	}
+	c.recent.wrote(current)
+	return current, nil
 }
 
 // pointless tells whether nothing is worth creating. Where there were enough switches, somebody has deleted some: the
@@ -134,7 +140,8 @@ func (c *Controller) pointless(ctx context.Context, m *v1beta1.Machine, missing 
 	if missing == 0 || !complete {
 		return missing == 0, nil
 	}
-	return c.deleted(ctx, m)
+	current, err := c.look(ctx, m)
+	return err == nil && !current.DeletionTimestamp.IsZero(), err
 }
 
 // create makes missing switches, in batches that grow while they succeed (1, 2, 4, …): whatever refuses all of them
@@ -334,7 +341,7 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 		}
 	}
 	written, err := object.RemoveFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
-	return c.remember(m, written, err)
+	return c.remember(ctx, m, written, err)
 }
 
 // powerDown turns down what is up. Only a switch that has changed meanwhile is worth another try.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -165,7 +166,7 @@ func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 // ensureFinalizer puts the finalizer on before there is anything to finalize. It returns the Machine as it is then.
 func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
 	written, err := object.EnsureFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
-	return written, c.remember(m, written, err)
+	return written, c.remember(ctx, m, written, err)
 }
 
 // lower sets the Machine's position back to down, once all that it asked for has come and gone. It returns the Machine
@@ -175,7 +176,7 @@ func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine, p plan) (*v1
 		return m, nil
 	}
 	written, err := object.Patch(ctx, c.client, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
-	if err := c.remember(m, written, err); err != nil {
+	if err := c.remember(ctx, m, written, err); err != nil {
 		return m, client.IgnoreNotFound(err)
 	}
 	return written, nil
@@ -184,7 +185,7 @@ func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine, p plan) (*v1
 // writeStatus writes the status if it says anything new, and the events that the change is worth.
 func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
 	written, err := object.PatchStatus(ctx, c.client, m, func(m *v1beta1.Machine) *v1beta1.MachineStatus { return &m.Status }, &status)
-	if err := c.remember(m, written, err); err != nil {
+	if err := c.remember(ctx, m, written, err); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
@@ -193,9 +194,14 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 	return nil
 }
 
-// remember keeps what a request has made of a Machine until the cache shows it.
-func (c *Controller) remember(read, written *v1beta1.Machine, err error) error {
-	if err == nil && written != read {
+// remember keeps what a request has made of a Machine until the cache shows it. One that is refused because the Machine has
+// changed or gone tells that the cache is behind, and what was decided on it would be wrong again.
+func (c *Controller) remember(ctx context.Context, read, written *v1beta1.Machine, err error) error {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		_, looking := c.look(ctx, read)
+		return errors.Join(err, looking)
+	case err == nil && written != read:
 		c.recent.wrote(written)
 	}
 	return err

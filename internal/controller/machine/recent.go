@@ -120,7 +120,7 @@ func (r *recent) latest(cached *v1beta1.Machine) *v1beta1.Machine {
 	case known.uid != cached.UID: // an earlier one of that name
 		delete(r.machines, key(cached))
 		return cached
-	case known.machine != nil && (object.Newer(known.machine.ResourceVersion, cached.ResourceVersion) || letGo(known.machine)):
+	case known.machine != nil && !reached(known.machine, cached):
 		return known.machine
 	}
 	known.machine = nil
@@ -171,8 +171,16 @@ func outdated(written, cached *v1beta1.Switch) bool {
 	return !object.Newer(written.ResourceVersion, cached.ResourceVersion)
 }
 
-// letGo reports whether a Machine is on its way out and no longer waits for the operator, which is for good. Where
-// nothing else held it, the API server's answer has the version of before: there is no later one but the deletion.
+// reached reports whether the cache has got as far as a Machine that is known, or further.
+func reached(known, cached *v1beta1.Machine) bool {
+	if letGo(known) {
+		return object.Newer(cached.ResourceVersion, known.ResourceVersion)
+	}
+	return !object.Newer(known.ResourceVersion, cached.ResourceVersion)
+}
+
+// letGo reports whether a Machine is on its way out and no longer waits for the operator. Where nothing else held it, it has
+// the version of before: there is no later one but the deletion.
 func letGo(m *v1beta1.Machine) bool {
 	return !m.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer)
 }

@@ -107,12 +107,10 @@ func refusal(err error) (refused, failed error) {
 
 // create makes the server. One that is there already, and that the cache has not heard of, is as good.
 func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
-	// Where there was one, the garbage collector may have taken it, because the VirtualMachine is being deleted in the
+	// There may have been one, which the garbage collector has taken, because the VirtualMachine is being deleted in the
 	// foreground, or its user, who has made it inactive. That could come to the cache later than the end of the Pod.
-	if vm.Status.Server != nil {
-		if stands, err := c.stands(ctx, vm); !stands || err != nil {
-			return nil, err
-		}
+	if stands, err := c.stands(ctx, vm); !stands || err != nil {
+		return nil, err
 	}
 	pod := newPod(vm, c.options.Image)
 	err := c.client.Create(ctx, pod)
