@@ -91,7 +91,7 @@ var mutants = []mutant{
 		{act, "OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind(\"Machine\"))},", "OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind(\"Machines\"))},"},
 	}},
 	{class: 16, bug: "Children that are to be kept are taken back", edits: []edit{
-		{act, "	if deleted, err := c.deleted(ctx, m); deleted || err != nil {\n		return err\n	}\n	return forEach(switches", "	return forEach(switches"},
+		{act, "	if current, err := c.look(ctx, m); err != nil || !current.DeletionTimestamp.IsZero() {\n		return err\n	}\n	return forEach(switches", "	return forEach(switches"},
 	}},
 	{class: 17, bug: "An owner is known by its name, also after it was made anew", edits: []edit{
 		{decide, "if sw.DeletionTimestamp.IsZero() && metav1.IsControlledBy(sw, m) {", "if owner := metav1.GetControllerOfNoCopy(sw); sw.DeletionTimestamp.IsZero() && owner != nil && owner.Name == m.Name {"},
