@@ -13,15 +13,20 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// TestFlipWithoutAnswer has the answer to a flip be lost, and then the switch, before the Machine's status tells of the flip:
-// nothing else does any more. In some of the rounds the cache comes too late.
+// TestFlipWithoutAnswer has the answer to a flip be lost, or who waits for it, and then the switch, before the Machine's status
+// tells of the flip: nothing else does any more. In some of the rounds the cache comes too late.
 func TestFlipWithoutAnswer(t *testing.T) {
-	for range 20 {
-		synctest.Test(t, testFlipWithoutAnswer)
+	for what, fate := range map[string]sim.Fate{"the answer is lost": {Mute: true}, "another operator sees it": {Mute: true, Crash: true}} {
+		t.Run(what, func(t *testing.T) {
+			for range 20 {
+				synctest.Test(t, func(t *testing.T) { testFlipWithoutAnswer(t, fate) })
+			}
+		})
 	}
 }
 
-func testFlipWithoutAnswer(t *testing.T) {
+func testFlipWithoutAnswer(t *testing.T, fate sim.Fate) {
+	t.Helper()
 	w, err := sim.NewWorld(kinds...)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +39,7 @@ func testFlipWithoutAnswer(t *testing.T) {
 	if err := turnTwoUp(t, w); err != nil {
 		t.Fatal(err)
 	}
-	lost := loseFlip(t, w)
+	lost := loseFlip(t, w, fate)
 	if err := w.Pass(quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +68,7 @@ func isFlip(call sim.Call) bool {
 }
 
 // loseFlip has nothing but the cache tell of the first flip, and then nothing at all. What it returns is true when it has.
-func loseFlip(t *testing.T, w *sim.World) *bool {
+func loseFlip(t *testing.T, w *sim.World, fate sim.Fate) *bool {
 	t.Helper()
 	flipped, lost := false, false
 	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
@@ -71,7 +76,7 @@ func loseFlip(t *testing.T, w *sim.World) *bool {
 		switch {
 		case !flipped && isFlip(call):
 			flipped = true
-			return 0, sim.Fate{Mute: true}
+			return 0, fate
 		case flipped && !lost && call.Kind.Kind == "Machine" && call.Subresource == "status":
 			lost = true
 			if err := remove(switchOf("m-0"))(t.Context(), w.Admin); err != nil {

@@ -87,8 +87,8 @@ func TestMissed(t *testing.T) {
 	inParallel(t, cases, two.endAlike(want))
 }
 
-// TestDeletionUnheard deletes what is given its first child, of which the operator does not hear for a minute: it must not make
-// children as fast as the garbage collector deletes them.
+// TestDeletionUnheard deletes what has got its first child, or as many as a quota allows, of which the operator does not hear for a
+// minute: it must not make children as fast as the garbage collector deletes them.
 func TestDeletionUnheard(t *testing.T) {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	for kind, parent := range map[string]client.Object{"Machine": machineOf("m", 4), "VirtualMachine": vm()} {
@@ -96,18 +96,20 @@ func TestDeletionUnheard(t *testing.T) {
 			"in the foreground":     {remove(parent, foreground)},
 			"without its finalizer": {patch(parent, `{"metadata":{"finalizers":null}}`), remove(parent)},
 		} {
-			t.Run(kind+" "+reason, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, kind, parent, deletions) })
-			})
+			for _, limited := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %s, a quota: %t", kind, reason, limited), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, kind, parent, deletions, limited) })
+				})
+			}
 		}
 	}
 }
 
 // mostUnheard are the writes of an operator that does not hear of a deletion for a minute: four switches, or a server, the
-// finalizer's end, and a status that is refused, again and again with growing delays.
+// finalizer's end, and what is refused, again and again with growing delays.
 const mostUnheard = 20
 
-func testDeletionUnheard(t *testing.T, kind string, parent client.Object, deletions []func(context.Context, client.Client) error) {
+func testDeletionUnheard(t *testing.T, kind string, parent client.Object, deletions []func(context.Context, client.Client) error, limited bool) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -119,24 +121,33 @@ func testDeletionUnheard(t *testing.T, kind string, parent client.Object, deleti
 	must(err)
 	defer func() { must(w.End()) }()
 	f, deleted, writes := &fog{lag: &lag{kind: kind}, world: w, lifted: true}, false, 0
-	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
-		call := calls[0]
-		if call.Verb == "create" && !deleted {
-			deleted = true
-			f.lag.revision = w.Revision()
-			w.Hold(func() { f.lifted = false })
-			for _, do := range deletions {
-				must(do(t.Context(), w.Admin))
-			}
+	unheard := func() {
+		deleted = true
+		f.lag.revision = w.Revision()
+		w.Hold(func() { f.lifted = false })
+		for _, do := range deletions {
+			must(do(t.Context(), w.Admin))
 		}
-		if call.Writes() && deleted {
+	}
+	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
+		if !deleted && !limited && calls[0].Verb == "create" {
+			unheard()
+		}
+		if deleted && calls[0].Writes() {
 			writes++
 		}
 		return 0, sim.Fate{}
 	}
 	_, err = w.StartSeeing(f.sees, operators[0], strings.ToLower(kind))
 	must(err)
+	if limited {
+		must(create(quotaOf(1))(t.Context(), w.Admin))
+	}
 	must(create(parent)(t.Context(), w.Admin))
+	if limited {
+		must(w.Pass(quiet))
+		unheard()
+	}
 	must(w.Pass(time.Minute))
 	if !deleted || writes > mostUnheard {
 		t.Errorf("%d writes", writes)

@@ -133,11 +133,10 @@ func (c *Controller) look(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Mac
 	return current, nil
 }
 
-// pointless tells whether nothing is worth creating. Where there were enough switches, somebody has deleted some: the
-// garbage collector, if the Machine is being deleted in the foreground. It would have to delete new ones, too.
+// pointless tells whether nothing is worth creating. Where there were more switches, somebody has deleted some: the garbage
+// collector, if the Machine is being deleted in the foreground. It would have to delete new ones, too.
 func (c *Controller) pointless(ctx context.Context, m *v1beta1.Machine, missing int) (bool, error) {
-	complete := m.Status.ObservedGeneration == m.Generation && m.Status.Switches.Total >= wanted(m)
-	if missing == 0 || !complete {
+	if have := wanted(m) - int32(missing); missing == 0 || m.Status.Switches.Total <= have {
 		return missing == 0, nil
 	}
 	current, err := c.look(ctx, m)

@@ -130,6 +130,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	p := decide(m, selector, switches, c.recent.flipping(m), c.clock.Now())
 	c.alarms.set(request, p.next)
+	c.recent.sawFlip(m, p.lastFlip)
 	m, lowerErr := c.lower(ctx, m, p)
 	mine, done, actErr := c.act(ctx, m, p, switches)
 	if done.unfinished {

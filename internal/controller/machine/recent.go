@@ -85,6 +85,17 @@ func (r *recent) flipped(m *v1beta1.Machine, at time.Time) {
 	r.of(m).flips = flipping{done: at}
 }
 
+// sawFlip remembers a flip that only a switch tells of, which somebody may delete before the Machine's status says it.
+func (r *recent) sawFlip(m *v1beta1.Machine, at time.Time) {
+	if told := m.Status.LastFlipTime; at.IsZero() || told != nil && !told.Time.Before(at) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	flips := &r.of(m).flips
+	flips.done = latest(flips.done, at)
+}
+
 // mayHaveFlipped remembers when one of a Machine's switches may have been turned down.
 func (r *recent) mayHaveFlipped(m *v1beta1.Machine, at time.Time) {
 	r.mu.Lock()
