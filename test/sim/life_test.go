@@ -439,7 +439,7 @@ func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 		if err := kruntime.DefaultUnstructuredConverter.FromUnstructured(change.Object.Object, object); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, history.Revision{Type: change.Type, Object: object, ByOperator: byOperator(change)})
+		all = append(all, history.Revision{Type: change.Type, Object: object, ByOperator: byOperator(change), At: change.Time})
 	}
 	return all
 }
