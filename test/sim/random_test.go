@@ -389,12 +389,7 @@ func (p *play) end(ctx context.Context) error {
 	if err := p.world.Pass(quiet); err != nil {
 		return err
 	}
-	for _, object := range p.world.Objects() {
-		if object.GetKind() == "Machine" || metav1.GetControllerOf(object) != nil {
-			return fmt.Errorf("%s %s is left", object.GetKind(), object.GetName())
-		}
-	}
-	return nil
+	return left(p.world, "Machine")
 }
 
 // hold is somebody else's finalizer.

@@ -98,7 +98,8 @@ func TestDeletionUnheard(t *testing.T) {
 		} {
 			for _, limited := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s, a quota: %t", kind, reason, limited), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, kind, parent, deletions, limited) })
+					u := unheard{deletions: deletions, limited: limited}
+					synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, kind, parent, u) })
 				})
 			}
 		}
@@ -109,7 +110,38 @@ func TestDeletionUnheard(t *testing.T) {
 // finalizer's end, and what is refused, again and again with growing delays.
 const mostUnheard = 20
 
-func testDeletionUnheard(t *testing.T, kind string, parent client.Object, deletions []func(context.Context, client.Client) error, limited bool) {
+// An unheard deletion is one that the operator does not hear of.
+type unheard struct {
+	fog       *fog
+	deletions []func(context.Context, client.Client) error
+	limited   bool // it comes when there is as much as there can be, not with the first child
+	done      bool
+	writes    int // since then
+}
+
+// do deletes.
+func (u *unheard) do(ctx context.Context) error {
+	w := u.fog.world
+	u.done, u.fog.lag.revision = true, w.Revision()
+	w.Hold(func() { u.fog.lifted = false })
+	for _, do := range u.deletions {
+		if err := do(ctx, w.Admin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// live has the operator work for what is to be deleted.
+func (u *unheard) live(ctx context.Context, parent client.Object) error {
+	w := u.fog.world
+	if !u.limited {
+		return errors.Join(w.Admin.Create(ctx, parent), w.Pass(time.Minute))
+	}
+	return errors.Join(w.Admin.Create(ctx, quotaOf(1)), w.Admin.Create(ctx, parent), w.Pass(quiet), u.do(ctx), w.Pass(time.Minute))
+}
+
+func testDeletionUnheard(t *testing.T, kind string, parent client.Object, u unheard) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -120,45 +152,35 @@ func testDeletionUnheard(t *testing.T, kind string, parent client.Object, deleti
 	w, err := sim.NewWorld(kinds...)
 	must(err)
 	defer func() { must(w.End()) }()
-	f, deleted, writes := &fog{lag: &lag{kind: kind}, world: w, lifted: true}, false, 0
-	unheard := func() {
-		deleted = true
-		f.lag.revision = w.Revision()
-		w.Hold(func() { f.lifted = false })
-		for _, do := range deletions {
-			must(do(t.Context(), w.Admin))
-		}
-	}
+	u.fog = &fog{lag: &lag{kind: kind}, world: w, lifted: true}
 	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
-		if !deleted && !limited && calls[0].Verb == "create" {
-			unheard()
+		if !u.done && !u.limited && calls[0].Verb == "create" {
+			must(u.do(t.Context()))
 		}
-		if deleted && calls[0].Writes() {
-			writes++
+		if u.done && calls[0].Writes() {
+			u.writes++
 		}
 		return 0, sim.Fate{}
 	}
-	_, err = w.StartSeeing(f.sees, operators[0], strings.ToLower(kind))
+	_, err = w.StartSeeing(u.fog.sees, operators[0], strings.ToLower(kind))
 	must(err)
-	if limited {
-		must(create(quotaOf(1))(t.Context(), w.Admin))
+	must(u.live(t.Context(), parent.DeepCopyObject().(client.Object)))
+	if !u.done || u.writes > mostUnheard {
+		t.Errorf("%d writes", u.writes)
 	}
-	must(create(parent)(t.Context(), w.Admin))
-	if limited {
-		must(w.Pass(quiet))
-		unheard()
-	}
-	must(w.Pass(time.Minute))
-	if !deleted || writes > mostUnheard {
-		t.Errorf("%d writes", writes)
-	}
-	f.lift()
+	u.fog.lift()
 	must(w.Pass(quiet))
+	must(left(w, kind))
+}
+
+// left reports what is there of a kind, or is controlled by something.
+func left(w *sim.World, kind string) error {
 	for _, object := range w.Objects() {
 		if object.GetKind() == kind || metav1.GetControllerOf(object) != nil {
-			t.Errorf("%s %s is left", object.GetKind(), object.GetName())
+			return fmt.Errorf("%s %s is left", object.GetKind(), object.GetName())
 		}
 	}
+	return nil
 }
 
 // fog is what a lag, or what is missed, does to a world.
