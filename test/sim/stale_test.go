@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/sim"
 )
 
@@ -171,6 +172,41 @@ func testDeletionUnheard(t *testing.T, kind string, parent client.Object, u unhe
 	u.fog.lift()
 	must(w.Pass(quiet))
 	must(left(w, kind))
+}
+
+// TestChangeUnheard has a user change a switch that is up, of which the operator does not hear: that it is refused tells, and
+// it is turned down after the five seconds that are usual all the same.
+func TestChangeUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, err := sim.NewWorld(kinds...)
+		must(err)
+		defer func() { must(w.End()) }()
+		f := &fog{lag: &lag{kind: "Switch"}, world: w, lifted: true}
+		w.Choose = func(calls []sim.Call) (int, sim.Fate) {
+			if call := calls[0]; f.lifted && call.Kind.Kind == "Switch" && call.Subresource == "status" {
+				f.lag.revision = w.Revision()
+				w.Hold(func() { f.lifted = false })
+				must(patch(switchOf("m-0"), `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
+			}
+			return 0, sim.Fate{}
+		}
+		_, err = w.StartSeeing(f.sees, operators[0], "machine")
+		must(err)
+		must(errors.Join(w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(quiet)))
+		must(errors.Join(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin), w.Pass(6*time.Second)))
+		sw := switchOf("m-0")
+		must(w.Admin.Get(t.Context(), client.ObjectKeyFromObject(sw), sw))
+		if f.lifted || sw.Spec.Position != v1beta1.PositionDown {
+			t.Errorf("it is %s", sw.Spec.Position)
+		}
+		f.lift()
+	})
 }
 
 // left reports what is there of a kind, or is controlled by something.

@@ -264,11 +264,7 @@ func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		status := v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen}
 		written, err := object.PatchStatus(ctx, c.client, sw, func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }, &status)
-		if err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		c.recent.wroteSwitch(m, written)
-		return nil
+		return client.IgnoreNotFound(c.rememberSwitch(ctx, m, sw, written, err))
 	})
 }
 
@@ -320,12 +316,34 @@ func (c *Controller) turnDown(ctx context.Context, m *v1beta1.Machine, sw *v1bet
 // patch changes a switch, unless it has changed since it was read. One that is gone needs no change, and no sequel.
 func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	changed, err := object.Patch(ctx, c.client, sw, change)
-	if err != nil {
+	if err := c.rememberSwitch(ctx, m, sw, changed, err); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	c.recent.wroteSwitch(m, changed)
 	then()
 	return nil
+}
+
+// rememberSwitch keeps what a request has made of a switch until the cache shows it. One that is refused because the switch has
+// changed or gone tells that the cache is behind, as of a Machine.
+func (c *Controller) rememberSwitch(ctx context.Context, m *v1beta1.Machine, read, written *v1beta1.Switch, err error) error {
+	switch {
+	case apierrors.IsConflict(err):
+		current := &v1beta1.Switch{}
+		looking := client.IgnoreNotFound(c.reader.Get(ctx, client.ObjectKeyFromObject(read), current))
+		switch {
+		case looking != nil:
+			return errors.Join(err, fmt.Errorf("look at switch %s: %w", read.Name, looking))
+		case current.UID == read.UID:
+			c.recent.wroteSwitch(m, current)
+		default:
+			c.recent.deletedSwitch(m, read.UID)
+		}
+	case apierrors.IsNotFound(err):
+		c.recent.deletedSwitch(m, read.UID)
+	case err == nil:
+		c.recent.wroteSwitch(m, written)
+	}
+	return err
 }
 
 // finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It
