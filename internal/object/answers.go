@@ -20,6 +20,20 @@ func Newer(a, b string) bool {
 	return err == nil && order > 0
 }
 
+// Gone reports whether an error says that an object is not there. That nobody serves its kind, as while an API server has yet to
+// hear of a version, says nothing about the object.
+func Gone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
+}
+
+// IgnoreGone returns nil for an error that says that an object is not there, and any other error as it is.
+func IgnoreGone(err error) error {
+	if Gone(err) {
+		return nil
+	}
+	return err
+}
+
 // Refused reports whether a request was turned down for what it asks, so that to repeat it at once is no use. A webhook
 // that denies a request without saying with which code makes it a bad one.
 func Refused(err error) bool {

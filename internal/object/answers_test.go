@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"syscall"
@@ -39,6 +40,27 @@ func TestUnanswered(t *testing.T) {
 	} {
 		if got := Unanswered(test.err); got != test.want {
 			t.Errorf("%s: got %t for %v", test.reason, got, test.err)
+		}
+	}
+}
+
+func TestGone(t *testing.T) {
+	switches := schema.GroupResource{Group: "useless.container.training", Resource: "switches"}
+	for _, test := range []struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		{"it is there", nil, false},
+		{"it is not", fmt.Errorf("look: %w", apierrors.NewNotFound(switches, "m-0")), true},
+		{"nobody serves its kind", apierrors.NewGenericServerResponse(http.StatusNotFound, "get", switches, "m-0", "404 page not found", 0, true), false},
+		{"nobody may look", apierrors.NewForbidden(switches, "m-0", io.EOF), false},
+	} {
+		if got := Gone(test.err); got != test.want {
+			t.Errorf("%s: got %t for %v", test.reason, got, test.err)
+		}
+		if left := IgnoreGone(test.err); (left == nil) != (test.want || test.err == nil) {
+			t.Errorf("%s: %v is left", test.reason, left)
 		}
 	}
 }

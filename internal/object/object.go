@@ -54,7 +54,7 @@ func EnsureFinalizer[T client.Object](ctx context.Context, c client.Writer, read
 // RemoveFinalizer lets an object go, which may be gone already. It returns the object as it is then.
 func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, finalizer string) (T, error) {
 	written, err := Patch(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, finalizer) })
-	return written, client.IgnoreNotFound(err)
+	return written, IgnoreGone(err)
 }
 
 // unlessChanged is a patch from an object as it was read, which is refused if the object has changed since: a merge

@@ -92,17 +92,23 @@ func TestMissed(t *testing.T) {
 // minute: it must not make children as fast as the garbage collector deletes them.
 func TestDeletionUnheard(t *testing.T) {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
-	for kind, parent := range map[string]client.Object{"Machine": machineOf("m", 4), "VirtualMachine": vm()} {
+	for _, test := range []struct {
+		kind    string
+		parent  client.Object
+		limited bool
+	}{
+		{"Machine", machineOf("m", 4), false},
+		{"Machine", machineOf("m", 200), true}, // more than are made in one pass
+		{"VirtualMachine", vm(), false},
+	} {
 		for reason, deletions := range map[string][]func(context.Context, client.Client) error{
-			"in the foreground":     {remove(parent, foreground)},
-			"without its finalizer": {patch(parent, `{"metadata":{"finalizers":null}}`), remove(parent)},
+			"in the foreground":     {remove(test.parent, foreground)},
+			"without its finalizer": {patch(test.parent, `{"metadata":{"finalizers":null}}`), remove(test.parent)},
 		} {
-			for _, limited := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s %s, a quota: %t", kind, reason, limited), func(t *testing.T) {
-					u := unheard{deletions: deletions, limited: limited}
-					synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, kind, parent, u) })
-				})
-			}
+			t.Run(fmt.Sprintf("%s %s, a quota: %t", test.kind, reason, test.limited), func(t *testing.T) {
+				u := unheard{deletions: deletions, limited: test.limited}
+				synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, test.kind, test.parent, u) })
+			})
 		}
 	}
 }

@@ -175,7 +175,10 @@ func (w *World) step() (bool, error) {
 	if err := w.Stop(p.operator); err != nil {
 		return true, err
 	}
-	_, err := w.StartSeeing(p.operator.View, p.operator.name, p.operator.controllers...)
+	o, err := w.StartSeeing(p.operator.View, p.operator.name, p.operator.controllers...)
+	if err == nil {
+		o.Miss(p.operator.misses)
+	}
 	return true, err
 }
 

@@ -62,7 +62,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switch
 	done.scaling = errors.Join(
 		releasing,
 		c.adopt(ctx, m, p.adopt),
-		c.create(ctx, m, p.create, names(m, c.taken(m, switches))),
+		c.create(ctx, m, p, names(m, c.taken(m, switches))),
 		c.delete(ctx, m, p.surplus),
 	)
 	raising := c.raise(ctx, m, p.raise)
@@ -122,7 +122,7 @@ func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*
 func (c *Controller) look(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
 	current := &v1beta1.Machine{}
 	err := c.reader.Get(ctx, key(m), current)
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil && !object.Gone(err) {
 		return nil, fmt.Errorf("look at the Machine: %w", err)
 	}
 	if current.UID != m.UID {
@@ -133,20 +133,27 @@ func (c *Controller) look(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Mac
 	return current, nil
 }
 
-// pointless tells whether nothing is worth creating. Where there were more switches, somebody has deleted some: the garbage
-// collector, if the Machine is being deleted in the foreground. It would have to delete new ones, too.
-func (c *Controller) pointless(ctx context.Context, m *v1beta1.Machine, missing int) (bool, error) {
-	if have := wanted(m) - int32(missing); missing == 0 || m.Status.Switches.Total <= have {
-		return missing == 0, nil
+// pointless tells whether nothing is worth creating for a Machine that has so many switches. Where there were more, the garbage
+// collector may have deleted some, because the Machine is being deleted in the foreground. It would have to delete new ones, too.
+func (c *Controller) pointless(ctx context.Context, m *v1beta1.Machine, have int) (bool, error) {
+	if int(m.Status.Switches.Total) <= have {
+		return false, nil
 	}
 	current, err := c.look(ctx, m)
-	return err == nil && !current.DeletionTimestamp.IsZero(), err
+	if err != nil {
+		return false, err
+	}
+	return !current.DeletionTimestamp.IsZero() || object.Paused(current) || current.Generation != m.Generation, nil
 }
 
 // create makes missing switches, in batches that grow while they succeed (1, 2, 4, …): whatever refuses all of them
 // then refuses a few requests, not a thousand. A name that turns out to be taken is passed over.
-func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, missing int, name func() string) (err error) {
-	if pointless, err := c.pointless(ctx, m, missing); pointless || err != nil {
+func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, p plan, name func() string) (err error) {
+	missing := p.create
+	if missing == 0 {
+		return nil
+	}
+	if pointless, err := c.pointless(ctx, m, len(p.mine)-len(p.release)+len(p.adopt)); pointless || err != nil {
 		return err
 	}
 	var created []*v1beta1.Switch
@@ -224,11 +231,12 @@ func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []
 		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion})
 		if err == nil {
 			deleted.Add(1)
+			c.recent.deletedSwitch(m, sw.UID)
+			return nil
 		}
-		if client.IgnoreNotFound(err) != nil {
+		if err = object.IgnoreGone(c.rememberSwitch(ctx, m, sw, nil, err)); err != nil {
 			return fmt.Errorf("delete switch %s: %w", sw.Name, err)
 		}
-		c.recent.deletedSwitch(m, sw.UID)
 		return nil
 	}))
 	if n := int(deleted.Load()); n > 0 {
@@ -264,7 +272,7 @@ func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		status := v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen}
 		written, err := object.PatchStatus(ctx, c.client, sw, func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }, &status)
-		return client.IgnoreNotFound(c.rememberSwitch(ctx, m, sw, written, err))
+		return object.IgnoreGone(c.rememberSwitch(ctx, m, sw, written, err))
 	})
 }
 
@@ -317,7 +325,7 @@ func (c *Controller) turnDown(ctx context.Context, m *v1beta1.Machine, sw *v1bet
 func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	changed, err := object.Patch(ctx, c.client, sw, change)
 	if err := c.rememberSwitch(ctx, m, sw, changed, err); err != nil {
-		return client.IgnoreNotFound(err)
+		return object.IgnoreGone(err)
 	}
 	then()
 	return nil
@@ -327,23 +335,29 @@ func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.
 // changed or gone tells that the cache is behind, as of a Machine.
 func (c *Controller) rememberSwitch(ctx context.Context, m *v1beta1.Machine, read, written *v1beta1.Switch, err error) error {
 	switch {
-	case apierrors.IsConflict(err):
-		current := &v1beta1.Switch{}
-		looking := client.IgnoreNotFound(c.reader.Get(ctx, client.ObjectKeyFromObject(read), current))
-		switch {
-		case looking != nil:
-			return errors.Join(err, fmt.Errorf("look at switch %s: %w", read.Name, looking))
-		case current.UID == read.UID:
-			c.recent.wroteSwitch(m, current)
-		default:
-			c.recent.deletedSwitch(m, read.UID)
-		}
-	case apierrors.IsNotFound(err):
-		c.recent.deletedSwitch(m, read.UID)
 	case err == nil:
 		c.recent.wroteSwitch(m, written)
+	case object.Gone(err):
+		c.recent.deletedSwitch(m, read.UID)
+	case apierrors.IsConflict(err):
+		return errors.Join(err, c.lookAtSwitch(ctx, m, read))
 	}
 	return err
+}
+
+// lookAtSwitch asks the API server for what has become of a switch, and remembers it.
+func (c *Controller) lookAtSwitch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch) error {
+	current := &v1beta1.Switch{}
+	err := c.reader.Get(ctx, client.ObjectKeyFromObject(sw), current)
+	switch {
+	case err != nil && !object.Gone(err):
+		return fmt.Errorf("look at switch %s: %w", sw.Name, err)
+	case current.UID == sw.UID:
+		c.recent.wroteSwitch(m, current)
+	default:
+		c.recent.deletedSwitch(m, sw.UID)
+	}
+	return nil
 }
 
 // finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It

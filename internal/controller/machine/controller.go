@@ -117,7 +117,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	if m, err = c.ensureFinalizer(ctx, m); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, object.IgnoreGone(err)
 	}
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine, p plan) (*v1
 	}
 	written, err := object.Patch(ctx, c.client, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
 	if err := c.remember(ctx, m, written, err); err != nil {
-		return m, client.IgnoreNotFound(err)
+		return m, object.IgnoreGone(err)
 	}
 	return written, nil
 }
@@ -187,7 +187,7 @@ func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine, p plan) (*v1
 func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
 	written, err := object.PatchStatus(ctx, c.client, m, func(m *v1beta1.Machine) *v1beta1.MachineStatus { return &m.Status }, &status)
 	if err := c.remember(ctx, m, written, err); err != nil {
-		return client.IgnoreNotFound(err)
+		return object.IgnoreGone(err)
 	}
 	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
 		c.events.Warn(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
@@ -200,8 +200,9 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 func (c *Controller) remember(ctx context.Context, read, written *v1beta1.Machine, err error) error {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		_, looking := c.look(ctx, read)
-		return errors.Join(err, looking)
+		if _, looking := c.look(ctx, read); looking != nil {
+			return looking
+		}
 	case err == nil && written != read:
 		c.recent.wrote(written)
 	}

@@ -16,9 +16,9 @@ import (
 	"container.training/useless/internal/object"
 )
 
-// recent remembers what this process wrote until its cache shows it, so that a cache that lags behind costs neither a
-// refused request nor a second one. Forgetting it, as a restart does, is always safe: names follow from what is
-// there, and every change carries the version it was decided on.
+// recent remembers what this process wrote, or was told by the API server, until its cache shows it, so that a cache that lags
+// behind costs neither a refused request nor a second one. Forgetting objects, as a restart does, is always safe: names follow
+// from what is there, and every change carries the version it was decided on.
 type recent struct {
 	mu       sync.Mutex
 	machines map[types.NamespacedName]*writes
@@ -53,7 +53,7 @@ func (r *recent) of(m *v1beta1.Machine) *writes {
 	return r.machines[key(m)]
 }
 
-// wrote remembers the Machine as the API server returned it. Like those of the cache, it is not to be changed again.
+// wrote remembers the Machine as the API server has it. Like those of the cache, it is not to be changed again.
 func (r *recent) wrote(m *v1beta1.Machine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *recent) wrote(m *v1beta1.Machine) {
 	}
 }
 
-// wroteSwitch remembers a Machine's switch as the API server returned it.
+// wroteSwitch remembers a Machine's switch as the API server has it.
 func (r *recent) wroteSwitch(m *v1beta1.Machine, sw *v1beta1.Switch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,8 @@ func outdated(written, cached *v1beta1.Switch) bool {
 	return !object.Newer(written.ResourceVersion, cached.ResourceVersion)
 }
 
-// reached reports whether the cache has got as far as a Machine that is known, or further.
+// reached reports whether the cache has got as far as a Machine that is known, or further: of one that was let go, there is only
+// further.
 func reached(known, cached *v1beta1.Machine) bool {
 	if letGo(known) {
 		return object.Newer(cached.ResourceVersion, known.ResourceVersion)

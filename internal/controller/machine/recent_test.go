@@ -107,6 +107,21 @@ func TestLatest(t *testing.T) {
 			t.Errorf("%s: got version %s, want %s", c.reason, got.ResourceVersion, c.want)
 		}
 	}
+	gone := machine("a", "6")
+	gone.DeletionTimestamp = new(metav1.NewTime(now))
+	r.wrote(gone)
+	for _, c := range []struct {
+		reason, version string
+		want            bool // that it is gone
+	}{
+		{"the cache has yet to hear that it is gone", "6", true},
+		{"it is not", "7", false},
+		{"that it was thought to be is forgotten", "6", false},
+	} {
+		if got := letGo(r.latest(machine("a", c.version))); got != c.want {
+			t.Errorf("%s: got %t", c.reason, got)
+		}
+	}
 }
 
 func TestLastFlip(t *testing.T) {
