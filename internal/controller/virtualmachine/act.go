@@ -107,10 +107,12 @@ func refusal(err error) (refused, failed error) {
 
 // create makes the server. One that is there already, and that the cache has not heard of, is as good.
 func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
-	// There may have been one, which the garbage collector has taken, because the VirtualMachine is being deleted in the
+	// Where there was one, the garbage collector may have taken it, because the VirtualMachine is being deleted in the
 	// foreground, or its user, who has made it inactive. That could come to the cache later than the end of the Pod.
-	if stands, err := c.stands(ctx, vm); !stands || err != nil {
-		return nil, err
+	if vm.Status.Server != nil || c.recent.madeFor(vm) {
+		if stands, err := c.stands(ctx, vm); !stands || err != nil {
+			return nil, err
+		}
 	}
 	pod := newPod(vm, c.options.Image)
 	err := c.client.Create(ctx, pod)
@@ -125,7 +127,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	if !isLabelled(pod) {
 		return nil, cmp.Or(client.IgnoreNotFound(c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
 	}
-	c.recent.wrotePod(vm, pod)
+	c.recent.made(vm, pod)
 	c.events.Tell(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
 }

@@ -21,11 +21,24 @@ import (
 type recent struct {
 	machines sync.Map // *v1alpha1.VirtualMachine by client.ObjectKey
 	pods     sync.Map // *corev1.Pod by the client.ObjectKey of its VirtualMachine
+	versions sync.Map // of VirtualMachines that a Pod was made for last, by client.ObjectKey
 }
 
 // wrote remembers a VirtualMachine as the API server returned it.
 func (r *recent) wrote(vm *v1alpha1.VirtualMachine) {
 	r.machines.Store(client.ObjectKeyFromObject(vm), vm)
+}
+
+// made remembers a VirtualMachine's Pod that is new, and for which version of the VirtualMachine it was made.
+func (r *recent) made(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
+	r.versions.Store(client.ObjectKeyFromObject(vm), vm.ResourceVersion)
+	r.wrotePod(vm, pod)
+}
+
+// madeFor reports whether there was a Pod already that was made for this version of a VirtualMachine.
+func (r *recent) madeFor(vm *v1alpha1.VirtualMachine) bool {
+	version, ok := r.versions.Load(client.ObjectKeyFromObject(vm))
+	return ok && version == vm.ResourceVersion
 }
 
 // wrotePod remembers a VirtualMachine's Pod as the API server returned it, unless the cache will never have it.
@@ -42,6 +55,7 @@ func (r *recent) wrotePod(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
 func (r *recent) forget(key client.ObjectKey) {
 	r.machines.Delete(key)
 	r.pods.Delete(key)
+	r.versions.Delete(key)
 }
 
 // outdates reports whether the cache has yet to show what was written last. When it does, that wakes us.
