@@ -231,8 +231,6 @@ func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []
 		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion})
 		if err == nil {
 			deleted.Add(1)
-			c.recent.deletedSwitch(m, sw.UID)
-			return nil
 		}
 		if err = object.IgnoreGone(c.rememberSwitch(ctx, m, sw, nil, err)); err != nil {
 			return fmt.Errorf("delete switch %s: %w", sw.Name, err)
@@ -331,13 +329,13 @@ func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.
 	return nil
 }
 
-// rememberSwitch keeps what a request has made of a switch until the cache shows it. One that is refused because the switch has
-// changed or gone tells that the cache is behind, as of a Machine.
+// rememberSwitch keeps what a request has made of a switch, which is nil if it was deleted, until the cache shows it. One that is
+// refused because the switch has changed or gone tells that the cache is behind, as of a Machine.
 func (c *Controller) rememberSwitch(ctx context.Context, m *v1beta1.Machine, read, written *v1beta1.Switch, err error) error {
 	switch {
-	case err == nil:
+	case err == nil && written != nil:
 		c.recent.wroteSwitch(m, written)
-	case object.Gone(err):
+	case err == nil, object.Gone(err):
 		c.recent.deletedSwitch(m, read.UID)
 	case apierrors.IsConflict(err):
 		return errors.Join(err, c.lookAtSwitch(ctx, m, read))

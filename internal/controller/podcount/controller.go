@@ -91,7 +91,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	rs := partial(replicaSetKind)
 	if err := c.client.Get(ctx, request.NamespacedName, rs); err != nil {
-		return reconcile.Result{RequeueAfter: again}, client.IgnoreNotFound(err)
+		return reconcile.Result{RequeueAfter: again}, object.IgnoreGone(err)
 	}
 	pods, err := c.count(ctx, rs)
 	if err != nil {

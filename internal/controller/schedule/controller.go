@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	d := &appsv1.Deployment{}
 	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil || !hasAnnotations(d) {
 		c.recent.forget(request.NamespacedName)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, object.IgnoreGone(err)
 	}
 	if c.recent.outdated(d) || object.Paused(d) || leftAlone(d) {
 		return reconcile.Result{}, nil

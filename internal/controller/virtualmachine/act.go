@@ -62,7 +62,7 @@ func (c *Controller) server(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := c.reader.Get(ctx, podKey(vm), pod); err != nil {
-		return nil, client.IgnoreNotFound(err)
+		return nil, object.IgnoreGone(err)
 	}
 	if !metav1.IsControlledBy(pod, vm) {
 		return nil, fmt.Errorf("pod %s %w", pod.Name, errNameConflict)
@@ -125,7 +125,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 		return nil, err
 	}
 	if !isLabelled(pod) {
-		return nil, cmp.Or(client.IgnoreNotFound(c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
+		return nil, cmp.Or(object.IgnoreGone(c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
 	}
 	c.recent.made(vm, pod)
 	c.events.Tell(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
@@ -139,7 +139,7 @@ var errNotLabelled = errors.New("admission takes the label " + v1alpha1.VirtualM
 func (c *Controller) stands(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
 	current := &v1alpha1.VirtualMachine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current); err != nil {
-		return false, client.IgnoreNotFound(err)
+		return false, object.IgnoreGone(err)
 	}
 	return current.UID == vm.UID && current.DeletionTimestamp.IsZero() && isActive(current) == isActive(vm), nil
 }
@@ -155,7 +155,7 @@ func (c *Controller) stop(ctx context.Context, vm *v1alpha1.VirtualMachine, pod 
 // delete deletes this very Pod and returns it as one that is going. That it is gone wakes us.
 func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
 	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if client.IgnoreNotFound(err) != nil {
+	if object.IgnoreGone(err) != nil {
 		return pod, err
 	}
 	going := pod.DeepCopy()
@@ -180,7 +180,7 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
 	case err != nil:
-		return pod, client.IgnoreNotFound(err)
+		return pod, object.IgnoreGone(err)
 	}
 	c.recent.wrotePod(vm, changed)
 	if !hasResources(changed, vm) {
@@ -220,7 +220,7 @@ func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm
 func (c *Controller) letGo(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
 	written, err := object.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return object.IgnoreGone(err)
 	}
 	c.recent.wrote(written)
 	return nil

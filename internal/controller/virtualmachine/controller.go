@@ -163,7 +163,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	if vm, err = c.ensureFinalizer(ctx, vm); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, object.IgnoreGone(err)
 	}
 	return c.keep(ctx, request, vm)
 }
@@ -219,7 +219,7 @@ func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachin
 	of := func(vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachineStatus { return &vm.Status }
 	written, err := object.PatchStatus(ctx, c.client, vm, of, &status)
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return object.IgnoreGone(err)
 	}
 	c.recent.wrote(written)
 	c.announce(written, pod, vm.Status)
