@@ -6,7 +6,6 @@ package sim_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"container.training/useless/test/history"
@@ -19,30 +18,20 @@ func TestFlipWithoutAnswer(t *testing.T) {
 	for what, fate := range map[string]sim.Fate{"the answer is lost": {Mute: true}, "another operator sees it": {Mute: true, Crash: true}} {
 		t.Run(what, func(t *testing.T) {
 			for range 20 {
-				synctest.Test(t, func(t *testing.T) { testFlipWithoutAnswer(t, fate) })
+				inWorld(t, func(t *testing.T, w *sim.World) {
+					t.Helper()
+					testFlipWithoutAnswer(t, w, fate)
+				})
 			}
 		})
 	}
 }
 
-func testFlipWithoutAnswer(t *testing.T, fate sim.Fate) {
+func testFlipWithoutAnswer(t *testing.T, w *sim.World, fate sim.Fate) {
 	t.Helper()
-	w, err := sim.NewWorld(kinds...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := w.End(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := turnTwoUp(t, w); err != nil {
-		t.Fatal(err)
-	}
+	must(t, turnTwoUp(t, w))
 	lost := loseFlip(t, w, fate)
-	if err := w.Pass(quiet); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Pass(quiet))
 	if !*lost {
 		t.Error("no answer was lost")
 	}

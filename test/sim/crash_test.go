@@ -6,7 +6,6 @@ package sim_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,33 +138,25 @@ func (o *outage) choose(calls []sim.Call) (int, sim.Fate) {
 // TestNoFlipIsAnswered has every flip fail for ten minutes, of a Machine that may flip at once: it is tried again with growing
 // delays, and nothing is said to have been turned down.
 func TestNoFlipIsAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		w, err := sim.NewWorld(kinds...)
-		must(err)
-		defer func() { must(w.End()) }()
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
 		o := &outage{}
 		w.Choose = o.choose
-		_, err = w.Start(operators[0], "machine")
-		must(err)
+		_, err := w.Start(operators[0], "machine")
+		must(t, err)
 		m := machineOf("m", 2)
 		m.Spec.Flip = v1beta1.FlipSpec{DelaySeconds: new(int32), IntervalSeconds: new(int32)}
-		must(create(m)(t.Context(), w.Admin))
-		must(w.Pass(time.Second))
-		must(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin))
-		must(w.Pass(10 * time.Minute))
-		must(w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+		must(t, create(m)(t.Context(), w.Admin))
+		must(t, w.Pass(time.Second))
+		must(t, patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin))
+		must(t, w.Pass(10*time.Minute))
+		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if o.tries < 2 || o.tries > 30 || m.Status.LastFlipTime != nil {
 			t.Errorf("tried %d times in ten minutes, and the last flip is said to have been at %v", o.tries, m.Status.LastFlipTime)
 		}
 		o.over = true
-		must(w.Pass(object.LastRetry))
-		must(w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+		must(t, w.Pass(object.LastRetry))
+		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if m.Status.Positions != "dd" || m.Status.LastFlipTime == nil {
 			t.Errorf("the positions are %s, and the last flip was at %v", m.Status.Positions, m.Status.LastFlipTime)
 		}

@@ -444,6 +444,34 @@ func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 	return all
 }
 
+// inWorld runs a test in the bubble of a world.
+func inWorld(t *testing.T, test func(*testing.T, *sim.World)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := sim.NewWorld(kinds...)
+		must(t, err)
+		defer func() { must(t, w.End()) }()
+		test(t, w)
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// left reports what is there of a kind, or is controlled by something.
+func left(w *sim.World, kind string) error {
+	for _, object := range w.Objects() {
+		if object.GetKind() == kind || metav1.GetControllerOf(object) != nil {
+			return fmt.Errorf("%s %s is left", object.GetKind(), object.GetName())
+		}
+	}
+	return nil
+}
+
 // endAlike lives a life in which the operator does not know all, in the end of which there is what there is otherwise.
 func (l life) endAlike(want record) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {

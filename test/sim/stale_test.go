@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,7 +106,10 @@ func TestDeletionUnheard(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %s, a quota: %t", test.kind, reason, test.limited), func(t *testing.T) {
 				u := unheard{deletions: deletions, limited: test.limited}
-				synctest.Test(t, func(t *testing.T) { testDeletionUnheard(t, test.kind, test.parent, u) })
+				inWorld(t, func(t *testing.T, w *sim.World) {
+					t.Helper()
+					testDeletionUnheard(t, w, test.kind, test.parent, u)
+				})
 			})
 		}
 	}
@@ -148,81 +150,54 @@ func (u *unheard) live(ctx context.Context, parent client.Object) error {
 	return errors.Join(w.Admin.Create(ctx, quotaOf(1)), w.Admin.Create(ctx, parent), w.Pass(quiet), u.do(ctx), w.Pass(time.Minute))
 }
 
-func testDeletionUnheard(t *testing.T, kind string, parent client.Object, u unheard) {
+func testDeletionUnheard(t *testing.T, w *sim.World, kind string, parent client.Object, u unheard) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	w, err := sim.NewWorld(kinds...)
-	must(err)
-	defer func() { must(w.End()) }()
 	u.fog = &fog{lag: &lag{kind: kind}, world: w, lifted: true}
 	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
 		if !u.done && !u.limited && calls[0].Verb == "create" {
-			must(u.do(t.Context()))
+			must(t, u.do(t.Context()))
 		}
 		if u.done && calls[0].Writes() {
 			u.writes++
 		}
 		return 0, sim.Fate{}
 	}
-	_, err = w.StartSeeing(u.fog.sees, operators[0], strings.ToLower(kind))
-	must(err)
-	must(u.live(t.Context(), parent.DeepCopyObject().(client.Object)))
+	_, err := w.StartSeeing(u.fog.sees, operators[0], strings.ToLower(kind))
+	must(t, err)
+	must(t, u.live(t.Context(), parent.DeepCopyObject().(client.Object)))
 	if !u.done || u.writes > mostUnheard {
 		t.Errorf("%d writes", u.writes)
 	}
 	u.fog.lift()
-	must(w.Pass(quiet))
-	must(left(w, kind))
+	must(t, w.Pass(quiet))
+	must(t, left(w, kind))
 }
 
 // TestChangeUnheard has a user change a switch that is up, of which the operator does not hear: that it is refused tells, and
 // it is turned down after the five seconds that are usual all the same.
 func TestChangeUnheard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		w, err := sim.NewWorld(kinds...)
-		must(err)
-		defer func() { must(w.End()) }()
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
 		f := &fog{lag: &lag{kind: "Switch"}, world: w, lifted: true}
 		w.Choose = func(calls []sim.Call) (int, sim.Fate) {
 			if call := calls[0]; f.lifted && call.Kind.Kind == "Switch" && call.Subresource == "status" {
 				f.lag.revision = w.Revision()
 				w.Hold(func() { f.lifted = false })
-				must(patch(switchOf("m-0"), `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
+				must(t, patch(switchOf("m-0"), `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
 			}
 			return 0, sim.Fate{}
 		}
-		_, err = w.StartSeeing(f.sees, operators[0], "machine")
-		must(err)
-		must(errors.Join(w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(quiet)))
-		must(errors.Join(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin), w.Pass(6*time.Second)))
+		_, err := w.StartSeeing(f.sees, operators[0], "machine")
+		must(t, err)
+		must(t, errors.Join(w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(quiet)))
+		must(t, errors.Join(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin), w.Pass(6*time.Second)))
 		sw := switchOf("m-0")
-		must(w.Admin.Get(t.Context(), client.ObjectKeyFromObject(sw), sw))
+		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(sw), sw))
 		if f.lifted || sw.Spec.Position != v1beta1.PositionDown {
 			t.Errorf("it is %s", sw.Spec.Position)
 		}
 		f.lift()
 	})
-}
-
-// left reports what is there of a kind, or is controlled by something.
-func left(w *sim.World, kind string) error {
-	for _, object := range w.Objects() {
-		if object.GetKind() == kind || metav1.GetControllerOf(object) != nil {
-			return fmt.Errorf("%s %s is left", object.GetKind(), object.GetName())
-		}
-	}
-	return nil
 }
 
 // fog is what a lag, or what is missed, does to a world.
