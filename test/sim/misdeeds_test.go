@@ -112,6 +112,13 @@ func inactive(vm *unstructured.Unstructured) bool {
 // seePod judges what becomes of a Pod.
 func seePod(servers map[types.UID]*vmHistory, change sim.Change) string {
 	owner := metav1.GetControllerOf(change.Object)
+	if owner == nil {
+		for _, vm := range servers {
+			if vm.pod == change.Object.GetUID() {
+				vm.pod = "" // somebody took it away
+			}
+		}
+	}
 	if owner == nil || owner.Kind != "VirtualMachine" || servers[owner.UID] == nil {
 		if byOperator(change) {
 			return "the operator writes it, and it is no VirtualMachine's"

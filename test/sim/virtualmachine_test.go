@@ -86,6 +86,23 @@ var serverLives = []life{{
 		{what: "delete, and keep the server", do: remove(vm(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
 		letServerGo,
 	},
+}, {
+	name: "a server that is taken away, and resized", controller: virtualmachine.Name, kinds: serverKinds, refused: true, steps: []step{
+		createServer,
+		runServer(1),
+		takeServerAway,
+		resizeServer,
+		letServerGo,
+		deleteServer,
+	},
+}, {
+	name: "a server that is taken away, and stopped", controller: virtualmachine.Name, kinds: serverKinds, refused: true, steps: []step{
+		createServer,
+		runServer(1),
+		takeServerAway,
+		{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
+		deleteServer,
+	},
 }}
 
 // server is the Pod of the only VirtualMachine.
@@ -103,6 +120,8 @@ var (
 	resizeServer = step{what: "resize", do: patch(vm(), `{"spec":{"resource":{"cpu":2}}}`)}
 	// The failures of servers before are forgotten then.
 	runServerForLong = step{"the server runs for long", runServer(1).do, 10 * time.Minute}
+
+	takeServerAway = step{what: "take the server away", do: patch(server, `{"metadata":{"ownerReferences":null}}`)}
 
 	letServerGo  = step{what: "the node lets the server go", do: remove(server, client.GracePeriodSeconds(0))}
 	deleteServer = step{what: "delete", do: remove(vm())}

@@ -152,11 +152,12 @@ func (c *Controller) stop(ctx context.Context, vm *v1alpha1.VirtualMachine, pod 
 	return c.delete(ctx, vm, pod, why)
 }
 
-// delete deletes this very Pod and returns it as one that is going. That it is gone wakes us.
+// delete deletes this very Pod, unless it has changed: somebody may have taken it away from the VirtualMachine. It returns it as
+// one that is going. That it is gone wakes us.
 func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
-	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if object.IgnoreGone(err) != nil {
-		return pod, err
+		return pod, c.lookIfChanged(ctx, vm, err)
 	}
 	going := pod.DeepCopy()
 	going.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
@@ -167,20 +168,36 @@ func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	return going, nil
 }
 
+// lookIfChanged returns the error of a write to a Pod. One that says that the Pod has changed tells that the cache is behind, and
+// has the next try be made with the Pod as it is.
+func (c *Controller) lookIfChanged(ctx context.Context, vm *v1alpha1.VirtualMachine, err error) error {
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	pod, lookErr := c.currentPod(ctx, vm)
+	switch {
+	case errors.Is(lookErr, errNameConflict): // the cache will show that it is somebody else's
+		return err
+	case pod != nil:
+		c.recent.wrotePod(vm, pod)
+	}
+	return errors.Join(err, lookErr)
+}
+
 // errNotResized says that the API server took a resize and did something else.
 var errNotResized = errors.New("admission changes the resources")
 
-// resize asks for other resources in place: the server goes on running.
+// resize asks for other resources in place, unless the Pod has changed: the server goes on running.
 func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) (*corev1.Pod, error) {
 	changed := pod.DeepCopy()
 	setResources(changed, vm)
 	// A strategic merge patch has this one container, where a merge patch would have the list as it was read.
-	err := c.client.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(pod))
+	err := c.client.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(pod, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
 	case err != nil:
-		return pod, object.IgnoreGone(err)
+		return pod, c.lookIfChanged(ctx, vm, object.IgnoreGone(err))
 	}
 	c.recent.wrotePod(vm, changed)
 	if !hasResources(changed, vm) {
