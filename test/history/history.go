@@ -24,10 +24,10 @@ import (
 
 // A Revision is what one write has made of a Machine or a switch, as a watch tells of it.
 type Revision struct {
-	Type       watch.EventType
-	Object     client.Object
-	ByOperator bool      // it is known to be the operator's
-	At         time.Time // when it was heard of; only a Checker with a lag asks for it
+	Type   watch.EventType
+	Object client.Object
+	By     string    // which process of the operator wrote it, if it is known to be one
+	At     time.Time // when it was heard of; only a Checker with a lag asks for it
 }
 
 // Check returns what a Checker without a lag finds in revisions, which are in the order of their resourceVersions.
@@ -48,7 +48,7 @@ func Check(revisions []Revision) []error {
 //     written a status with fewer;
 //   - a switch is made for a Machine that is gone, or is made for or adopted by another one than its reference says;
 //   - a switch is turned down by the operator though it is not up, was not noticed to be, has not been up for the delay, or
-//     follows the Machine's last one in less than the interval;
+//     follows the Machine's last one in less than the interval, unless that was another process's, and nothing tells of it;
 //   - a status is written of a Machine that is being deleted;
 //   - a status describes an older generation than the one before.
 //
@@ -63,8 +63,8 @@ type Checker struct {
 }
 
 // NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what a Machine asked
-// for, and had adopted, that long ago: a process that is stopped goes on with what it knew, beside another one. One of the two may
-// then pass over a name that the other one takes, as it was free again.
+// for, had adopted, and had not lost, that long ago: a process that is stopped goes on with what it knew, beside another one. One
+// of the two may then pass over a name that the other one takes, as it was free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
 		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{},
@@ -93,8 +93,9 @@ type machine struct {
 
 	asked    []generation // that the operator may act on; the last one is the present
 	switches int32        // that it controls, and that are not being deleted
-	lost     int32        // that somebody else took from it, and that the operator has not shown to know of
+	lost     []time.Time  // when somebody else took one from it, which the operator has not shown to know of
 	lastFlip time.Time
+	flipper  string // By whom
 }
 
 // generation is what a Machine asks for, or has asked for until it was changed.
@@ -119,6 +120,11 @@ func (m *machine) see(r Revision, revision *v1beta1.Machine) {
 func (m *machine) forget(before time.Time) {
 	oldest := min(m.Status.ObservedGeneration, m.Generation-1)
 	m.asked = slices.DeleteFunc(m.asked, func(g generation) bool { return g.number < oldest && !g.until.After(before) })
+}
+
+// knows notes that the operator knows of all switches that were taken from the Machine until an instant.
+func (m *machine) knows(until time.Time) {
+	m.lost = slices.DeleteFunc(m.lost, func(at time.Time) bool { return !at.After(until) })
 }
 
 // values are what a function makes of all that the operator may act on.
@@ -166,7 +172,7 @@ func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 	known.see(r, m)
 	known.forget(r.At.Add(-c.lag))
 	if m.Status.Switches.Total == known.switches {
-		known.lost = 0
+		known.knows(r.At.Add(-c.lag))
 	}
 	if old == nil {
 		return
@@ -181,7 +187,7 @@ func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 
 func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	old := c.switches[sw.UID]
-	if r.ByOperator {
+	if r.By != "" {
 		c.operatorDeletes(r, old, sw)
 		if old != nil && turnedDown(old, sw) && flippedAt(old) == flippedAt(sw) {
 			c.fault(sw, "it is turned down by the operator, and nothing says when")
@@ -208,14 +214,14 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 		c.taken(r, sw, old != nil, owner, m)
 	}
 	if old != nil && flippedAt(sw) != flippedAt(old) {
-		return c.flip(old, sw, m)
+		return c.flip(old, sw, m, r.By)
 	}
 	return Flip{}, false
 }
 
 // made judges a switch that has no Machine.
 func (c *Checker) made(r Revision, old, sw *v1beta1.Switch, owner *metav1.OwnerReference) {
-	if owner == nil || old != nil || !r.ByOperator || c.lag > 0 {
+	if owner == nil || old != nil || r.By == "" || c.lag > 0 {
 		return
 	}
 	if _, gone := c.machines[owner.UID]; gone {
@@ -249,8 +255,8 @@ func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 
 // lose counts a switch that somebody else has taken from its Machine.
 func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
-	if m := c.machineOf(old); m != nil && !r.ByOperator && c.machineOf(sw) != m {
-		m.lost++
+	if m := c.machineOf(old); m != nil && r.By == "" && c.machineOf(sw) != m {
+		m.lost = append(m.lost, r.At)
 	}
 }
 
@@ -266,7 +272,7 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 		c.extra[sw.UID] = r.At
 		return
 	}
-	m.lost = 0
+	m.knows(r.At.Add(-c.lag))
 	if at, again := c.freed[key(sw)]; again && r.At.Sub(at) < c.lag {
 		c.extra[sw.UID] = r.At
 	}
@@ -308,24 +314,48 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 		return
 	}
 	m := c.machines[owner.UID]
-	if least := slices.Min(values(m, wanted)); m.switches+m.lost <= least {
+	if least := slices.Min(values(m, wanted)); m.switches+int32(len(m.lost)) <= least {
 		c.fault(sw, "it is deleted by the operator, and the Machine has %d switches and asks for %d", m.switches, least)
 	}
 }
 
 // flip judges how the operator has turned a switch down.
-func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine) (Flip, bool) {
+func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bool) {
 	at, err := time.Parse(time.RFC3339Nano, flippedAt(sw))
 	if err != nil || sw.Spec.Position != v1beta1.PositionDown {
 		return Flip{}, false // somebody else's
 	}
 	f, last := Flip{Machine: m.Name, At: at}, m.lastFlip
-	m.lastFlip = at
+	if m.flipper != by {
+		last = c.told(m, old)
+	}
+	m.lastFlip, m.flipper = at, by
 	if !m.DeletionTimestamp.IsZero() {
 		return f, true // all that is up is turned down at once
 	}
 	f.Due, f.Fault = c.due(old, sw, m, at, last)
 	return f, true
+}
+
+// told is when the Machine's last flip was, if its status or one of its switches tells of that, as another process is about to
+// turn a switch down than the one whose flip it was; else it is the last one that they tell of.
+func (c *Checker) told(m *machine, sw *v1beta1.Switch) time.Time {
+	var told time.Time
+	if m.Status.LastFlipTime != nil {
+		told = m.Status.LastFlipTime.Time
+	}
+	for uid, other := range c.switches {
+		if uid == sw.UID {
+			other = sw
+		}
+		if at, err := time.Parse(time.RFC3339Nano, flippedAt(other)); err == nil && metav1.IsControlledBy(other, m) && at.After(told) {
+			told = at
+		}
+	}
+	if told.Before(m.lastFlip) {
+		return told
+	}
+	return m.lastFlip
 }
 
 // due says when a switch was due that is turned down at some time, the last one of the Machine being so long ago, and what is

@@ -43,19 +43,19 @@ func unchanged[T any](T) {}
 func controlledByNobody(sw *v1beta1.Switch) { sw.OwnerReferences = nil }
 
 func byOperator(r Revision) Revision {
-	r.ByOperator = true
+	r.By = "operator"
 	return r
 }
 
 func byUser(r Revision) Revision {
-	r.ByOperator = false
+	r.By = ""
 	return r
 }
 
 // deleted is the end of a switch, by the operator.
 func deleted(name string, change func(*v1beta1.Switch)) Revision {
 	r := aSwitch(name, change)
-	r.Type, r.ByOperator = watch.Deleted, true
+	r.Type, r.By = watch.Deleted, "operator"
 	return r
 }
 
@@ -291,6 +291,74 @@ func TestLag(t *testing.T) {
 			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
 		}
 	}
+}
+
+// TestLost has the operator delete all switches that are left, as if one were still there that it has not heard to be gone.
+func TestLost(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		lag    time.Duration
+		made   int // seconds after noon at which another one is made
+		faults int
+	}{
+		{reason: "who has made one since knows of it", made: 2, faults: 1},
+		{reason: "but not where it may be behind", lag: 3 * time.Second, made: 3},
+		{reason: "for some time", lag: 3 * time.Second, made: 4, faults: 1},
+	} {
+		c := NewChecker(test.lag)
+		for _, r := range []Revision{
+			asking(1, 2, 0), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), heard(1, byUser(deleted("m-0", unchanged))),
+			asking(2, 3, 1), heard(test.made, aSwitch("m-2", unchanged)), asking(3, 1, 5), heard(5, deleted("m-2", unchanged)), heard(5, deleted("m-1", unchanged)),
+		} {
+			c.See(r)
+		}
+		if faults := c.Faults(); len(faults) != test.faults {
+			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
+		}
+	}
+}
+
+// TestTold has a flip be too early for the one before, unless the operator cannot know of that one.
+func TestTold(t *testing.T) {
+	two := func(m *v1beta1.Machine) { m.Spec.Switches.Count = 2 }
+	flipped := []Revision{
+		theMachine(two), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)), byOperator(aSwitch("m-0", down(6))),
+	}
+	taken := byUser(deleted("m-0", down(6)))
+	given := aSwitch("m-0", func(sw *v1beta1.Switch) { down(6)(sw); controlledByNobody(sw) })
+	told := theMachine(func(m *v1beta1.Machine) {
+		two(m)
+		m.Status.LastFlipTime = new(metav1.NewMicroTime(noon.Add(6 * time.Second)))
+	})
+	again := []Revision{taken, byAnother(aSwitch("m-1", down(9))), aSwitch("m-1", up(0))}
+	for _, test := range []struct {
+		reason string
+		then   []Revision
+		by     func(Revision) Revision
+		faults int
+	}{
+		{reason: "an operator remembers", then: []Revision{taken}, by: byOperator, faults: 1},
+		{reason: "where nobody knows who it is, it does", then: []Revision{taken, byUser(aSwitch("m-1", down(9))), aSwitch("m-1", up(0))}, by: byUser, faults: 1},
+		{reason: "another one does not know of it", then: []Revision{taken}, by: byAnother},
+		{reason: "nor if the switch is no longer the Machine's", then: []Revision{given}, by: byAnother},
+		{reason: "the switch tells of it as long as it is there", by: byAnother, faults: 1},
+		{reason: "the status does", then: []Revision{told, taken}, by: byAnother, faults: 1},
+		{reason: "of what it has done itself since, it knows", then: again, by: byAnother, faults: 1},
+	} {
+		c := NewChecker(0)
+		for _, r := range slices.Concat(flipped, test.then, []Revision{test.by(aSwitch("m-1", down(10)))}) {
+			c.See(r)
+		}
+		if faults := c.Faults(); len(faults) != test.faults {
+			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
+		}
+	}
+}
+
+// byAnother is what another process of the operator writes.
+func byAnother(r Revision) Revision {
+	r.By = "another"
+	return r
 }
 
 func TestFlips(t *testing.T) {

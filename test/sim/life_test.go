@@ -439,9 +439,18 @@ func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 		if err := kruntime.DefaultUnstructuredConverter.FromUnstructured(change.Object.Object, object); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, history.Revision{Type: change.Type, Object: object, ByOperator: byOperator(change), At: change.Time})
+		all = append(all, history.Revision{Type: change.Type, Object: object, By: process(w, change), At: change.Time})
 	}
 	return all
+}
+
+// process names the process of the operator that has made a change, or nothing. Whenever one ends, each has another name.
+func process(w *sim.World, change sim.Change) string {
+	if !byOperator(change) {
+		return ""
+	}
+	ended, _ := slices.BinarySearch(w.Ends, change.Revision)
+	return fmt.Sprint(change.By, ended)
 }
 
 // inWorld runs a test in the bubble of a world.

@@ -110,6 +110,7 @@ type World struct {
 	Latency time.Duration
 
 	Operators []*Operator // that run
+	Ends      []int64     // the revisions that were the last ones when an operator ended
 
 	mu     sync.Mutex
 	parked []parked
@@ -296,6 +297,7 @@ func (w *World) Stop(o *Operator) error {
 		}
 		select {
 		case err := <-o.ended:
+			w.Ends = append(w.Ends, w.Revision())
 			return err
 		case <-w.woken:
 		}
