@@ -13,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/test/sim"
 )
 
@@ -198,6 +200,40 @@ func TestChangeUnheard(t *testing.T) {
 		}
 		f.lift()
 	})
+}
+
+// TestServerChangedUnheard changes a VirtualMachine's Pod without the operator's hearing of it, until it has done what it was to do.
+func TestServerChangedUnheard(t *testing.T) {
+	for _, tt := range []struct {
+		step step
+		done func(*corev1.Pod) bool
+	}{
+		{step{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)}, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
+		{deleteServer, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
+		{resizeServer, func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Resources.Limits.Cpu().Value() == 2 }},
+	} {
+		t.Run(tt.step.what, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *sim.World) {
+				t.Helper()
+				f := &fog{lag: &lag{kind: "Pod"}, world: w, lifted: true}
+				_, err := w.StartSeeing(f.sees, operators[0], virtualmachine.Name)
+				must(t, err)
+				for _, step := range []step{createServer, runServer(1)} {
+					must(t, errors.Join(step.do(t.Context(), w.Admin), w.Pass(quiet)))
+				}
+				f.lag.revision = w.Revision()
+				w.Hold(func() { f.lifted = false })
+				must(t, patch(server, `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
+				must(t, errors.Join(tt.step.do(t.Context(), w.Admin), w.Pass(time.Second)))
+				pod := server.DeepCopy()
+				must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+				if !tt.done(pod) {
+					t.Errorf("it is not done: %v", pod)
+				}
+				f.lift()
+			})
+		})
+	}
 }
 
 // fog is what a lag, or what is missed, does to a world.

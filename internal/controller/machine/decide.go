@@ -60,7 +60,7 @@ func (p *plan) empty() bool {
 func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, known flipping, now time.Time) plan {
 	var p plan
 	p.mine = own(m, switches)
-	p.lastFlip = lastFlip(m, p.mine, known.done, now) // also by those that are about to go
+	p.lastFlip = lastFlip(m, switches, known.done, now) // also of those that are about to go, or are going
 	staying := p.scale(m, p.claim(m, selector, switches, now), now)
 	if !p.position(m, staying) {
 		p.flips(m, staying, known.attempted, now)
@@ -205,7 +205,7 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 }
 
 // lastFlip is the latest instant at which one of the Machine's switches is known to have been turned down.
-func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch, flipped, now time.Time) time.Time {
+func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, flipped, now time.Time) time.Time {
 	var last time.Time
 	if credible(flipped, now) {
 		last = flipped
@@ -213,8 +213,10 @@ func lastFlip(m *v1beta1.Machine, mine []*v1beta1.Switch, flipped, now time.Time
 	if at := m.Status.LastFlipTime; at != nil && credible(at.Time, now) {
 		last = latest(last, at.Time)
 	}
-	for _, sw := range mine {
-		last = latest(last, flippedAt(sw, now))
+	for _, sw := range switches {
+		if metav1.IsControlledBy(sw, m) {
+			last = latest(last, flippedAt(sw, now))
+		}
 	}
 	return last
 }

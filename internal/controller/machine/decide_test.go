@@ -308,6 +308,18 @@ func TestDecide(t *testing.T) {
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{CarriedOut: true, Next: 4 * time.Second},
 		},
+		"IntervalByGoing": {
+			reason:   "so does that of one that is going, which a finalizer may hold",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second), terminating)},
+			want:     summary{CarriedOut: true, Next: 4 * time.Second},
+		},
+		"NoIntervalByForeign": {
+			reason:   "that of somebody else's does not",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second), foreign)},
+			want:     summary{Flip: []string{"m-0"}, CarriedOut: true},
+		},
 		"BadAnnotation": {
 			reason:  "what is no instant says nothing",
 			machine: newMachine(1),

@@ -156,8 +156,11 @@ func (c *Controller) stop(ctx context.Context, vm *v1alpha1.VirtualMachine, pod 
 // one that is going. That it is gone wakes us.
 func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
 	err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-	if object.IgnoreGone(err) != nil {
-		return pod, c.lookIfChanged(ctx, vm, err)
+	switch {
+	case apierrors.IsConflict(err):
+		return c.lookAtServer(ctx, vm, pod, err)
+	case object.IgnoreGone(err) != nil:
+		return pod, err
 	}
 	going := pod.DeepCopy()
 	going.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
@@ -168,20 +171,24 @@ func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	return going, nil
 }
 
-// lookIfChanged returns the error of a write to a Pod. One that says that the Pod has changed tells that the cache is behind, and
-// has the next try be made with the Pod as it is.
-func (c *Controller) lookIfChanged(ctx context.Context, vm *v1alpha1.VirtualMachine, err error) error {
-	if !apierrors.IsConflict(err) {
-		return err
-	}
-	pod, lookErr := c.currentPod(ctx, vm)
+// lookAtServer returns the VirtualMachine's Pod as the API server has it, or nil, where a write to it was refused because it has
+// changed. That is an error only if there is still something to write: the garbage collector deletes servers, too, and whoever
+// has taken one away may keep it.
+func (c *Controller) lookAtServer(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) (*corev1.Pod, error) {
+	current, err := c.currentPod(ctx, vm)
 	switch {
-	case errors.Is(lookErr, errNameConflict): // the cache will show that it is somebody else's
-		return err
-	case pod != nil:
-		c.recent.wrotePod(vm, pod)
+	case errors.Is(err, errNameConflict):
+		return nil, nil
+	case err != nil:
+		return pod, errors.Join(refused, err)
+	case current == nil:
+		return nil, nil
 	}
-	return errors.Join(err, lookErr)
+	c.recent.wrotePod(vm, current)
+	if current.DeletionTimestamp.IsZero() {
+		return current, refused
+	}
+	return current, nil
 }
 
 // errNotResized says that the API server took a resize and did something else.
@@ -196,8 +203,10 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	switch {
 	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
+	case apierrors.IsConflict(err):
+		return c.lookAtServer(ctx, vm, pod, err)
 	case err != nil:
-		return pod, c.lookIfChanged(ctx, vm, object.IgnoreGone(err))
+		return pod, object.IgnoreGone(err)
 	}
 	c.recent.wrotePod(vm, changed)
 	if !hasResources(changed, vm) {

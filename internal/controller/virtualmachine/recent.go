@@ -15,9 +15,9 @@ import (
 	"container.training/useless/internal/object"
 )
 
-// recent remembers what this process has written until its caches show it, so that a cache that lags behind costs no
-// second request, nor a second event. Forgetting it, as a restart does, is always safe: a status carries the version that
-// it was decided on, a Pod that is there is not created again, and one that is deleted is named by its UID.
+// recent remembers what this process has written, or has asked for after a refusal, until its caches show it, so that a cache
+// that lags behind costs no second request, nor a second event. Forgetting it, as a restart does, is always safe: a Pod that is
+// there is not created again, and every other write carries the version that it was decided on.
 type recent struct {
 	machines sync.Map // *v1alpha1.VirtualMachine by client.ObjectKey
 	pods     sync.Map // *corev1.Pod by the client.ObjectKey of its VirtualMachine
@@ -41,7 +41,7 @@ func (r *recent) madeFor(vm *v1alpha1.VirtualMachine) bool {
 	return ok && version == vm.ResourceVersion
 }
 
-// wrotePod remembers a VirtualMachine's Pod as the API server returned it, unless the cache will never have it.
+// wrotePod remembers a VirtualMachine's Pod as the API server has returned it, unless the cache will never have it.
 func (r *recent) wrotePod(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
 	key := client.ObjectKeyFromObject(vm)
 	if isLabelled(pod) {
