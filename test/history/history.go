@@ -95,7 +95,8 @@ type machine struct {
 	switches int32        // that it controls, and that are not being deleted
 	lost     []time.Time  // when somebody else took one from it, which the operator has not shown to know of
 	lastFlip time.Time
-	flipper  string // By whom
+	flips    map[string]time.Time // the last ones of processes
+	noted    time.Time            // the last flip of switches that the operator has deleted or let go, of which it has to know
 }
 
 // generation is what a Machine asks for, or has asked for until it was changed.
@@ -165,7 +166,7 @@ func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 	}
 	known := c.machines[m.UID]
 	if known == nil {
-		known = &machine{}
+		known = &machine{flips: map[string]time.Time{}}
 		c.machines[m.UID] = known
 	}
 	old := known.Machine
@@ -253,10 +254,15 @@ func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	return nil
 }
 
-// lose counts a switch that somebody else has taken from its Machine.
+// lose counts a switch that somebody else has taken from its Machine. What one told of that the operator takes, it has to know.
 func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
-	if m := c.machineOf(old); m != nil && r.By == "" && c.machineOf(sw) != m {
+	m := c.machineOf(old)
+	switch {
+	case m == nil || c.machineOf(sw) == m:
+	case r.By == "":
 		m.lost = append(m.lost, r.At)
+	default:
+		m.noted = latest(m.noted, instant(old))
 	}
 }
 
@@ -314,6 +320,9 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 		return
 	}
 	m := c.machines[owner.UID]
+	if c.lag > 0 {
+		m.knows(r.At.Add(-c.lag))
+	}
 	if least := slices.Min(values(m, wanted)); m.switches+int32(len(m.lost)) <= least {
 		c.fault(sw, "it is deleted by the operator, and the Machine has %d switches and asks for %d", m.switches, least)
 	}
@@ -321,15 +330,12 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 
 // flip judges how the operator has turned a switch down.
 func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bool) {
-	at, err := time.Parse(time.RFC3339Nano, flippedAt(sw))
-	if err != nil || sw.Spec.Position != v1beta1.PositionDown {
+	at := instant(sw)
+	if at.IsZero() || sw.Spec.Position != v1beta1.PositionDown {
 		return Flip{}, false // somebody else's
 	}
-	f, last := Flip{Machine: m.Name, At: at}, m.lastFlip
-	if m.flipper != by {
-		last = c.told(m, old)
-	}
-	m.lastFlip, m.flipper = at, by
+	f, last := Flip{Machine: m.Name, At: at}, c.known(m, old, by)
+	m.lastFlip, m.flips[by] = at, at
 	if !m.DeletionTimestamp.IsZero() {
 		return f, true // all that is up is turned down at once
 	}
@@ -337,25 +343,38 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	return f, true
 }
 
-// told is when the Machine's last flip was, if its status or one of its switches tells of that, as another process is about to
-// turn a switch down than the one whose flip it was; else it is the last one that they tell of.
-func (c *Checker) told(m *machine, sw *v1beta1.Switch) time.Time {
-	var told time.Time
-	if m.Status.LastFlipTime != nil {
-		told = m.Status.LastFlipTime.Time
+// known is the Machine's last flip that a process can know of which is about to turn a switch down: its own ones, and what the
+// status and the switches tell of.
+func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
+	known := latest(m.flips[by], m.noted)
+	if told := m.Status.LastFlipTime; told != nil {
+		known = latest(known, told.Time)
 	}
 	for uid, other := range c.switches {
 		if uid == sw.UID {
-			other = sw
+			other = sw // as it was until now
 		}
-		if at, err := time.Parse(time.RFC3339Nano, flippedAt(other)); err == nil && metav1.IsControlledBy(other, m) && at.After(told) {
-			told = at
+		if metav1.IsControlledBy(other, m) {
+			known = latest(known, instant(other))
 		}
 	}
-	if told.Before(m.lastFlip) {
-		return told
+	if known.After(m.lastFlip) { // somebody else writes what they like
+		return m.lastFlip
 	}
-	return m.lastFlip
+	return known
+}
+
+// instant is when a switch was turned down, as it tells, or zero.
+func instant(sw *v1beta1.Switch) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, flippedAt(sw))
+	return at
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // due says when a switch was due that is turned down at some time, the last one of the Machine being so long ago, and what is

@@ -296,19 +296,19 @@ func TestLag(t *testing.T) {
 // TestLost has the operator delete all switches that are left, as if one were still there that it has not heard to be gone.
 func TestLost(t *testing.T) {
 	for _, test := range []struct {
-		reason string
-		lag    time.Duration
-		made   int // seconds after noon at which another one is made
-		faults int
+		reason        string
+		lag           time.Duration
+		made, deleted int // seconds after noon at which another one is made, and all are deleted
+		faults        int
 	}{
-		{reason: "who has made one since knows of it", made: 2, faults: 1},
-		{reason: "but not where it may be behind", lag: 3 * time.Second, made: 3},
-		{reason: "for some time", lag: 3 * time.Second, made: 4, faults: 1},
+		{reason: "who has made one since knows of it", made: 2, deleted: 3, faults: 1},
+		{reason: "but not where it may be behind", lag: 3 * time.Second, made: 2, deleted: 3},
+		{reason: "for some time", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range []Revision{
-			asking(1, 2, 0), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), heard(1, byUser(deleted("m-0", unchanged))),
-			asking(2, 3, 1), heard(test.made, aSwitch("m-2", unchanged)), asking(3, 1, 5), heard(5, deleted("m-2", unchanged)), heard(5, deleted("m-1", unchanged)),
+			asking(1, 2, 0), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), heard(1, byUser(deleted("m-0", unchanged))), asking(2, 3, 1),
+			heard(test.made, aSwitch("m-2", unchanged)), asking(3, 1, 3), heard(test.deleted, deleted("m-2", unchanged)), heard(test.deleted, deleted("m-1", unchanged)),
 		} {
 			c.See(r)
 		}
@@ -330,7 +330,9 @@ func TestTold(t *testing.T) {
 		two(m)
 		m.Status.LastFlipTime = new(metav1.NewMicroTime(noon.Add(6 * time.Second)))
 	})
-	again := []Revision{taken, byAnother(aSwitch("m-1", down(9))), aSwitch("m-1", up(0))}
+	turned := func(by func(Revision) Revision) []Revision {
+		return []Revision{taken, by(aSwitch("m-1", down(9))), aSwitch("m-1", up(0))}
+	}
 	for _, test := range []struct {
 		reason string
 		then   []Revision
@@ -338,12 +340,15 @@ func TestTold(t *testing.T) {
 		faults int
 	}{
 		{reason: "an operator remembers", then: []Revision{taken}, by: byOperator, faults: 1},
-		{reason: "where nobody knows who it is, it does", then: []Revision{taken, byUser(aSwitch("m-1", down(9))), aSwitch("m-1", up(0))}, by: byUser, faults: 1},
+		{reason: "where nobody knows who it is, it does", then: turned(byUser), by: byUser, faults: 1},
 		{reason: "another one does not know of it", then: []Revision{taken}, by: byAnother},
 		{reason: "nor if the switch is no longer the Machine's", then: []Revision{given}, by: byAnother},
 		{reason: "the switch tells of it as long as it is there", by: byAnother, faults: 1},
 		{reason: "the status does", then: []Revision{told, taken}, by: byAnother, faults: 1},
-		{reason: "of what it has done itself since, it knows", then: again, by: byAnother, faults: 1},
+		{reason: "of what it has done itself since, it knows", then: turned(byAnother), by: byAnother, faults: 1},
+		{reason: "and of what it did before another one has", then: turned(byAnother)[:2], by: byOperator, faults: 1},
+		{reason: "it has to know of one that it deletes", then: []Revision{asking(2, 1, 0), byOperator(taken)}, by: byAnother, faults: 1},
+		{reason: "and of one that it lets go", then: []Revision{byOperator(given)}, by: byAnother, faults: 1},
 	} {
 		c := NewChecker(0)
 		for _, r := range slices.Concat(flipped, test.then, []Revision{test.by(aSwitch("m-1", down(10)))}) {

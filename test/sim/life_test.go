@@ -444,12 +444,12 @@ func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 	return all
 }
 
-// process names the process of the operator that has made a change, or nothing. Whenever one ends, each has another name.
+// process names the process of the operator that has made a change, or nothing.
 func process(w *sim.World, change sim.Change) string {
 	if !byOperator(change) {
 		return ""
 	}
-	ended, _ := slices.BinarySearch(w.Ends, change.Revision)
+	ended, _ := slices.BinarySearch(w.Ends[change.By], change.Revision)
 	return fmt.Sprint(change.By, ended)
 }
 

@@ -109,8 +109,8 @@ type World struct {
 	// Latency is how long each call takes.
 	Latency time.Duration
 
-	Operators []*Operator // that run
-	Ends      []int64     // the revisions that were the last ones when an operator ended
+	Operators []*Operator        // that run
+	Ends      map[string][]int64 // the revisions that were the last ones when an operator of a name ended
 
 	mu     sync.Mutex
 	parked []parked
@@ -126,7 +126,7 @@ type parked struct {
 
 // NewWorld is a world without operators.
 func NewWorld(kinds ...*Kind) (*World, error) {
-	w := &World{Server: NewServer(kinds...), woken: make(chan struct{}, 1)}
+	w := &World{Server: NewServer(kinds...), woken: make(chan struct{}, 1), Ends: map[string][]int64{}}
 	var err error
 	w.Admin, err = client.New(w.Connect("user").Config(), client.Options{Scheme: scheme, Mapper: w.Mapper()})
 	return w, err
@@ -297,7 +297,7 @@ func (w *World) Stop(o *Operator) error {
 		}
 		select {
 		case err := <-o.ended:
-			w.Ends = append(w.Ends, w.Revision())
+			w.Ends[o.name] = append(w.Ends[o.name], w.Revision())
 			return err
 		case <-w.woken:
 		}
