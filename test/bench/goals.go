@@ -58,6 +58,7 @@ var comparisons = []goal{
 	{"", "the same among 1,000", false, 1, significant, costRatio("noop", amongFew, "ours", "base", "seconds", "")},
 	{"", "p99 of the lateness, 1,000 Machines of 10 switches, 50 flips/s, ours / base", false, 1, significant, latenessRatio("1000x10, 50/s")},
 	{"", "the same, 100 flips/s", false, 1, significant, latenessRatio("1000x10, 100/s")},
+	{"", "the same, 10,000 Machines of one switch, 200 flips/s", false, 1, significant, latenessRatio("10000x1, 200/s")},
 }
 
 // groups are all goals, under their headings.

@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/bench/baseline"
@@ -31,8 +30,6 @@ import (
 //   - lateness_to_fifo_ratio: the largest lateness, to what it would have been if the same had been done in the order in
 //     which it was due
 //   - early, crowded, doubled: flips that must not be
-//
-// Then the operator has as many Machines at rest as there can be, and users turn their switches up: a case of lateness.
 func herd(ctx context.Context, b *bench) (err error) {
 	if b.stampede == nil {
 		if err := prepareHerd(ctx, b); err != nil {
@@ -61,10 +58,7 @@ func herd(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 	}
-	if b.quick {
-		return nil
-	}
-	return h.disturb(ctx)
+	return nil
 }
 
 // prepareHerd makes the worlds in which all switches are up and noticed.
@@ -217,21 +211,6 @@ func (h *stampede) sum(d *drainer) error {
 	}}
 	faulty := addFaults(record.Values, d.flips)
 	return errors.Join(h.record(record), faulty)
-}
-
-// disturb measures how late flips are where there are as many Machines as can be.
-func (h *stampede) disturb(ctx context.Context) error {
-	i := slices.IndexFunc(h.drainers, func(d *drainer) bool { return d.name == h.ours.name })
-	r := h.drainers[i].runner
-	if err := r.process.Signal(syscall.SIGCONT); err != nil {
-		return err
-	}
-	resting := machines
-	resting.converged = func(object client.Object) bool { return object.(*v1beta1.Machine).Status.Switches.Up == 0 }
-	if err := r.world.awaitConverged(ctx, resting); err != nil {
-		return err
-	}
-	return usualLoad(h.bench).at(h.size, 200).measure(ctx, h.bench, r)
 }
 
 // toFIFO is the largest lateness to what it would have been if flips had been done at the same instants, but in the order

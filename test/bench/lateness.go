@@ -26,13 +26,21 @@ import (
 //   - users_late_p99_seconds: how late the users were themselves
 //   - cpu_…_seconds of run_seconds and run_flips
 func lateness(ctx context.Context, b *bench) error {
-	s, rates := size{1_000, 10}, []float64{50, 100}
-	if b.quick {
-		rates = rates[:1]
+	loads := []struct {
+		size  size
+		rates []float64
+	}{
+		{size{1_000, 10}, []float64{50, 100}},
+		{size{10_000, 1}, []float64{200}},
 	}
-	for _, rev := range b.revisions() {
-		if err := bear(ctx, b.as(rev), s, rates); err != nil {
-			return fmt.Errorf("%s: %s: %w", s, rev.name, err)
+	if b.quick {
+		loads, loads[0].rates = loads[:1], loads[0].rates[:1]
+	}
+	for _, l := range loads {
+		for _, rev := range b.revisions() {
+			if err := bear(ctx, b.as(rev), l.size, l.rates); err != nil {
+				return fmt.Errorf("%s: %s: %w", l.size, rev.name, err)
+			}
 		}
 	}
 	return nil
@@ -50,6 +58,9 @@ func bear(ctx context.Context, b *bench, s size, rates []float64) (err error) {
 		return err
 	}
 	if err := r.process.awaitReconciles(ctx, s.machines); err != nil {
+		return err
+	}
+	if err := awaitQuiet(ctx, w); err != nil {
 		return err
 	}
 	for _, rate := range rates {
