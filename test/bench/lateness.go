@@ -60,9 +60,6 @@ func bear(ctx context.Context, b *bench, s size, rates []float64) (err error) {
 	if err := r.process.awaitReconciles(ctx, s.machines); err != nil {
 		return err
 	}
-	if err := awaitQuiet(ctx, w); err != nil {
-		return err
-	}
 	for _, rate := range rates {
 		if err := usualLoad(b).at(s, rate).measure(ctx, b, r); err != nil {
 			return fmt.Errorf("%g/s: %w", rate, err)
