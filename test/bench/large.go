@@ -55,8 +55,8 @@ func (b *bench) settle(ctx context.Context) (w *world, err error) {
 	return b.settled, nil
 }
 
-// resting returns a world in which so many Machines are at rest, and so is all else: the operator has given one its switches,
-// of which the others are copies.
+// resting returns a world in which so many Machines are at rest: the operator has given one its switches, of which the others
+// are copies.
 func (b *bench) resting(ctx context.Context, s size) (*world, error) {
 	b.say("%s: preparing", s)
 	w, err := newWorld(ctx, b.programs, b.ours, worldOptions{})
@@ -69,11 +69,6 @@ func (b *bench) resting(ctx context.Context, s size) (*world, error) {
 	}
 	if err == nil {
 		err = w.multiply(ctx, s.machines)
-	}
-	// The API server's cache of v1alpha1 hears of as many changes of one revision as etcd takes at once. It would lose the
-	// rest of them if it could have no more converted in their midst, and a cache that differs from etcd answers no pages.
-	if err == nil {
-		err = awaitQuiet(ctx, w)
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.stop())

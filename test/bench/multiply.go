@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"github.com/google/uuid"
 
 	"container.training/useless/test/history"
 )
@@ -38,21 +38,40 @@ func (w *world) multiply(ctx context.Context, parents int) error {
 	if err != nil {
 		return err
 	}
-	var pattern []etcdPair
+	var owners, owned []etcdPair
 	for _, pair := range found.Kvs {
-		if bytes.Contains(pair.Key, first) {
-			pattern = append(pattern, pair)
+		if bytes.HasSuffix(pair.Key, append([]byte{'/'}, first...)) {
+			owners = append(owners, pair)
+		} else if bytes.Contains(pair.Key, first) {
+			owned = append(owned, pair)
 		}
 	}
+	// Who does not wait has a restless world: the garbage collector asks the API server for each owner of which it has not heard,
+	// twenty a second. And a cache of v1alpha1 that can have no more converted in the midst of a transaction loses the rest of it,
+	// after which the API server answers no pages from it.
+	for _, pattern := range [][]etcdPair{owners, owned} {
+		if err := errors.Join(w.copyAll(ctx, pattern, parents), awaitQuiet(ctx, w)); err != nil {
+			return err
+		}
+	}
+	// All keys of a transaction have one revision, and the API server's cache is as new as that with the first of them. Who asks
+	// for a list after one more revision gets all.
+	return w.put(ctx, owners[:1])
+}
+
+// copyAll writes what is stored of the first parent for each of the others, too.
+func (w *world) copyAll(ctx context.Context, pattern []etcdPair, parents int) error {
 	names := make([]string, parents)
 	for i := range names {
 		names[i] = nameOf(i)
 	}
 	parts := slices.Collect(slices.Chunk(names[1:], 100))
-	err = inParallel(ctx, len(parts), func(ctx context.Context, i int) error {
+	return inParallel(ctx, len(parts), func(ctx context.Context, i int) error {
 		pairs := make([]etcdPair, 0, len(parts[i])*len(pattern))
 		for _, name := range parts[i] {
-			pairs = append(pairs, copies(pattern, first, []byte(name))...)
+			for _, pair := range pattern {
+				pairs = append(pairs, pair.as([]byte(name)))
+			}
 		}
 		for some := range slices.Chunk(pairs, maxOperations) {
 			if err := w.put(ctx, some); err != nil {
@@ -61,29 +80,15 @@ func (w *world) multiply(ctx context.Context, parents int) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	// All keys of a transaction have one revision, and the API server's cache is as new as that with the first of them. Who asks
-	// for a list after one more revision gets all.
-	return w.put(ctx, pattern[:1])
 }
 
-// copies returns what is stored of a parent as it would be of another one.
-func copies(pattern []etcdPair, first, name []byte) []etcdPair {
-	uids := map[string][]byte{}
-	another := func(old []byte) []byte {
-		if uids[string(old)] == nil {
-			uids[string(old)] = []byte(uuid.NewUUID())
-		}
-		return uids[string(old)]
-	}
-	pairs := make([]etcdPair, len(pattern))
-	for i, pair := range pattern {
-		value := bytes.ReplaceAll(pair.Value, first, name)
-		pairs[i] = etcdPair{bytes.ReplaceAll(pair.Key, first, name), uid.ReplaceAllFunc(value, another)}
-	}
-	return pairs
+// as returns what is stored of the first parent as it would be of another one, which has UIDs of its own.
+func (p etcdPair) as(name []byte) etcdPair {
+	first := []byte(nameOf(0))
+	value := uid.ReplaceAllFunc(bytes.ReplaceAll(p.Value, first, name), func(old []byte) []byte {
+		return []byte(uuid.NewSHA1(uuid.NameSpaceOID, slices.Concat(old, name)).String())
+	})
+	return etcdPair{bytes.ReplaceAll(p.Key, first, name), value}
 }
 
 // maxOperations are as many as etcd takes in one transaction, unless --max-txn-ops says otherwise.
