@@ -100,7 +100,7 @@ func convergence(ctx context.Context, b *bench) error {
 	races := []race{
 		{b, "convergence", size{100, 10}, 4, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
 		{b, "convergence", size{1_000, 10}, 20, append(rarely(slowly(time.Second, kubernetes, naive)), ours, floor)},
-		{b, "convergence", size{100, 1_000}, 12, slowly(2*time.Second, ours, floor)},
+		{b, "convergence", size{100, 1_000}, 10, slowly(2*time.Second, ours, floor)},
 	}
 	switch {
 	case b.base != nil:
@@ -120,7 +120,7 @@ func convergence(ctx context.Context, b *bench) error {
 // largest measures the same of as many Machines as there are. What the operator has yet to make then, endLargest has it make.
 func largest(ctx context.Context, b *bench) error {
 	ours, floor := asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)
-	r := race{b, "convergence", b.large, 20, append(slowly(2*time.Second, ours, floor), rarely(slowly(2*time.Second, replicaSetController(), fromBaseline("tutorial")))...)}
+	r := race{b, "convergence", b.large, 16, append(slowly(2*time.Second, ours, floor), rarely(slowly(2*time.Second, replicaSetController(), fromBaseline("tutorial")))...)}
 	if b.quick {
 		r.turns = 10
 	}

@@ -22,24 +22,12 @@ import (
 // case is so many Machines with so many switches each, of which one is turned up every 50 ms, and what the leader gets:
 // SIGTERM or SIGKILL.
 //
-// Values of a round, of flips that were due between the signal and the next one:
+// Values of a round, of flips that were heard of between the signal and the next one, also if they were due before:
 //   - flips, lateness_p50_seconds, lateness_p99_seconds, lateness_max_seconds, and lateness_at_least_…: as for lateness
 //
 // Values of the whole, which is without a signal:
 //   - flips, skipped, early, crowded, doubled: as for lateness
-//
-// The processor has little to do meanwhile, and is used for what is computed on one of its cores.
-func failover(ctx context.Context, b *bench) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return b.loseLeaders(ctx) })
-	group.Go(func() error {
-		return errors.Join(b.runAside(ctx, "noop"), b.runAside(ctx, "conversion"))
-	})
-	return group.Wait()
-}
-
-// loseLeaders makes the leader go again and again.
-func (b *bench) loseLeaders(ctx context.Context) (err error) {
+func failover(ctx context.Context, b *bench) (err error) {
 	f := &failing{bench: b, size: size{500, 1}, every: 50 * time.Millisecond, calm: 6 * time.Second}
 	signals := slices.Concat(slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5), slices.Repeat([]syscall.Signal{syscall.SIGKILL}, 2))
 	if b.quick {
@@ -158,19 +146,19 @@ func (f *failing) sum(flips []flip) error {
 		if i+1 < len(f.failures) {
 			end = f.failures[i+1].at
 		}
-		var due []flip
+		var after []flip
 		for _, flip := range flips {
-			if !flip.Due.Before(failure.at) && flip.Due.Before(end) {
-				due = append(due, flip)
+			if !flip.heard.Before(failure.at) && flip.heard.Before(end) {
+				after = append(after, flip)
 			}
 		}
-		if len(due) == 0 {
-			return fmt.Errorf("nothing was due after %s number %d", failure.name, i+1)
+		if len(after) == 0 {
+			return fmt.Errorf("nothing was turned down after %s number %d", failure.name, i+1)
 		}
 		rounds[failure.name]++
 		record := Record{Case: fmt.Sprintf("%s, %s", f.size, failure.name), Contender: f.ours.name, Round: rounds[failure.name]}
-		record.Values = map[string]float64{"flips": float64(len(due))}
-		addLateness(record.Values, due)
+		record.Values = map[string]float64{"flips": float64(len(after))}
+		addLateness(record.Values, after)
 		f.say("%s: late by at most %.2fs", record.Case, record.Values["lateness_max_seconds"])
 		if err := f.record(record); err != nil {
 			return err

@@ -165,8 +165,8 @@ func experiments() []experiment {
 		{name: "memory", run: cacheMemory, aside: true},
 		{name: "herd", run: herd},
 		{name: "failover", run: failover},
-		{name: "noop", run: noOp, aside: true},
-		{name: "conversion", run: conversions, aside: true},
+		{name: "noop", run: noOp},
+		{name: "conversion", run: conversions},
 		{name: "convergence", run: convergence},
 		{name: "large", run: large},
 	}
@@ -211,8 +211,7 @@ func measure(ctx context.Context, args []string) (err error) {
 // runAll runs all experiments, or one. Those after one that fails are run all the same.
 func (b *bench) runAll(ctx context.Context, only string) (failed error) {
 	for _, e := range experiments() {
-		aside := e.aside && b.base == nil
-		if only != "" && only != e.name || only == "" && aside || b.base != nil && !slices.Contains(comparing, e.name) {
+		if only != "" && only != e.name || only == "" && e.aside || b.base != nil && !slices.Contains(comparing, e.name) {
 			continue
 		}
 		b.current = e.name

@@ -18,7 +18,7 @@ import (
 // noOp measures what a reconcile costs that finds nothing to do, with the Machine controller's own benchmarks: a record for
 // each of them and round, of which the case is the benchmark.
 func noOp(ctx context.Context, b *bench) error {
-	rounds, benchtime := 5, "1s"
+	rounds, benchtime := 5, "500ms"
 	if b.quick {
 		rounds, benchtime = 3, "200ms"
 	}

@@ -25,7 +25,7 @@ func (b *bench) listing(ctx context.Context, w *world) error {
 	for _, how := range []struct{ name, query string }{
 		{"whole", "?"}, {"whole-cached", "?resourceVersion=0"}, {"pages-of-500", "?limit=500"},
 	} {
-		for round := range 8 {
+		for round := range 6 {
 			for i := range versions {
 				version := versions[(i+round)%2]
 				start := time.Now()

@@ -244,11 +244,11 @@ func (w *world) all() []*cluster.Process { return append(w.plane.Processes(), w.
 
 // stop ends all that runs and removes what is left of it.
 func (w *world) stop() error {
-	for _, p := range w.processes {
-		p.Kill() // it may be stopped, and nothing that it has is needed
-	}
 	var err error
 	if w.plane != nil {
+		for _, p := range w.all() {
+			p.Kill() // it may be stopped, and nothing that it has is needed
+		}
 		err = w.plane.Stop()
 	}
 	return errors.Join(err, os.RemoveAll(w.certs))
