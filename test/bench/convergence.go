@@ -332,6 +332,10 @@ func (r *race) finish(ctx context.Context, runner *runner, limit time.Duration) 
 	if err := r.await(ctx, runner, r.size.total()); err != nil {
 		return err
 	}
+	// To count what there is takes a while, in which it would go on.
+	if err := runner.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
 	return r.sum(ctx, runner)
 }
 
