@@ -25,7 +25,7 @@ func concurrency(ctx context.Context, b *bench) error {
 			return w.startManager(b.ours.name, "--concurrent-machine-syncs="+n)
 		}})
 	}
-	r := race{b, "concurrency", size{200, 10}, 4, append(floors, ours...)}
+	r := race{b, "concurrency", size{200, 10}, 5, append(floors, ours...)}
 	if err := r.run(ctx); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func convergence(ctx context.Context, b *bench) error {
 	ours, floor := asInstalled(b.ours), fromBaseline("bare+informer", b.concurrency)
 	naive, kubernetes, sample := fromBaseline("tutorial"), replicaSetController(), fromBaseline("sample")
 	races := []race{
-		{b, "convergence", size{100, 10}, 4, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
+		{b, "convergence", size{100, 10}, 5, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
 		{b, "convergence", size{1_000, 10}, 20, append(rarely(slowly(time.Second, kubernetes, naive)), ours, floor)},
 		{b, "convergence", size{100, 1_000}, 10, slowly(2*time.Second, ours, floor)},
 	}
