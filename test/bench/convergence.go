@@ -100,7 +100,7 @@ func convergence(ctx context.Context, b *bench) error {
 	races := []race{
 		{b, "convergence", size{100, 10}, 5, append(slowly(2*time.Second, kubernetes, sample, naive), ours, floor, fromBaseline("bare", b.concurrency))},
 		{b, "convergence", size{1_000, 10}, 20, append(rarely(slowly(time.Second, kubernetes, naive)), ours, floor)},
-		{b, "convergence", size{100, 1_000}, 10, slowly(2*time.Second, ours, floor)},
+		{b, "convergence", size{100, 1_000}, 8, slowly(2*time.Second, ours, floor)},
 	}
 	switch {
 	case b.base != nil:

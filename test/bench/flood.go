@@ -31,7 +31,8 @@ func flood(ctx context.Context, b *bench) error {
 	group.Go(func() error { return b.saturate(flooding, length) })
 	group.Go(func() error { return idle(ctx, b) }) // its ten minutes outlive the flood
 	group.Go(func() error { return b.endLargest(flooding, length) })
-	group.Go(func() error { return errors.Join(b.runAside(flooding, "memory"), prepareHerd(flooding, b)) })
+	group.Go(func() error { return b.runAside(flooding, "memory") })
+	group.Go(func() error { return prepareHerd(flooding, b) })
 	return group.Wait()
 }
 
