@@ -172,6 +172,7 @@ func (f *fence) testChanges(t *testing.T) {
 		{"pods are counted", replicaSet, `{"metadata":{"labels":{"pod-count":"3"}}}`, ""},
 		{"a replica set is scaled", replicaSet, `{"spec":{"replicas":3}}`, "/spec/replicas"},
 		{"a replica set is relabelled", replicaSet, `{"metadata":{"labels":{"pod-count":"3","a":"b"}}}`, "/metadata/labels/a"},
+		{"a label begins like that one", replicaSet, `{"metadata":{"labels":{"pod-count/a":"3"}}}`, "/metadata/labels/pod-count/a"},
 		{"a replica set gets the node's network", replicaSet, `{"spec":{"template":{"spec":{"hostNetwork":true}}}}`, "/spec/template"},
 
 		{"an ingress is annotated", ingress, `{"metadata":{"annotations":{"foo":"bar"}}}`, ""},
