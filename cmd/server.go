@@ -19,13 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"container.training/useless/internal/limit"
 )
 
 // What one client can take from the others, before anybody knows what it wants. API servers need a small part of it: as many
 // connections as calls at a time, headers of some hundred bytes, and answers within 30 seconds, after which they give up. They
 // close what they have not used for 90 seconds: a server that did so first could close what is just being used again.
 const (
-	maxConnections = 500
+	maxConnections = 600
+	maxOfOne       = 400 // of these, for one address; an API server reads no more at a time, unless told to
 	maxHeaderBytes = 16 << 10
 	headerTimeout  = 10 * time.Second // also of the TLS handshake
 	requestTimeout = 30 * time.Second
@@ -60,7 +63,7 @@ func (s limitedServer) Start(ctx context.Context) error {
 	server := &manager.Server{
 		Name:            "webhooks",
 		Server:          limited(ctx, s.WebhookMux()),
-		Listener:        tls.NewListener(netutil.LimitListener(listener, maxConnections), config),
+		Listener:        tls.NewListener(netutil.LimitListener(limit.PerClient(listener, maxOfOne), maxConnections), config),
 		ShutdownTimeout: new(time.Minute),
 	}
 	return server.Start(ctx)

@@ -14,6 +14,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion/metrics"
+
+	"container.training/useless/internal/limit"
 )
 
 const (
@@ -45,14 +47,14 @@ var (
 // reads the request, and decodes no more of it than its spec.
 type Handler struct {
 	converters converters
-	slots      chan struct{}
+	slots      *limit.Slots
 }
 
 var _ http.Handler = &Handler{}
 
 // NewHandler makes the Handler of Machines.
 func NewHandler() *Handler {
-	return &Handler{converters: machines(), slots: make(chan struct{}, bigSlots)}
+	return &Handler{converters: machines(), slots: limit.NewSlots(bigSlots)}
 }
 
 // ServeHTTP implements http.Handler. What cannot be converted is answered with a failed review that says why, what is
@@ -60,8 +62,8 @@ func NewHandler() *Handler {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A server of HTTP/1.1 reads no more of a request that it answers, unless told to. One of HTTP/2 does anyway.
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	in := &body{Reader: http.MaxBytesReader(w, r.Body, maxReview), ctx: r.Context(), slots: h.slots}
-	defer in.release()
+	in := &body{Reader: http.MaxBytesReader(w, r.Body, maxReview), ctx: r.Context(), client: r.RemoteAddr, slots: h.slots}
+	defer in.done()
 	c := newCall(h.converters, w, in)
 	defer c.recycle()
 
@@ -133,32 +135,30 @@ func (c *call) refusal(err error) int {
 // A body is that of a request. It may be long, but not for the sake of one object.
 type body struct {
 	io.Reader
-	ctx   context.Context
-	slots chan struct{}
-	size  int // of what was read since the last object
-	holds bool
+	ctx     context.Context
+	client  string
+	slots   *limit.Slots
+	size    int    // of what was read since the last object
+	release func() // gives its slot back, if it has one
 }
 
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (n int, err error) {
 	if b.size > maxObject {
 		return 0, errObjectTooLarge
 	}
-	if b.size > bigObject && !b.holds {
-		select {
-		case b.slots <- struct{}{}:
-			b.holds = true
-		case <-b.ctx.Done():
-			return 0, b.ctx.Err()
+	if b.size > bigObject && b.release == nil {
+		if b.release, err = b.slots.Take(b.ctx, b.client); err != nil {
+			return 0, err
 		}
 	}
-	n, err := b.Reader.Read(p)
+	n, err = b.Reader.Read(p)
 	b.size += n
 	return n, err
 }
 
-func (b *body) release() {
-	if b.holds {
-		<-b.slots
+func (b *body) done() {
+	if b.release != nil {
+		b.release()
 	}
 }

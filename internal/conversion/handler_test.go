@@ -545,7 +545,9 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 			}()
 			answers.Go(func() error {
 				recorder := httptest.NewRecorder()
-				handler.ServeHTTP(recorder, conversiontest.NewRequest(in))
+				request := conversiontest.NewRequest(in)
+				request.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", i)
+				handler.ServeHTTP(recorder, request)
 				if text := recorder.Body.String(); !strings.HasSuffix(text, `"result":{"status":"Success"}}}`+"\n") {
 					return fmt.Errorf("status %d: %d bytes", recorder.Code, len(text))
 				}

@@ -89,7 +89,7 @@ func newCall(converters converters, w http.ResponseWriter, in *body) *call {
 }
 
 func (c *call) recycle() {
-	if !c.body.holds { // then they have grown beyond what is worth keeping
+	if c.body.release == nil { // then they have grown beyond what is worth keeping
 		c.in.reset(http.NoBody)
 		pool.Put(c.buffers)
 	}

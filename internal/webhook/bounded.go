@@ -7,6 +7,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"container.training/useless/internal/limit"
 )
 
 const (
@@ -22,11 +24,9 @@ const (
 	reviewTimeout = 5 * time.Second
 )
 
-// slots are how many large requests are served at a time, whichever hook they are for.
-type slots chan struct{}
-
-// bounded is a hook that takes no more memory than it has, and no longer than somebody waits for it, whatever clients send.
-func (s slots) bounded(hook http.Handler) http.Handler {
+// bounded is a hook that takes no more memory than it has, and no longer than somebody waits for it, whatever clients send. Large
+// requests take turns, whichever hook they are for.
+func bounded(hook http.Handler, big *limit.Slots) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > maxReview {
 			http.Error(w, "the review is larger than 7 MiB", http.StatusRequestEntityTooLarge)
@@ -38,13 +38,12 @@ func (s slots) bounded(hook http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(deadline)
 		}
 		if r.ContentLength < 0 || r.ContentLength > bigReview { // the API server always says how long a request is
-			select {
-			case s <- struct{}{}:
-				defer func() { <-s }()
-			case <-ctx.Done():
+			release, err := big.Take(ctx, r.RemoteAddr)
+			if err != nil {
 				http.Error(w, "too many large reviews at a time", http.StatusServiceUnavailable)
 				return
 			}
+			defer release()
 		}
 		hook.ServeHTTP(w, r.WithContext(ctx))
 	})

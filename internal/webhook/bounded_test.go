@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/limit"
 )
 
 // TestHostileReviews sends what nobody should wait for, and nobody needs memory for.
@@ -26,7 +28,7 @@ func TestHostileReviews(t *testing.T) {
 	if err := v1beta1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	hook := make(slots, bigSlots).bounded(admission.WithValidator(scheme, &machineValidator{listReader{}, maxSwitches}))
+	hook := bounded(admission.WithValidator(scheme, &machineValidator{listReader{}, maxSwitches}), limit.NewSlots(bigSlots))
 	for _, test := range []struct {
 		reason, body string
 		length       int64 // zero for that of the body
@@ -58,28 +60,29 @@ func TestManyLargeReviewsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clock clock.RealClock
 		var serving atomic.Int64
-		hook := make(slots, bigSlots).bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hook := bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > bigReview {
 				serving.Add(1)
 				<-r.Context().Done()
 			}
-		}))
-		call := func(length int64) int {
+		}), limit.NewSlots(bigSlots))
+		call := func(client int, length int64) int {
 			recorder, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, validatePath, strings.NewReader(""))
 			request.ContentLength = length
+			request.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", client)
 			hook.ServeHTTP(recorder, request)
 			return recorder.Code
 		}
 		start := clock.Now()
 		var all sync.WaitGroup
-		for range clients {
-			all.Go(func() { call(bigReview + 1) })
+		for client := range clients {
+			all.Go(func() { call(client, bigReview+1) })
 		}
 		synctest.Wait()
 		if got := serving.Load(); got != bigSlots {
 			t.Errorf("%d are served at once, want %d", got, bigSlots)
 		}
-		if code := call(bigReview); code != http.StatusOK || clock.Since(start) > 0 {
+		if code := call(0, bigReview); code != http.StatusOK || clock.Since(start) > 0 {
 			t.Errorf("a small one got status %d after %s", code, clock.Since(start))
 		}
 		all.Wait()

@@ -24,6 +24,7 @@ import (
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/limit"
 )
 
 // FuzzValidate creates a Machine, and changes it into another. What exists can always be written again, and what may be
@@ -103,7 +104,7 @@ func FuzzAdmission(f *testing.F) {
 		f.Fatal(err)
 	}
 	others := listReader{machines: []v1beta1.Machine{*machine(named("other"), selecting(values{"tier": "front"}))}}
-	hook := make(slots, 1).bounded(admission.WithValidator(scheme, &machineValidator{others, maxSwitches}))
+	hook := bounded(admission.WithValidator(scheme, &machineValidator{others, maxSwitches}), limit.NewSlots(bigSlots))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		recorder := httptest.NewRecorder()
 		request := httptest.NewRequest(http.MethodPost, validatePath, bytes.NewReader(body))

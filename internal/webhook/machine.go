@@ -26,6 +26,7 @@ import (
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/conversion"
+	"container.training/useless/internal/limit"
 )
 
 const (
@@ -54,9 +55,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	if err != nil {
 		return err
 	}
-	server, big := mgr.GetWebhookServer(), make(slots, bigSlots)
-	server.Register(validatePath, big.bounded(admission.WithValidator(mgr.GetScheme(), &machineValidator{mgr.GetClient(), maxSwitches})))
-	server.Register(scalePath, big.bounded(admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches})))
+	server, big := mgr.GetWebhookServer(), limit.NewSlots(bigSlots)
+	server.Register(validatePath, bounded(admission.WithValidator(mgr.GetScheme(), &machineValidator{mgr.GetClient(), maxSwitches}), big))
+	server.Register(scalePath, bounded(admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}), big))
 	// Before the builder registers a handler at that path, which leaves less as it is. It still sees to it that there is a
 	// converter for every version.
 	server.Register(convertPath, conversion.NewHandler())

@@ -26,12 +26,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/internal/conversion/conversiontest"
 )
 
 const (
 	convertURL  = "/convert"
 	validateURL = "/validate-useless-container-training-v1beta1-machine"
+
+	// apiServer is the address of who calls as the API server does.
+	apiServer = "127.0.0.1"
 
 	// mostMemory is what the container in config/manager may have.
 	mostMemory = 256 << 20
@@ -78,10 +82,56 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
+// TestGreedyClient has a neighbour take all that one can have, and keep it: places among the large requests, which never end, and
+// connections. What the API server asks then is answered on new connections, small or large, and the operator is ready.
+func TestGreedyClient(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere there is one address of a machine's own")
+	}
+	s := startSiege(t)
+	neighbour := newSiege(s.url, "127.0.0.2")
+	var connections []net.Conn
+	const attempts = 1000
+	for range attempts {
+		if connection, err := neighbour.dial(t.Context()); err == nil {
+			defer connection.Close()
+			_, _ = io.WriteString(connection, "POST "+convertURL+" HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n")
+			connections = append(connections, connection)
+		}
+	}
+	if n := len(connections); n < 8 || n == attempts {
+		t.Fatalf("a neighbour has %d connections", n)
+	}
+	for i, connection := range connections[:8] {
+		path := []string{convertURL, validateURL}[i%2]
+		if _, err := fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s",
+			path, 1<<20, `{"request":{"objects":[{"metadata":"`+strings.Repeat("x", 100_000)); err != nil {
+			t.Error(err)
+		}
+	}
+	annotated := fmt.Sprintf(`"metadata":{"annotations":{"pad":%q},`, strings.Repeat("x", 100_000))
+	large, err := conversiontest.Review("7", v1alpha1.GroupVersion.String(),
+		bytes.Replace(conversiontest.Machine(1), []byte(`"metadata":{`), []byte(annotated), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range [][]byte{s.conversion, large} {
+		s.client.CloseIdleConnections()
+		t.Logf("a conversion of %d bytes took %s", len(body), s.call(t, "conversion", convertURL, body))
+	}
+	for _, pad := range []int{1, 100_000} {
+		s.client.CloseIdleConnections()
+		review := admissionReview(fmt.Sprintf(`{"metadata":{"name":"m","annotations":{"pad":%q}},"spec":{"switches":{"count":3}}}`, strings.Repeat("x", pad)))
+		t.Logf("a review of %d bytes took %s", len(review), s.call(t, "admission", validateURL, review))
+	}
+	s.operator.waitUntilReady(t)
+}
+
 // A siege is an operator and those who call it.
 type siege struct {
 	operator   *operatorProcess
 	url        string
+	dialer     *net.Dialer
 	client     *http.Client
 	conversion []byte
 }
@@ -104,36 +154,53 @@ func startSiege(t *testing.T) *siege {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSiege(fmt.Sprintf("https://127.0.0.1:%d", port), false)
+	s := newSiege(fmt.Sprintf("https://127.0.0.1:%d", port), apiServer)
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.operator, s.conversion = operator, body
 	return s
 }
 
-func newSiege(url string, oneCallEach bool) *siege {
-	return &siege{url: url, client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: oneCallEach,
+// newSiege has somebody at an address call an operator, or several who begin each call anew.
+func newSiege(url, from string) *siege {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	return &siege{url: url, dialer: dialer, client: &http.Client{Transport: &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: from != apiServer,
 	}}}
 }
 
 // siegeVariable has the URL of the operator that this program is to besiege, rather than run tests.
 const siegeVariable = "USELESS_TEST_SIEGE"
 
-// besiege has all attack at once, and returns the exit code.
+// besiege has all attack at once, from several addresses, and returns the exit code.
 func besiege(url string) int {
-	s := newSiege(url, true)
+	neighbours := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	for _, attack := range s.attacks() {
-		for range attack.clients {
-			attackers.Go(func() error {
-				if err := attack.run(context.Background()); err != nil {
-					return fmt.Errorf("%s: %w", attack.reason, err)
-				}
-				return nil
-			})
+	var unanswered sync.Map // by their reasons, until one of them is
+	for i, from := range neighbours {
+		for _, attack := range newSiege(url, from).attacks() {
+			if attack.served {
+				unanswered.Store(attack.reason, true)
+			}
+			for client := i; client < attack.clients; client += len(neighbours) {
+				attackers.Go(func() error {
+					err := attack.run(context.Background())
+					if errors.Is(err, errUnanswered) {
+						return nil
+					}
+					unanswered.Delete(attack.reason)
+					if err != nil {
+						return fmt.Errorf("%s: %w", attack.reason, err)
+					}
+					return nil
+				})
+			}
 		}
 	}
-	if err := attackers.Wait(); err != nil {
+	err := attackers.Wait()
+	for reason := range unanswered.Range {
+		err = errors.Join(err, fmt.Errorf("%s: none was answered", reason))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -244,14 +311,18 @@ func admissionReview(machine string) []byte {
 	return review
 }
 
-// An attack is what several clients do at the same time. It returns an error where the operator does not answer as it has to.
+// An attack is what several clients do at the same time. It returns an error where the operator does not answer as it has to, or
+// errUnanswered.
 type attack struct {
 	reason  string
 	clients int
+	served  bool // in the end; of the others, all may be hung up on
 	run     func(ctx context.Context) error
 }
 
-// attacks are all there are. To hang up is always an answer to them.
+var errUnanswered = errors.New("no answer")
+
+// attacks are all there are.
 func (s *siege) attacks() []attack {
 	const (
 		json      = "application/json"
@@ -267,7 +338,7 @@ func (s *siege) attacks() []attack {
 		return func(ctx context.Context) error {
 			status, answer := s.post(ctx, path, contentType, length, body())
 			if status == 0 {
-				return nil
+				return errUnanswered
 			}
 			if slices.ContainsFunc(want, func(part string) bool { return strings.Contains(fmt.Sprint(status, " ", answer), part) }) {
 				return nil
@@ -288,46 +359,48 @@ func (s *siege) attacks() []attack {
 	deeper := strings.Repeat(`{"a":`, 100_000)
 	large, review := object(3<<20), admission+object(3<<20)+"}}"
 	return []attack{
-		{"100 MB of Machines are converted", 2, send(convertURL, json, -1, func() io.Reader {
+		{"100 MB of Machines are converted", 2, true, send(convertURL, json, -1, func() io.Reader {
 			unit := object(10_000) + ","
 			return io.MultiReader(flood(before, unit, int64(len(before)+size/len(unit)*len(unit)))(), strings.NewReader(object(1)+"]}}"))
 		}, `"status":"Success"`)},
-		{"one Machine of 100 MB is not converted", 4, send(convertURL, json, size, flood(before+`{"metadata":"`, "x", size), "413 ")},
-		{"nor where nobody says how long it is", 4, send(convertURL, json, -1, flood(before+`{"metadata":"`, "x", endless), "413 ")},
-		{"Machines without end", 2, send(convertURL, json, -1, flood(before+object(1), ","+object(1000), endless), "request body too large")},
-		{"a review of 100 MB is not looked at", 4, send(validateURL, json, size, flood(admission+`"`, "x", size), "413 ")},
-		{"nor one without end", 4, send(validateURL, json, -1, flood(admission+`"`, "x", endless), "request entity is too large", "503 ")},
-		{"lists in lists are not converted", 8, send(convertURL, json, -1, text(before, `{"spec":`, deep), "exceeded max depth")},
-		{"nor objects in objects", 8, send(convertURL, json, -1, text(before, `{"metadata":`, deeper), "exceeded max depth")},
-		{"nor what is nothing else", 8, send(convertURL, json, -1, text(deep), "400 ")},
-		{"lists in lists are not let in", 8, send(validateURL, json, -1, text(admission, deep), "exceeded max depth", "503 ")},
-		{"nor objects in objects", 8, send(validateURL, json, -1, text(admission, deeper), "exceeded max depth", "503 ")},
-		{"what is called text is not converted", 8, send(convertURL, "text/plain", -1, text(before), "415 ")},
-		{"nor let in", 8, send(validateURL, "text/plain", 10, text("0123456789"), "expected application/json")},
-		{"many large Machines are converted", 32, send(convertURL, json, int64(len(before+large+"]}}")), text(before, large, "]}}"), `"status":"Success"`)},
-		{"many large ones are let in, or none has time for them", 32, send(validateURL, json, int64(len(review)), text(review), `"allowed":true`, "503 ")},
-		{"headers that never end", 100, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 8<<10))},
-		{"headers that are too long", 20, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 1<<20))},
-		{"conversions that never end", 100, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n" +
+		{"one Machine of 100 MB is not converted", 4, false, send(convertURL, json, size, flood(before+`{"metadata":"`, "x", size), "413 ")},
+		{"nor where nobody says how long it is", 4, false, send(convertURL, json, -1, flood(before+`{"metadata":"`, "x", endless), "413 ")},
+		{"Machines without end", 2, false, send(convertURL, json, -1, flood(before+object(1), ","+object(1000), endless), "request body too large")},
+		{"a review of 100 MB is not looked at", 4, false, send(validateURL, json, size, flood(admission+`"`, "x", size), "413 ")},
+		{"nor one without end", 4, false, send(validateURL, json, -1, flood(admission+`"`, "x", endless), "request entity is too large", "503 ")},
+		{"lists in lists are not converted", 8, false, send(convertURL, json, -1, text(before, `{"spec":`, deep), "exceeded max depth")},
+		{"nor objects in objects", 8, false, send(convertURL, json, -1, text(before, `{"metadata":`, deeper), "exceeded max depth")},
+		{"nor what is nothing else", 8, false, send(convertURL, json, -1, text(deep), "400 ")},
+		{"lists in lists are not let in", 8, false, send(validateURL, json, -1, text(admission, deep), "exceeded max depth", "503 ")},
+		{"nor objects in objects", 8, false, send(validateURL, json, -1, text(admission, deeper), "exceeded max depth", "503 ")},
+		{"what is called text is not converted", 8, false, send(convertURL, "text/plain", -1, text(before), "415 ")},
+		{"nor let in", 8, false, send(validateURL, "text/plain", 10, text("0123456789"), "expected application/json")},
+		{"many large Machines are converted", 32, true, send(convertURL, json, int64(len(before+large+"]}}")), text(before, large, "]}}"), `"status":"Success"`)},
+		{"many large ones are let in, or none has time for them", 32, true, send(validateURL, json, int64(len(review)), text(review), `"allowed":true`, "503 ")},
+		{"headers that never end", 100, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 8<<10))},
+		{"headers that are too long", 20, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 1<<20))},
+		{"conversions that never end", 100, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n" +
 			before + object(50_000))},
-		{"reviews that never end", 50, s.drip("POST " + validateURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n" +
+		{"reviews that never end", 50, false, s.drip("POST " + validateURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n" +
 			admission + object(50_000))},
 	}
+}
+
+// dial connects to the operator.
+func (s *siege) dial(ctx context.Context) (net.Conn, error) {
+	dialer := &tls.Dialer{NetDialer: s.dialer, Config: &tls.Config{InsecureSkipVerify: true}}
+	return dialer.DialContext(ctx, "tcp", strings.TrimPrefix(s.url, "https://"))
 }
 
 // drip says the beginning of something, and more of it byte by byte, for as long as the siege takes or until the operator has
 // had enough.
 func (s *siege) drip(text string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		wire, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(s.url, "https://"))
+		connection, err := s.dial(ctx)
 		if err != nil {
-			return err
-		}
-		connection := tls.Client(wire, &tls.Config{InsecureSkipVerify: true})
-		defer connection.Close()
-		if connection.HandshakeContext(ctx) != nil {
 			return nil // where all shake hands at once, that can take longer than the operator waits
 		}
+		defer connection.Close()
 		answered := make(chan struct{})
 		go func() {
 			_, _ = io.Copy(io.Discard, connection)
