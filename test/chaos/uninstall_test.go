@@ -17,10 +17,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 )
@@ -32,7 +34,7 @@ const endsWithin = time.Minute
 type step struct {
 	name string
 	do   func(*removal, context.Context) error
-	// left is what there still is, and what says on it that the operator's finalizer is waited for; both empty when it is gone.
+	// left is what there still is, and what it says itself that is waited for; both empty when it is gone. Nil for what is gone at once.
 	left func(*removal, context.Context) (left, why string, err error)
 }
 
@@ -108,6 +110,9 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 		if s.left != nil && !r.gone(names, s) {
 			stuck = append(stuck, s)
 		}
+		if time.Since(began) > endsWithin {
+			t.Errorf("%v: took %s", names, time.Since(began))
+		}
 		took = append(took, fmt.Sprintf("%s %.1fs", s.name, time.Since(began).Seconds()))
 	}
 	t.Logf("%s; waiting for the finalizer: %d", strings.Join(took, ", "), len(stuck))
@@ -123,7 +128,13 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 	}
 }
 
-// prepare starts the operator, and has Machines made of which one has a switch that is up.
+// finalizers are the operator's, by the kinds that have them.
+var finalizers = map[string]string{
+	"Machine":        v1beta1.MachineFinalizer,
+	"VirtualMachine": cloudnativev1alpha1.VirtualMachineFinalizer,
+}
+
+// prepare starts the operator, and has Machines made, of which one has switches that are up, and a VirtualMachine with a server.
 func (r *removal) prepare(ctx context.Context) (err error) {
 	r.replicas = nil
 	if r.operator, err = r.addReplica(); err != nil {
@@ -149,18 +160,35 @@ func (r *removal) prepare(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w: %+v", m.Name, err, m.Status)
 		}
 	}
+	return r.prepareServer(ctx)
+}
+
+// prepareServer has a VirtualMachine get its Pod.
+func (r *removal) prepareServer(ctx context.Context) error {
+	vm := &cloudnativev1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "vm"}}
+	vm.Spec.Resource = cloudnativev1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")}
+	if err := r.admin.Create(ctx, vm); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		err := r.admin.Get(ctx, client.ObjectKeyFromObject(vm), vm)
+		return vm.Status.Server != nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %+v", vm.Name, err, vm.Status)
+	}
 	return nil
 }
 
-// gone waits until nothing is left for a step or, where nobody is there to let the Machines go, until that is said. It reports
+// gone waits until nothing is left for a step or, where nobody is there to let the objects go, until that is said. It reports
 // whether nothing is left.
 func (r *removal) gone(names []string, s step) bool {
 	r.t.Helper()
-	machines, _, err := r.leftObjects(r.t.Context())
+	objects, _, err := r.leftObjects(r.t.Context())
 	if err != nil {
 		r.t.Fatalf("%v: %v", names, err)
 	}
-	stays := r.operator == nil && machines != ""
+	stays := r.operator == nil && objects != ""
 	var left, why string
 	err = wait.PollUntilContextTimeout(r.t.Context(), 50*time.Millisecond, endsWithin, true, func(ctx context.Context) (bool, error) {
 		var err error
@@ -176,23 +204,40 @@ func (r *removal) gone(names []string, s step) bool {
 	return left == ""
 }
 
-func (r *removal) deleteObjects(ctx context.Context) error {
-	return errors.Join(
-		client.IgnoreNotFound(r.admin.DeleteAllOf(ctx, &v1beta1.Machine{}, client.InNamespace(r.namespace))),
-		client.IgnoreNotFound(r.admin.DeleteAllOf(ctx, &v1beta1.Switch{}, client.InNamespace(r.namespace))),
-	)
+func (r *removal) deleteObjects(ctx context.Context) (err error) {
+	for _, object := range []client.Object{&v1beta1.Machine{}, &v1beta1.Switch{}, &cloudnativev1alpha1.VirtualMachine{}} {
+		err = errors.Join(err, client.IgnoreNotFound(r.admin.DeleteAllOf(ctx, object, client.InNamespace(r.namespace))))
+	}
+	return err
+}
+
+// owners are all that can have a finalizer of the operator's.
+func (r *removal) owners(ctx context.Context) (all []client.Object, err error) {
+	machines, vms := &v1beta1.MachineList{}, &cloudnativev1alpha1.VirtualMachineList{}
+	for _, list := range []client.ObjectList{machines, vms} {
+		if err := r.admin.List(ctx, list, client.InNamespace(r.namespace)); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+			return nil, err
+		}
+	}
+	for i := range machines.Items {
+		all = append(all, &machines.Items[i])
+	}
+	for i := range vms.Items {
+		all = append(all, &vms.Items[i])
+	}
+	return all, nil
 }
 
 func (r *removal) leftObjects(ctx context.Context) (left, why string, err error) {
-	list := &v1beta1.MachineList{}
-	err = r.admin.List(ctx, list, client.InNamespace(r.namespace))
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return "", "", nil
-	}
-	for _, m := range list.Items {
-		left += " Machine " + m.Name
-		if !m.DeletionTimestamp.IsZero() && slices.Contains(m.Finalizers, v1beta1.MachineFinalizer) {
-			why = "metadata.finalizers: " + strings.Join(m.Finalizers, ", ")
+	all, err := r.owners(ctx)
+	for _, object := range all {
+		gvk, err := r.admin.GroupVersionKindFor(object)
+		if err != nil {
+			return "", "", err
+		}
+		left += " " + gvk.Kind + " " + object.GetName()
+		if !object.GetDeletionTimestamp().IsZero() && slices.Contains(object.GetFinalizers(), finalizers[gvk.Kind]) {
+			why = "metadata.finalizers: " + strings.Join(object.GetFinalizers(), ", ")
 		}
 	}
 	return left, why, err
@@ -255,22 +300,32 @@ func (r *removal) leftNamespace(ctx context.Context) (left, why string, err erro
 		return "", "", client.IgnoreNotFound(err)
 	}
 	for _, condition := range namespace.Status.Conditions {
-		if condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue && strings.Contains(condition.Message, v1beta1.MachineFinalizer) {
+		if condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue && namesFinalizers(condition.Message) {
 			why = fmt.Sprintf("condition %s: %s", condition.Type, condition.Message)
 		}
 	}
 	return "Namespace " + r.namespace, why, nil
 }
 
+// namesFinalizers reports whether a text tells of all finalizers.
+func namesFinalizers(text string) bool {
+	for _, finalizer := range finalizers {
+		if !strings.Contains(text, finalizer) {
+			return false
+		}
+	}
+	return true
+}
+
 // dropFinalizers does what the documentation says for when there is no operator any more.
 func (r *removal) dropFinalizers(ctx context.Context) error {
-	list := &v1beta1.MachineList{}
-	if err := r.admin.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
+	all, err := r.owners(ctx)
+	if err != nil {
 		return err
 	}
-	for _, m := range list.Items {
+	for _, object := range all {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-		if err := client.IgnoreNotFound(r.admin.Patch(ctx, &m, patch)); err != nil {
+		if err := client.IgnoreNotFound(r.admin.Patch(ctx, object, patch)); err != nil {
 			return err
 		}
 	}
