@@ -63,7 +63,7 @@ func TestCacheKeeps(t *testing.T) {
 func TestSiblingsShare(t *testing.T) {
 	transform := CacheTransform()
 	cached := func(uid, label string) *v1beta1.Switch {
-		sw := newSwitch(&v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}}, "m-0")
+		sw := newTestSwitch("m-0")
 		sw.OwnerReferences[0].UID, sw.Labels["room"] = "m", label
 		if uid == "" {
 			sw.OwnerReferences = nil

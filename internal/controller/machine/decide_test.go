@@ -46,10 +46,18 @@ func lastFlipped(d time.Duration) func(*v1beta1.Machine) {
 	return func(m *v1beta1.Machine) { m.Status.LastFlipTime = ago(d) }
 }
 
-// newTestSwitch is a switch of the Machine that newMachine makes.
+// newTestSwitch is a switch of the Machine that newMachine makes, whatever the controller gives to one.
 func newTestSwitch(name string, changes ...func(*v1beta1.Switch)) *v1beta1.Switch {
-	sw := newSwitch(newMachine(0), name)
-	sw.UID = types.UID(name)
+	sw := &v1beta1.Switch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{v1beta1.MachineLabel: "m"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "useless.container.training/v1beta1", Kind: "Machine", Name: "m", UID: "machine",
+				Controller: new(true), BlockOwnerDeletion: new(true),
+			}},
+		},
+		Spec: v1beta1.SwitchSpec{Position: v1beta1.PositionDown},
+	}
 	for _, change := range changes {
 		change(sw)
 	}
