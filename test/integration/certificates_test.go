@@ -128,7 +128,7 @@ func webhookObjects(t *testing.T) (*unstructured.Unstructured, *admissionregistr
 func certificateSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: "useless-system", Name: certificates.SecretName}, secret); err != nil {
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: certificates.SecretName}, secret); err != nil {
 		t.Fatal(err)
 	}
 	return secret

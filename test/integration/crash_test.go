@@ -173,7 +173,7 @@ func TestLeaderChange(t *testing.T) {
 func TestStandby(t *testing.T) {
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "useless-system", Name: "leader.useless.container.training"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("somebody"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now},
 	}
 	if err := client.IgnoreNotFound(admin.Delete(t.Context(), lease.DeepCopy())); err != nil {
@@ -212,7 +212,7 @@ func waitForLeader(t *testing.T, before string) string {
 	var holder string
 	eventually(t, patience, func() (bool, string) {
 		lease := &coordinationv1.Lease{}
-		key := client.ObjectKey{Namespace: "useless-system", Name: "leader.useless.container.training"}
+		key := client.ObjectKey{Namespace: operatorNamespace, Name: "leader.useless.container.training"}
 		if err := admin.Get(t.Context(), key, lease); err != nil {
 			return false, err.Error()
 		}

@@ -170,7 +170,7 @@ func startControlPlane(ctx context.Context) error {
 	if err := startLedger(ctx); err != nil {
 		return err
 	}
-	operatorKey, err = plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager")
+	operatorKey, err = plane.ServiceAccountKubeconfig(ctx, operatorNamespace, operatorAccount)
 	return err
 }
 
@@ -309,7 +309,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 		Cache:          controller.CacheOptions(),
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 		Controller:     config.Controller{SkipNameValidation: new(true), EnableWarmup: new(true)},
-		LeaderElection: options.leaderElection != "", LeaderElectionID: options.leaderElection, LeaderElectionNamespace: "useless-system",
+		LeaderElection: options.leaderElection != "", LeaderElectionID: options.leaderElection, LeaderElectionNamespace: operatorNamespace,
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: "127.0.0.1", Port: webhookPort, CertDir: webhookDir,
 		}),

@@ -32,29 +32,34 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
-const operatorAccount = "useless-controller-manager"
+// Who the operator is.
+const (
+	operatorNamespace = "useless-system"
+	operatorAccount   = "useless-controller-manager"
+)
 
 // A right is one thing that may be asked of the API server.
 type right struct {
 	verb, resource string
 	name           string // empty where it is for objects of any name
+	own            bool   // in the operator's own namespace only
 }
 
 // unusedRights are those that the operator has without ever using them here, with the reason.
 var unusedRights = map[right]string{
-	{"patch", "events.events.k8s.io", ""}: "if the same is told twice of one revision, the library makes a series of it",
-	{"update", "customresourcedefinitions.apiextensions.k8s.io/status", "virtualmachines.cloudnative.tw"}: "it has had one version so far",
-	{"update", "machines.useless.container.training/finalizers", ""}:                                      ownerReferencesAdmission,
-	{"update", "virtualmachines.cloudnative.tw/finalizers", ""}:                                           ownerReferencesAdmission,
+	{verb: "patch", resource: "events.events.k8s.io"}: "if the same is told twice of one revision, the library makes a series of it",
+	{verb: "update", resource: "customresourcedefinitions.apiextensions.k8s.io/status", name: "virtualmachines.cloudnative.tw"}: "it has had one version so far",
+	{verb: "update", resource: "machines.useless.container.training/finalizers"}:                                                ownerReferencesAdmission,
+	{verb: "update", resource: "virtualmachines.cloudnative.tw/finalizers"}:                                                     ownerReferencesAdmission,
 }
 
 const ownerReferencesAdmission = "no request: the admission plugin OwnerReferencesPermissionEnforcement, where it is on, asks whether it is granted"
 
 // othersRights are those that are used here and that the installation does not grant, with the reason.
 var othersRights = map[right]string{
-	{"list", "leases.coordination.k8s.io", ""}:                                       "TestLeaseIsServedApart has it refused",
-	{"get", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0"}:    grantedByOLM,
-	{"update", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0"}: grantedByOLM,
+	{"list", "leases.coordination.k8s.io", "", true}:                                       "TestLeaseIsServedApart has it refused",
+	{"get", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}:    grantedByOLM,
+	{"update", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}: grantedByOLM,
 }
 
 const grantedByOLM = "OLM grants it"
@@ -114,14 +119,15 @@ func grantedRights() (map[right]string, error) {
 		}
 		for _, object := range objects {
 			var role rbacv1.ClusterRole // a Role has the same rules
-			if kind := object.GetKind(); kind != "ClusterRole" && kind != "Role" || forPeople(object.GetName()) {
+			kind := object.GetKind()
+			if kind != "ClusterRole" && kind != "Role" || forPeople(object.GetName()) {
 				continue
 			}
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
 				return nil, err
 			}
 			for _, rule := range role.Rules {
-				for _, right := range rightsOf(rule) {
+				for _, right := range rightsOf(rule, kind == "Role") {
 					granted[right] = role.Name
 				}
 			}
@@ -135,7 +141,7 @@ func forPeople(role string) bool {
 	return slices.Contains([]string{"useless-viewer-role", "useless-editor-role", "useless-metrics-reader"}, role)
 }
 
-func rightsOf(rule rbacv1.PolicyRule) (rights []right) {
+func rightsOf(rule rbacv1.PolicyRule, own bool) (rights []right) {
 	names := rule.ResourceNames
 	if len(names) == 0 {
 		names = []string{""}
@@ -144,7 +150,7 @@ func rightsOf(rule rbacv1.PolicyRule) (rights []right) {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
 				for _, name := range names {
-					rights = append(rights, right{verb, qualified(group, resource), name})
+					rights = append(rights, right{verb, qualified(group, resource), name, own})
 				}
 			}
 		}
@@ -177,24 +183,23 @@ func usedRights(log io.Reader) (map[right]string, error) {
 			continue
 		}
 		resource := strings.TrimSuffix(object.Resource+"/"+object.Subresource, "/")
-		asked := right{event.Verb, qualified(object.APIGroup, resource), object.Name}
+		asked := right{event.Verb, qualified(object.APIGroup, resource), object.Name, object.Namespace == operatorNamespace}
 		used[asked] = event.Annotations["authorization.k8s.io/decision"] + ": " + event.Annotations["authorization.k8s.io/reason"]
 	}
 	return used, lines.Err()
 }
 
-// compareRights says what is granted and not used, and what is used and not granted, unless there is a reason for either.
+// compareRights says what is granted and not used, and what is used and not granted, unless there is a reason for either. What
+// is granted in all namespaces has to be used outside the operator's own.
 func compareRights(granted, used, unusedReasons, othersReasons map[right]string) (problems []string) {
 	unused, others := maps.Clone(granted), map[right]string{}
 	for asked, why := range used {
-		forAny := right{asked.verb, asked.resource, ""}
-		_, named := granted[asked]
-		_, unnamed := granted[forAny]
-		if !named && !unnamed && !everybodys(why) || strings.HasPrefix(why, "forbid") {
+		isGranted := slices.ContainsFunc(asked.grantedBy(), func(r right) bool { return granted[r] != "" })
+		if !isGranted && !everybodys(why) || strings.HasPrefix(why, "forbid") {
 			others[asked] = why
 		}
 		delete(unused, asked)
-		delete(unused, forAny)
+		delete(unused, right{asked.verb, asked.resource, "", asked.own})
 	}
 	report := func(format string, found, reasons map[right]string) {
 		for right, why := range found {
@@ -214,6 +219,16 @@ func compareRights(granted, used, unusedReasons, othersReasons map[right]string)
 	return problems
 }
 
+// grantedBy are the rights of which each is enough.
+func (r right) grantedBy() (all []right) {
+	for _, name := range []string{r.name, ""} {
+		for _, own := range []bool{r.own, false} {
+			all = append(all, right{r.verb, r.resource, name, own})
+		}
+	}
+	return all
+}
+
 // everybodys reports whether a request was granted by what Kubernetes lets everybody do.
 func everybodys(why string) bool {
 	return strings.HasPrefix(why, `allow: RBAC: allowed by ClusterRoleBinding "system:basic-user"`)
@@ -221,7 +236,11 @@ func everybodys(why string) bool {
 
 // String is what kubectl auth can-i takes.
 func (r right) String() string {
-	return strings.TrimSpace(r.verb + " " + r.resource + " " + r.name)
+	text := strings.TrimSpace(r.verb + " " + r.resource + " " + r.name)
+	if r.own {
+		text += " --namespace=" + operatorNamespace
+	}
+	return text
 }
 
 // TestListsThatAreNotStreamed has an operator fill its caches by lists, as it does where the API server is of before 1.34, or
@@ -251,10 +270,12 @@ func TestRightsAreCompared(t *testing.T) {
 	const log = `{"verb":"get","requestURI":"/apis","annotations":{"authorization.k8s.io/decision":"allow"}}
 {"verb":"list","objectRef":{"resource":"pods"},"annotations":{"authorization.k8s.io/decision":"allow"}}
 {"verb":"patch","objectRef":{"resource":"pods","subresource":"resize","name":"a"},"annotations":{"authorization.k8s.io/decision":"allow"}}
-{"verb":"get","objectRef":{"resource":"leases","apiGroup":"coordination.k8s.io","name":"mine"},"annotations":{"authorization.k8s.io/decision":"allow"}}
+{"verb":"get","objectRef":{"resource":"leases","apiGroup":"coordination.k8s.io","name":"mine","namespace":"useless-system"},"annotations":{"authorization.k8s.io/decision":"allow"}}
 {"verb":"create","objectRef":{"resource":"selfsubjectaccessreviews","apiGroup":"authorization.k8s.io"},"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"system:basic-user\" of"}}
 `
-	all := []right{{"list", "pods", ""}, {"patch", "pods/resize", ""}, {"get", "leases.coordination.k8s.io", "mine"}}
+	all := []right{
+		{verb: "list", resource: "pods"}, {verb: "patch", resource: "pods/resize"}, {"get", "leases.coordination.k8s.io", "mine", true},
+	}
 	for _, tt := range []struct {
 		reason  string
 		granted []right
@@ -264,25 +285,36 @@ func TestRightsAreCompared(t *testing.T) {
 	}{
 		{reason: "what is used is granted, and nothing else", granted: all},
 		{
-			reason: "a right of one verb too many", granted: slices.Concat(all, []right{{"watch", "pods", ""}}),
+			reason: "a right of one verb too many", granted: slices.Concat(all, []right{{verb: "watch", resource: "pods"}}),
 			want: []string{"watch pods: granted by role, and never used"},
 		},
 		{
-			reason: "a right for an object that is not used", granted: slices.Concat(all, []right{{"get", "leases.coordination.k8s.io", "yours"}}),
-			want: []string{"get leases.coordination.k8s.io yours: granted by role, and never used"},
+			reason: "a right for an object that is not used", granted: slices.Concat(all, []right{{"get", "leases.coordination.k8s.io", "yours", true}}),
+			want: []string{"get leases.coordination.k8s.io yours --namespace=useless-system: granted by role, and never used"},
 		},
 		{
-			reason: "an unused right that there is a reason for", granted: slices.Concat(all, []right{{"watch", "pods", ""}}),
-			reasons: map[right]string{{"watch", "pods", ""}: "later"},
+			reason: "a right in all namespaces that is used in one", granted: slices.Concat(all[:2], []right{{verb: "get", resource: "leases.coordination.k8s.io", name: "mine"}}),
+			want: []string{"get leases.coordination.k8s.io mine: granted by role, and never used"},
+		},
+		{
+			reason: "a right in one namespace that is used in others", granted: slices.Concat(all[1:], []right{{verb: "list", resource: "pods", own: true}}),
+			want: []string{
+				"list pods --namespace=useless-system: granted by role, and never used",
+				"list pods: used, and not granted (allow: )",
+			},
+		},
+		{
+			reason: "an unused right that there is a reason for", granted: slices.Concat(all, []right{{verb: "watch", resource: "pods"}}),
+			reasons: map[right]string{{verb: "watch", resource: "pods"}: "later"},
 		},
 		{
 			reason: "a reason that has become none", granted: all,
-			reasons: map[right]string{{"list", "pods", ""}: "later"},
+			reasons: map[right]string{{verb: "list", resource: "pods"}: "later"},
 			want:    []string{`list pods: the reason "later" is none any more`},
 		},
 		{
 			reason: "a right that somebody else has given", granted: all[:2],
-			want: []string{"get leases.coordination.k8s.io mine: used, and not granted (allow: )"},
+			want: []string{"get leases.coordination.k8s.io mine --namespace=useless-system: used, and not granted (allow: )"},
 		},
 		{
 			reason: "a right that there is for another namespace", granted: all,
