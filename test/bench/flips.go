@@ -44,8 +44,8 @@ var (
 	errNoFlip     = fmt.Errorf("no switch was turned down for %s", patience)
 )
 
-// follow tells of every flip from now on, until the watch or the context ends. Meanwhile nobody makes Machines or asks them
-// for anything else.
+// follow tells of every flip from now on, until the watch or the context ends, and has the world blamed for whatever becomes
+// of switches that must not. Meanwhile nobody makes Machines or asks them for anything else.
 func (w *world) follow(ctx context.Context) (<-chan flip, error) {
 	clientset, err := versioned.NewForConfig(w.plane.Config)
 	if err != nil {
@@ -80,7 +80,10 @@ func (w *world) follow(ctx context.Context) (<-chan flip, error) {
 			if !ok {
 				return // the watch has ended
 			}
-			if f, ok := checker.See(history.Revision{Type: event.Type, Object: sw}); ok {
+			known := len(checker.Faults())
+			f, ok := checker.See(history.Revision{Type: event.Type, Object: sw})
+			w.blame(checker.Faults()[known:])
+			if ok {
 				select {
 				case flips <- flip{f, time.Now()}:
 				case <-ctx.Done():

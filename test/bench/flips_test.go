@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,18 @@ import (
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func after(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
+
+func TestBlame(t *testing.T) {
+	w := &world{}
+	w.blame(nil)
+	if err := w.stop(); err != nil {
+		t.Errorf("nothing to blame: %v", err)
+	}
+	w.blame([]error{errors.New("one too many"), errors.New("another")})
+	if err := w.stop(); err == nil || !strings.Contains(err.Error(), "2 things that must not be, the first of them: one too many") {
+		t.Errorf("two faults: got error %v, want one that says so", err)
+	}
+}
 
 func TestAddFaults(t *testing.T) {
 	values := map[string]float64{}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -92,6 +93,9 @@ type world struct {
 	processes []*cluster.Process // beside the control plane's
 	copied    string             // folder with the state that copyState has found
 	edits     int                // how often users have asked for one switch more
+
+	judging sync.Mutex
+	faults  []error // what must not have happened
 }
 
 // worldOptions are what experiments change about a world.
@@ -242,7 +246,24 @@ func (w *world) run(name, path string, args ...string) (*cluster.Process, error)
 // all are all processes of the world.
 func (w *world) all() []*cluster.Process { return append(w.plane.Processes(), w.processes...) }
 
-// stop ends all that runs and removes what is left of it.
+// blame makes note of what must not have happened.
+func (w *world) blame(faults []error) {
+	w.judging.Lock()
+	defer w.judging.Unlock()
+	w.faults = append(w.faults, faults...)
+}
+
+// blamed fails the experiment for it.
+func (w *world) blamed() error {
+	w.judging.Lock()
+	defer w.judging.Unlock()
+	if len(w.faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d things that must not be, the first of them: %w", len(w.faults), w.faults[0])
+}
+
+// stop ends all that runs and removes what is left of it. It fails where something has happened that must not.
 func (w *world) stop() error {
 	var err error
 	if w.plane != nil {
@@ -251,7 +272,7 @@ func (w *world) stop() error {
 		}
 		err = w.plane.Stop()
 	}
-	return errors.Join(err, os.RemoveAll(w.certs))
+	return errors.Join(err, os.RemoveAll(w.certs), w.blamed())
 }
 
 // allowUpdates gives the operator's ServiceAccount rights that the operator does without: naive controllers update.
