@@ -64,6 +64,8 @@ type Options struct {
 	// Controllers are those that kube-controller-manager runs, by its own names; DefaultControllers if there are none.
 	// The one of ServiceAccounts has to be among them.
 	Controllers []string
+	// EagerControllers have kube-controller-manager make as many requests as it can. It allows itself twenty a second otherwise.
+	EagerControllers bool
 	// State is a folder that etcd's state is copied from, such as a copy of what State() names; none for a new cluster.
 	// Nobody writes to it meanwhile.
 	State string
@@ -146,7 +148,7 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 			return err
 		}
 	}
-	if err := cp.run(controllerManager, localControllerManagerArgs(options.Controllers)); err != nil {
+	if err := cp.run(controllerManager, localControllerManagerArgs(options)); err != nil {
 		return err
 	}
 	return Await(ctx, cp.processes, func(ctx context.Context) error {
@@ -236,11 +238,16 @@ func APIServerArgs() []string {
 	}
 }
 
-func localControllerManagerArgs(controllers []string) []string {
+func localControllerManagerArgs(options Options) []string {
+	controllers := options.Controllers
 	if controllers == nil {
 		controllers = DefaultControllers
 	}
-	return append(ControllerManagerArgs(), "--controllers="+strings.Join(controllers, ","))
+	args := append(ControllerManagerArgs(), "--controllers="+strings.Join(controllers, ","))
+	if options.EagerControllers {
+		args = append(args, "--kube-api-qps=1000", "--kube-api-burst=1000")
+	}
+	return args
 }
 
 // ControllerManagerArgs are the arguments of a kube-controller-manager that runs the default controllers.

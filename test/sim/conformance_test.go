@@ -18,6 +18,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,15 +39,22 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// operations is how many requests TestConformance makes. Half of them are refused.
+// operations is how many requests TestConformance makes for what one object is about. Half of them are refused.
 const operations = 600
 
-// TestConformance has the simulated API server and a real one answer the same requests, and compares the answers and what
-// watches tell.
+// TestConformance has the simulated API server and a real one answer the same requests, and compares the answers, what
+// watches tell, and what the garbage collector and quotas make of it.
 func TestConformance(t *testing.T) {
 	server := sim.NewServer(kinds...)
 	simulated := newSide(t, server.Connect("user").Config(), server.Mapper())
 	genuine := newSide(t, startCluster(t), server.Mapper())
+	compareRequests(t, genuine, simulated)
+	compareDependents(t, genuine, simulated, server)
+}
+
+// compareRequests does not wait for anybody.
+func compareRequests(t *testing.T, genuine, simulated *side) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	answers := map[string]int{}
 	for i := range operations {
@@ -58,12 +66,12 @@ func TestConformance(t *testing.T) {
 		answers[want.Reason]++
 	}
 	t.Logf("answers: %v", answers)
-	if diff := gocmp.Diff(genuine.events(t), simulated.events(t)); diff != "" {
+	if diff := gocmp.Diff(genuine.events(t, "last"), simulated.events(t, "last")); diff != "" {
 		t.Errorf("events (-API server +simulated)\n%s", diff)
 	}
 }
 
-// startCluster is a real API server that knows the operator's kinds.
+// startCluster is a real API server that knows the operator's kinds, with Kubernetes' garbage collector and quotas.
 func startCluster(t *testing.T) *rest.Config {
 	t.Helper()
 	programs, err := cluster.Build(t.Context(), os.Stderr)
@@ -74,9 +82,15 @@ func startCluster(t *testing.T) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane, err := cluster.Start(t.Context(), programs, cluster.Options{UnsafeNoFsync: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
-		return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
-	}})
+	plane, err := cluster.Start(t.Context(), programs, cluster.Options{
+		UnsafeNoFsync: true,
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
+		},
+		// Nobody else writes to what is compared.
+		Controllers:      []string{"garbage-collector-controller", "resourcequota-controller", "serviceaccount-controller"},
+		EagerControllers: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +122,26 @@ type operation struct {
 	Manager string // of fields
 	Force   bool   // fields of others are applied, too
 	Grace   *int64 // seconds
+
+	Policy metav1.DeletionPropagation // of a deletion
+	Owners []owner                    // of what is created
+}
+
+// An owner is one of an object's. It may not be there.
+type owner struct {
+	Kind, Name string
+	Blocks     bool // it is deleted in the foreground only after the object
 }
 
 // kindsCompared are those of which there are objects.
 var kindsCompared = map[string]schema.GroupVersionKind{
-	"Machine": v1beta1.GroupVersion.WithKind("Machine"),
-	"Switch":  v1beta1.GroupVersion.WithKind("Switch"),
-	"Pod":     corev1.SchemeGroupVersion.WithKind("Pod"),
-	"Ingress": networkingv1.SchemeGroupVersion.WithKind("Ingress"),
+	"Machine":       v1beta1.GroupVersion.WithKind("Machine"),
+	"Switch":        v1beta1.GroupVersion.WithKind("Switch"),
+	"Pod":           corev1.SchemeGroupVersion.WithKind("Pod"),
+	"Ingress":       networkingv1.SchemeGroupVersion.WithKind("Ingress"),
+	"Deployment":    appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"ReplicaSet":    appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"ResourceQuota": corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 }
 
 func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
@@ -208,7 +234,7 @@ func newSide(t *testing.T, config *rest.Config, mapper meta.RESTMapper) *side {
 	}
 	s := &side{client: c, uids: map[types.UID]int{}}
 	for _, watched := range watched {
-		w, err := c.Watch(t.Context(), listOf(watched.kind), client.MatchingLabels(watched.labels))
+		w, err := c.Watch(t.Context(), listOf(watched.kind), client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels(watched.labels))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +248,10 @@ func newSide(t *testing.T, config *rest.Config, mapper meta.RESTMapper) *side {
 var watched = []struct {
 	kind   string
 	labels map[string]string
-}{{kind: "Machine"}, {kind: "Switch"}, {kind: "Pod"}, {kind: "Ingress"}, {"Machine", map[string]string{"a": "b"}}}
+}{
+	{kind: "Machine"}, {kind: "Switch"}, {kind: "Pod"}, {kind: "Ingress"}, {kind: "Deployment"}, {kind: "ReplicaSet"},
+	{"Machine", map[string]string{"a": "b"}},
+}
 
 func listOf(kind string) *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
@@ -241,7 +270,10 @@ func objectOf(kind, name string) *unstructured.Unstructured {
 // newObject is one that can be created.
 func newObject(kind, name string) *unstructured.Unstructured {
 	object := objectOf(kind, name)
+	const replicas = `{"selector":{"matchLabels":{"a":"b"}},
+		"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"server","image":"example.com/image"}]}}}`
 	specs := map[string]string{
+		"Deployment": replicas, "ReplicaSet": replicas,
 		"Pod": `{"containers":[{"name":"server","image":"example.com/image",
 			"resources":{"requests":{"cpu":"1","memory":"1Gi"},"limits":{"cpu":"1","memory":"1Gi"}}}]}`,
 		"Ingress": `{"defaultBackend":{"service":{"name":"web","port":{"number":80}}}}`,
@@ -374,11 +406,32 @@ func (s *side) change(o operation, current *unstructured.Unstructured) (map[stri
 		}
 		change.SetName(o.Name)
 	}
-	return change.Object, nil
+	references, err := s.references(o.Owners)
+	change.SetOwnerReferences(references)
+	return change.Object, err
+}
+
+// references are those to owners. One that is not there has never been.
+func (s *side) references(owners []owner) (references []metav1.OwnerReference, err error) {
+	for _, o := range owners {
+		object := objectOf(o.Kind, o.Name)
+		object.SetUID("wrong")
+		err = errors.Join(err, client.IgnoreNotFound(s.client.Get(context.Background(), client.ObjectKeyFromObject(object), object)))
+		reference := metav1.OwnerReference{UID: object.GetUID(), Name: o.Name}
+		reference.APIVersion, reference.Kind = object.GroupVersionKind().ToAPIVersionAndKind()
+		if o.Blocks {
+			reference.BlockOwnerDeletion = new(true)
+		}
+		references = append(references, reference)
+	}
+	return references, err
 }
 
 func (s *side) precondition(o operation, current *unstructured.Unstructured) []client.DeleteOption {
 	options := []client.DeleteOption{&client.DeleteOptions{GracePeriodSeconds: o.Grace}}
+	if o.Policy != "" {
+		options = append(options, client.PropagationPolicy(o.Policy))
+	}
 	switch o.UID {
 	case "current":
 		options = append(options, client.Preconditions{UID: new(current.GetUID())})
@@ -452,6 +505,11 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	case "Pod":
 		object.Object = simulated(object)
 		fields = nil
+	case "Deployment", "ReplicaSet":
+		object.Object = map[string]any{"kind": object.GetKind(), "metadata": object.Object["metadata"]}
+		fields = nil
+	case "ResourceQuota":
+		return object.GetName() // the real one has a status, and is changed to be computed anew
 	default:
 		fields = nil
 	}
@@ -460,6 +518,11 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		s.uids[object.GetUID()] = len(s.uids) + 1
 	}
 	object.SetUID(types.UID(strconv.Itoa(s.uids[object.GetUID()])))
+	references := object.GetOwnerReferences()
+	for i := range references {
+		references[i].UID = types.UID(strconv.Itoa(s.uids[references[i].UID]))
+	}
+	object.SetOwnerReferences(references)
 	object.SetResourceVersion("") // field managers make some more
 	for _, name := range []string{"creationTimestamp", "deletionTimestamp"} {
 		if _, ok, _ := unstructured.NestedString(object.Object, "metadata", name); ok {
@@ -496,17 +559,24 @@ func simulated(pod *unstructured.Unstructured) map[string]any {
 	return known
 }
 
+// told is an event.
+type told struct {
+	Name   string
+	Type   watch.EventType
+	Object any
+}
+
 // events are what the watches have told, of each kind, up to an object that is made for that. One that differs from the one
 // before it in its version alone is a field manager's.
-func (s *side) events(t *testing.T) (all [][]any) {
+func (s *side) events(t *testing.T, until string) (all [][]told) {
 	t.Helper()
 	for i, watched := range watched {
-		last := newObject(watched.kind, fmt.Sprintf("last-%d", i))
+		last := newObject(watched.kind, fmt.Sprintf("%s-%d", until, i))
 		last.SetLabels(map[string]string{"a": "b"})
 		if err := s.client.Create(t.Context(), last, client.FieldOwner("user")); err != nil {
 			t.Fatal(err)
 		}
-		var told []any
+		var some []told
 		before := map[string]any{}
 		for done := false; !done; {
 			select {
@@ -518,14 +588,14 @@ func (s *side) events(t *testing.T) (all [][]any) {
 				done = object.GetName() == last.GetName()
 				heard := s.normal(object)
 				if event.Type != watch.Modified || !reflect.DeepEqual(before[object.GetName()], heard) {
-					told = append(told, []any{event.Type, heard})
+					some = append(some, told{object.GetName(), event.Type, heard})
 				}
 				before[object.GetName()] = heard
 			case <-time.After(30 * time.Second):
 				t.Fatalf("the watch of %s does not tell of the last one", watched.kind)
 			}
 		}
-		all = append(all, told)
+		all = append(all, some)
 	}
 	return all
 }

@@ -136,11 +136,11 @@ func (s *Server) create(by author, k *Kind, namespace string, object *unstructur
 	if errs := k.validate(object.Object, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(k.GroupKind(), object.GetName(), errs)
 	}
-	if _, exists := s.objects[k.GroupResource()][keyOf(object)]; exists {
-		return nil, apierrors.NewAlreadyExists(k.GroupResource(), object.GetName())
-	}
 	if err := s.admit(k, object); err != nil {
 		return nil, err
+	}
+	if _, exists := s.objects[k.GroupResource()][keyOf(object)]; exists {
+		return nil, apierrors.NewAlreadyExists(k.GroupResource(), object.GetName())
 	}
 	return s.write(by, watch.Added, k, object), nil
 }
@@ -494,16 +494,31 @@ func (s *Server) collect(k *Kind, object *unstructured.Unstructured, uids map[ty
 	if object.GetDeletionTimestamp() != nil {
 		return s.release(k, object)
 	}
-	owners := object.GetOwnerReferences()
-	keeps := func(ref metav1.OwnerReference) bool {
+	var solid, waiting []metav1.OwnerReference
+	for _, ref := range object.GetOwnerReferences() {
 		owner := uids[ref.UID]
-		return owner != nil && (owner.GetNamespace() == "" || owner.GetNamespace() == object.GetNamespace()) &&
-			(owner.GetDeletionTimestamp() == nil || !slices.Contains(owner.GetFinalizers(), foreground))
+		switch {
+		case owner == nil || owner.GetNamespace() != "" && owner.GetNamespace() != object.GetNamespace():
+		case owner.GetDeletionTimestamp() != nil && slices.Contains(owner.GetFinalizers(), foreground):
+			waiting = append(waiting, ref)
+		default:
+			solid = append(solid, ref)
+		}
 	}
-	if len(owners) == 0 || slices.ContainsFunc(owners, keeps) {
+	switch {
+	case len(solid) == len(object.GetOwnerReferences()):
 		return false, nil
+	case len(solid) > 0:
+		kept := object.DeepCopy()
+		kept.SetOwnerReferences(solid)
+		_, err := s.update(collector, k, keyOf(kept), "", kept)
+		return true, err
 	}
-	_, err := s.remove(collector, k, keyOf(object), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(object.GetUID()))})
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(object.GetUID()))}
+	if dependent, _ := s.dependent(object, false); dependent != nil && len(waiting) > 0 {
+		options.PropagationPolicy = new(metav1.DeletePropagationForeground)
+	}
+	_, err := s.remove(collector, k, keyOf(object), options)
 	return true, err
 }
 
@@ -531,12 +546,13 @@ func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, erro
 	return false, nil
 }
 
-// dependent is an object that refers to an owner; only one that blocks the owner's deletion, if that is asked for.
+// dependent is an object that refers to an owner; if that is asked for, only one that blocks the owner's deletion, or has not been
+// looked at since.
 func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*unstructured.Unstructured, *Kind) {
 	for _, k := range s.ordered() {
 		for _, object := range s.at(k, s.revision) {
 			for _, ref := range object.GetOwnerReferences() {
-				if ref.UID == owner.GetUID() && (!blocking || ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion) {
+				if ref.UID == owner.GetUID() && (!blocking || object.GetDeletionTimestamp() == nil || isTrue(ref.BlockOwnerDeletion)) {
 					return object, k
 				}
 			}
@@ -544,6 +560,8 @@ func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*un
 	}
 	return nil, nil
 }
+
+func isTrue(value *bool) bool { return value != nil && *value }
 
 func keyOf(object *unstructured.Unstructured) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}

@@ -1,0 +1,241 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/test/sim"
+)
+
+// dependentOperations is how many requests TestConformance makes for what several objects are about.
+const dependentOperations = 200
+
+// layers are the kinds of owners, of their dependents, and of those of these.
+var layers = [][]string{{"Deployment"}, {"ReplicaSet", "Machine"}, {"Pod", "Switch"}}
+
+// quotas are those that there may be, by what they limit.
+var quotas = map[corev1.ResourceName]string{
+	"count/switches.useless.container.training": "Switch", "count/pods": "Pod", "count/replicasets.apps": "ReplicaSet",
+}
+
+// compareDependents compares what becomes of objects with owners, and of quotas. The simulated ones do all that they have to do
+// when they are asked to, and the real ones are waited for.
+//
+// They do it in whatever order, so what watches tell is compared for each object.
+func compareDependents(t *testing.T, genuine, simulated *side, server *sim.Server) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(3, 4))
+	answers := map[string]int{}
+	for i := range dependentOperations {
+		o := randomDependent(random)
+		if o.Verb == "create" {
+			genuine.count(t)
+		} else {
+			genuine.collect(t)
+		}
+		want, got := genuine.do(t, o), simulated.do(t, o)
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Fatalf("operation %d, %+v: (-API server +simulated)\n%s", i, o, diff)
+		}
+		answers[strings.Join([]string{o.Verb, string(o.Policy), want.Reason}, " ")]++
+		collectGarbage(t, server)
+		if diff := genuine.becomes(t, simulated.all(t)); diff != "" {
+			t.Fatalf("operation %d, %+v: in the end there is (-API server +simulated)\n%s", i, o, diff)
+		}
+	}
+	t.Logf("answers: %v", answers)
+	for _, s := range []*side{genuine, simulated} {
+		must(t, client.IgnoreNotFound(s.client.Delete(t.Context(), objectOf("ResourceQuota", "quota"))))
+	}
+	genuine.collect(t)
+	if diff := gocmp.Diff(byName(genuine.events(t, "end")), byName(simulated.events(t, "end"))); diff != "" {
+		t.Errorf("events (-API server +simulated)\n%s", diff)
+	}
+}
+
+func collectGarbage(t *testing.T, server *sim.Server) {
+	t.Helper()
+	for {
+		done, err := server.CollectGarbage()
+		must(t, err)
+		if !done {
+			return
+		}
+	}
+}
+
+// byName has events in the order of their objects' names.
+func byName(all [][]told) [][]told {
+	for _, some := range all {
+		slices.SortStableFunc(some, func(a, b told) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return all
+}
+
+// randomDependent makes objects with owners, deletes them in each way, lets them go, and limits how many there are.
+//
+// What depends on who is faster is left out: owners of one object that have the same owner, and owners that are held, or have
+// such dependents, and wait for nobody.
+func randomDependent(random *rand.Rand) operation {
+	layer := random.IntN(len(layers))
+	o := operation{
+		Verb: pick(random, "create", "create", "create", "patch", "patch", "delete", "delete", "delete"),
+		Kind: pick(random, layers[layer]...),
+		Name: pick(random, "c", "d", "e"), Version: "none", UID: "none",
+		Body: `{}`,
+	}
+	if layer > 0 && random.IntN(3) == 0 {
+		o.Body = `{"metadata":{"finalizers":["example.com/one"]}}`
+	}
+	switch {
+	case random.IntN(12) == 0:
+		limited := pick(random, slices.Sorted(maps.Keys(quotas))...)
+		o.Verb, o.Kind, o.Name = pick(random, "create", "create", "delete"), "ResourceQuota", "quota"
+		o.Body = fmt.Sprintf(`{"spec":{"hard":{%q:"%d"}}}`, limited, random.IntN(3))
+	case o.Verb == "create":
+		o.Owners = randomOwners(random, layer)
+	case o.Verb == "patch":
+		o.Body = pick(random, `{"metadata":{"finalizers":null}}`, `{"metadata":{"finalizers":null}}`, `{"metadata":{"ownerReferences":null}}`)
+	case o.Verb == "delete":
+		o.UID = pick(random, "none", "current", "current", "wrong")
+		o.Policy = pick(random, "", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
+	}
+	return o
+}
+
+// randomOwners are none, one of the layer above, or two of the first one.
+func randomOwners(random *rand.Rand, layer int) []owner {
+	switch n := random.IntN(6); {
+	case layer == 0 || n == 0:
+		return nil
+	case n == 1:
+		blocks := layer < len(layers)-1 || random.IntN(2) == 0
+		return []owner{{"Deployment", "c", blocks}, {"Deployment", "d", blocks}}
+	}
+	return []owner{{pick(random, layers[layer-1]...), pick(random, "c", "d", "e"), true}}
+}
+
+// all are the objects that there are, of each kind that can have an owner.
+func (s *side) all(t *testing.T) (all []any) {
+	t.Helper()
+	for _, kind := range slices.Concat(layers...) {
+		list := listOf(kind)
+		must(t, s.client.List(t.Context(), list, client.InNamespace(metav1.NamespaceDefault)))
+		for i := range list.Items {
+			all = append(all, s.normal(&list.Items[i]))
+		}
+	}
+	return all
+}
+
+// becomes waits until there is what is wanted. If that does not come, it returns how what there is differs.
+func (s *side) becomes(t *testing.T, want []any) (diff string) {
+	t.Helper()
+	if err := poll(t, func(context.Context) (bool, error) {
+		diff = gocmp.Diff(s.all(t), want)
+		return diff == "", nil
+	}); !wait.Interrupted(err) {
+		must(t, err)
+	}
+	return diff
+}
+
+// collect waits until the garbage collector has heard of all there is: it hears of each kind in the order in which things happen,
+// and deletes what is of an owner that was never there.
+func (s *side) collect(t *testing.T) {
+	t.Helper()
+	kinds := slices.Concat(layers...)
+	for _, kind := range kinds {
+		last := newObject(kind, "last")
+		last.SetNamespace(metav1.NamespacePublic)
+		last.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "none", UID: uuid.NewUUID()}})
+		must(t, poll(t, func(ctx context.Context) (bool, error) {
+			err := s.client.Create(ctx, last)
+			return err == nil, ignoreForbidden(err) // before there is a ServiceAccount
+		}))
+	}
+	must(t, poll(t, func(ctx context.Context) (bool, error) {
+		for _, kind := range kinds {
+			list := listOf(kind)
+			if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespacePublic)); err != nil || len(list.Items) > 0 {
+				return false, err
+			}
+		}
+		return true, nil
+	}))
+}
+
+func ignoreForbidden(err error) error {
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
+}
+
+// count has the quota's use be counted anew, and waits until it is right and who admits objects knows of it. Otherwise what was
+// refused after it had been counted, as there was one of its name, would count for five minutes.
+func (s *side) count(t *testing.T) {
+	t.Helper()
+	nonce := 0
+	must(t, poll(t, func(ctx context.Context) (bool, error) {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "quota"}}
+		nonce++
+		change := fmt.Appendf(nil, `{"spec":{"hard":{%q:"%d"}}}`, recounted, nonce)
+		if err := s.client.Patch(ctx, quota, client.RawPatch(types.MergePatchType, change)); err != nil {
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		}
+		if err := poll(t, func(ctx context.Context) (bool, error) {
+			err := s.client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
+			return equality.Semantic.DeepEqual(quota.Spec.Hard, quota.Status.Hard), err
+		}); err != nil {
+			return false, err
+		}
+		for limited, kind := range quotas {
+			if hard, ok := quota.Spec.Hard[limited]; ok {
+				return s.counts(ctx, kind, quota.Status.Used[limited], hard)
+			}
+		}
+		return true, nil
+	}))
+}
+
+// recounted is what a quota also limits, which has it be counted anew.
+const recounted = "count/configmaps"
+
+// counts reports whether as many objects of a kind are used as there are, and another one is refused if there can be none.
+func (s *side) counts(ctx context.Context, kind string, used, hard resource.Quantity) (bool, error) {
+	list := listOf(kind)
+	if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return false, err
+	}
+	err := s.client.Create(ctx, newObject(kind, "another"), client.DryRunAll)
+	n := int64(len(list.Items))
+	return used.Value() == n && apierrors.IsForbidden(err) == (n >= hard.Value()), ignoreForbidden(err)
+}
+
+// poll asks until it is so, for half a minute.
+func poll(t *testing.T, check wait.ConditionWithContextFunc) error {
+	t.Helper()
+	return wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, check)
+}
