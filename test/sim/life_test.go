@@ -57,7 +57,8 @@ type life struct {
 	controller string
 	kinds      []string // that the controller caches
 	steps      []step
-	refused    bool // some of the writes, as they would be by a real API server
+	refused    bool          // some of the writes, as they would be by a real API server
+	looks      time.Duration // how often it looks at the clock, whatever happens; never if zero
 }
 
 type step struct {
@@ -187,7 +188,7 @@ var machineLives = []life{{
 }}
 
 var scheduleLives = []life{{
-	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, steps: []step{
+	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, looks: time.Minute, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"edit the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20 * * * *"}}}`), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
@@ -202,7 +203,7 @@ var scheduleLives = []life{{
 
 // briefSchedule is a schedule's life of few writes.
 var briefSchedule = life{
-	name: "schedule, briefly", controller: "schedule", kinds: []string{"Deployment"}, steps: []step{
+	name: "schedule, briefly", controller: "schedule", kinds: []string{"Deployment"}, looks: time.Minute, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
 		{what: "remove the schedule", do: removeSchedule},
@@ -212,7 +213,7 @@ var briefSchedule = life{
 
 // year is one of a schedule that is looked at every fortnight.
 var year = life{
-	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, steps: slices.Concat(
+	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, looks: time.Minute, steps: slices.Concat(
 		[]step{{what: "create", do: create(monthly())}},
 		slices.Repeat([]step{{"a fortnight passes", func(context.Context, client.Client) error { return nil }, 14 * 24 * time.Hour}}, 26),
 		[]step{{what: "delete", do: remove(monthly())}},
@@ -344,7 +345,7 @@ func (l life) run(ctx context.Context, w *sim.World, c conditions, f *fog, r *re
 	for i, step := range l.steps {
 		if i == len(l.steps)-1 { // what nobody knew of when all was deleted may stay
 			f.lift()
-			if err := r.rest(w, c.rest()); err != nil {
+			if err := r.rest(w, c.rest(), l.looks); err != nil {
 				return err
 			}
 		}
@@ -355,25 +356,41 @@ func (l life) run(ctx context.Context, w *sim.World, c conditions, f *fog, r *re
 			// A switch may have another name by now.
 			err = errors.Join(w.Pass(quiet), client.IgnoreNotFound(step.do(ctx, w.Admin)))
 		}
-		if err := errors.Join(err, w.Pass(max(step.lasts, quiet))); err != nil {
+		if err := errors.Join(err, r.pass(w, max(step.lasts, quiet), mostReconciles, l.looks)); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		r.states = append(r.states, step.what+":\n"+state(w))
 		f.end()
 	}
 	f.lift()
-	err := w.Pass(quiet)
+	err := r.pass(w, quiet, mostReconciles, l.looks)
 	r.states = append(r.states, state(w))
 	return err
 }
 
-// rest lets some time pass after what is still to be done. Nothing is written in it.
-func (r *record) rest(w *sim.World, length time.Duration) error {
-	if err := w.Pass(quiet); err != nil {
+// mostReconciles is how many there are at most of an object until it is as it should be, and nothing more is to be done about it.
+const mostReconciles = 60
+
+// pass lets time pass, in which there are not too many reconciles beside those for which the clock is looked at.
+func (r *record) pass(w *sim.World, d time.Duration, most int, looks time.Duration) error {
+	if looks > 0 {
+		most += int(d / looks)
+	}
+	before := w.Reconciles.Load()
+	err := w.Pass(d)
+	if n := int(w.Reconciles.Load() - before); n > most {
+		r.faults = append(r.faults, fmt.Errorf("revision %d: there are %d reconciles in %s", w.Revision(), n, d))
+	}
+	return err
+}
+
+// rest lets some time pass after what is still to be done. Nothing is written in it, and nothing looked at again.
+func (r *record) rest(w *sim.World, length, looks time.Duration) error {
+	if err := r.pass(w, quiet, mostReconciles, looks); err != nil {
 		return err
 	}
 	before := w.Revision()
-	err := w.Pass(length)
+	err := r.pass(w, length, 0, looks)
 	for _, change := range w.History()[before:] {
 		r.faults = append(r.faults, fmt.Errorf("revision %d: %s writes %s %s, though nothing has happened for %s",
 			change.Revision, change.By, change.Kind.Kind, change.Object.GetName(), quiet))

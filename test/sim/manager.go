@@ -4,7 +4,9 @@
 package sim
 
 import (
+	"context"
 	"reflect"
+	"sync/atomic"
 
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -14,18 +16,38 @@ import (
 )
 
 // A quiet manager is one whose controllers' queues have no metrics. Those are updated twice a second, for hours in which
-// nothing happens.
-type quiet struct{ ctrl.Manager }
+// nothing happens. It counts what its controllers reconcile.
+type quiet struct {
+	ctrl.Manager
+
+	reconciles *atomic.Int64
+}
 
 // Add implements manager.Manager.
 func (m quiet) Add(runnable manager.Runnable) error {
-	// A controller has no other place where its queue can be chosen, unless those who make it choose one.
+	// A controller has no other place where its queue can be chosen and its reconciler be watched, unless those who make it do so.
 	if value := reflect.Indirect(reflect.ValueOf(runnable)); value.Kind() == reflect.Struct {
 		if newQueue := value.FieldByName("NewQueue"); newQueue.IsValid() {
 			newQueue.Set(reflect.ValueOf(newQuietQueue))
 		}
+		if do := value.FieldByName("Do"); do.IsValid() {
+			do.Set(reflect.ValueOf(counted{do.Interface().(reconcile.Reconciler), m.reconciles}))
+		}
 	}
 	return m.Manager.Add(runnable)
+}
+
+// A counted reconciler is one that counts.
+type counted struct {
+	reconcile.Reconciler
+
+	reconciles *atomic.Int64
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (c counted) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	c.reconciles.Add(1)
+	return c.Reconciler.Reconcile(ctx, request)
 }
 
 func newQuietQueue(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {

@@ -288,8 +288,8 @@ func (p *play) calm(ctx context.Context) error {
 	}
 	clear(p.faults)
 	p.see(true)
-	writes := p.writes
-	if err := w.Pass(2 * quiet); err != nil {
+	writes, r := p.writes, record{}
+	if err := r.pass(w, 2*quiet, mostReconciles*len(machines), 0); err != nil {
 		return err
 	}
 	all := &v1beta1.MachineList{}
@@ -304,8 +304,7 @@ func (p *play) calm(ctx context.Context) error {
 			return err
 		}
 	}
-	var r record
-	err := r.rest(w, time.Hour)
+	err := r.rest(w, time.Hour, 0)
 	return errors.Join(append(r.faults, err)...)
 }
 

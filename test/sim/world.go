@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -109,8 +110,9 @@ type World struct {
 	// Latency is how long each call takes.
 	Latency time.Duration
 
-	Operators []*Operator        // that run
-	Ends      map[string][]int64 // the revisions that were the last ones when an operator of a name ended
+	Operators  []*Operator        // that run
+	Reconciles atomic.Int64       // of all operators so far
+	Ends       map[string][]int64 // the revisions that were the last ones when an operator of a name ended
 
 	mu     sync.Mutex
 	parked []parked
@@ -267,7 +269,7 @@ func (w *World) StartSeeing(view func(*Kind) int64, name string, controllers ...
 		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
 		Ingress:        ingress.Options{Annotations: ingress.Annotations{IngressAnnotation: "yes"}},
 	}
-	if err := controller.Setup(ctx, quiet{mgr}, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := controller.Setup(ctx, quiet{mgr, &w.Reconciles}, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, err
 	}
 	o.started = mgr.Elected()
