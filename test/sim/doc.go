@@ -12,8 +12,9 @@
 //
 // It knows neither of versions of a kind (all requests are for the one that is stored) nor of webhooks, rights (everything is
 // allowed), field managers of other kinds and of subresources, field selectors, pages of lists, the subresource scale,
-// namespaces that are being deleted, owners that own each other, the status of quotas, and compacted history; nor of what Kubernetes' own kinds have of their own beside
-// that: defaults and validation, what a status may change, and schedulers and nodes, which are for the caller to play.
+// namespaces that are being deleted, owners that own each other, the status of quotas, and compacted history; nor of what
+// Kubernetes' own kinds have of their own beside that: defaults and validation, what a status may change, and schedulers and
+// nodes, which are for the caller to play.
 //
 // All that happens is decided by who calls it: a request is answered when it is served, an event is heard when it is
 // delivered, and garbage is collected when that is asked for.
