@@ -117,8 +117,8 @@ e2e: ## Install the operator as its users do, on a node with OLM or on the clust
 SEEDS ?= 16000
 
 .PHONY: soak
-soak: ## Simulate SEEDS (16000) runs of users, faults and old caches at random, a million calls, and years of a schedule
-	go test ./test/sim -run '^Test(Random|Year)$$' -count=1 -timeout 0 -v -seeds $(SEEDS)
+soak: ## Simulate SEEDS (16000) runs of users, faults and old caches at random, a million calls, years of a schedule, and each two faults
+	go test ./test/sim -run '^Test(Random|Year|Crashes)$$' -count=1 -timeout 0 -v -seeds $(SEEDS)
 
 .PHONY: mutants
 mutants: ## Make known mistakes in copies of the operator, and write into docs/reliability.md which test finds each

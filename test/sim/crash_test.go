@@ -41,45 +41,72 @@ var (
 // most is how many more writes a fault may cost.
 const most = 2
 
-// TestCrashes has each write go wrong in each way. Where none does, each changes something.
+// leastRuns is how many lives with crashes there are at least. They take less than a minute on two cores.
+const leastRuns = 5_000
+
+// TestCrashes has each write go wrong in each way, and then, in a short life of each controller, each two of them.
 func TestCrashes(t *testing.T) {
+	start, runs, lived := time.Now(), 0, 0
 	for _, l := range lives {
 		t.Run(l.name, func(t *testing.T) {
-			want := l.live(t, conditions{})
-			judge(t, conditions{}, want)
-			if want.effects < want.writes && !l.refused {
-				t.Errorf("%d writes have %d effects", want.writes, want.effects)
-			}
-			var cases []conditions
-			for i := range want.writes {
-				for _, f := range faults {
-					cases = append(cases, conditions{wrong: map[int]fault{i: f}})
-				}
-			}
-			inParallel(t, cases, l.survive(want))
+			lived++
+			runs += l.crash(t, singles)
 		})
+	}
+	for _, l := range briefLives {
+		t.Run(l.name+", in pairs", func(t *testing.T) {
+			lived++
+			runs += l.crash(t, pairs)
+		})
+	}
+	t.Logf("%d runs in %s", runs, time.Since(start).Round(time.Millisecond))
+	if all := lived == len(lives)+len(briefLives); all && !raceEnabled && runs < leastRuns {
+		t.Errorf("there are %d runs, and not %d", runs, leastRuns)
 	}
 }
 
-// TestCrashesInPairs has each two writes go wrong, in each two of the ways that are unlike each other: after one of them
-// nobody knows of the write, after one only the API server, and after one only the operator that is no more.
-func TestCrashesInPairs(t *testing.T) {
-	for _, l := range []life{brief, briefSchedule, briefServer, podCountLives[0], ingressLives[0]} {
-		t.Run(l.name, func(t *testing.T) {
-			want := l.live(t, conditions{})
-			judge(t, conditions{}, want)
-			inParallel(t, pairs(want.writes), l.survive(want))
-		})
+// crash has some of the writes of a life go wrong in some ways. It returns how many lives there were. Where nothing goes wrong,
+// each write changes something.
+func (l life) crash(t *testing.T, ways func(writes int) []conditions) int {
+	t.Helper()
+	want := l.live(t, conditions{})
+	judge(t, conditions{}, want)
+	if want.effects < want.writes && !l.refused {
+		t.Errorf("%d writes have %d effects", want.writes, want.effects)
 	}
+	return inParallel(t, ways(want.writes), l.survive(want))
 }
 
-// pairs are each two of some writes with each two faults.
+// singles are each of some writes with each fault.
+func singles(writes int) (cases []conditions) {
+	for i := range writes {
+		for _, f := range faults {
+			cases = append(cases, conditions{wrong: map[int]fault{i: f}})
+		}
+	}
+	return cases
+}
+
+// unlike are the faults that are most unlike each other, which come first: after one of them nobody knows of the write, after one
+// only the API server, and after one only the operator that is no more.
+const unlike = 3
+
+// pairs are each two of some writes, with each two of the faults that are unlike each other, and with every third of all 64 ways
+// in which two can go wrong. For the next two writes these are others, so that each way comes with every third two writes. In
+// make soak each comes with all.
 func pairs(writes int) (cases []conditions) {
+	share := 3
+	if soaking() {
+		share = 1
+	}
+	way := 0
 	for i := range writes {
 		for j := range i {
-			for _, first := range faults[:3] {
-				for _, second := range faults[:3] {
-					cases = append(cases, conditions{wrong: map[int]fault{j: first, i: second}})
+			for a, first := range faults {
+				for b, second := range faults {
+					if way++; way%share == 0 || a < unlike && b < unlike {
+						cases = append(cases, conditions{wrong: map[int]fault{j: first, i: second}})
+					}
 				}
 			}
 		}

@@ -146,8 +146,11 @@ var (
 // holdName is a step after which a name is taken that a Machine would give a switch.
 const holdName = "hold a switch"
 
-// lives are those of all controllers.
-var lives = slices.Concat(machineLives, scheduleLives, podCountLives, ingressLives, serverLives)
+// lives are those of all controllers, and briefLives one of few writes of each.
+var (
+	lives      = slices.Concat(machineLives, scheduleLives, podCountLives, ingressLives, serverLives)
+	briefLives = []life{brief, briefSchedule, briefServer, podCountLives[0], ingressLives[0]}
+)
 
 var machineLives = []life{{
 	name: "machine", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
@@ -518,8 +521,8 @@ func judge(t *testing.T, c conditions, r record) {
 	}
 }
 
-// inParallel runs all cases, or where that takes long a part of them, until one fails.
-func inParallel(t *testing.T, cases []conditions, run func(*testing.T, conditions)) {
+// inParallel runs all cases, or where that takes long a part of them, until one fails. It returns how many there were.
+func inParallel(t *testing.T, cases []conditions, run func(*testing.T, conditions)) int {
 	t.Helper()
 	start, workers := time.Now(), runtime.GOMAXPROCS(0)
 	if raceEnabled {
@@ -541,4 +544,5 @@ func inParallel(t *testing.T, cases []conditions, run func(*testing.T, condition
 		}
 	})
 	t.Logf("%d runs in %s", len(cases), time.Since(start).Round(time.Millisecond))
+	return len(cases)
 }

@@ -38,6 +38,9 @@ var (
 	seeds     = flag.Uint64("seeds", 200, "how many seeds TestRandom runs")
 )
 
+// soaking tells whether there is time for all that there is to try, as in make soak.
+func soaking() bool { return *seeds >= 1_000 }
+
 // TestRandom has users, the operator and the network do things at random, as each seed makes them. Whatever they do, nothing
 // must happen that must not; and when they have stopped, everything soon is as it should be, and nothing more is written.
 func TestRandom(t *testing.T) {
