@@ -33,10 +33,10 @@ type Client struct {
 	// All requests are served at once if it is nil.
 	Gate func(Call) Fate
 	// View is the revision of a kind that watches have heard of, and that lists are answered from which take what is at hand
-	// (resourceVersion=0). They know the newest if it is nil.
-	View func(*Kind) int64
+	// (resourceVersion=0). It is told the newest one, which they know if it is nil.
+	View func(k *Kind, newest int64) int64
 
-	misses func(Change) bool
+	misses func(change Change, since []Change) bool
 }
 
 // A Call is one request.
@@ -250,7 +250,7 @@ func (c *Client) sees(k *Kind) int64 {
 	if c.View == nil {
 		return c.server.revision
 	}
-	return min(c.View(k), c.server.revision)
+	return c.View(k, c.server.revision)
 }
 
 // answer is a response with a result, or an error.

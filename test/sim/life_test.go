@@ -78,9 +78,9 @@ func (l life) caches() []string {
 // behind is by how many revisions the API server of an operator that starts may lag. Of Machines, the most may go wrong.
 func (l life) behind() []int64 {
 	if slices.Contains(l.kinds, "Machine") {
-		return []int64{0, 2}
+		return []int64{0, 2, 10}
 	}
-	return []int64{2}
+	return []int64{2, 10}
 }
 
 // patch changes an object.
@@ -250,7 +250,7 @@ func monthly() *appsv1.Deployment {
 type conditions struct {
 	wrong   map[int]fault // what goes wrong with which of the operators' writes
 	lag     *lag          // of the first operator
-	missed  []int64       // revisions that the first operator does not hear of, until it reads all anew
+	missed  []miss        // of the first operator, until it reads all anew; the last one comes last
 	leaders int           // how many operators are at work; one if zero
 }
 
@@ -270,8 +270,8 @@ func (c conditions) String() string {
 	if c.lag != nil {
 		what = append(what, c.lag.String())
 	}
-	if len(c.missed) > 0 {
-		what = append(what, fmt.Sprintf("revisions that are missed: %v", c.missed))
+	for _, m := range c.missed {
+		what = append(what, m.String())
 	}
 	if c.leaders > 1 {
 		what = append(what, fmt.Sprintf("%d leaders", c.leaders))
@@ -309,6 +309,9 @@ func (l life) live(t *testing.T, c conditions) (r record) {
 			t.Fatal(err)
 		}
 		first.Miss(f.misses)
+		if c.lag != nil && c.lag.steady {
+			go f.catchUp(t.Context(), first)
+		}
 		for range c.leaders - 1 {
 			if _, err := w.Start(operators[1], l.controller); err != nil {
 				t.Fatal(err)

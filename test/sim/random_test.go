@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -211,17 +210,17 @@ func (p *play) choose(calls []sim.Call) (int, sim.Fate) {
 }
 
 // sees is the view of the first operator.
-func (p *play) sees(k *sim.Kind) int64 {
+func (p *play) sees(k *sim.Kind, newest int64) int64 {
 	if v, ok := p.views[k.Kind]; ok {
 		return v.revision
 	}
-	return math.MaxInt64
+	return newest
 }
 
 // misses tells whether the first operator does not hear of a change.
-func (p *play) misses(change sim.Change) bool {
-	if p.missed[change.Kind.Kind] == 0 {
-		return false
+func (p *play) misses(change sim.Change, since []sim.Change) bool {
+	if len(since) > 0 || p.missed[change.Kind.Kind] == 0 {
+		return len(since) > 0
 	}
 	p.missed[change.Kind.Kind]--
 	return true

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,28 +28,66 @@ type lag struct {
 	restart  bool   // another operator starts then, and knows no more after it has read what there is
 	behind   int64  // by how many revisions its API server lags at that time
 	calls    int    // if not zero, it goes on after so many calls
+	steady   bool   // it does not stop, but is always so many revisions behind, for a few seconds
+}
+
+// A miss is an event of which the operator does not hear, or only later.
+type miss struct {
+	revision int64
+	late     int    // it is told of after so many later ones, or never if zero
+	kind     string // of this kind
+}
+
+func (m miss) String() string {
+	if m.late == 0 {
+		return fmt.Sprintf("revision %d is not heard of", m.revision)
+	}
+	return fmt.Sprintf("revision %d is heard of after %d later ones of %s", m.revision, m.late, m.kind)
 }
 
 func (l lag) String() string {
-	what := fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
-	if l.restart {
-		what = fmt.Sprintf("at revision %d, another operator starts, whose cache of %q stops when it is filled, its API server %d behind", l.revision, l.kind, l.behind)
+	switch {
+	case l.steady:
+		return fmt.Sprintf("the cache of %q is always %d revisions behind", l.kind, l.behind)
+	case l.restart:
+		return fmt.Sprintf("at revision %d, another operator starts, whose cache of %q stops when it is filled, its API server %d behind", l.revision, l.kind, l.behind)
 	}
-	return what
+	return fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
 }
 
-// TestStale has the caches stop at each revision, one by one and all of them, some of them those of another operator.
+// TestStale has the caches stop at each revision, one by one and all of them, some of them those of another operator, and be always
+// some revisions behind.
 func TestStale(t *testing.T) {
 	for _, l := range lives {
 		t.Run(l.name, func(t *testing.T) {
 			want := l.live(t, conditions{})
 			var cases []conditions
-			for _, revision := range want.revisions {
-				for _, kind := range l.caches() {
+			for _, kind := range l.caches() {
+				for behind := range int64(5) {
+					cases = append(cases, conditions{lag: &lag{kind: kind, steady: true, behind: behind + 1}})
+				}
+				for _, revision := range want.revisions {
 					cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision}})
 					for _, behind := range l.behind() {
 						cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision, restart: true, behind: behind}})
 					}
+				}
+			}
+			inParallel(t, cases, l.endAlike(want))
+		})
+	}
+}
+
+// TestTimeTravel has another operator start at each revision of a short life of each controller, on an API server that knows no
+// more than what there was at each revision before that.
+func TestTimeTravel(t *testing.T) {
+	for _, l := range briefLives {
+		t.Run(l.name, func(t *testing.T) {
+			want := l.live(t, conditions{})
+			var cases []conditions
+			for i, revision := range want.revisions {
+				for _, old := range want.revisions[:i] {
+					cases = append(cases, conditions{lag: &lag{revision: revision, restart: true, behind: revision - old}})
 				}
 			}
 			inParallel(t, cases, l.endAlike(want))
@@ -79,14 +115,68 @@ var two = life{
 func TestMissed(t *testing.T) {
 	want := two.live(t, conditions{})
 	judge(t, conditions{}, want)
+	inParallel(t, inPairs(want.revisions, func(revision int64) []miss { return []miss{{revision: revision}} }), two.endAlike(want))
+}
+
+// TestReordered has each event and each two of them be heard of late, after later ones of the one kind or the other.
+//
+// A watch tells of changes of one kind in their order, and client-go keeps what it was told last, even if it is older: until all
+// is read anew, its cache shows what was there before, also what is gone since. That stands for API servers of which one knows less than
+// the one before it. Of two kinds, either may be ahead.
+func TestReordered(t *testing.T) {
+	want := two.live(t, conditions{})
+	judge(t, conditions{}, want)
 	var cases []conditions
-	for i, revision := range want.revisions {
-		cases = append(cases, conditions{missed: []int64{revision}})
-		for _, other := range want.revisions[:i] {
-			cases = append(cases, conditions{missed: []int64{other, revision}})
+	for _, kind := range two.kinds {
+		for late := range 4 {
+			for _, revision := range want.revisions {
+				cases = append(cases, conditions{missed: []miss{{revision, late + 1, kind}}})
+			}
 		}
 	}
-	inParallel(t, cases, two.endAlike(want))
+	inParallel(t, append(cases, inPairs(want.revisions, func(revision int64) (late []miss) {
+		for _, kind := range two.kinds {
+			late = append(late, miss{revision, 1, kind})
+		}
+		return late
+	})...), two.endAlike(want))
+}
+
+// TestLate has an event be told of after a later one.
+func TestLate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
+		late := w.Connect("late")
+		late.Miss(func(change sim.Change, since []sim.Change) bool {
+			return change.Object.GetName() == "a" && count(since, "Machine") == 0
+		})
+		c, err := client.NewWithWatch(late.Config(), client.Options{Scheme: w.Admin.Scheme(), Mapper: w.Mapper()})
+		must(t, err)
+		events, err := c.Watch(t.Context(), &v1beta1.MachineList{})
+		must(t, err)
+		defer events.Stop()
+		for _, name := range []string{"a", "b", "c"} {
+			must(t, w.Admin.Create(t.Context(), machine(name)))
+		}
+		for _, want := range []string{"b", "a", "c"} {
+			if got := (<-events.ResultChan()).Object.(*v1beta1.Machine).Name; got != want {
+				t.Errorf("it is told of %s, and not of %s", got, want)
+			}
+		}
+	})
+}
+
+// inPairs are each of some revisions and each two of them, missed in the same of some ways.
+func inPairs(revisions []int64, ways func(int64) []miss) (cases []conditions) {
+	for i, revision := range revisions {
+		for way, m := range ways(revision) {
+			cases = append(cases, conditions{missed: []miss{m}})
+			for _, other := range revisions[:i] {
+				cases = append(cases, conditions{missed: []miss{ways(other)[way], m}})
+			}
+		}
+	}
+	return cases
 }
 
 // TestDeletionUnheard deletes what has got its first child, or as many as a quota allows, of which the operator does not hear for a
@@ -239,8 +329,9 @@ func TestServerChangedUnheard(t *testing.T) {
 // fog is what a lag, or what is missed, does to a world.
 type fog struct {
 	lag       *lag
-	missed    []int64
+	missed    []miss
 	world     *sim.World
+	known     int64 // the revision that a cache which is always behind knows
 	restarted bool
 	steps     int // that have ended since it came
 	calls     int // that were served since it came
@@ -248,21 +339,58 @@ type fog struct {
 }
 
 // sees is the view of the operator.
-func (f *fog) sees(k *sim.Kind) int64 {
-	if f.lag == nil || f.lifted || f.lag.kind != "" && f.lag.kind != k.Kind || f.lag.restart && !f.restarted {
-		return math.MaxInt64
+func (f *fog) sees(k *sim.Kind, newest int64) int64 {
+	switch {
+	case f.lag == nil || f.lifted || f.lag.kind != "" && f.lag.kind != k.Kind || f.lag.restart && !f.restarted:
+		return newest
+	case f.lag.steady:
+		return max(f.known, newest-f.lag.behind)
 	}
-	return max(1, f.lag.revision-f.lag.behind)
+	return min(max(1, f.lag.revision-f.lag.behind), newest)
 }
 
-// misses tells whether the operator does not hear of a change.
-func (f *fog) misses(change sim.Change) bool {
-	return !f.lifted && slices.Contains(f.missed, change.Revision)
+// misses tells whether the operator does not hear of a change, or not yet.
+func (f *fog) misses(change sim.Change, since []sim.Change) bool {
+	if len(since) == 0 && f.lifted {
+		return false
+	}
+	for _, m := range f.missed {
+		if m.revision == change.Revision {
+			return m.late == 0 || count(since, m.kind) < m.late
+		}
+	}
+	return false
 }
 
-// has reports whether it has come.
+func count(changes []sim.Change, kind string) (n int) {
+	for _, change := range changes {
+		if change.Kind.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// has reports whether it has come, and can go.
 func (f *fog) has() bool {
-	return f.lag != nil && f.world.Revision() >= f.lag.revision || len(f.missed) > 0 && f.world.Revision() >= slices.Max(f.missed)
+	if f.lag != nil {
+		return !f.lag.steady && f.world.Revision() >= f.lag.revision
+	}
+	return len(f.missed) > 0 && f.world.Revision() >= f.missed[len(f.missed)-1].revision
+}
+
+// catchUp has a cache that is always behind come to know what there is every few seconds.
+func (f *fog) catchUp(ctx context.Context, o *sim.Operator) {
+	for behind := true; behind; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(4 * time.Second):
+		}
+		newest := f.world.Revision()
+		f.world.Hold(func() { f.known, behind = newest, !f.lifted })
+		o.Look()
+	}
 }
 
 // restart reports whether the operator is to start anew, which it does once.

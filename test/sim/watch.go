@@ -27,10 +27,11 @@ type watcher struct {
 	ctx     context.Context
 	client  *Client
 	call    Call
-	initial []any // what it begins with
-	next    int64 // the first revision to tell of
-	missed  bool  // something before that was not told
-	expired bool  // it ends
+	initial []any     // what it begins with
+	next    int64     // the first revision to tell of
+	missed  bool      // something before that was not told, or late
+	late    []*Change // that are not told yet
+	expired bool      // it ends
 	news    chan struct{}
 	buffer  bytes.Buffer
 }
@@ -108,14 +109,15 @@ func (c *Client) Look() {
 	}
 }
 
-// Miss has the client's watches leave out the events for which it returns true.
-func (c *Client) Miss(leaveOut func(Change) bool) {
+// Miss has the client's watches leave out the events for which it returns true. It is asked about them again after each later
+// change, and tells of them late when it no longer does.
+func (c *Client) Miss(leaveOut func(change Change, since []Change) bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	c.misses = leaveOut
 }
 
-// Reread has those of the client's watches end that have left something out, as when their history is gone, which has the
+// Reread has those of the client's watches end that have left something out, or told of it late, as when their history is gone, which has the
 // client read all anew.
 func (c *Client) Reread() {
 	c.server.mu.Lock()
@@ -168,20 +170,42 @@ func (w *watcher) take() (any, bool) {
 		w.initial = w.initial[1:]
 		return first, true
 	}
-	for seen := w.client.sees(w.call.Kind); w.next <= seen; {
-		change := s.history[w.next-1]
-		w.next++
-		switch {
-		case change.Kind != w.call.Kind:
-		case w.client.misses != nil && w.client.misses(change):
-			w.missed = true
-		default:
-			if told := w.call.tell(change); told != nil {
-				return told, true
-			}
+	for seen := w.client.sees(w.call.Kind); ; {
+		change, ok := w.advance(seen)
+		if !ok {
+			return nil, false
+		}
+		if change == nil {
+			continue
+		}
+		if told := w.call.tell(*change); told != nil {
+			return told, true
 		}
 	}
-	return nil, false
+}
+
+// advance returns the next change to tell of, which is nil if that is not to be told of now. It reports whether there may be more.
+func (w *watcher) advance(seen int64) (*Change, bool) {
+	history, misses := w.client.server.history, w.client.misses
+	for i, change := range w.late {
+		if !misses(*change, history[change.Revision:w.next-1]) {
+			w.late = slices.Delete(w.late, i, i+1)
+			return change, true
+		}
+	}
+	if w.next > seen {
+		return nil, false
+	}
+	change := &history[w.next-1]
+	w.next++
+	switch {
+	case change.Kind != w.call.Kind:
+		return nil, true
+	case misses != nil && misses(*change, nil):
+		w.missed, w.late = true, append(w.late, change)
+		return nil, true
+	}
+	return change, true
 }
 
 // tell is what a change is to who watches a selection: what comes to be in it is added, and what no longer is is deleted.

@@ -245,7 +245,7 @@ func (w *World) Start(name string, controllers ...string) (*Operator, error) {
 }
 
 // StartSeeing starts an operator whose caches see no more than that of each kind, until its View changes.
-func (w *World) StartSeeing(view func(*Kind) int64, name string, controllers ...string) (*Operator, error) {
+func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controllers ...string) (*Operator, error) {
 	o := &Operator{Client: w.Connect(name), controllers: controllers, ended: make(chan error, 1)}
 	o.View = view
 	o.Gate = func(call Call) Fate { return w.park(o, call) }
