@@ -218,7 +218,8 @@ func auditArgs(policy string) []string {
 	if policy == "" {
 		return nil
 	}
-	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog}
+	// One file, whatever its size, for who reads it meanwhile.
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-maxsize=0"}
 }
 
 // APIServerArgs are those arguments of kube-apiserver that do not depend on where it is and on who uses it.

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/history"
@@ -47,9 +48,10 @@ type chaos struct {
 	start    time.Time
 	recorder *history.Recorder
 
-	mu        sync.Mutex
 	checker   *history.Checker
 	revisions int
+	operators int // of those, by the operator
+	unknown   int // of those, by nobody knows whom
 	written   *json.Encoder
 }
 
@@ -79,6 +81,9 @@ func TestChaos(t *testing.T) {
 	if c.unlikely != nil {
 		t.Error("users were told what they should not be:", c.unlikely)
 	}
+	if c.operators == 0 || c.unknown > c.revisions/10 {
+		t.Errorf("of %d revisions %d are by the operator, and %d by nobody knows whom", c.revisions, c.operators, c.unknown)
+	}
 }
 
 // record judges everything from now on, and keeps it beside the operator's logs.
@@ -94,27 +99,34 @@ func (c *chaos) record() {
 		cancel()
 		_ = file.Close()
 	})
-	if c.recorder, err = history.Record(ctx, c.plane.Etcd(), c.see); err != nil {
+	audit := history.Audit{Log: c.plane.AuditLog(), Operator: serviceaccount.MakeUsername(operatorNamespace, operatorAccount)}
+	if c.recorder, err = history.Record(ctx, c.plane.Etcd(), audit); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
 func (c *chaos) see(r history.Revision) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.checker.See(r)
 	c.revisions++
+	switch {
+	case r.By != "":
+		c.operators++
+	case r.User == "":
+		c.unknown++
+	}
 	r.Object.SetManagedFields(nil)
 	_ = c.written.Encode(r)
 }
 
 // judge fails the test for what must not have happened so far, and returns how many revisions there were.
 func (c *chaos) judge() int {
-	if err := c.recorder.Sync(c.t.Context()); err != nil {
+	revisions, err := c.recorder.Take(c.t.Context(), metav1.NamespaceAll)
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	for _, r := range revisions {
+		c.see(r)
+	}
 	for _, fault := range c.checker.Faults() {
 		c.t.Error(fault)
 	}
@@ -311,5 +323,7 @@ func (c *chaos) report(done map[string]int) {
 		fmt.Fprintf(table, "%d\t%d\t%s\n", c.asked[d.what], c.refused[d.what], d.what)
 	}
 	_ = table.Flush()
-	c.t.Logf("%.0fs, seed %d, %d revisions\n%s", time.Since(c.start).Seconds(), *seed, c.judge(), text.String())
+	n := c.judge()
+	c.t.Logf("%.0fs, seed %d, %d revisions, of which %d are by the operator, and %d by nobody knows whom\n%s",
+		time.Since(c.start).Seconds(), *seed, n, c.operators, c.unknown, text.String())
 }

@@ -60,6 +60,7 @@ type world struct {
 	key      string // path of a kubeconfig with the rights of the operator's ServiceAccount, by way of the proxy
 	logs     string // folder
 	replicas []*replica
+	starts   int // of all replicas that there have been
 }
 
 // newWorld starts a control plane without an operator.
@@ -85,9 +86,14 @@ func newWorld(t *testing.T) *world {
 	ca, err := cluster.ServingCert(w.certs)
 	must(err)
 	w.server = cluster.WebhookServer{URL: "https://" + w.webhooks.address(), CA: ca}
-	w.plane, err = cluster.Start(ctx, programs, cluster.Options{BeforeControllers: func(ctx context.Context, config *rest.Config) error {
-		return cluster.Install(ctx, config, w.manifests, w.server)
-	}})
+	policy, err := filepath.Abs(filepath.Join(repository, "test", "history", "audit-policy.yaml"))
+	must(err)
+	w.plane, err = cluster.Start(ctx, programs, cluster.Options{
+		AuditPolicy: policy,
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, w.manifests, w.server)
+		},
+	})
 	must(err)
 	t.Cleanup(func() {
 		end := []byte(w.plane.Logs("kube-apiserver"))
@@ -182,7 +188,7 @@ func (w *world) addReplica(args ...string) (*replica, error) {
 	}
 	_, port, _ := strings.Cut(r.webhooks, ":")
 	r.command = cluster.Command{
-		Name: name, Path: w.manager, Log: filepath.Join(w.logs, name+".log"),
+		Name: name, Log: filepath.Join(w.logs, name+".log"),
 		Args: append([]string{
 			"--kubeconfig=" + w.key, "--namespace=" + operatorNamespace,
 			"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + w.certs,
@@ -195,6 +201,11 @@ func (w *world) addReplica(args ...string) (*replica, error) {
 
 func (r *replica) start() (err error) {
 	r.starts++
+	r.world.starts++
+	name := fmt.Sprintf("%s.%d", r.command.Name, r.world.starts)
+	if r.command.Path, err = program.Name(r.world.manager, r.world.plane.Dir, name); err != nil {
+		return err
+	}
 	r.Process, err = cluster.StartProcess(r.command)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,29 +24,37 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Where an API server keeps Machines and switches, and where the marks of Sync are: it does not look there.
+// Where an API server keeps Machines and switches, and where the marks of sync are: it does not look there.
 const (
 	etcdPrefix = "/registry/useless.container.training/"
 	etcdMark   = etcdPrefix + "~mark"
 )
 
-// A Recorder tells of all revisions of Machines and switches by the account of etcd: in one order for both kinds, and none
-// is missing, whatever becomes of API servers meanwhile.
+// A Recorder keeps all revisions of Machines and switches by the account of etcd: in one order for both kinds, and none
+// is missing, whatever becomes of API servers meanwhile. Who wrote them, it tells by the account of these.
 type Recorder struct {
-	etcd *http.Client
-	tell func(Revision)
+	etcd     *http.Client
+	operator string // its user
+
+	asking  sync.Mutex // held by who asks for authors
+	authors *authors
 
 	mu    sync.Mutex
-	heard int64 // etcd's revision
+	heard int64      // etcd's revision
+	kept  []Revision // that nobody has taken yet
 	err   error
 	more  chan struct{} // closed and replaced when there is more
 }
 
-// Record tells of all that happens from the beginning on, until the context ends. The client is one of the etcd of a test's
-// control plane, which answers in JSON. Machines are told of while they are stored in v1beta1, and switches, which are the
+// Record keeps all that happens from the beginning on, until the context ends. The client is one of the etcd of a test's
+// control plane, which answers in JSON. Machines are kept while they are stored in v1beta1, and switches, which are the
 // same in both versions, always.
-func Record(ctx context.Context, etcd *http.Client, tell func(Revision)) (*Recorder, error) {
-	r := &Recorder{etcd: etcd, tell: tell, more: make(chan struct{})}
+func Record(ctx context.Context, etcd *http.Client, audit Audit) (*Recorder, error) {
+	authors, err := readAuthors(audit.Log)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder{etcd: etcd, operator: audit.Operator, authors: authors, more: make(chan struct{})}
 	end := etcdPrefix[:len(etcdPrefix)-1] + string(etcdPrefix[len(etcdPrefix)-1]+1)
 	stream, err := AskEtcd(ctx, r.etcd, "watch", map[string]any{"create_request": map[string]any{
 		"key": []byte(etcdPrefix), "range_end": []byte(end), "start_revision": 1, "prev_kv": true,
@@ -56,7 +65,7 @@ func Record(ctx context.Context, etcd *http.Client, tell func(Revision)) (*Recor
 	go func() {
 		defer stream.Close()
 		for decoder := json.NewDecoder(stream); ; {
-			if err := r.take(decoder); err != nil {
+			if err := r.hear(decoder); err != nil {
 				r.advance(0, fmt.Errorf("watch etcd: %w", err))
 				return
 			}
@@ -65,13 +74,36 @@ func Record(ctx context.Context, etcd *http.Client, tell func(Revision)) (*Recor
 	return r, nil
 }
 
-// Sync waits until everything has been told of that has happened until now.
-func (r *Recorder) Sync(ctx context.Context) error {
-	_, err := r.sync(ctx)
-	return err
+// Take returns what has happened in a namespace until now, or everywhere if it is empty, and was not taken before.
+func (r *Recorder) Take(ctx context.Context, namespace string) (taken []Revision, err error) {
+	if _, err := r.sync(ctx); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.kept = slices.DeleteFunc(r.kept, func(revision Revision) bool {
+		if namespace != "" && namespace != revision.Object.GetNamespace() {
+			return false
+		}
+		taken = append(taken, revision)
+		return true
+	})
+	r.mu.Unlock()
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	for i, revision := range taken {
+		by, err := r.authors.of(revision)
+		if err != nil {
+			return nil, err
+		}
+		taken[i].User = by.user
+		if by.user == r.operator {
+			taken[i].By = by.process
+		}
+	}
+	return taken, nil
 }
 
-// Compact has etcd forget all that was before what it has now, when that has been told of.
+// Compact has etcd forget all that was before what it has now, when that has been heard of.
 func (r *Recorder) Compact(ctx context.Context) error {
 	revision, err := r.sync(ctx)
 	if err != nil {
@@ -84,7 +116,7 @@ func (r *Recorder) Compact(ctx context.Context) error {
 	return answer.Close()
 }
 
-// sync returns the revision that everything has been told of until.
+// sync returns the revision that everything has been heard of until.
 func (r *Recorder) sync(ctx context.Context) (int64, error) {
 	answer, err := AskEtcd(ctx, r.etcd, "kv/put", map[string]any{"key": []byte(etcdMark)})
 	if err != nil {
@@ -155,8 +187,8 @@ func AskEtcd(ctx context.Context, etcd *http.Client, what string, question any) 
 	return response.Body, nil
 }
 
-// take tells of the next changes.
-func (r *Recorder) take(decoder *json.Decoder) error {
+// hear keeps the next changes.
+func (r *Recorder) hear(decoder *json.Decoder) error {
 	var answer etcdAnswer
 	if err := decoder.Decode(&answer); err != nil {
 		return err
@@ -176,24 +208,26 @@ func (r *Recorder) take(decoder *json.Decoder) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", event.KV.Key, err)
 		}
+		var heard []Revision
 		if object != nil {
 			object.SetResourceVersion(strconv.FormatInt(event.KV.ModRevision, 10))
-			r.tell(Revision{Type: happened, Object: object, At: time.Now()})
+			heard = []Revision{{Type: happened, Object: object, At: time.Now()}}
 		}
-		r.advance(event.KV.ModRevision, nil)
+		r.advance(event.KV.ModRevision, nil, heard...)
 	}
 	return nil
 }
 
-func (r *Recorder) advance(heard int64, err error) {
+func (r *Recorder) advance(heard int64, err error, revisions ...Revision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.kept = append(r.kept, revisions...)
 	r.heard, r.err = max(r.heard, heard), err
 	close(r.more)
 	r.more = make(chan struct{})
 }
 
-// decode returns nil for what is not told of.
+// decode returns nil for what is not kept.
 func decode(key string, value []byte) (client.Object, error) {
 	switch resource, _, _ := strings.Cut(strings.TrimPrefix(key, etcdPrefix), "/"); resource {
 	case "machines":

@@ -27,6 +27,7 @@ type Revision struct {
 	Type   watch.EventType
 	Object client.Object
 	By     string    // which process of the operator wrote it, if it is known to be one
+	User   string    // who wrote it, where an API server's audit log tells; no rule asks for it
 	At     time.Time // when it was heard of; only a Checker with a lag asks for it
 }
 

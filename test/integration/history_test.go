@@ -5,10 +5,15 @@ package integration
 
 import (
 	"context"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/history"
 )
 
@@ -16,42 +21,72 @@ import (
 const maxLag = 5 * time.Second
 
 // ledger has all that has happened to Machines and switches, in every namespace.
-var ledger = struct {
-	*history.Recorder
+var ledger *history.Recorder
 
-	mu       sync.Mutex
-	checkers map[string]*history.Checker // by namespace
-}{checkers: map[string]*history.Checker{}}
-
-// startLedger begins to judge what becomes of Machines and switches. Each namespace is for one test, which fails for
-// what is found there.
 func startLedger(ctx context.Context) (err error) {
-	ledger.Recorder, err = history.Record(ctx, plane.Etcd(), func(r history.Revision) {
-		ledger.mu.Lock()
-		defer ledger.mu.Unlock()
-		namespace := r.Object.GetNamespace()
-		if ledger.checkers[namespace] == nil {
-			ledger.checkers[namespace] = history.NewChecker(maxLag)
-		}
-		ledger.checkers[namespace].See(r)
-	})
+	ledger, err = history.Record(ctx, plane.Etcd(), history.Audit{Log: plane.AuditLog(), Operator: operatorUser})
 	return err
 }
 
 // judgeHistory fails a test for what must not have happened in its namespace.
 func judgeHistory(t testing.TB, namespace string) {
 	t.Helper()
+	for _, fault := range faultsOf(t, namespace) {
+		t.Error(fault)
+	}
+}
+
+// faultsOf returns what must not have happened in a namespace. It is asked once.
+func faultsOf(t testing.TB, namespace string) []error {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := ledger.Sync(ctx); err != nil {
+	revisions, err := ledger.Take(ctx, namespace)
+	if err != nil {
 		t.Fatal(err)
 	}
-	ledger.mu.Lock()
-	defer ledger.mu.Unlock()
-	if checker := ledger.checkers[namespace]; checker != nil {
-		for _, fault := range checker.Faults() {
-			t.Error(fault)
-		}
+	checker := history.NewChecker(maxLag)
+	for _, r := range revisions {
+		checker.See(r)
 	}
-	delete(ledger.checkers, namespace)
+	return checker.Faults()
+}
+
+// TestDeletionsAreJudged has one switch of two deleted, which only users may do.
+func TestDeletionsAreJudged(t *testing.T) {
+	t.Parallel()
+	shared(t)
+	config, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		who  string
+		by   client.Client
+		want []string
+	}{
+		{who: "a user", by: admin},
+		{who: "the operator", by: operator, want: []string{"it is deleted by the operator, and the Machine has 2 switches and asks for 2"}},
+	} {
+		t.Run(test.who, func(t *testing.T) {
+			namespace := newNamespace(t)
+			createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 2 })
+			waitForPositions(t, namespace, "m", "dd", patience)
+			if err := test.by.Delete(t.Context(), getSwitch(t, namespace, "m-1")); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, fault := range faultsOf(t, namespace) {
+				_, what, _ := strings.Cut(fault.Error(), namespace+"/m-1: ")
+				got = append(got, what)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

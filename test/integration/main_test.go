@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -150,7 +151,7 @@ func startControlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	auditPolicy, err := filepath.Abs(filepath.Join("testdata", "audit-policy.yaml"))
+	auditPolicy, err := filepath.Abs(filepath.Join(repository, "test", "history", "audit-policy.yaml"))
 	if err != nil {
 		return err
 	}
@@ -256,6 +257,12 @@ func exclusive(t testing.TB, options operatorOptions) (stop func()) {
 	return func() { _ = end() } // which the cleanup judges
 }
 
+// processes are as many as there were of the operator, those within this process included.
+var processes atomic.Int64
+
+// processName is by what the next one is known to the API server.
+func processName() string { return fmt.Sprintf("operator-%d", processes.Add(1)) }
+
 // runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves. Whoever stops it learns
 // what it ended with.
 func runOperator(options operatorOptions) (stop func() error, err error) {
@@ -300,7 +307,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 	if err != nil {
 		return nil, nil, err
 	}
-	restConfig.QPS = -1
+	restConfig.QPS, restConfig.UserAgent = -1, processName()
 	if options.transport != nil {
 		options.transport(restConfig)
 	}

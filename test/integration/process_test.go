@@ -61,7 +61,12 @@ func startProgram(t *testing.T, command, env []string, args ...string) *operator
 		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", port),
 	}, args...)
 	log := filepath.Join(t.TempDir(), "operator.log")
-	command = append(slices.Clip(command), args...)
+	last := len(command) - 1
+	path, err := program.Name(command[last], t.TempDir(), processName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	command = slices.Concat(command[:last], []string{path}, args)
 	process, err := cluster.StartProcess(cluster.Command{Name: "useless-operator", Path: command[0], Args: command[1:], Env: env, Log: log})
 	if err != nil {
 		t.Fatal(err)

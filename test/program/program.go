@@ -6,7 +6,9 @@ package program
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -23,4 +25,11 @@ func Build(path string) error {
 		return fmt.Errorf("build the operator: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// Name gives a program another name, in a folder, and returns its path there. What a process asks of an API server has the name
+// in its user agent, so that processes of one user can be told apart.
+func Name(path, dir, name string) (string, error) {
+	named := filepath.Join(dir, name)
+	return named, os.Symlink(path, named)
 }

@@ -1,0 +1,109 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// logged is a line of an audit log: what somebody was answered with.
+func logged(user string, code int, answer string) string {
+	return fmt.Sprintf(`{"stage":"ResponseComplete","user":{"username":%q},"userAgent":"%[1]s-1/v0","responseStatus":{"code":%d},"responseObject":%s}`, user, code, answer) + "\n"
+}
+
+func TestAuthors(t *testing.T) {
+	const (
+		made    = `{"metadata":{"uid":"m-0","resourceVersion":"7"}}`
+		gone    = `{"kind":"Status","details":{"uid":"m-0"}}`
+		refused = `{"kind":"Status","details":{"name":"m-0"}}`
+		all     = `{"metadata":{"resourceVersion":"6"},"items":[{"metadata":{"uid":"m-1"}},{"metadata":{"uid":"m-0"}}]}`
+		held    = `{"metadata":{"uid":"m-0","resourceVersion":"7","deletionTimestamp":"2026-11-21T12:00:00Z","finalizers":["held"]}}`
+		letGo   = `{"metadata":{"uid":"m-0","resourceVersion":"7","deletionTimestamp":"2026-11-21T12:00:00Z"}}`
+	)
+	changedNothing := strings.Replace(logged("operator", 200, made), `{`, `{"requestObject":{"metadata":{"resourceVersion":"7"}},`, 1)
+	operator, user := author{"operator", "operator-1"}, author{"user", "user-1"}
+	for _, test := range []struct {
+		reason  string
+		log     string
+		deleted bool
+		want    author
+	}{
+		{reason: "who gets it as an answer has written it", log: logged("operator", 201, made), want: operator},
+		{reason: "also if it begins to be deleted", log: logged("operator", 200, held), want: operator},
+		{reason: "of two, nobody knows which one has", log: logged("operator", 200, made) + logged("user", 200, made)},
+		{reason: "who asks for what it is to be then has written nothing", log: logged("user", 200, made) + changedNothing, want: user},
+		{reason: "one may write nothing after it", log: logged("user", 200, made) + logged("user", 200, made), want: user},
+		{reason: "who gets another one has not", log: logged("user", 200, `{"metadata":{"uid":"m-0","resourceVersion":"6"}}`)},
+		{reason: "who is refused has not", log: logged("user", 409, made)},
+		{reason: "who deletes it has", log: logged("operator", 200, gone), deleted: true, want: operator},
+		{reason: "among others, too", log: logged("user", 200, all), deleted: true, want: user},
+		{reason: "or takes its last finalizer", log: logged("user", 200, made) + logged("operator", 200, letGo), deleted: true, want: operator},
+		{reason: "but not who was the last one to write it", log: logged("operator", 200, made), deleted: true},
+		{reason: "and not who may not", log: logged("operator", 404, refused), deleted: true},
+		{reason: "a line is cut short", log: logged("user", 200, made)[:20] + logged("user", 200, made) + logged("operator", 201, made), want: operator},
+		{reason: "a line has no answer", log: `{"stage":"ResponseComplete"}` + "\n" + logged("operator", 201, made), want: operator},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "audit.log")
+			if err := os.WriteFile(path, []byte(test.log), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			authors, err := readAuthors(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := Revision{Type: watch.Modified, Object: &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{UID: "m-0", ResourceVersion: "7"}}}
+			if test.deleted {
+				r.Type = watch.Deleted
+				r.Object.SetResourceVersion("8")
+			}
+			got, err := authors.of(r) // heard of so long ago that nobody waits for more
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(author{})); diff != "" {
+				t.Errorf("author (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAuthorsAreWaitedFor has a line written in two parts, after the revision was heard of.
+func TestAuthorsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	log, err := os.Create(filepath.Join(t.TempDir(), "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	authors, err := readAuthors(log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := logged("operator", 201, `{"metadata":{"uid":"m-0","resourceVersion":"7"}}`)
+	for _, part := range []string{line[:20], line[20:]} {
+		if _, err := authors.read(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := Revision{Type: watch.Added, Object: &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{UID: "m-0", ResourceVersion: "7"}}, At: time.Now()}
+	if got, err := authors.of(r); err != nil || got.process != "operator-1" {
+		t.Errorf("got author %v, error %v", got, err)
+	}
+}
