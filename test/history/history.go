@@ -56,19 +56,20 @@ func Check(revisions []Revision) []error {
 // It takes the time and the memory that a cache does: the latest revision of each object, and the UIDs of Machines that are gone.
 type Checker struct {
 	lag      time.Duration
-	machines map[types.UID]*machine // nil for those that are gone
+	machines map[types.UID]*machine
+	gone     map[types.UID]time.Time // when a Machine was
 	switches map[types.UID]*v1beta1.Switch
 	extra    map[types.UID]time.Time            // switches that do not count yet, not for longer than the lag
 	freed    map[types.NamespacedName]time.Time // names of switches that are gone, not for longer than the lag
 	faults   []error
 }
 
-// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on what a Machine asked
-// for, had adopted, and had not lost, that long ago: a process that is stopped goes on with what it knew, beside another one. One
-// of the two may then pass over a name that the other one takes, as it was free again.
+// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on a Machine that was there,
+// and on what one asked for, had adopted, and had not lost, that long ago: a process that is stopped goes on with what it knew,
+// beside another one. One of the two may then pass over a name that the other one takes, as it was free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
-		lag: lag, machines: map[types.UID]*machine{}, switches: map[types.UID]*v1beta1.Switch{},
+		lag: lag, machines: map[types.UID]*machine{}, gone: map[types.UID]time.Time{}, switches: map[types.UID]*v1beta1.Switch{},
 		extra: map[types.UID]time.Time{}, freed: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -162,7 +163,8 @@ func (c *Checker) fault(object client.Object, format string, args ...any) {
 
 func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 	if r.Type == watch.Deleted {
-		c.machines[m.UID] = nil
+		delete(c.machines, m.UID)
+		c.gone[m.UID] = r.At
 		return
 	}
 	known := c.machines[m.UID]
@@ -223,10 +225,10 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 
 // made judges a switch that has no Machine.
 func (c *Checker) made(r Revision, old, sw *v1beta1.Switch, owner *metav1.OwnerReference) {
-	if owner == nil || old != nil || r.By == "" || c.lag > 0 {
+	if owner == nil || old != nil || r.By == "" {
 		return
 	}
-	if _, gone := c.machines[owner.UID]; gone {
+	if at, gone := c.gone[owner.UID]; gone && r.At.Sub(at) >= c.lag {
 		c.fault(sw, "it is made for a Machine that is gone")
 	}
 }

@@ -266,11 +266,12 @@ func TestLag(t *testing.T) {
 	freed := []Revision{
 		asking(1, 1, 0), heard(0, aSwitch("m-1", controlledByNobody)), heard(1, aSwitch("m-0", unchanged)), heard(2, byUser(deleted("m-1", controlledByNobody))),
 	}
+	gone := []Revision{asking(1, 1, 0), heard(1, Revision{Type: watch.Deleted, Object: theMachine(unchanged).Object})}
 	for _, test := range []struct {
 		reason    string
 		lag       time.Duration
 		revisions []Revision
-		at        int // seconds after noon at which one more switch is made
+		at        int // seconds after noon at which the operator makes one more switch
 		faults    int
 	}{
 		{reason: "what was asked for before the last change is forgotten", revisions: scaled, at: 3, faults: 1},
@@ -282,9 +283,12 @@ func TestLag(t *testing.T) {
 		{reason: "a name that is free again is no excuse", revisions: freed, at: 3, faults: 1},
 		{reason: "where another operator may have passed over it, it is", lag: 3 * time.Second, revisions: freed, at: 4},
 		{reason: "but some time after that it is not", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
+		{reason: "a Machine that is gone has nothing made", revisions: gone, at: 1, faults: 1},
+		{reason: "where the operator may have been stopped since, it has", lag: 3 * time.Second, revisions: gone, at: 3},
+		{reason: "but some time after that it has not", lag: 3 * time.Second, revisions: gone, at: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
-		for _, r := range append(slices.Clip(test.revisions), heard(test.at, aSwitch("m-1", unchanged))) {
+		for _, r := range append(slices.Clip(test.revisions), heard(test.at, byOperator(aSwitch("m-1", unchanged)))) {
 			c.See(r)
 		}
 		if faults := c.Faults(); len(faults) != test.faults {
