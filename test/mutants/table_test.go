@@ -169,7 +169,7 @@ var mutants = []mutant{
 func naive(name string) []edit {
 	const world = "test/sim/world.go"
 	return []edit{
-		{world, "	if err := controller.Setup(ctx, quiet{mgr}, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {", "	if err := (baseline." + name + "{}).Add(mgr); err != nil {"},
+		{world, "	if err := controller.Setup(ctx, quiet{mgr, &w.Reconciles}, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {", "	if err := (baseline." + name + "{}).Add(mgr); err != nil {"},
 		{world, "	options := controller.Options{", "	_ = controller.Options{"},
 		{world, "	\"github.com/prometheus/client_golang/prometheus\"\n", ""},
 		{world, "	\"k8s.io/utils/clock\"\n", ""},
