@@ -40,7 +40,7 @@ var (
 // soaking tells whether there is time for all that there is to try, as in make soak.
 func soaking() bool { return *seeds >= 1_000 }
 
-// TestRandom has users, the operator and the network do things at random, as each seed makes them. Whatever they do, nothing
+// TestRandom has users, the operator, nodes and the network do things at random, as each seed makes them. Whatever they do, nothing
 // must happen that must not; and when they have stopped, everything soon is as it should be, and nothing more is written.
 func TestRandom(t *testing.T) {
 	n := *seeds
@@ -119,6 +119,8 @@ func (a act) String() string {
 
 // A play is what comes of some acts.
 type play struct {
+	subject
+
 	world    *sim.World
 	random   *rand.Rand
 	faults   map[int]fault // of the operators' writes from now on
@@ -151,14 +153,14 @@ func perform(t *testing.T, seed uint64, acts []act) (p *play) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p = &play{world: w, random: rand.New(rand.NewPCG(seed, 1)), faults: map[int]fault{}, views: map[string]view{}, missed: map[string]int{}}
+		p = &play{subject: subjectOf(seed), world: w, random: rand.New(rand.NewPCG(seed, 1)), faults: map[int]fault{}, views: map[string]view{}, missed: map[string]int{}}
 		w.Choose, w.Latency = p.choose, 10*time.Millisecond
 		if p.err = p.start(); p.err == nil {
 			p.err = p.perform(t.Context(), acts)
 		}
 		p.err = errors.Join(p.err, w.End())
 		if p.err == nil {
-			p.err = errors.Join(judged(seed, revisions(t, w))...)
+			p.err = errors.Join(append(judged(seed, revisions(t, w)), misdeeds(w.History())...)...)
 		}
 	})
 	return p
@@ -182,7 +184,7 @@ func judged(seed uint64, revisions []history.Revision) []error {
 
 // start starts an operator.
 func (p *play) start() error {
-	o, err := p.world.StartSeeing(p.sees, operators[0], "machine")
+	o, err := p.world.StartSeeing(p.sees, operators[0], p.controller)
 	if err == nil {
 		o.Miss(p.misses)
 	}
@@ -245,10 +247,10 @@ func (p *play) perform(ctx context.Context, acts []act) error {
 		p.see(false)
 		p.sinceAct = 0
 	}
-	if err := p.calm(ctx); err != nil {
+	if err := p.undisturb(ctx); err != nil {
 		return err
 	}
-	return p.end(ctx)
+	return p.calm(ctx, p)
 }
 
 // see has the operator see again what it has not for long enough, or all at once.
@@ -275,8 +277,8 @@ func (p *play) see(all bool) {
 // all of its switches, as many that are too many, notes of those that are up and their flips, and the status after each.
 const mostWrites = 60
 
-// calm undoes what keeps Machines from being as they should be, waits until they are, and then for an hour without a write.
-func (p *play) calm(ctx context.Context) error {
+// undisturb undoes what keeps anything from being as it should be.
+func (p *play) undisturb(ctx context.Context) error {
 	w := p.world
 	for len(w.Operators) > 1 {
 		if err := w.Stop(w.Operators[1]); err != nil {
@@ -290,6 +292,12 @@ func (p *play) calm(ctx context.Context) error {
 	}
 	clear(p.faults)
 	p.see(true)
+	return nil
+}
+
+// calmMachines waits until Machines are as they should be, then for an hour without a write, and then deletes them.
+func calmMachines(ctx context.Context, p *play) error {
+	w := p.world
 	writes, r := p.writes, record{}
 	if err := r.pass(w, 2*quiet, mostReconciles*len(machines), 0); err != nil {
 		return err
@@ -306,8 +314,10 @@ func (p *play) calm(ctx context.Context) error {
 			return err
 		}
 	}
-	err := r.rest(w, time.Hour, 0)
-	return errors.Join(append(r.faults, err)...)
+	if err := r.rest(w, time.Hour, 0); err != nil || len(r.faults) > 0 {
+		return errors.Join(append(r.faults, err)...)
+	}
+	return p.end(ctx)
 }
 
 // unblock takes away what users have put in the operator's way.
@@ -316,7 +326,11 @@ func (p *play) unblock(ctx context.Context, object client.Object) error {
 	switch object.GetObjectKind().GroupVersionKind().Kind {
 	case "ResourceQuota":
 		return p.world.Admin.Delete(ctx, object)
-	case "Machine", "Switch":
+	case "Pod":
+		if metav1.GetControllerOf(object) == nil { // its name is in the way
+			return p.world.Admin.Delete(ctx, object)
+		}
+	case "Machine", "Switch", "VirtualMachine":
 		err := patch(object, `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)(ctx, p.world.Admin)
 		if slices.Contains(object.GetFinalizers(), hold) {
 			err = errors.Join(err, patch(object, `{"metadata":{"finalizers":null}}`)(ctx, p.world.Admin))
@@ -404,28 +418,41 @@ const (
 	deaf
 )
 
-// randomActs are what a seed makes happen. No two of what it can be about come together: there could be one switch too many for a
-// moment, or two flips in an interval.
+// A subject is what the acts of a seed are about.
+type subject struct {
+	controller string
+	kinds      []string // of which a cache can stop
+	acts       func(r *rand.Rand, seed uint64, i int) []act
+	lasts      []time.Duration // between two acts
+	calm       func(context.Context, *play) error
+}
+
+// subjectOf is what a seed is about: most are about Machines.
+func subjectOf(seed uint64) subject {
+	switch seed % 10 {
+	case 8:
+		return randomServers
+	case 9:
+		return randomSchedules
+	}
+	return randomMachines
+}
+
+var randomMachines = subject{
+	controller: "machine", kinds: two.kinds, acts: machineActs,
+	lasts: []time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 40 * time.Second}, calm: calmMachines,
+}
+
+// randomActs are what a seed makes happen.
 func randomActs(seed uint64) []act {
-	r := rand.New(rand.NewPCG(seed, 0))
+	r, about := rand.New(rand.NewPCG(seed, 0)), subjectOf(seed)
 	acts := make([]act, 20+r.IntN(80))
 	for i := range acts {
-		name := machines[r.IntN(2)]
-		some := slices.Concat(usersOnMachines(r, name), usersOnSwitches(r, name), disturbances(r))
-		switch {
-		case i < len(machines):
-			some = creations(r, machines[i])
-		case seed%3 == beside:
-			some = append(some, anotherLeader)
-		case seed%3 == alone:
-			some = append(some, creations(r, name)...)
-		case seed%3 == deaf:
-			some = append(some, deafness(r)...)
-		}
+		some := about.acts(r, seed, i)
 		acts[i] = some[r.IntN(len(some))]
 		switch r.IntN(4) {
 		case 0:
-			acts[i].lasts = []time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 40 * time.Second}[r.IntN(4)]
+			acts[i].lasts = about.lasts[r.IntN(len(about.lasts))]
 		case 1:
 			acts[i].calls = 1000 // all
 		default:
@@ -433,6 +460,22 @@ func randomActs(seed uint64) []act {
 		}
 	}
 	return acts
+}
+
+// machineActs are what can happen to Machines. No two of what a seed can be about come together: there could be one switch too many
+// for a moment, or two flips in an interval.
+func machineActs(r *rand.Rand, seed uint64, i int) []act {
+	name := machines[r.IntN(2)]
+	some := slices.Concat(usersOnMachines(r, name), usersOnSwitches(r, name), disturbances(r, two.kinds))
+	switch {
+	case i < len(machines):
+		return creations(r, machines[i])
+	case seed%3 == beside:
+		return append(some, anotherLeader)
+	case seed%3 == alone:
+		return append(some, creations(r, name)...)
+	}
+	return append(some, deafness(r)...)
 }
 
 // machines are the names of those that there can be.
@@ -504,9 +547,9 @@ func quotaOf(n int64) *corev1.ResourceQuota {
 }
 
 // disturbances are what goes wrong.
-func disturbances(r *rand.Rand) []act {
+func disturbances(r *rand.Rand, kinds []string) []act {
 	f, later := faults[r.IntN(len(faults))], r.IntN(6)
-	kind := []string{"Machine", "Switch"}[r.IntN(2)]
+	kind := kinds[r.IntN(len(kinds))]
 	wrong := act{what: fmt.Sprintf("write %d from now: %s", later, f.name), do: func(_ context.Context, p *play) error {
 		p.faults[p.writes+later] = f
 		return nil
