@@ -518,11 +518,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		s.uids[object.GetUID()] = len(s.uids) + 1
 	}
 	object.SetUID(types.UID(strconv.Itoa(s.uids[object.GetUID()])))
-	references := object.GetOwnerReferences()
-	for i := range references {
-		references[i].UID = types.UID(strconv.Itoa(s.uids[references[i].UID]))
-	}
-	object.SetOwnerReferences(references)
+	s.nameOwners(object)
 	object.SetResourceVersion("") // field managers make some more
 	for _, name := range []string{"creationTimestamp", "deletionTimestamp"} {
 		if _, ok, _ := unstructured.NestedString(object.Object, "metadata", name); ok {
@@ -530,6 +526,15 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		}
 	}
 	return object.Object
+}
+
+// nameOwners has an object refer to owners by what they are known as. What has never been is 0.
+func (s *side) nameOwners(object *unstructured.Unstructured) {
+	references := object.GetOwnerReferences()
+	for i := range references {
+		references[i].UID = types.UID(strconv.Itoa(s.uids[references[i].UID]))
+	}
+	object.SetOwnerReferences(references)
 }
 
 // metadataOf are those of an Ingress's fields that the simulator knows exactly: it has no schema.

@@ -304,18 +304,8 @@ func (l life) live(t *testing.T, c conditions) (r record) {
 		w.NoStreams = c.lag != nil && c.lag.restart
 		f := &fog{lag: c.lag, missed: c.missed, world: w}
 		w.Choose = func(calls []sim.Call) (int, sim.Fate) { return 0, r.fate(calls[0], c, f) }
-		first, err := w.StartSeeing(f.sees, operators[0], l.controller)
-		if err != nil {
+		if err := l.start(t.Context(), c, f); err != nil {
 			t.Fatal(err)
-		}
-		first.Miss(f.misses)
-		if c.lag != nil && c.lag.steady {
-			go f.catchUp(t.Context(), first)
-		}
-		for range c.leaders - 1 {
-			if _, err := w.Start(operators[1], l.controller); err != nil {
-				t.Fatal(err)
-			}
 		}
 		if err := l.run(t.Context(), w, c, f, &r); err != nil {
 			t.Fatalf("%v: %v", c, err)
@@ -331,6 +321,23 @@ func (l life) live(t *testing.T, c conditions) (r record) {
 		r.faults = append(r.faults, slices.Concat(history.Check(revisions(t, w)), misdeeds(w.History()))...)
 	})
 	return r
+}
+
+// start starts the operators, of which the first one is in the fog.
+func (l life) start(ctx context.Context, c conditions, f *fog) error {
+	first, err := f.world.StartSeeing(f.sees, operators[0], l.controller)
+	if err != nil {
+		return err
+	}
+	first.Miss(f.misses)
+	if c.lag != nil && c.lag.steady {
+		go f.catchUp(ctx, first)
+	}
+	for range c.leaders - 1 {
+		_, another := f.world.Start(operators[1], l.controller)
+		err = errors.Join(err, another)
+	}
+	return err
 }
 
 // fate is what becomes of a call.
