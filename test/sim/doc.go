@@ -16,6 +16,9 @@
 // Kubernetes' own kinds have of their own beside that: defaults and validation, what a status may change, and schedulers and
 // nodes, which are for the caller to play.
 //
+// A Machine's life therefore has no change of its version: test/integration makes and reads Machines in both versions, and
+// migrates stored ones, on a real API server, and internal/conversion converts every field there and back.
+//
 // All that happens is decided by who calls it: a request is answered when it is served, an event is heard when it is
 // delivered, and garbage is collected when that is asked for.
 package sim
