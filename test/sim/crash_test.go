@@ -91,11 +91,11 @@ func singles(writes int) (cases []conditions) {
 // only the API server, and after one only the operator that is no more.
 const unlike = 3
 
-// pairs are each two of some writes, with each two of the faults that are unlike each other, and with every third of all 64 ways
-// in which two can go wrong. For the next two writes these are others, so that each way comes with every third two writes. In
+// pairs are each two of some writes, with each two of the faults that are unlike each other, and with every fifth of all 64 ways
+// in which two can go wrong. For the next two writes these are others, so that each way comes with every fifth two writes. In
 // make soak each comes with all.
 func pairs(writes int) (cases []conditions) {
-	share := 3
+	share := 5
 	if soaking() {
 		share = 1
 	}
