@@ -117,13 +117,19 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 	}
 	t.Logf("%s; waiting for the finalizer: %d", strings.Join(took, ", "), len(stuck))
 	if len(stuck) > 0 {
-		if err := r.dropFinalizers(ctx); err != nil {
-			t.Fatalf("%v: %v", names, err)
-		}
-		for _, s := range stuck {
-			if !r.gone(names, s) {
-				t.Fatalf("%v: %s stay without finalizers, too", names, s.name)
-			}
+		r.release(names, stuck)
+	}
+}
+
+// release does what the documentation says for when there is no operator any more, after which nothing is left.
+func (r *removal) release(names []string, stuck []step) {
+	r.t.Helper()
+	if err := r.dropFinalizers(r.t.Context()); err != nil {
+		r.t.Fatalf("%v: %v", names, err)
+	}
+	for _, s := range stuck {
+		if !r.gone(names, s) {
+			r.t.Fatalf("%v: %s stay without finalizers, too", names, s.name)
 		}
 	}
 }
@@ -317,7 +323,7 @@ func namesFinalizers(text string) bool {
 	return true
 }
 
-// dropFinalizers does what the documentation says for when there is no operator any more.
+// dropFinalizers lets all go that the operator would.
 func (r *removal) dropFinalizers(ctx context.Context) error {
 	all, err := r.owners(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // simulations are the tests that run the operator in a simulated cluster.
-const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Stale|TwoLeaders)"
+const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale|TimeTravel|TwoLeaders)$"
 
 const (
 	report     = repository + "/docs/reliability.md"
