@@ -295,7 +295,7 @@ func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePa
 	}
 	setAgain := func() {
 		ingresses.untilLast(t, "foo is set again", func(last *networkingv1.Ingress) bool {
-			return before(t, web, last) && last.Annotations["foo"] == "bar"
+			return !before(t, last, web) && last.Annotations["foo"] == "bar"
 		})
 	}
 	for reverts := 1; reverts <= 6; reverts++ {
