@@ -359,7 +359,7 @@ func (s *siege) attacks() []attack {
 	deeper := strings.Repeat(`{"a":`, 100_000)
 	large, review := object(3<<20), admission+object(3<<20)+"}}"
 	return []attack{
-		{"100 MB of Machines are converted", 2, true, send(convertURL, json, -1, func() io.Reader {
+		{"100 MB of Machines are converted", 2, false, send(convertURL, json, -1, func() io.Reader {
 			unit := object(10_000) + ","
 			return io.MultiReader(flood(before, unit, int64(len(before)+size/len(unit)*len(unit)))(), strings.NewReader(object(1)+"]}}"))
 		}, `"status":"Success"`)},
