@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -202,6 +203,16 @@ var scheduleLives = []life{{
 		{"remove the schedule", removeSchedule, time.Hour},
 		{what: "delete", do: remove(scheduled())},
 	},
+}, {
+	name: "schedule, with an autoscaler", controller: "schedule", kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, looks: time.Minute, steps: []step{
+		{"create", create(scheduled()), time.Hour},
+		{"an autoscaler would undo a stop", create(autoscaler()), time.Hour},
+		{"it no longer would", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
+		{"it would again", patch(autoscaler(), `{"spec":{"minReplicas":0}}`), time.Hour},
+		{"delete the autoscaler", remove(autoscaler()), time.Hour},
+		{what: "remove the schedule", do: removeSchedule},
+		{what: "delete", do: remove(scheduled())},
+	},
 }}
 
 // briefSchedule is a schedule's life of few writes.
@@ -234,6 +245,14 @@ func scheduled() *appsv1.Deployment {
 	}}}
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)), &metav1.LabelSelector{MatchLabels: labels}, labels
 	return d
+}
+
+// autoscaler is one of the scheduled Deployment that may make no replicas.
+func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
+	hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas = new(int32), 5
+	return hpa
 }
 
 // monthly is a Deployment that is there for three days of each month of 2000, in which time began for a bubble of synctest. In
