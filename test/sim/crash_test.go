@@ -114,7 +114,7 @@ func pairs(writes int) (cases []conditions) {
 	return cases
 }
 
-// TestYear has every other write of a year go wrong, each time in another way. It takes a year of looking every minute, so that
+// TestYear has every other write of a year go wrong, each time in another way. It takes a year of looking every ten minutes, so that
 // only make soak begins it with each of the ways.
 func TestYear(t *testing.T) {
 	if raceEnabled {

@@ -59,7 +59,7 @@ type life struct {
 	kinds      []string // that the controller caches
 	steps      []step
 	refused    bool          // some of the writes, as they would be by a real API server
-	looks      time.Duration // how often it looks at the clock, whatever happens; never if zero
+	looks      time.Duration // how often it looks at the clock at least, whatever happens; never if zero
 }
 
 type step struct {
@@ -192,7 +192,7 @@ var machineLives = []life{{
 }}
 
 var scheduleLives = []life{{
-	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, looks: time.Minute, steps: []step{
+	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, looks: longestWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"edit the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20 * * * *"}}}`), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
@@ -204,7 +204,7 @@ var scheduleLives = []life{{
 		{what: "delete", do: remove(scheduled())},
 	},
 }, {
-	name: "schedule, with an autoscaler", controller: "schedule", kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, looks: time.Minute, steps: []step{
+	name: "schedule, with an autoscaler", controller: "schedule", kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, looks: longestWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"an autoscaler would undo a stop", create(autoscaler()), time.Hour},
 		{"it no longer would", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
@@ -217,7 +217,7 @@ var scheduleLives = []life{{
 
 // briefSchedule is a schedule's life of few writes.
 var briefSchedule = life{
-	name: "schedule, briefly", controller: "schedule", kinds: []string{"Deployment"}, looks: time.Minute, steps: []step{
+	name: "schedule, briefly", controller: "schedule", kinds: []string{"Deployment"}, looks: longestWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
 		{what: "remove the schedule", do: removeSchedule},
@@ -227,7 +227,7 @@ var briefSchedule = life{
 
 // year is one of a schedule that is looked at every fortnight.
 var year = life{
-	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, looks: time.Minute, steps: slices.Concat(
+	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, looks: longestWait, steps: slices.Concat(
 		[]step{{what: "create", do: create(monthly())}},
 		slices.Repeat([]step{{"a fortnight passes", func(context.Context, client.Client) error { return nil }, 14 * 24 * time.Hour}}, 26),
 		[]step{{what: "delete", do: remove(monthly())}},
@@ -337,6 +337,9 @@ func (l life) live(t *testing.T, c conditions) (r record) {
 				r.effects++
 			}
 		}
+		if w.Reconciles.Load() == 0 {
+			t.Error("nothing is reconciled, or nobody counts")
+		}
 		r.faults = append(r.faults, slices.Concat(history.Check(revisions(t, w)), misdeeds(w.History()))...)
 	})
 	return r
@@ -400,13 +403,16 @@ func (l life) run(ctx context.Context, w *sim.World, c conditions, f *fog, r *re
 	return err
 }
 
+// longestWait is how long the controller of schedules waits at most until it looks at the clock again.
+const longestWait = 10 * time.Minute
+
 // mostReconciles is how many there are at most of an object until it is as it should be, and nothing more is to be done about it.
 const mostReconciles = 60
 
 // pass lets time pass, in which there are not too many reconciles beside those for which the clock is looked at.
 func (r *record) pass(w *sim.World, d time.Duration, most int, looks time.Duration) error {
 	if looks > 0 {
-		most += int(d / looks)
+		most += int(d/looks) + 1
 	}
 	before := w.Reconciles.Load()
 	err := w.Pass(d)

@@ -21,7 +21,7 @@ import (
 )
 
 var randomServers = subject{
-	controller: virtualmachine.Name, kinds: serverKinds, acts: serverActs,
+	controller: virtualmachine.Name, acts: serverActs,
 	lasts: []time.Duration{time.Second, 12 * time.Second, time.Minute, 6 * time.Minute}, calm: calmServers,
 }
 
@@ -120,7 +120,7 @@ func servesAsAsked(ctx context.Context, c client.Client) error {
 var scheduleKinds = []string{"Deployment"}
 
 var randomSchedules = subject{
-	controller: schedule.Name, kinds: scheduleKinds, acts: scheduleActs,
+	controller: schedule.Name, acts: scheduleActs,
 	lasts: []time.Duration{time.Second, 7 * time.Minute, 25 * time.Minute, 2 * time.Hour}, calm: calmSchedule,
 }
 
@@ -153,16 +153,13 @@ func calmSchedule(ctx context.Context, p *play) error {
 	if err := w.Admin.Create(ctx, d); client.IgnoreAlreadyExists(err) != nil {
 		return err
 	}
-	for annotation, value := range map[string]string{
-		schedule.StartScheduleAnnotation: `"10 * * * *"`, schedule.StopScheduleAnnotation: `"40 * * * *"`,
-		schedule.StartReplicasAnnotation: `"3"`, schedule.SuspendAnnotation: `null`,
-	} {
-		if err := annotateSchedule(annotation, value).do(ctx, w.Admin); err != nil {
-			return err
-		}
+	right := patch(d, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10 * * * *",%q:"40 * * * *",%q:"3",%q:null}}}`,
+		schedule.StartScheduleAnnotation, schedule.StopScheduleAnnotation, schedule.StartReplicasAnnotation, schedule.SuspendAnnotation))
+	if err := right(ctx, w.Admin); err != nil {
+		return err
 	}
 	for range 8 {
-		if err := r.pass(w, 15*time.Minute, mostReconciles, time.Minute); err != nil {
+		if err := r.pass(w, 15*time.Minute, mostReconciles, longestWait); err != nil {
 			return err
 		}
 	}

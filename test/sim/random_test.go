@@ -421,7 +421,6 @@ const (
 // A subject is what the acts of a seed are about.
 type subject struct {
 	controller string
-	kinds      []string // of which a cache can stop
 	acts       func(r *rand.Rand, seed uint64, i int) []act
 	lasts      []time.Duration // between two acts
 	calm       func(context.Context, *play) error
@@ -439,7 +438,7 @@ func subjectOf(seed uint64) subject {
 }
 
 var randomMachines = subject{
-	controller: "machine", kinds: two.kinds, acts: machineActs,
+	controller: "machine", acts: machineActs,
 	lasts: []time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 40 * time.Second}, calm: calmMachines,
 }
 

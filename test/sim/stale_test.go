@@ -121,8 +121,8 @@ func TestMissed(t *testing.T) {
 // TestReordered has each event and each two of them be heard of late, after later ones of the one kind or the other.
 //
 // A watch tells of changes of one kind in their order, and client-go keeps what it was told last, even if it is older: until all
-// is read anew, its cache shows what was there before, also what is gone since. That stands for API servers of which one knows less than
-// the one before it. Of two kinds, either may be ahead.
+// is read anew, its cache shows what was there before, also what is gone since. That stands for API servers of which one knows less
+// than the one before it. Of two kinds, either may be ahead.
 func TestReordered(t *testing.T) {
 	want := two.live(t, conditions{})
 	judge(t, conditions{}, want)

@@ -117,8 +117,8 @@ func (c *Client) Miss(leaveOut func(change Change, since []Change) bool) {
 	c.misses = leaveOut
 }
 
-// Reread has those of the client's watches end that have left something out, or told of it late, as when their history is gone, which has the
-// client read all anew.
+// Reread has those of the client's watches end that have left something out, or told of it late, as when their history is gone,
+// which has the client read all anew.
 func (c *Client) Reread() {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *watcher) take() (any, bool) {
 func (w *watcher) advance(seen int64) (*Change, bool) {
 	history, misses := w.client.server.history, w.client.misses
 	for i, change := range w.late {
-		if !misses(*change, history[change.Revision:w.next-1]) {
+		if since := history[change.Revision : w.next-1]; len(since) > 0 && !misses(*change, since) {
 			w.late = slices.Delete(w.late, i, i+1)
 			return change, true
 		}
