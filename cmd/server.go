@@ -27,8 +27,8 @@ import (
 // connections as calls at a time, headers of some hundred bytes, and answers within 30 seconds, after which they give up. They
 // close what they have not used for 90 seconds: a server that did so first could close what is just being used again.
 const (
-	maxConnections = 600
-	maxOfOne       = 400 // of these, for one address; an API server reads no more at a time, unless told to
+	maxConnections = 800
+	maxOfOne       = 600 // of these, of one address; an API server has no more calls at a time, unless it is told otherwise
 	maxHeaderBytes = 16 << 10
 	headerTimeout  = 10 * time.Second // also of the TLS handshake
 	requestTimeout = 30 * time.Second

@@ -16,7 +16,8 @@ const (
 	maxReview = 7 << 20
 
 	// A request that is larger than this waits for one of few slots, for it is in memory several times over and many at
-	// once would not fit into a container of 256 MiB. A Machine of a thousand switches is a tenth of it.
+	// once would not fit into a container of 256 MiB. A Machine of a thousand switches is a tenth of it. One slot is for each
+	// client: an API server's large requests come one after the other.
 	bigReview = 64 << 10
 	bigSlots  = 2
 
