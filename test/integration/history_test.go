@@ -60,6 +60,7 @@ func TestDeletionsAreJudged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.UserAgent = wrongdoer
 	operator, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)

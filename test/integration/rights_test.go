@@ -39,6 +39,9 @@ const (
 	operatorAccount   = "useless-controller-manager"
 )
 
+// wrongdoer is the user agent of a test that does as the operator what the operator must not.
+const wrongdoer = "wrongdoer"
+
 // operatorUser is who the operator is to the API server.
 var operatorUser = serviceaccount.MakeUsername(operatorNamespace, operatorAccount)
 
@@ -183,7 +186,7 @@ func usedRights(log io.Reader) (map[right]string, error) {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
 		object := event.ObjectRef
-		if event.User.Username != operatorUser || object == nil { // somebody else's, or discovery, which everybody may use
+		if event.User.Username != operatorUser || event.UserAgent == wrongdoer || object == nil { // the last is discovery, which everybody may use
 			continue
 		}
 		resource := strings.TrimSuffix(object.Resource+"/"+object.Subresource, "/")
