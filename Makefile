@@ -114,10 +114,10 @@ test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
 	@test/e2e/run
 
-SEEDS ?= 16000
+SEEDS ?= 18000
 
 .PHONY: soak
-soak: ## Simulate SEEDS (16000) runs of users, faults and old caches at random, a million calls, years of a schedule, and each two faults
+soak: ## Simulate SEEDS (18000) runs of users, faults and old caches at random, a million calls, years of a schedule, and each two faults
 	go test ./test/sim -run '^Test(Random|Year|Crashes)$$' -count=1 -timeout 0 -v -seeds $(SEEDS)
 
 .PHONY: mutants
