@@ -32,6 +32,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller/schedule"
+	"container.training/useless/internal/object"
 	"container.training/useless/test/history"
 	"container.training/useless/test/sim"
 )
@@ -391,7 +392,11 @@ func (l life) run(ctx context.Context, w *sim.World, c conditions, f *fog, r *re
 			// A switch may have another name by now.
 			err = errors.Join(w.Pass(quiet), client.IgnoreNotFound(step.do(ctx, w.Admin)))
 		}
-		if err := errors.Join(err, r.pass(w, max(step.lasts, quiet), mostReconciles, l.looks)); err != nil {
+		lasts, most := max(step.lasts, quiet), mostReconciles
+		if foggy { // who is refused for what it does not know tries again
+			most += int(lasts / object.LastRetry)
+		}
+		if err := errors.Join(err, r.pass(w, lasts, most, l.looks)); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		r.states = append(r.states, step.what+":\n"+state(w))
