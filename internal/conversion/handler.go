@@ -26,8 +26,8 @@ const (
 	// One object of a request is in memory at a time. The API server takes none above 3 MiB.
 	maxObject = 4 << 20
 
-	// A request with a bigger object than this waits for one of few slots, for many at once would not fit into a
-	// container of 256 MiB.
+	// A request with a bigger object than this waits for one of few slots, of which one is for each client, for many at once
+	// would not fit into a container of 256 MiB.
 	bigObject = 64 << 10
 	bigSlots  = 2
 
