@@ -14,7 +14,8 @@
 // allowed), field managers of other kinds and of subresources, field selectors, pages of lists, the subresource scale,
 // namespaces that are being deleted, owners that own each other, the status of quotas, and compacted history; nor of what
 // Kubernetes' own kinds have of their own beside that: defaults and validation, what a status may change, and schedulers and
-// nodes, which are for the caller to play.
+// nodes, which are for the caller to play. Its caches do not resync, which real ones do each ten hours: what only a resync
+// would mend is not mended here.
 //
 // A Machine's life therefore has no change of its version: test/integration makes and reads Machines in both versions, and
 // migrates stored ones, on a real API server, and internal/conversion converts every field there and back.

@@ -441,6 +441,20 @@ func (r *record) rest(w *sim.World, length, looks time.Duration) error {
 	return err
 }
 
+// TestDay leaves a Machine alone for longer than a cache with resyncs would.
+func TestDay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
+		_, err := w.Start(operators[0], "machine")
+		must(t, errors.Join(err, w.Admin.Create(t.Context(), machineOf("m", 2))))
+		r := &record{}
+		must(t, r.rest(w, 24*time.Hour, 0))
+		if err := errors.Join(r.faults...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // state is all that there is, but for what depends on when it happened and on how often.
 func state(w *sim.World) string {
 	var all strings.Builder

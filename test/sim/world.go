@@ -251,10 +251,12 @@ func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controll
 	o.Gate = func(call Call) Fate { return w.park(o, call) }
 	var ctx context.Context
 	ctx, o.cancel = context.WithCancel(context.Background())
+	caches := controller.CacheOptions()
+	caches.SyncPeriod = new(time.Duration(0)) // resyncs come when client-go's own dice say, which no seed repeats
 	mgr, err := ctrl.NewManager(o.Config(), ctrl.Options{
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return w.Mapper(), nil },
-		Cache:                  controller.CacheOptions(),
+		Cache:                  caches,
 		Controller:             config.Controller{SkipNameValidation: new(true)},
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
