@@ -190,8 +190,9 @@ func restingMachines(machines, switchesEach int) (*v1beta1.MachineList, *v1beta1
 		}
 		var own []*v1beta1.Switch
 		for range switchesEach {
-			sw := newSwitch(&m, fmt.Sprintf("%s-%d", m.Name, len(own)))
-			sw.UID, sw.ResourceVersion = types.UID(sw.Name), "1"
+			sw := newTestSwitch(fmt.Sprintf("%s-%d", m.Name, len(own)))
+			sw.ResourceVersion, sw.Labels[v1beta1.MachineLabel] = "1", m.Name
+			sw.OwnerReferences[0].Name, sw.OwnerReferences[0].UID = m.Name, m.UID
 			sw.Annotations = map[string]string{v1beta1.FlippedAtAnnotation: "2001-09-09T01:46:40.000000Z"}
 			switchList.Items = append(switchList.Items, *sw)
 			own = append(own, sw)
