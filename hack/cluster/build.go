@@ -113,7 +113,7 @@ func Root() (string, error) {
 		return "", fmt.Errorf("find the source tree: %w", err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "hack", "tools", "kubernetes.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "hack", "tools", "go.mod")); err == nil {
 			return dir, nil
 		}
 		if parent := filepath.Dir(dir); parent != dir {

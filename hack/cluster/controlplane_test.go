@@ -292,10 +292,7 @@ func TestParentEnds(t *testing.T) {
 }
 
 func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
-	b, err := kubernetesRelease.newBuild(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := selected(t)
 	version, err := client.Discovery().ServerVersion()
 	if err != nil || version.GitVersion != b.version {
 		t.Errorf("got version %v, error %v, want %s", version, err, b.version)

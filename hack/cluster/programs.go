@@ -47,7 +47,8 @@ type upstream struct {
 // controlPlane is what tests and the demo run on.
 var controlPlane = []string{etcd, apiServer, controllerManager, kubectl}
 
-var kubernetesRelease = upstream{
+// kubernetesUpstream has a module for each minor release; kubernetesRelease selects one.
+var kubernetesUpstream = upstream{
 	name: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes", gigabytes: 5,
 	stamp: kubernetesVersion,
 	packages: []string{
@@ -61,8 +62,8 @@ var kubernetesRelease = upstream{
 	},
 }
 
-// nodeReleases are all that a node with OLM runs, and what its users type.
-var nodeReleases = []upstream{kubernetesRelease, {
+// otherReleases are what a node with OLM runs besides Kubernetes, and the programs that its users type.
+var otherReleases = []upstream{{
 	name: "metrics-server", file: "metrics-server", module: "sigs.k8s.io/metrics-server", gigabytes: 1,
 	packages: []string{"sigs.k8s.io/metrics-server/cmd/metrics-server"},
 }, {
@@ -107,6 +108,15 @@ var nodeReleases = []upstream{kubernetesRelease, {
 	name: "the gRPC probe", file: "grpc-health-probe", module: "github.com/grpc-ecosystem/grpc-health-probe", gigabytes: 1,
 	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
+
+// nodeReleases are all releases that a node with OLM consists of.
+func nodeReleases() ([]upstream, error) {
+	release, err := kubernetesRelease()
+	if err != nil {
+		return nil, err
+	}
+	return append([]upstream{release}, otherReleases...), nil
+}
 
 // pureGo checks the signatures of images without a C library.
 const pureGo = "containers_image_openpgp"
@@ -155,9 +165,9 @@ func (p Programs) missing(names []string) (missing []string) {
 	return missing
 }
 
-// Build returns the programs of a control plane. It takes those in the folder that KUBEBUILDER_ASSETS names where all
-// of them are there, and otherwise compiles the release that hack/tools/kubernetes.mod pins, once: the programs stay
-// in the user's cache folder. While it works it says so, in lines that it writes to progress.
+// Build returns the programs of a control plane. If the environment variable KUBEBUILDER_ASSETS names a folder that has
+// all of them, Build returns that folder. Otherwise Build compiles the release of Kubernetes that the environment variable
+// KUBERNETES selects, and keeps the programs in the user's cache folder. It writes its progress to progress.
 func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	if assets := Programs(os.Getenv(assetsVariable)); assets != "" {
 		missing := assets.missing(controlPlane)
@@ -167,13 +177,21 @@ func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 		fmt.Fprintf(progress, "%s=%s has no %s: building Kubernetes instead\n",
 			assetsVariable, assets, strings.Join(missing, ", "))
 	}
-	return kubernetesRelease.build(ctx, progress, controlPlane)
+	release, err := kubernetesRelease()
+	if err != nil {
+		return "", err
+	}
+	return release.build(ctx, progress, controlPlane)
 }
 
 // BuildNode compiles everything that a node with OLM runs, once, as Build does. What KUBEBUILDER_ASSETS names is of no
 // use here: all parts of a node are of one release.
 func BuildNode(ctx context.Context, progress io.Writer) error {
-	for _, release := range nodeReleases {
+	releases, err := nodeReleases()
+	if err != nil {
+		return err
+	}
+	for _, release := range releases {
 		if _, err := release.build(ctx, progress, release.programs()); err != nil {
 			return err
 		}
@@ -183,10 +201,14 @@ func BuildNode(ctx context.Context, progress io.Writer) error {
 
 // LinkNode fills the folder dir with links to the programs that BuildNode has compiled.
 func LinkNode(dir string) (Programs, error) {
+	releases, err := nodeReleases()
+	if err != nil {
+		return "", err
+	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return "", fmt.Errorf("link the programs of a node: %w", err)
 	}
-	for _, release := range nodeReleases {
+	for _, release := range releases {
 		b, err := release.newBuild(io.Discard)
 		if err != nil {
 			return "", err
@@ -233,9 +255,13 @@ func Source(ctx context.Context, file string) (string, error) {
 }
 
 func nodeBuild(file string) (*build, error) {
-	i := slices.IndexFunc(nodeReleases, func(u upstream) bool { return u.file == file })
+	releases, err := nodeReleases()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(releases, func(u upstream) bool { return u.file == file })
 	if i < 0 {
 		return nil, fmt.Errorf("no node needs hack/tools/%s.mod", file)
 	}
-	return nodeReleases[i].newBuild(io.Discard)
+	return releases[i].newBuild(io.Discard)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"container.training/useless/hack/cluster"
 )
 
 var dockerfiles = []string{"Dockerfile", "bundle.Dockerfile", "catalog.Dockerfile"}
@@ -48,6 +50,16 @@ func versioned(t *testing.T) []string {
 	return files
 }
 
+// newestKubernetes is the module of the release of Kubernetes that is the default.
+func newestKubernetes(t *testing.T) string {
+	t.Helper()
+	releases, err := cluster.KubernetesReleases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "hack/tools/kubernetes-" + releases[0] + ".mod"
+}
+
 // TestVersions makes an update of a version go everywhere, also to what people copy and to what a test looks for.
 func TestVersions(t *testing.T) {
 	files := versioned(t)
@@ -68,7 +80,7 @@ func TestVersions(t *testing.T) {
 			map[string]int{"docs/installing.md": 8, "docs/reference.md": 1, "README.md": 3},
 		},
 		"the README says what is compiled": {
-			`kubectl v([\d.]+\d)`, "hack/tools/kubernetes.mod", `k8s\.io/kubernetes v(\S+)`, map[string]int{"README.md": 1},
+			`kubectl v([\d.]+\d)`, newestKubernetes(t), `k8s\.io/kubernetes v(\S+)`, map[string]int{"README.md": 1},
 		},
 		"clusters without internet mirror the image of VirtualMachines": {
 			`registry\.k8s\.io/pause:([\d.]+\d)`, "internal/controller/virtualmachine/controller.go", `registry\.k8s\.io/pause:([\d.]+)`,

@@ -1,0 +1,104 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// releases returns what KubernetesReleases does.
+func releases(t *testing.T) []string {
+	t.Helper()
+	releases, err := KubernetesReleases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return releases
+}
+
+// selected returns the build of the release of Kubernetes that the environment selects.
+func selected(t *testing.T) *build {
+	t.Helper()
+	release, err := kubernetesRelease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := release.newBuild(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestSelectRelease selects each release, and none.
+func TestSelectRelease(t *testing.T) {
+	all := releases(t)
+	folders := map[Programs]string{}
+	for _, release := range all {
+		t.Setenv(releaseVariable, release)
+		b := selected(t)
+		if !strings.HasPrefix(b.version, "v"+release+".") {
+			t.Errorf("%s=%s selects %s", releaseVariable, release, b.version)
+		}
+		if other, found := folders[b.folder]; found {
+			t.Errorf("the releases %s and %s have the same folder", release, other)
+		}
+		folders[b.folder] = release
+	}
+	t.Setenv(releaseVariable, "")
+	if b := selected(t); folders[b.folder] != all[0] {
+		t.Errorf("the default is %s, want %s", b.version, all[0])
+	}
+}
+
+// TestReleasesAreSorted checks that the newest release comes first, which is the default.
+func TestReleasesAreSorted(t *testing.T) {
+	all := releases(t)
+	for i := 1; i < len(all); i++ {
+		if minor(all[i-1]) <= minor(all[i]) {
+			t.Errorf("%s comes before %s", all[i-1], all[i])
+		}
+	}
+}
+
+// TestUnknownRelease selects a release that cannot be built: everything that builds says so, and lists the others.
+func TestUnknownRelease(t *testing.T) {
+	useFakeGo(t, fakeGo)
+	want := "KUBERNETES=1.2 is not a release that can be built: choose one of " + strings.Join(releases(t), ", ")
+	t.Setenv(releaseVariable, "1.2")
+	for name, try := range map[string]func() error{
+		"Build":     func() error { _, err := Build(t.Context(), t.Output()); return err },
+		"BuildNode": func() error { return BuildNode(t.Context(), t.Output()) },
+		"LinkNode":  func() error { _, err := LinkNode(t.TempDir()); return err },
+		"Version":   func() error { _, err := Version("olm"); return err },
+	} {
+		if err := try(); err == nil || err.Error() != want {
+			t.Errorf("%s: got error %v, want %s", name, err, want)
+		}
+	}
+}
+
+// olderLibrary is the one library that is not of the same patch release as Kubernetes. Its file says why.
+const olderLibrary = "k8s.io/kube-proxy v0.30.4"
+
+// TestModulesOfReleases checks that each module has Kubernetes and its libraries at the same version.
+func TestModulesOfReleases(t *testing.T) {
+	for _, release := range releases(t) {
+		t.Setenv(releaseVariable, release)
+		version := selected(t).version
+		mod := read(t, "../tools/kubernetes-"+release+".mod")
+		libraries := regexp.MustCompile(`(?m)^\t(k8s\.io/\S+) => \S+ v0\.(\S+)$`).FindAllStringSubmatch(mod, -1)
+		if len(libraries) < 25 {
+			t.Errorf("kubernetes-%s.mod replaces %d libraries, want 25 or more", release, len(libraries))
+		}
+		for _, library := range libraries {
+			got := library[1] + " v0." + library[2]
+			if want := library[1] + strings.Replace(version, "v1.", " v0.", 1); got != want && got != olderLibrary {
+				t.Errorf("kubernetes-%s.mod has %s, want %s", release, got, want)
+			}
+		}
+	}
+}
