@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -76,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	}
 	programs, err := cluster.Build(ctx, os.Stderr)
 	must(err)
-	w.manager, err = buildManager()
+	w.manager, err = program.Build()
 	must(err)
 	w.manifests, err = cluster.ReadManifests(filepath.Join(repository, "dist", "install.yaml"))
 	must(err)
@@ -125,9 +124,6 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// buildDir is where the operator's program is, for all tests.
-var buildDir string
-
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(testMain(m))
@@ -135,20 +131,8 @@ func TestMain(m *testing.M) {
 
 func testMain(m *testing.M) int {
 	log.SetLogger(logr.Discard()) // of clients; what they find is in errors
-	var err error
-	if buildDir, err = os.MkdirTemp("", "useless-manager-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(buildDir)
 	return m.Run()
 }
-
-// buildManager compiles the operator once.
-var buildManager = sync.OnceValues(func() (path string, err error) {
-	path = filepath.Join(buildDir, "manager")
-	return path, program.Build(path)
-})
 
 func (w *world) keyThroughProxy(ctx context.Context) (string, error) {
 	path, err := w.plane.ServiceAccountKubeconfig(ctx, operatorNamespace, operatorAccount)

@@ -369,7 +369,6 @@ var refusals = []refusal{
 
 // TestBadMachinesAreRefused creates bad Machines, and makes good ones bad.
 func TestBadMachinesAreRefused(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	for i, test := range refusals {
@@ -388,18 +387,18 @@ func TestBadMachinesAreRefused(t *testing.T) {
 
 func refuseCreate(t *testing.T, test refusal, version, namespace, name string) {
 	t.Helper()
-	err := admin.Create(t.Context(), pausedMachine(t, version, namespace, name, test.base, test.bad))
+	err := admin(t).Create(t.Context(), pausedMachine(t, version, namespace, name, test.base, test.bad))
 	checkRefusal(t, "create in "+version, err, version, test.want)
 	checkRefuser(t, err, test.byWebhook)
 	key := client.ObjectKey{Namespace: namespace, Name: name}
-	if err := admin.Get(t.Context(), key, &v1beta1.Machine{}); !apierrors.IsNotFound(err) {
+	if err := admin(t).Get(t.Context(), key, &v1beta1.Machine{}); !apierrors.IsNotFound(err) {
 		t.Errorf("create in %s: afterwards reading it says: %v", version, err)
 	}
 }
 
 func refuseUpdate(t *testing.T, test refusal, version, namespace, name string) {
 	t.Helper()
-	if err := admin.Create(t.Context(), pausedMachine(t, version, namespace, name, test.base)); err != nil {
+	if err := admin(t).Create(t.Context(), pausedMachine(t, version, namespace, name, test.base)); err != nil {
 		t.Fatal(err)
 	}
 	before := getMachine(t, namespace, name)
@@ -425,7 +424,7 @@ func update(t *testing.T, version, namespace, name string, set fields, options .
 	if err != nil {
 		t.Fatal(err)
 	}
-	return admin.Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", raw), options...)
+	return admin(t).Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", raw), options...)
 }
 
 func checkRefusal(t *testing.T, how string, err error, version string, want []string) {
@@ -452,7 +451,6 @@ func checkRefuser(t *testing.T, err error, byWebhook bool) {
 
 // TestEdgesAreAccepted has the values next to those that are refused.
 func TestEdgesAreAccepted(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	for i, test := range []struct {
@@ -491,24 +489,24 @@ func TestEdgesAreAccepted(t *testing.T) {
 					name = fmt.Sprintf("good-%d-%s", i, version)
 				}
 				u := pausedMachine(t, version, namespace, name, test.good)
-				if err := admin.Create(t.Context(), u); err != nil {
+				if err := admin(t).Create(t.Context(), u); err != nil {
 					t.Fatalf("create in %s: %v", version, err)
 				}
 				compareGood(t, u, test.good)
-				if err := admin.Delete(t.Context(), u); err != nil {
+				if err := admin(t).Delete(t.Context(), u); err != nil {
 					t.Fatal(err)
 				}
 				if test.onlyCreate {
 					continue
 				}
-				if err := admin.Create(t.Context(), pausedMachine(t, version, namespace, name)); err != nil {
+				if err := admin(t).Create(t.Context(), pausedMachine(t, version, namespace, name)); err != nil {
 					t.Fatal(err)
 				}
 				if err := update(t, version, namespace, name, test.good); err != nil {
 					t.Errorf("update in %s: %v", version, err)
 				}
 				compareGood(t, read(t, version, "machines", namespace, name), test.good)
-				if err := admin.Delete(t.Context(), u); err != nil {
+				if err := admin(t).Delete(t.Context(), u); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -535,7 +533,6 @@ func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 
 // TestKubectlShowsEveryProblem creates a Machine that has everything wrong that only the webhook knows.
 func TestKubectlShowsEveryProblem(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	for _, version := range []string{beta, alpha} {
@@ -568,10 +565,9 @@ func TestKubectlShowsEveryProblem(t *testing.T) {
 
 // TestScaleIsChecked scales a Machine to what it may not be.
 func TestScaleIsChecked(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
-	if err := admin.Create(t.Context(), pausedMachine(t, beta, namespace, "m", fields{"spec.switches.count": "2"})); err != nil {
+	if err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "m", fields{"spec.switches.count": "2"})); err != nil {
 		t.Fatal(err)
 	}
 	before := getMachine(t, namespace, "m")
@@ -594,7 +590,6 @@ func TestScaleIsChecked(t *testing.T) {
 
 // TestOverlappingSelectorsWarn reads kubectl's standard error.
 func TestOverlappingSelectorsWarn(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	// Those that are there are seen by the operator, or there would be no switches.
@@ -664,7 +659,6 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 // TestStaticRulesAgreeWithTheWebhook asks the API server's static rules and the webhook about the same Machines, made of
 // every combination of some selectors and templates.
 func TestStaticRulesAgreeWithTheWebhook(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	ask := webhookClient(t)
@@ -677,7 +671,7 @@ func TestStaticRulesAgreeWithTheWebhook(t *testing.T) {
 				said := map[string]bool{}
 				for _, version := range []string{beta, alpha} {
 					u := pausedMachine(t, version, namespace, "m", fields{"spec.switches.selector": selector, labelsPath: template})
-					err := admin.Create(t.Context(), u, client.DryRunAll)
+					err := admin(t).Create(t.Context(), u, client.DryRunAll)
 					if err != nil && !apierrors.IsInvalid(err) {
 						t.Fatal(err)
 					}
@@ -702,14 +696,13 @@ func TestStaticRulesAgreeWithTheWebhook(t *testing.T) {
 
 // TestSelectorsAreImmutableByBothRules turns every selector into every other.
 func TestSelectorsAreImmutableByBothRules(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	ask := webhookClient(t)
 	all := []string{"null", "{matchLabels: {a: red}}", "{matchLabels: {a: blue}}", "{matchExpressions: [{key: a, operator: NotIn, values: [red]}]}"}
 	for i, from := range all {
 		name := fmt.Sprintf("m-%d", i)
-		if err := admin.Create(t.Context(), pausedMachine(t, beta, namespace, name, fields{"spec.switches.selector": from})); err != nil {
+		if err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, name, fields{"spec.switches.selector": from})); err != nil {
 			t.Fatal(err)
 		}
 		old := getMachine(t, namespace, name)
@@ -727,7 +720,7 @@ func TestSelectorsAreImmutableByBothRules(t *testing.T) {
 			for _, version := range []string{beta, alpha} {
 				m := object(t, mustKubectl(t, "", "get", resource("machines", version), name, "-n", namespace, "-o", "json"))
 				fields{"spec.switches.selector": to}.setIn(t, m)
-				err := admin.Update(t.Context(), m, client.DryRunAll)
+				err := admin(t).Update(t.Context(), m, client.DryRunAll)
 				if want := in(version, selectorIsImmutable); (err == nil) != (i == j) || err != nil && !strings.Contains(err.Error(), want) {
 					t.Errorf("the static rules in %s let %s become %s: %v", version, from, to, err)
 				}
@@ -758,7 +751,7 @@ func selectors() []string {
 // webhookClient calls the operator's webhook as the API server does.
 func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *admissionv1.AdmissionResponse {
 	t.Helper()
-	certificate, err := os.ReadFile(filepath.Join(webhookDir, "tls.crt"))
+	certificate, err := os.ReadFile(filepath.Join(clusterOf(t).webhookDir, "tls.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -767,7 +760,7 @@ func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *ad
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	t.Cleanup(transport.CloseIdleConnections)
 	httpClient := http.Client{Transport: transport}
-	url := fmt.Sprintf("https://127.0.0.1:%d/validate-useless-container-training-v1beta1-machine", webhookPort)
+	url := fmt.Sprintf("https://127.0.0.1:%d/validate-useless-container-training-v1beta1-machine", clusterOf(t).webhookPort)
 
 	return func(t *testing.T, old, m *v1beta1.Machine) *admissionv1.AdmissionResponse {
 		t.Helper()
@@ -796,6 +789,7 @@ func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *ad
 
 // TestWithoutWebhook runs the operator with its webhooks away: nobody serves their port.
 func TestWithoutWebhook(t *testing.T) {
+	alone(t)
 	namespace, doomed := newNamespace(t), newNamespace(t)
 	stop := exclusive(t, operatorOptions{})
 	for _, in := range []string{namespace, doomed} {
@@ -851,7 +845,7 @@ func checkWithoutWebhook(t *testing.T, test refusal, namespace string) {
 		want = []string{failedCalling}
 	}
 	if !test.onlyUpdate {
-		err := admin.Create(t.Context(), pausedMachine(t, beta, namespace, "bad", test.base, test.bad))
+		err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "bad", test.base, test.bad))
 		checkRefusal(t, "create", err, beta, want)
 	}
 	if test.base == nil { // which is what the Machine has
@@ -909,13 +903,14 @@ func testLivesOn(t *testing.T, namespace, name string) {
 
 	mustKubectl(t, "", "delete", "machine", name, "-n", namespace, "--timeout=20s")
 	eventually(t, 20*time.Second, func() (bool, string) {
-		err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name + "-0"}, &v1beta1.Switch{})
+		err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name + "-0"}, &v1beta1.Switch{})
 		return apierrors.IsNotFound(err), fmt.Sprintf("reading its switch says: %v", err)
 	})
 }
 
 // TestLowerLimitLeavesMachinesWritable restarts the operator with a limit that Machines exceed.
 func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
+	alone(t)
 	namespace := newNamespace(t)
 	stop := exclusive(t, operatorOptions{maxSwitches: 100})
 	for _, name := range []string{"large", "doomed"} {
@@ -925,7 +920,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	stop()
 	exclusive(t, operatorOptions{maxSwitches: 10})
 
-	err := admin.Create(t.Context(), pausedMachine(t, beta, namespace, "new", fields{"spec.switches.count": "11"}))
+	err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "new", fields{"spec.switches.count": "11"}))
 	checkRefusal(t, "create", err, beta, []string{"spec.switches.count: Invalid value: 11: must be at most 10, which is the operator's --max-switches"})
 	mustKubectl(t, "", "label", "machine", "large", "-n", namespace, "colour=red")
 	if got := getMachine(t, namespace, "large").Labels["colour"]; got != "red" {

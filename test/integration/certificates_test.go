@@ -32,6 +32,7 @@ const webhookService = "useless-webhook-service.useless-system.svc"
 // TestSelfManagedCertificates runs the operator as dist/install.yaml does. Its certificate is for a Service, which is
 // not where this API server looks for it: nothing else works meanwhile.
 func TestSelfManagedCertificates(t *testing.T) {
+	alone(t)
 	installed := authorities(t)
 	restoreWebhooks(t)
 	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
@@ -77,7 +78,7 @@ func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate
 		for _, ca := range authorities(t) {
 			roots := x509.NewCertPool()
 			roots.AppendCertsFromPEM(ca)
-			connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", webhookPort), &tls.Config{RootCAs: roots, ServerName: webhookService})
+			connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{RootCAs: roots, ServerName: webhookService})
 			if err != nil {
 				return false, err.Error()
 			}
@@ -118,7 +119,7 @@ func webhookObjects(t *testing.T) (*unstructured.Unstructured, *admissionregistr
 		"machines.useless.container.training":      crd,
 		"useless-validating-webhook-configuration": configuration,
 	} {
-		if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+		if err := admin(t).Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +129,7 @@ func webhookObjects(t *testing.T) (*unstructured.Unstructured, *admissionregistr
 func certificateSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: certificates.SecretName}, secret); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: certificates.SecretName}, secret); err != nil {
 		t.Fatal(err)
 	}
 	return secret
@@ -157,13 +158,13 @@ func restoreWebhooks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := admin.Patch(ctx, restored.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)); err != nil {
+			if err := admin(t).Patch(ctx, restored.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// The API server takes a moment to notice; then it finds nobody at the address from before.
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-			return strings.Contains(fmt.Sprint(admin.Create(ctx, aMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
+			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, aMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})
 		if err != nil {
 			t.Error("the API server does not call the webhooks as before")

@@ -27,6 +27,7 @@ import (
 )
 
 func TestCrashBetweenNoticingAndFlipping(t *testing.T) {
+	alone(t)
 	const delay = 4 * time.Second
 	namespace := newNamespace(t)
 	operator := startedOperator(t)
@@ -53,6 +54,7 @@ func TestCrashBetweenNoticingAndFlipping(t *testing.T) {
 }
 
 func TestCrashBetweenFlips(t *testing.T) {
+	alone(t)
 	const delay, interval = time.Second, 3 * time.Second
 	namespace := newNamespace(t)
 	operator := startedOperator(t)
@@ -73,6 +75,7 @@ func TestCrashBetweenFlips(t *testing.T) {
 // TestCrashBeforeTheStatus stops an operator that has turned a switch down and could tell nobody: what the switch says
 // must do.
 func TestCrashBeforeTheStatus(t *testing.T) {
+	alone(t)
 	const delay, interval = time.Second, 3 * time.Second
 	var mute atomic.Bool
 	stop := exclusive(t, operatorOptions{transport: func(config *rest.Config) {
@@ -103,6 +106,7 @@ func TestCrashBeforeTheStatus(t *testing.T) {
 }
 
 func TestCrashWhileCreating(t *testing.T) {
+	alone(t)
 	const count = 60
 	namespace := newNamespace(t)
 	operator := startedOperator(t)
@@ -128,6 +132,7 @@ func TestCrashWhileCreating(t *testing.T) {
 }
 
 func TestLeaderChange(t *testing.T) {
+	alone(t)
 	const delay, interval = time.Second, 2 * time.Second
 	namespace := newNamespace(t)
 	leader := []string{"--leader-elect", "--namespace=useless-system"}
@@ -171,19 +176,20 @@ func TestLeaderChange(t *testing.T) {
 // TestStandby has somebody else lead. A replica that waits for its turn has to know by then whatever it will need: it ends
 // if that takes longer than two minutes.
 func TestStandby(t *testing.T) {
+	alone(t)
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("somebody"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now},
 	}
-	if err := client.IgnoreNotFound(admin.Delete(t.Context(), lease.DeepCopy())); err != nil {
+	if err := client.IgnoreNotFound(admin(t).Delete(t.Context(), lease.DeepCopy())); err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.Create(t.Context(), lease); err != nil {
+	if err := admin(t).Create(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := admin.Delete(context.Background(), lease); err != nil {
+		if err := admin(t).Delete(context.Background(), lease); err != nil {
 			t.Error(err)
 		}
 	})
@@ -213,7 +219,7 @@ func waitForLeader(t *testing.T, before string) string {
 	eventually(t, patience, func() (bool, string) {
 		lease := &coordinationv1.Lease{}
 		key := client.ObjectKey{Namespace: operatorNamespace, Name: "leader.useless.container.training"}
-		if err := admin.Get(t.Context(), key, lease); err != nil {
+		if err := admin(t).Get(t.Context(), key, lease); err != nil {
 			return false, err.Error()
 		}
 		if lease.Spec.HolderIdentity != nil {

@@ -121,6 +121,7 @@ func testHeldMachine(t *testing.T, namespace string) {
 // TestNamespaceDeletion has a namespace of which nothing is held up. It is alone, as Kubernetes takes namespaces in turn, of
 // which stories that end side by side leave it dozens.
 func TestNamespaceDeletion(t *testing.T) {
+	alone(t)
 	exclusive(t, operatorOptions{})
 	namespace := newNamespace(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -137,7 +138,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	mustKubectl(t, "", "delete", "namespace", namespace, "--wait=false")
 	eventually(t, patience, func() (bool, string) {
 		object := &corev1.Namespace{}
-		err := admin.Get(t.Context(), client.ObjectKey{Name: namespace}, object)
+		err := admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, object)
 		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // which says what holds it up
 	})
 }
@@ -145,6 +146,7 @@ func TestNamespaceDeletion(t *testing.T) {
 // TestDeletionAndLag deletes Machines while the operator learns of them late: it sees switches that have lost their
 // controller, or are gone, of a Machine of which it does not know yet that it is being deleted.
 func TestDeletionAndLag(t *testing.T) {
+	alone(t)
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return laggingWatch{next, "/machines", 2 * time.Second}
@@ -211,7 +213,7 @@ func testRecreatedAtOnce(t *testing.T, namespace string) {
 	waitForPositions(t, namespace, "m", "ddddd", patience)
 	eventually(t, patience, func() (bool, string) {
 		list := &v1beta1.SwitchList{}
-		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			t.Fatal(err)
 		}
 		return len(list.Items) == 5 && len(switchesOf(t, m)) == 5, fmt.Sprintf("there are %d switches", len(list.Items))

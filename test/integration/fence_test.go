@@ -24,9 +24,8 @@ import (
 // TestFence has somebody with the operator's identity, whom no role keeps from anything, do what it may do and what it
 // may not: only the policies of config/admission-policy are in the way. Nothing of it is stored.
 func TestFence(t *testing.T) {
-	t.Parallel()
 	shared(t) // for the webhooks
-	config := rest.CopyConfig(plane.Config)
+	config := rest.CopyConfig(clusterOf(t).Config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:useless-system:" + operatorAccount, Groups: []string{"system:masters"},
 	}
@@ -34,7 +33,7 @@ func TestFence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fence{namespace: newNamespace(t), operator: client.NewDryRunClient(operator), others: client.NewDryRunClient(admin)}
+	f := &fence{namespace: newNamespace(t), operator: client.NewDryRunClient(operator), others: client.NewDryRunClient(admin(t))}
 	f.populate(t)
 	t.Run("changes", f.testChanges)
 	t.Run("status of custom resource definitions", f.testCRDStatus)
@@ -81,7 +80,7 @@ func (f *fence) populate(t *testing.T) {
 	}
 	create := func(object client.Object) {
 		eventually(t, patience, func() (bool, string) { // a new namespace has no ServiceAccount for Pods yet
-			err := admin.Create(t.Context(), object)
+			err := admin(t).Create(t.Context(), object)
 			return err == nil, fmt.Sprint(err)
 		})
 	}

@@ -18,8 +18,8 @@ import (
 // TestLeaseIsServedApart asks the API server itself how it classifies requests of the operator's: however many writes are
 // waiting, the renewal of the leader's Lease is not behind them.
 func TestLeaseIsServedApart(t *testing.T) {
-	t.Parallel()
-	config, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	shared(t)
+	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestLeaseIsServedApart(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			schema, level := &flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}
 			for name, object := range map[string]client.Object{c.schema: schema, c.priorityLevel: level} {
-				if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+				if err := admin(t).Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
 					t.Fatal(err)
 				}
 			}

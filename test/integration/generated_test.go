@@ -25,7 +25,7 @@ import (
 
 var (
 	seed      = flag.Uint64("seed", rand.Uint64(), "seed of the generated changes")
-	generated = flag.Int("generated", 1000, "how many valid changes are generated of each kind, and how many invalid ones, in all of its versions")
+	generated = flag.Int("generated", 1000, "how many valid changes are generated of each kind, and how many invalid ones, in all of its versions; a fifth with -short")
 )
 
 // A kindOfObject is one whose changes are generated.
@@ -55,7 +55,6 @@ var kindsOfObjects = []kindOfObject{
 // TestGeneratedChanges makes changes out of the schemas. Those that fit are accepted, those that do not are refused and the
 // refusal names the field: by the API server, which is shown to agree with the schema alone, or by the webhook. Nobody fails.
 func TestGeneratedChanges(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	t.Logf("run again with -seed=%d", *seed)
 	before := panicsOf(t)
@@ -125,7 +124,11 @@ func (c *changes) each(next func() generatedChange) {
 	c.Helper()
 	var group errgroup.Group
 	group.SetLimit(8)
-	for range *generated / c.versions {
+	count := *generated / c.versions
+	if testing.Short() {
+		count /= 5
+	}
+	for range count {
 		change := next()
 		group.Go(func() error {
 			if err := checkAnswer(change, c.send(change)); err != nil {
@@ -165,11 +168,11 @@ func (c *changes) send(change generatedChange) error {
 	strict := client.FieldValidation("Strict")
 	switch {
 	case change.old == nil:
-		return admin.Create(c.Context(), u, client.DryRunAll, strict)
+		return admin(c.T).Create(c.Context(), u, client.DryRunAll, strict)
 	case change.status:
-		return admin.Status().Update(c.Context(), u, client.DryRunAll, strict)
+		return admin(c.T).Status().Update(c.Context(), u, client.DryRunAll, strict)
 	}
-	return admin.Update(c.Context(), u, client.DryRunAll, strict)
+	return admin(c.T).Update(c.Context(), u, client.DryRunAll, strict)
 }
 
 // bases makes what is to be changed.
@@ -178,7 +181,7 @@ func (c *changes) bases() {
 	for i := range 10 {
 		u := &unstructured.Unstructured{Object: c.fitting(fmt.Sprintf("old-%d", i), nil)}
 		unstructured.RemoveNestedField(u.Object, "status")
-		if err := admin.Create(c.Context(), u); err != nil {
+		if err := admin(c.T).Create(c.Context(), u); err != nil {
 			c.Fatalf("seed %d: %v", *seed, err)
 		}
 		c.olds = append(c.olds, u)

@@ -20,14 +20,6 @@ import (
 // maxLag is longer than watches are held back in tests: what an operator does may follow from what was that long ago.
 const maxLag = 5 * time.Second
 
-// ledger has all that has happened to Machines and switches, in every namespace.
-var ledger *history.Recorder
-
-func startLedger(ctx context.Context) (err error) {
-	ledger, err = history.Record(ctx, plane.Etcd(), history.Audit{Log: plane.AuditLog(), Operator: operatorUser})
-	return err
-}
-
 // judgeHistory fails a test for what must not have happened in its namespace.
 func judgeHistory(t testing.TB, namespace string) {
 	t.Helper()
@@ -41,7 +33,7 @@ func faultsOf(t testing.TB, namespace string) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	revisions, err := ledger.Take(ctx, namespace)
+	revisions, err := clusterOf(t).ledger.Take(ctx, namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +46,8 @@ func faultsOf(t testing.TB, namespace string) []error {
 
 // TestDeletionsAreJudged has one switch of two deleted, which only users may do.
 func TestDeletionsAreJudged(t *testing.T) {
-	t.Parallel()
 	shared(t)
-	config, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +61,7 @@ func TestDeletionsAreJudged(t *testing.T) {
 		by   client.Client
 		want []string
 	}{
-		{who: "a user", by: admin},
+		{who: "a user", by: admin(t)},
 		{who: "the operator", by: operator, want: []string{"it is deleted by the operator, and the Machine has 2 switches and asks for 2"}},
 	} {
 		t.Run(test.who, func(t *testing.T) {

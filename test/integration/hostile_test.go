@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -28,6 +27,7 @@ import (
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/internal/conversion/conversiontest"
+	"container.training/useless/test/program"
 )
 
 const (
@@ -44,6 +44,7 @@ const (
 // TestHostileClients has many clients send what takes memory and time, all at once, to the operator as it is shipped. Its
 // memory is enough, and what the API server asks meanwhile is answered.
 func TestHostileClients(t *testing.T) {
+	alone(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux says how much memory another process has had at most")
 	}
@@ -58,7 +59,7 @@ func TestHostileClients(t *testing.T) {
 	latencies := s.use(ctx, t)
 	start := time.Now()
 	// In a process of their own, and a nice one: they would have machines of their own.
-	attackers := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0])
+	attackers := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
 	attackers.Env = append(os.Environ(), siegeVariable+"="+s.url)
 	if out, err := attackers.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -85,6 +86,7 @@ func TestHostileClients(t *testing.T) {
 // TestGreedyClient has a neighbour take all that one can have, and keep it: connections, and turns for large requests, which never
 // end. What the API server asks then is answered on new connections, small or large, and before any of those is given up.
 func TestGreedyClient(t *testing.T) {
+	alone(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere there is one address of a machine's own")
 	}
@@ -147,11 +149,9 @@ type siege struct {
 // it does is answer.
 func startSiege(t *testing.T) *siege {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "manager")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd")
-	build.Dir = repository
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the operator: %v\n%s", err, out)
+	path, err := program.BuildPlain()
+	if err != nil {
+		t.Fatal(err)
 	}
 	port := freePort(t)
 	operator := startProgram(t, []string{path}, []string{"GOMEMLIMIT=200MiB"}, // as in config/manager
@@ -188,7 +188,11 @@ func besiege(url string) int {
 			if attack.served && i == 0 {
 				unanswered.Store(attack.reason, true)
 			}
-			for client := i; client < attack.clients; client += len(neighbours) {
+			clients := attack.clients
+			if testing.Short() {
+				clients = max(1, clients/4)
+			}
+			for client := i; client < clients; client += len(neighbours) {
 				attackers.Go(func() error {
 					err := attack.run(context.Background())
 					if errors.Is(err, errUnanswered) {

@@ -47,7 +47,7 @@ func anIngress(namespace, name string, annotations map[string]string) *networkin
 func createIngress(t *testing.T, namespace, name string, annotations map[string]string) *networkingv1.Ingress {
 	t.Helper()
 	created := anIngress(namespace, name, annotations)
-	if err := admin.Create(t.Context(), created); err != nil {
+	if err := admin(t).Create(t.Context(), created); err != nil {
 		t.Fatal(err)
 	}
 	return created
@@ -62,7 +62,7 @@ func waitForAnnotations(t *testing.T, namespace, name string, want ...map[string
 	}
 	found := &networkingv1.Ingress{}
 	eventually(t, patience, func() (bool, string) {
-		if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, found); err != nil {
+		if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, found); err != nil {
 			return false, err.Error()
 		}
 		diff := cmp.Diff(all, found.Annotations, cmpopts.EquateEmpty())
@@ -88,6 +88,7 @@ func waitForNote(t *testing.T, object client.Object, reason, note string) {
 
 // TestIngressAnnotationFooBar is the tutorial's own case, told to the operator as it is installed.
 func TestIngressAnnotationFooBar(t *testing.T) {
+	alone(t)
 	grant(t, ingress.Name)
 	here, there := newNamespace(t), newNamespace(t)
 	mustKubectl(t, documented(t, "ingress.md"), "create", "-n", here, "-f", "-")
@@ -107,6 +108,7 @@ func TestIngressAnnotationFooBar(t *testing.T) {
 // TestIngressConfiguration changes the annotations that are configured, as every change of the configuration does by a
 // start of the operator.
 func TestIngressConfiguration(t *testing.T) {
+	alone(t)
 	grant(t, ingress.Name)
 	namespace := newNamespace(t)
 	createIngress(t, namespace, "web", foreign)
@@ -131,6 +133,7 @@ func TestIngressConfiguration(t *testing.T) {
 
 // TestIngressRestart starts an operator where all is as it is to be.
 func TestIngressRestart(t *testing.T) {
+	alone(t)
 	grant(t, ingress.Name)
 	namespace := newNamespace(t)
 	createIngress(t, namespace, "web", foreign)
@@ -159,6 +162,7 @@ func ensuring(annotations map[string]string) func(*controller.Options) {
 
 // TestIngress tells what an operator does that ensures foo: bar.
 func TestIngress(t *testing.T) {
+	alone(t)
 	grant(t, ingress.Name)
 	requests, between, clock := newTally(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
 	exclusive(t, operatorOptions{
@@ -188,7 +192,7 @@ func testIngressWrites(t *testing.T, namespace string, requests *tally) {
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
 	mergePatch(t, web, `{"metadata":{"annotations":{"example.com/empty":"full"}}}`)
 	web.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
-	if err := admin.Status().Update(t.Context(), web); err != nil {
+	if err := admin(t).Status().Update(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
 	requests.check(t, namespace, map[string]int{"PATCH ingresses": 1, "POST events": 1})
@@ -224,7 +228,7 @@ func testIngressPaused(t *testing.T, namespace string, requests *tally) {
 func testIngressBeingDeleted(t *testing.T, namespace string, requests *tally) {
 	web := anIngress(namespace, "web", nil)
 	web.Finalizers = []string{"example.com/wait"}
-	if err := admin.Create(t.Context(), web); err != nil {
+	if err := admin(t).Create(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
 	waitForAnnotations(t, namespace, "web", fooBar)
@@ -237,14 +241,14 @@ func testIngressBeingDeleted(t *testing.T, namespace string, requests *tally) {
 
 func testIngressDeleted(t *testing.T, namespace string, between *interceptor, requests *tally) {
 	answered := between.before(namespace+"/ingresses/web", func() error {
-		return admin.Delete(context.Background(), anIngress(namespace, "web", nil))
+		return admin(t).Delete(context.Background(), anIngress(namespace, "web", nil))
 	})
 	createIngress(t, namespace, "web", foreign)
 	if status := <-answered; status != http.StatusConflict {
 		t.Errorf("the API server answers %d, want %d", status, http.StatusConflict)
 	}
 	ingressIsThrough(t, namespace, requests)
-	err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, &networkingv1.Ingress{})
+	err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, &networkingv1.Ingress{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the Ingress is there again: %v", err)
 	}
@@ -253,10 +257,10 @@ func testIngressDeleted(t *testing.T, namespace string, between *interceptor, re
 func testIngressReplaced(t *testing.T, namespace string, between *interceptor, requests *tally) {
 	second := anIngress(namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 	answered := between.before(namespace+"/ingresses/web", func() error {
-		if err := admin.Delete(context.Background(), anIngress(namespace, "web", nil)); err != nil {
+		if err := admin(t).Delete(context.Background(), anIngress(namespace, "web", nil)); err != nil {
 			return err
 		}
-		return admin.Create(context.Background(), second)
+		return admin(t).Create(context.Background(), second)
 	})
 	createIngress(t, namespace, "web", foreign)
 	if status := <-answered; status != http.StatusUnprocessableEntity { // a UID is immutable
@@ -289,7 +293,7 @@ func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePa
 	web := createIngress(t, namespace, "web", foreign)
 	rival := func(foo string) {
 		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"foo":%q}}}`, foo))
-		if err := admin.Patch(t.Context(), web, patch, client.FieldOwner("rival")); err != nil {
+		if err := admin(t).Patch(t.Context(), web, patch, client.FieldOwner("rival")); err != nil {
 			t.Fatal(err)
 		}
 	}

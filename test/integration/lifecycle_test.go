@@ -22,7 +22,7 @@ import (
 )
 
 func TestMistakesAtTheStart(t *testing.T) {
-	t.Parallel()
+	shared(t)
 	for _, tt := range []struct {
 		reason string
 		args   []string
@@ -57,13 +57,14 @@ func TestMistakesAtTheStart(t *testing.T) {
 }
 
 func TestLife(t *testing.T) {
+	alone(t)
 	namespace := newNamespace(t)
 	metricsPort := freePort(t)
 	operator := startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort))
 	t.Run("it is ready when the webhooks serve, and not before", func(t *testing.T) { testReadiness(t, operator) })
 	t.Run("a flag's twin in the environment holds", func(t *testing.T) { testMaxSwitches(t, namespace, 3) })
 	t.Run("only those who may read the metrics do", func(t *testing.T) { testMetrics(t, namespace, metricsPort) })
-	for name, port := range map[string]int{"webhooks": webhookPort, "metrics": metricsPort} {
+	for name, port := range map[string]int{"webhooks": clusterOf(t).webhookPort, "metrics": metricsPort} {
 		t.Run("it serves "+name+" over HTTP/1.1 and TLS 1.3, and nothing else", func(t *testing.T) {
 			onlyHTTP1(t, port)
 			onlyTLS13(t, port)
@@ -83,7 +84,7 @@ func testReadiness(t *testing.T, operator *operatorProcess) {
 		if status != http.StatusOK {
 			return false, body
 		}
-		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", webhookPort), &tls.Config{InsecureSkipVerify: true})
+		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatalf("ready without webhooks: %v", err)
 		}
@@ -100,7 +101,7 @@ func testMaxSwitches(t *testing.T, namespace string, most int32) {
 	for _, count := range []int32{most, most + 1} {
 		m := aMachine(namespace, "max")
 		m.Spec.Switches.Count = count
-		err := admin.Create(t.Context(), m, client.DryRunAll)
+		err := admin(t).Create(t.Context(), m, client.DryRunAll)
 		if refused := err != nil; refused != (count > most) {
 			t.Errorf("%d switches, when %d are allowed: %v", count, most, err)
 		}
@@ -119,7 +120,7 @@ func testMetrics(t *testing.T, namespace string, port int) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "useless-metrics-reader"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "reader"}},
 	}
-	if err := admin.Create(t.Context(), binding); err != nil {
+	if err := admin(t).Create(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -165,11 +166,11 @@ func testMetrics(t *testing.T, namespace string, port int) {
 func createServiceAccount(t *testing.T, namespace, name string) (token string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := admin.Create(t.Context(), account); err != nil {
+	if err := admin(t).Create(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
 	request := &authenticationv1.TokenRequest{}
-	if err := admin.SubResource("token").Create(t.Context(), account, request); err != nil {
+	if err := admin(t).SubResource("token").Create(t.Context(), account, request); err != nil {
 		t.Fatal(err)
 	}
 	return request.Status.Token

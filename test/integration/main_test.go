@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package integration has the operator's user stories, told on a real control plane.
+// Package integration tests the operator's user stories on real control planes.
 //
-// Tests that run in parallel share one operator, as users of a cluster do, and have a namespace each. Tests that stop,
-// kill or reconfigure the operator are not parallel and start their own: go test runs them first, while there is no
-// shared one.
+// All tests run in parallel. A test begins with shared or alone, which choose its control plane. Tests that call shared
+// use one control plane and one operator, like the users of a cluster, and have a namespace each. A test that starts,
+// stops or configures an operator calls alone: no other test uses its control plane at the same time.
 package integration
 
 import (
@@ -61,32 +61,23 @@ const repository = "../.."
 // installation is what make deploy applies.
 var installation = filepath.Join(repository, "dist", "install.yaml")
 
-// The control plane that all tests of this package run on.
-var (
-	plane       *cluster.ControlPlane
-	admin       client.WithWatch // may do everything
-	webhookPort int
-	webhookDir  string
-	operatorKey string // path of a kubeconfig with the rights of the operator's ServiceAccount
-)
-
 func TestMain(m *testing.M) {
+	flag.Parse()
 	if url := os.Getenv(siegeVariable); url != "" {
 		os.Exit(besiege(url))
 	}
-	flag.Parse()
 	runSideBySide()
 	os.Exit(testMain(m))
 }
 
-// runSideBySide lets many tests run at a time, unless the command line says how many: they wait for seconds to pass more
-// than for a processor.
+// runSideBySide lets more tests run at the same time than there are processors, unless the command line says how many:
+// tests wait more than they compute.
 func runSideBySide() {
 	const name = "test.parallel"
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	if !given {
-		if err := flag.Set(name, "16"); err != nil {
+		if err := flag.Set(name, "8"); err != nil {
 			panic(err)
 		}
 	}
@@ -98,81 +89,37 @@ func testMain(m *testing.M) (code int) {
 	logger := zap.New(zap.UseDevMode(true), zap.WriteTo(logFile{}))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
-	if err := startControlPlane(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot start the control plane:", err)
+	var err error
+	if programs, err = cluster.Build(ctx, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot build the control plane:", err)
 		return 1
 	}
-	defer func() {
-		if err := errors.Join(plane.Stop(), os.RemoveAll(webhookDir)); err != nil {
-			fmt.Fprintln(os.Stderr, "cannot stop the control plane:", err)
-		}
-	}()
 	// Ctrl-C ends the tests' processes, too: go test forwards nothing and would leave them to Pdeathsig.
 	interrupted := context.AfterFunc(ctx, func() {
-		_ = errors.Join(plane.Stop(), os.RemoveAll(webhookDir))
+		_ = stopClusters()
 		os.Exit(130)
 	})
 	defer interrupted()
 	defer func() {
-		if sharedStop != nil {
-			if err := sharedStop(); err != nil {
-				fmt.Fprintln(os.Stderr, "FAIL: the shared operator:", err)
-				code = 1
-			}
+		if err := stopClusters(); err != nil {
+			fmt.Fprintln(os.Stderr, "FAIL: stop the control planes:", err)
+			code = 1
 		}
-		nodeStop()
 	}()
-	code = m.Run()
-	if code == 0 && everythingRan() {
+	if code = m.Run(); code != 0 {
+		return code
+	}
+	if err := stopClients(); err != nil {
+		fmt.Fprintln(os.Stderr, "FAIL: the shared operator:", err)
+		return 1
+	}
+	if everythingRan() {
 		if err := judgeRights(); err != nil {
 			fmt.Fprintln(os.Stderr, "FAIL: rights:", err)
 			return 1
 		}
 	}
-	return code
-}
-
-func startControlPlane(ctx context.Context) error {
-	programs, err := cluster.Build(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
-	if webhookPort, err = cluster.FreePort(); err != nil {
-		return err
-	}
-	if webhookDir, err = os.MkdirTemp("", "useless-webhook-"); err != nil {
-		return err
-	}
-	ca, err := cluster.ServingCert(webhookDir)
-	if err != nil {
-		return err
-	}
-	manifests, err := cluster.ReadManifests(installation)
-	if err != nil {
-		return err
-	}
-	auditPolicy, err := filepath.Abs(filepath.Join(repository, "test", "history", "audit-policy.yaml"))
-	if err != nil {
-		return err
-	}
-	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", webhookPort), CA: ca}
-	plane, err = cluster.Start(ctx, programs, cluster.Options{
-		AuditPolicy: auditPolicy,
-		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
-			return cluster.Install(ctx, config, manifests, server)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if admin, err = client.NewWithWatch(plane.Config, client.Options{Scheme: newScheme()}); err != nil {
-		return err
-	}
-	if err := startLedger(ctx); err != nil {
-		return err
-	}
-	operatorKey, err = plane.ServiceAccountKubeconfig(ctx, operatorNamespace, operatorAccount)
-	return err
+	return 0
 }
 
 func newScheme() *runtime.Scheme {
@@ -223,29 +170,11 @@ type operatorOptions struct {
 	usageInterval  time.Duration // five seconds if zero
 }
 
-var (
-	sharedOnce     sync.Once
-	sharedStop     func() error
-	sharedRequests = newTally()
-	errShared      error
-)
-
-// shared makes sure that the operator that parallel tests share runs.
-func shared(t *testing.T) {
-	t.Helper()
-	sharedOnce.Do(func() {
-		sharedStop, errShared = runOperator(operatorOptions{transport: func(config *rest.Config) { config.Wrap(sharedRequests.wrap) }})
-	})
-	if errShared != nil {
-		t.Fatal(errShared)
-	}
-}
-
-// exclusive runs an operator for one test, which must not be parallel. The operator stops with the test, or earlier
-// by the function that is returned.
+// exclusive runs an operator on the control plane of a test that has called alone. The operator stops with the test, or
+// earlier by the function that is returned.
 func exclusive(t testing.TB, options operatorOptions) (stop func()) {
 	t.Helper()
-	end, err := runOperator(options)
+	end, err := clusterOf(t).runOperator(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,9 +194,9 @@ func processName() string { return fmt.Sprintf("operator-%d", processes.Add(1)) 
 
 // runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves. Whoever stops it learns
 // what it ended with.
-func runOperator(options operatorOptions) (stop func() error, err error) {
+func (c *testCluster) runOperator(options operatorOptions) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	mgr, ready, err := newOperator(ctx, options)
+	mgr, ready, err := c.newOperator(ctx, options)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -296,14 +225,14 @@ func runOperator(options operatorOptions) (stop func() error, err error) {
 	return stop, nil
 }
 
-func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager, ready healthz.Checker, err error) {
+func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager, ready healthz.Checker, err error) {
 	if options.clock == nil {
 		options.clock = clock.RealClock{}
 	}
 	if options.registry == nil {
 		options.registry = prometheus.NewRegistry()
 	}
-	restConfig, err := clientcmd.BuildConfigFromFlags("", operatorKey)
+	restConfig, err := clientcmd.BuildConfigFromFlags("", c.operatorKubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -318,7 +247,7 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 		Controller:     config.Controller{SkipNameValidation: new(true), EnableWarmup: new(true)},
 		LeaderElection: options.leaderElection != "", LeaderElectionID: options.leaderElection, LeaderElectionNamespace: operatorNamespace,
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-			Host: "127.0.0.1", Port: webhookPort, CertDir: webhookDir,
+			Host: "127.0.0.1", Port: c.webhookPort, CertDir: c.webhookDir,
 		}),
 	})
 	if err != nil {
@@ -347,12 +276,12 @@ func newOperator(ctx context.Context, options operatorOptions) (mgr ctrl.Manager
 func newNamespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	if err := admin.Create(t.Context(), namespace); err != nil {
+	if err := admin(t).Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		judgeHistory(t, namespace.Name)
-		if err := admin.Delete(context.Background(), namespace); client.IgnoreNotFound(err) != nil {
+		if err := admin(t).Delete(context.Background(), namespace); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
 	})
@@ -365,7 +294,7 @@ func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr stri
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	command := plane.Kubectl(ctx, args...)
+	command := clusterOf(t).Kubectl(ctx, args...)
 	var out, problems strings.Builder
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(manifest), &out, &problems
 	err = command.Run()
@@ -382,11 +311,16 @@ func mustKubectl(t *testing.T, manifest string, args ...string) string {
 	return stdout
 }
 
-// eventually waits until a condition holds, and fails the test with what it last said if it does not in time.
+// polling asks often at first. Later it asks less often, because the questions of all tests together are a load.
+var polling = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 250 * time.Millisecond}
+
+// eventually waits until a condition holds. If it does not hold in time, the test fails with what the condition said last.
 func eventually(t testing.TB, within time.Duration, condition func() (ok bool, got string)) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
 	var got string
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, within, true, func(context.Context) (ok bool, _ error) {
+	err := polling.DelayFunc().Until(ctx, true, true, func(context.Context) (ok bool, _ error) {
 		ok, got = condition()
 		return ok, nil
 	})
@@ -402,7 +336,7 @@ func createMachine(t *testing.T, namespace, name string, change func(*v1beta1.Ma
 	if change != nil {
 		change(&m.Spec)
 	}
-	if err := admin.Create(t.Context(), m); err != nil {
+	if err := admin(t).Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -411,7 +345,7 @@ func createMachine(t *testing.T, namespace, name string, change func(*v1beta1.Ma
 func getMachine(t *testing.T, namespace, name string) *v1beta1.Machine {
 	t.Helper()
 	m := &v1beta1.Machine{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -420,7 +354,7 @@ func getMachine(t *testing.T, namespace, name string) *v1beta1.Machine {
 func getSwitch(t *testing.T, namespace, name string) *v1beta1.Switch {
 	t.Helper()
 	sw := &v1beta1.Switch{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, sw); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, sw); err != nil {
 		t.Fatal(err)
 	}
 	return sw
@@ -430,7 +364,7 @@ func getSwitch(t *testing.T, namespace, name string) *v1beta1.Switch {
 func switchesOf(t *testing.T, m *v1beta1.Machine) []v1beta1.Switch {
 	t.Helper()
 	list := &v1beta1.SwitchList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(m.Namespace)); err != nil {
+	if err := admin(t).List(t.Context(), list, client.InNamespace(m.Namespace)); err != nil {
 		t.Fatal(err)
 	}
 	var own []v1beta1.Switch
@@ -447,7 +381,7 @@ func turnUp(t *testing.T, namespace, name string) {
 	t.Helper()
 	sw := &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"position":"up"}}`))
-	if err := admin.Patch(t.Context(), sw, patch); err != nil {
+	if err := admin(t).Patch(t.Context(), sw, patch); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -27,7 +27,7 @@ func grant(t *testing.T, component string) {
 	files := []string{"-f", filepath.Join(dir, "role", "role.yaml"), "-f", filepath.Join(dir, "role_binding.yaml")}
 	mustKubectl(t, "", append([]string{"apply"}, files...)...)
 	t.Cleanup(func() {
-		if out, err := plane.Kubectl(context.Background(), append([]string{"delete"}, files...)...).CombinedOutput(); err != nil {
+		if out, err := clusterOf(t).Kubectl(context.Background(), append([]string{"delete"}, files...)...).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -39,7 +39,7 @@ func grant(t *testing.T, component string) {
 func waitForSetup(t *testing.T, name, problem string) (command string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
-		_, _, err := newOperator(t.Context(), operatorOptions{
+		_, _, err := clusterOf(t).newOperator(t.Context(), operatorOptions{
 			controllers: func(options *controller.Options) { options.Selection = []string{name} },
 			noWebhooks:  true,
 		})
@@ -51,13 +51,14 @@ func waitForSetup(t *testing.T, name, problem string) (command string) {
 
 // TestRightsComeFirst turns controllers on that have yet to be given their rights, and then does what the errors say.
 func TestRightsComeFirst(t *testing.T) {
+	alone(t)
 	for name, resource := range map[string]string{podcount.Name: "replicasets.apps", ingress.Name: "ingresses.networking.k8s.io"} {
 		t.Run(name, func(t *testing.T) {
 			role, binding := "clusterrole/useless-"+name+"-role", "clusterrolebinding/useless-"+name
 			bind := waitForSetup(t, name, "set up controller "+name+": no right to list "+resource+": bind its ClusterRole")
 			mustKubectl(t, "", strings.Fields(bind)...)
 			t.Cleanup(func() {
-				if out, err := plane.Kubectl(context.Background(), "delete", role, binding).CombinedOutput(); err != nil {
+				if out, err := clusterOf(t).Kubectl(context.Background(), "delete", role, binding).CombinedOutput(); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}
 			})
@@ -72,7 +73,7 @@ func TestRightsComeFirst(t *testing.T) {
 // TestDocumentedKustomizations has the API server check what people apply who follow the documentation, in the place of
 // what is installed.
 func TestDocumentedKustomizations(t *testing.T) {
-	t.Parallel()
+	shared(t)
 	clone, err := filepath.Abs(repository)
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,6 @@ type story struct {
 // tell tells stories side by side, with the shared operator.
 func tell(t *testing.T, stories []story) {
 	t.Helper()
-	t.Parallel()
 	shared(t)
 	for _, story := range stories {
 		t.Run(story.name, func(t *testing.T) {
@@ -57,6 +56,7 @@ func TestOwnership(t *testing.T) {
 
 // TestTakenNameUnseen has a switch take the first name just before an operator that has yet to hear of it.
 func TestTakenNameUnseen(t *testing.T) {
+	alone(t)
 	requests := newTally()
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
@@ -148,7 +148,7 @@ func testSurplusOrder(t *testing.T, namespace string) {
 func testForeignController(t *testing.T, namespace string) {
 	// It has to exist: the garbage collector removes what belongs to nothing.
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
-	if err := admin.Create(t.Context(), owner); err != nil {
+	if err := admin(t).Create(t.Context(), owner); err != nil {
 		t.Fatal(err)
 	}
 	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: new(true)}
@@ -198,7 +198,7 @@ func testTakenAway(t *testing.T, namespace string) {
 
 func testTakenNames(t *testing.T, namespace string) {
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
-	if err := admin.Create(t.Context(), owner); err != nil {
+	if err := admin(t).Create(t.Context(), owner); err != nil {
 		t.Fatal(err)
 	}
 	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: new(true)}
@@ -262,7 +262,7 @@ func createSwitch(t *testing.T, namespace, name, machine string, position v1beta
 	if owner != nil {
 		sw.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
-	if err := admin.Create(t.Context(), sw); err != nil {
+	if err := admin(t).Create(t.Context(), sw); err != nil {
 		t.Fatal(err)
 	}
 	return sw
@@ -272,7 +272,7 @@ func createSwitch(t *testing.T, namespace, name, machine string, position v1beta
 func mergePatch(t *testing.T, object client.Object, format string, args ...any) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
-	if err := admin.Patch(t.Context(), object, patch); err != nil {
+	if err := admin(t).Patch(t.Context(), object, patch); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -334,7 +334,7 @@ func waitForTotal(t *testing.T, namespace, name string, total int32) {
 func eventsOn(t *testing.T, object client.Object, reason string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(object.GetNamespace())); err != nil {
+	if err := admin(t).List(t.Context(), list, client.InNamespace(object.GetNamespace())); err != nil {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(list.Items, func(event eventsv1.Event) bool {

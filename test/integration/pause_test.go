@@ -28,7 +28,7 @@ func testPausedFromTheStart(t *testing.T, namespace string) {
 	paused := aMachine(namespace, "paused")
 	paused.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
 	paused.Spec.Switches.Count = 2
-	if err := admin.Create(t.Context(), paused); err != nil {
+	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
 	operatorIsThrough(t, namespace)
@@ -128,7 +128,7 @@ func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
 	paused.Labels = map[string]string{v1beta1.MachineLabel: "m"}
 	paused.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
 	paused.Spec.Position = v1beta1.PositionUp
-	if err := admin.Create(t.Context(), paused); err != nil {
+	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
 	// One that is not paused is adopted; it goes again, for one is too many.
@@ -164,7 +164,7 @@ func operatorIsThrough(t *testing.T, namespace string) {
 	machine := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "fence-"}}
 	machine.Spec.Flip.DelaySeconds, machine.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	switches := recordSwitches(t, namespace)
-	if err := admin.Create(t.Context(), machine); err != nil {
+	if err := admin(t).Create(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
 	waitForPositions(t, namespace, machine.Name, "d", patience)

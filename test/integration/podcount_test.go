@@ -21,43 +21,37 @@ import (
 	"container.training/useless/internal/controller/podcount"
 )
 
-// TestPodCount runs an operator of its own beside the one that other tests share, which does not count Pods.
 func TestPodCount(t *testing.T) {
-	t.Parallel()
+	alone(t)
+	countPods(t)
+	for _, story := range []story{
+		{"the ReplicaSets of a Deployment say how many Pods they have, and those that have none say so", testPodCountDocumented},
+		{"a ReplicaSet without labels gets one, and keeps all else", testPodCountNilLabels},
+		{"two ReplicaSets with equal template labels are counted apart", testPodCountTwins},
+		{"a Pod whose owner changes is counted once", testPodCountOwnerChanges},
+		{"Pods that are being deleted are not counted", testPodCountTerminating},
+		{"a ReplicaSet that is being deleted is left alone", testPodCountDeleted},
+		{"a ReplicaSet that is paused is left alone until it is unpaused", testPodCountPaused},
+		{"a label that somebody changes is put right", testPodCountReverted},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			t.Parallel()
+			story.tell(t, newNamespace(t))
+		})
+	}
+}
+
+// countPods runs an operator that has no other controller than podcount. It returns the requests of that operator.
+func countPods(t *testing.T) *tally {
+	t.Helper()
 	grant(t, podcount.Name)
 	requests := newTally()
-	stop, err := runOperator(operatorOptions{
+	exclusive(t, operatorOptions{
 		controllers: func(options *controller.Options) { options.Selection = []string{podcount.Name} },
 		noWebhooks:  true,
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("side by side", func(t *testing.T) {
-		for _, story := range []story{
-			{"the ReplicaSets of a Deployment say how many Pods they have, and those that have none say so", testPodCountDocumented},
-			{"a ReplicaSet without labels gets one, and keeps all else", testPodCountNilLabels},
-			{"two ReplicaSets with equal template labels are counted apart", testPodCountTwins},
-			{"a Pod whose owner changes is counted once", testPodCountOwnerChanges},
-			{"Pods that are being deleted are not counted", testPodCountTerminating},
-			{"a ReplicaSet that is being deleted is left alone", testPodCountDeleted},
-			{"a ReplicaSet that is paused is left alone until it is unpaused", testPodCountPaused},
-			{"a label that somebody changes is put right", testPodCountReverted},
-		} {
-			t.Run(story.name, func(t *testing.T) {
-				t.Parallel()
-				story.tell(t, newNamespace(t))
-			})
-		}
-	})
-	// Alone, because kube-controller-manager is busy with it for a minute, and lets other ReplicaSets wait.
-	t.Run("0 to 500 to 0 Pods cost at most 20 writes of the label", func(t *testing.T) { testPodCountWrites(t, newNamespace(t), requests) })
+	return requests
 }
 
 // aReplicaSet has Pods with the label app=web.
@@ -82,7 +76,7 @@ func createReplicaSet(t *testing.T, namespace, name string, replicas int32, chan
 	for _, change := range change {
 		change(rs)
 	}
-	if err := admin.Create(t.Context(), rs); err != nil {
+	if err := admin(t).Create(t.Context(), rs); err != nil {
 		t.Fatal(err)
 	}
 	return rs
@@ -93,7 +87,7 @@ func waitForPodCount(t *testing.T, namespace, name, count string) *appsv1.Replic
 	t.Helper()
 	rs := &appsv1.ReplicaSet{}
 	eventually(t, patience, func() (bool, string) {
-		if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, rs); err != nil {
+		if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, rs); err != nil {
 			return false, err.Error()
 		}
 		return rs.Labels[podcount.DefaultLabel] == count, fmt.Sprintf("labels of %s are %v, want %s Pods", name, rs.Labels, count)
@@ -105,7 +99,7 @@ func waitForPodCount(t *testing.T, namespace, name, count string) *appsv1.Replic
 func podsOf(t *testing.T, rs *appsv1.ReplicaSet) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(rs.Namespace)); err != nil {
+	if err := admin(t).List(t.Context(), list, client.InNamespace(rs.Namespace)); err != nil {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
@@ -118,7 +112,7 @@ func testPodCountDocumented(t *testing.T, namespace string) {
 	var rs *appsv1.ReplicaSet
 	eventually(t, patience, func() (bool, string) {
 		list := &appsv1.ReplicaSetList{}
-		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) == 0 {
+		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) == 0 {
 			return false, fmt.Sprintf("no ReplicaSet: %v", err)
 		}
 		rs = &list.Items[0]
@@ -162,7 +156,7 @@ func testPodCountOwnerChanges(t *testing.T, namespace string) {
 	moved := podsOf(t, a)[0]
 	before := moved.DeepCopy()
 	moved.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(b, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
-	if err := admin.Patch(t.Context(), &moved, client.MergeFrom(before)); err != nil {
+	if err := admin(t).Patch(t.Context(), &moved, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 	// kube-controller-manager gives a another Pod, and takes one from b.
@@ -186,7 +180,7 @@ func testPodCountTerminating(t *testing.T, namespace string) {
 	mustKubectl(t, "", "scale", "replicaset", "web", "--replicas=0", "-n", namespace)
 	waitForPodCount(t, namespace, "web", "0")
 	list := &corev1.PodList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) != 2 {
+	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) != 2 {
 		t.Errorf("%d Pods are there, want the two that are being deleted; %v", len(list.Items), err)
 	}
 	for _, pod := range list.Items {
@@ -231,10 +225,13 @@ func testPodCountReverted(t *testing.T, namespace string) {
 	}
 }
 
-// testPodCountWrites has kube-controller-manager make Pods and delete them, with the limits it has by default: about 20 in
-// a second.
-func testPodCountWrites(t *testing.T, namespace string, requests *tally) {
+// TestPodCountWrites has kube-controller-manager create 500 Pods and delete them, at its default rate of about 20 in a
+// second. The operator may write the label 20 times.
+func TestPodCountWrites(t *testing.T) {
 	const most = 20
+	alone(t)
+	requests := countPods(t)
+	namespace := newNamespace(t)
 	start := time.Now()
 	createReplicaSet(t, namespace, "web", 0)
 	waitForPodCount(t, namespace, "web", "0")
@@ -242,7 +239,7 @@ func testPodCountWrites(t *testing.T, namespace string, requests *tally) {
 		mustKubectl(t, "", "scale", "replicaset", "web", "--replicas="+strconv.Itoa(replicas), "-n", namespace)
 		eventually(t, 5*time.Minute, func() (bool, string) {
 			rs := &appsv1.ReplicaSet{}
-			err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, rs)
+			err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, rs)
 			return err == nil && rs.Labels[podcount.DefaultLabel] == strconv.Itoa(replicas), fmt.Sprintf("labels %v; %v", rs.Labels, err)
 		})
 	}

@@ -25,6 +25,7 @@ const workers = machine.DefaultConcurrentSyncs
 
 // TestUsersComeBeforeNewMachines has a user turn a switch up while the operator has its hands full.
 func TestUsersComeBeforeNewMachines(t *testing.T) {
+	alone(t)
 	const crowd = 200
 	busy := newNamespace(t)
 	requests, held, open := newTally(), make(chan struct{}, crowd), make(chan struct{})
@@ -63,6 +64,7 @@ func TestUsersComeBeforeNewMachines(t *testing.T) {
 
 // TestFlipsComeFirst has many switches be due at once, at a start.
 func TestFlipsComeFirst(t *testing.T) {
+	alone(t)
 	const crowd = 60
 	anHourAgo := clocktesting.NewFakePassiveClock(time.Now().Add(-time.Hour))
 	stop := exclusive(t, operatorOptions{clock: anHourAgo}) // for which nothing is ever due

@@ -13,19 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"container.training/useless/hack/cluster"
 	"container.training/useless/test/program"
 )
-
-// buildOperator builds the operator once.
-var buildOperator = sync.OnceValues(func() (path string, err error) {
-	path = filepath.Join(plane.Dir, "manager") // goes when the control plane does
-	return path, program.Build(path)
-})
 
 // An operatorProcess is the operator as it is shipped: a process that can be killed.
 type operatorProcess struct {
@@ -43,7 +36,7 @@ func startOperator(t *testing.T, env []string, args ...string) *operatorProcess 
 // startOperatorIn is startOperator by way of another program, which is to become the operator.
 func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *operatorProcess {
 	t.Helper()
-	path, err := buildOperator()
+	path, err := program.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +48,8 @@ func startProgram(t *testing.T, command, env []string, args ...string) *operator
 	t.Helper()
 	port := freePort(t)
 	args = append([]string{
-		"--kubeconfig=" + operatorKey,
-		"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", webhookPort), "--webhook-cert-dir=" + webhookDir,
+		"--kubeconfig=" + clusterOf(t).operatorKubeconfig,
+		"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", clusterOf(t).webhookPort), "--webhook-cert-dir=" + clusterOf(t).webhookDir,
 		"--metrics-bind-address=0",
 		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", port),
 	}, args...)

@@ -47,13 +47,13 @@ type change[T client.Object] struct {
 // record starts a recording, which ends with the test. The list says which kind.
 func record[T client.Object](t *testing.T, list client.ObjectList, namespace string) *recording[T] {
 	t.Helper()
-	if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
 	// Not t.Context(), whose end would look like a failure.
 	ctx, cancel := context.WithCancel(context.Background())
 	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
-	watcher, err := admin.Watch(ctx, list, from)
+	watcher, err := admin(t).Watch(ctx, list, from)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
 func (r *recording[T]) all(t *testing.T) []change[T] {
 	t.Helper()
 	current := r.start.DeepCopyObject().(client.ObjectList)
-	if err := admin.List(t.Context(), current, client.InNamespace(r.namespace)); err != nil {
+	if err := admin(t).List(t.Context(), current, client.InNamespace(r.namespace)); err != nil {
 		t.Fatal(err)
 	}
 	want := versions(t, current)

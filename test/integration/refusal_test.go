@@ -93,14 +93,14 @@ func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
 	t.Helper()
 	lift = func() {
 		for _, object := range []client.Object{binding, policy} {
-			if err := admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
+			if err := admin(t).Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
 				t.Error(err)
 			}
 		}
 	}
 	t.Cleanup(lift)
 	for _, object := range []client.Object{policy, binding} {
-		if err := admin.Create(t.Context(), object); err != nil {
+		if err := admin(t).Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,7 +139,7 @@ func forbidUpdates(t *testing.T, object client.Object, group, resource, expressi
 	allow = enforce(t, policy, binding)
 	try := client.RawPatch("application/merge-patch+json", []byte(patch))
 	eventually(t, patience, func() (bool, string) {
-		err := admin.Patch(t.Context(), object.DeepCopyObject().(client.Object), try, client.DryRunAll)
+		err := admin(t).Patch(t.Context(), object.DeepCopyObject().(client.Object), try, client.DryRunAll)
 		return err != nil, "the policy is not in force"
 	})
 	return allow

@@ -85,11 +85,11 @@ func createQuota(t *testing.T, namespace string, switches int64) *corev1.Resourc
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "switches"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{switchQuota: *apiresource.NewQuantity(switches, apiresource.DecimalSI)}},
 	}
-	if err := admin.Create(t.Context(), quota); err != nil {
+	if err := admin(t).Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() (bool, string) {
-		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(quota), quota); err != nil {
+		if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota); err != nil {
 			t.Fatal(err)
 		}
 		_, counted := quota.Status.Used[switchQuota]

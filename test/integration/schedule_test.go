@@ -74,7 +74,7 @@ func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.
 	if change != nil {
 		change(d)
 	}
-	if err := admin.Create(t.Context(), d); err != nil {
+	if err := admin(t).Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -83,7 +83,7 @@ func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.
 func getDeployment(t *testing.T, namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	d := &appsv1.Deployment{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -122,11 +122,11 @@ func schedulerIsThrough(t *testing.T, namespace string) {
 	t.Helper()
 	fence := aDeployment(namespace, "")
 	fence.GenerateName = "fence-"
-	if err := admin.Create(t.Context(), fence); err != nil {
+	if err := admin(t).Create(t.Context(), fence); err != nil {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, fence, 0)
-	sharedRequests.quiet(t, namespace)
+	clusterOf(t).requests.quiet(t, namespace)
 }
 
 // checkUntouched fails the test where the operator changes a Deployment.
@@ -285,7 +285,7 @@ func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.Owner
 			MaxReplicas:    5,
 		},
 	}
-	if err := admin.Create(t.Context(), hpa); err != nil {
+	if err := admin(t).Create(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}
 	return hpa
@@ -309,7 +309,7 @@ func testAutoscaler(t *testing.T, namespace string) {
 	checkUntouched(t, d, "with an autoscaler")
 	checkEvents(t, d, schedule.EventAutoscalerConflict,
 		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so there is none; use "0", which turns it off meanwhile`)
-	if err := admin.Delete(t.Context(), hpa); err != nil {
+	if err := admin(t).Delete(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, d, 1)
@@ -346,7 +346,7 @@ func testPausedDeployment(t *testing.T, namespace string) {
 
 func testOwnedDeployment(t *testing.T, namespace string) {
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
-	if err := admin.Create(t.Context(), owner); err != nil {
+	if err := admin(t).Create(t.Context(), owner); err != nil {
 		t.Fatal(err)
 	}
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
@@ -364,11 +364,11 @@ func testDeletedDeployment(t *testing.T, namespace string) {
 	})
 	t.Cleanup(func() {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-		if err := admin.Patch(context.Background(), d, patch); client.IgnoreNotFound(err) != nil {
+		if err := admin(t).Patch(context.Background(), d, patch); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
 	})
-	if err := admin.Delete(t.Context(), d.DeepCopy()); err != nil {
+	if err := admin(t).Delete(t.Context(), d.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
 	annotate(t, d, schedule.SuspendAnnotation, "", schedule.StopReplicasAnnotation, "1")

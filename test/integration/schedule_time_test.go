@@ -43,6 +43,7 @@ func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, 
 // to 20 o'clock in Berlin, from its stop on a Friday, which comes by itself, to its start on Monday, for which the operator is
 // too late.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
+	alone(t)
 	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
 	options := operatorOptions{clock: clock, registry: registry, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
 	stop := exclusive(t, options)
@@ -115,7 +116,7 @@ func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, 
 	t.Helper()
 	fence := aDeployment(d.Namespace, "fence")
 	fence.Annotations = map[string]string{schedule.StopScheduleAnnotation: clock.Now().UTC().Add(-time.Hour).Format("15:04")}
-	if err := admin.Create(t.Context(), fence); err != nil {
+	if err := admin(t).Create(t.Context(), fence); err != nil {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, fence, 0)
@@ -128,6 +129,7 @@ func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, 
 
 // TestScheduleWithAnOldView shows that the operator does not try again what it has done where its cache lags behind.
 func TestScheduleWithAnOldView(t *testing.T) {
+	alone(t)
 	requests := newTally()
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
@@ -165,6 +167,7 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 
 // TestScheduleAmongOtherWriters lets somebody else write to a Deployment while it is being stopped.
 func TestScheduleAmongOtherWriters(t *testing.T) {
+	alone(t)
 	requests := newTally()
 	var meddle atomic.Bool
 	namespace := newNamespace(t)
@@ -204,8 +207,10 @@ func TestScheduleAmongOtherWriters(t *testing.T) {
 // TestScheduleWithoutAnAnswer lets the connection break while a Deployment is being stopped, as it does when the operator
 // ends just then. Nothing was refused, so nobody is told so.
 func TestScheduleWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	for name, arrives := range map[string]bool{"and the request does not arrive": false, "and the request has arrived": true} {
 		t.Run(name, func(t *testing.T) {
+			alone(t)
 			requests := newTally()
 			var lose atomic.Bool
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {

@@ -32,6 +32,7 @@ import (
 // TestHostileTenant has a user of one namespace name what is in another one, in every way that an object has: by owner, by
 // label, by selector, by target and by name. The operator, which may write to all namespaces, is to do nothing there.
 func TestHostileTenant(t *testing.T) {
+	alone(t)
 	grant(t, podcount.Name)
 	grant(t, ingress.Name)
 	requests := newTally()
@@ -108,7 +109,7 @@ func attackTenant(t *testing.T, namespace, victim string, owners map[string]meta
 		owned(aReplicaSet(namespace, "rs", 1), "ReplicaSet"),
 	} {
 		eventually(t, patience, func() (bool, string) {
-			err := admin.Create(t.Context(), object)
+			err := admin(t).Create(t.Context(), object)
 			return err == nil || apierrors.IsAlreadyExists(err), fmt.Sprint(err)
 		})
 	}
@@ -121,7 +122,7 @@ func attackTenant(t *testing.T, namespace, victim string, owners map[string]meta
 		m.Spec.Switches.Template.Metadata.Labels = labels
 		m.Spec.Position = v1beta1.PositionUp
 		m.Spec.Flip.DelaySeconds, m.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
-		if err := admin.Create(t.Context(), m); err != nil {
+		if err := admin(t).Create(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,7 +157,7 @@ func everythingIn(t *testing.T, namespace string) map[string]metav1.ObjectMeta {
 	} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind)
-		if err := admin.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			t.Fatal(err)
 		}
 		for _, item := range list.Items {

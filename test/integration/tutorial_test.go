@@ -13,7 +13,6 @@ import (
 
 // TestTutorial applies the tutorial's manifests as they are, with the operator's real flip delay.
 func TestTutorial(t *testing.T) {
-	t.Parallel()
 	shared(t)
 
 	t.Run("a machine that is switched up is switched down after 5 s", func(t *testing.T) {

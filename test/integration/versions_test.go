@@ -170,7 +170,6 @@ func everyValue() map[string]any {
 
 // TestVersionsKeepEveryField creates a Machine with every field in one version and edits it in the other.
 func TestVersionsKeepEveryField(t *testing.T) {
-	t.Parallel()
 	shared(t)
 
 	for _, test := range []struct{ created, edited, patch string }{
@@ -221,7 +220,7 @@ func compareBoth(t *testing.T, namespace, name string, want map[string]any) {
 // dropFinalizers lets a Machine go at the end of a test.
 func dropFinalizers(t *testing.T, namespace, name string) {
 	t.Helper()
-	command := plane.Kubectl(context.Background(), "patch", "machine", name, "-n", namespace, "--type=merge", "-p", `{"metadata": {"finalizers": null}}`)
+	command := clusterOf(t).Kubectl(context.Background(), "patch", "machine", name, "-n", namespace, "--type=merge", "-p", `{"metadata": {"finalizers": null}}`)
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Errorf("cannot drop the finalizers of %s: %v\n%s", name, err, out)
 	}
@@ -235,7 +234,6 @@ const everyStatus = `{"status": {
 
 // TestServerSideApplyInTwoVersions has two managers apply one Machine, each in a version of its own.
 func TestServerSideApplyInTwoVersions(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	apply := func(manager, manifest string, flags ...string) (stderr string, err error) {
@@ -375,7 +373,6 @@ func fieldLeaves(prefix string, set map[string]any) (paths []string) {
 
 // TestStatusIsWrittenInEitherVersion patches the status of a Machine in one version and reads it in the other.
 func TestStatusIsWrittenInEitherVersion(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	mustKubectl(t, everyField[beta], "create", "-n", namespace, "-f", "-")
@@ -407,9 +404,13 @@ func TestStatusIsWrittenInEitherVersion(t *testing.T) {
 // TestManyMachinesAreListedInEitherVersion lists 500 Machines. It has the machine for itself: the API server's watch cache
 // of v1alpha1 converts one event after another, and pages wait for it.
 func TestManyMachinesAreListedInEitherVersion(t *testing.T) {
+	alone(t)
 	exclusive(t, operatorOptions{})
 	namespace := newNamespace(t)
-	const count = 500
+	count := 500
+	if testing.Short() {
+		count = 200
+	}
 	start := time.Now()
 	var creating errgroup.Group
 	creating.SetLimit(20)
@@ -429,7 +430,7 @@ func TestManyMachinesAreListedInEitherVersion(t *testing.T) {
 			Switches: m.Spec.Switches.Count, Template: template, SwitchPosition: m.Spec.Position,
 			FlipDelaySeconds: new(i), FlipIntervalSeconds: new(2 * i),
 		}
-		creating.Go(func() error { return admin.Create(t.Context(), m) })
+		creating.Go(func() error { return admin(t).Create(t.Context(), m) })
 	}
 	if err := creating.Wait(); err != nil {
 		t.Fatal(err)
@@ -465,7 +466,7 @@ func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64,
 	t.Helper()
 	start, pages, total := time.Now(), 0, 0
 	for next := ""; pages == 0 || next != ""; pages++ {
-		if err := admin.List(t.Context(), list, client.InNamespace(namespace), client.Limit(limit), client.Continue(next)); err != nil {
+		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace), client.Limit(limit), client.Continue(next)); err != nil {
 			t.Fatal(err)
 		}
 		taken := take(list)
@@ -487,7 +488,6 @@ func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64,
 
 // TestDeprecatedVersionWarns reads kubectl's standard error.
 func TestDeprecatedVersionWarns(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	for _, kind := range []string{"Machine", "Switch"} {
@@ -523,7 +523,6 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 
 // TestColumns reads what kubectl get prints.
 func TestColumns(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	createMachine(t, namespace, "columns", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 2 })
@@ -561,7 +560,6 @@ func TestColumns(t *testing.T) {
 
 // TestDefaultsAreTheSameInBothVersions creates Machines that say nothing, or little.
 func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	want := map[string]any{
@@ -600,7 +598,6 @@ func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
 
 // TestScaleSubresource scales a Machine as any other workload is scaled.
 func TestScaleSubresource(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	namespace := newNamespace(t)
 	m := createMachine(t, namespace, "scaled", nil)
@@ -626,7 +623,6 @@ func TestScaleSubresource(t *testing.T) {
 
 // TestSwitchInBothVersions writes Switches in either version. They read the same, so no webhook converts them.
 func TestSwitchInBothVersions(t *testing.T) {
-	t.Parallel()
 	shared(t)
 	if got := mustKubectl(t, "", "get", "crd", "switches."+v1beta1.GroupVersion.Group, "-o", "jsonpath={.spec.conversion}"); got != `{"strategy":"None"}` {
 		t.Errorf("Switches are converted by %s", got)

@@ -20,6 +20,7 @@ import (
 
 // TestVirtualMachineRestart shows that an operator is as patient with a server that fails as the one before it was.
 func TestVirtualMachineRestart(t *testing.T) {
+	alone(t)
 	stop := exclusive(t, operatorOptions{})
 	namespace := newNamespace(t)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Evicted: "The node was low on memory."})
@@ -46,8 +47,10 @@ func TestVirtualMachineRestart(t *testing.T) {
 
 // TestVirtualMachineLag has an operator that learns late of what others do, and of what it has done itself.
 func TestVirtualMachineLag(t *testing.T) {
+	t.Parallel()
 	for _, late := range []string{"virtualmachines", "pods"} {
 		t.Run(late, func(t *testing.T) {
+			alone(t)
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 					return laggingWatch{next, "/" + late, 300 * time.Millisecond}
@@ -70,6 +73,7 @@ func TestVirtualMachineLag(t *testing.T) {
 // TestVirtualMachineWrites counts what an operator asks of the API server. What it costs must not depend on how quickly
 // the operator learns of its own writes.
 func TestVirtualMachineWrites(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, path string
 		lag        time.Duration
@@ -79,6 +83,7 @@ func TestVirtualMachineWrites(t *testing.T) {
 		{"with a view of servers that is half a second old", "/pods", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			alone(t)
 			requests := newTally()
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
@@ -176,7 +181,7 @@ func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
 			t.Errorf("the server was %s after its virtual machine had gone", change.kind)
 		}
 	}
-	if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the server is still there: %v", err)
 	}
 }

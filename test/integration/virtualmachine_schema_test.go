@@ -36,13 +36,13 @@ func pausedVirtualMachine(t *testing.T, namespace, name string, set ...fields) *
 var smallVirtualMachine = fields{"spec.resource": `{cpu: 2, memory: 4G, rootDisk: 40G}`}
 
 func TestVirtualMachineSchemaDefaults(t *testing.T) {
-	t.Parallel()
+	shared(t)
 	namespace := newNamespace(t)
-	if err := admin.Create(t.Context(), pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)); err != nil {
+	if err := admin(t).Create(t.Context(), pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)); err != nil {
 		t.Fatal(err)
 	}
 	got := &v1alpha1.VirtualMachine{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "test-vm"}, got); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "test-vm"}, got); err != nil {
 		t.Fatal(err)
 	}
 	want := v1alpha1.VirtualMachineSpec{Action: v1alpha1.ActionActive, Resource: v1alpha1.ResourceSpec{
@@ -54,7 +54,7 @@ func TestVirtualMachineSchemaDefaults(t *testing.T) {
 }
 
 func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
-	t.Parallel()
+	shared(t)
 	namespace := newNamespace(t)
 	cases := map[string]struct {
 		reason string
@@ -90,7 +90,7 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 			if c.name == "" {
 				c.name = strings.ToLower(name)
 			}
-			err := admin.Create(t.Context(), pausedVirtualMachine(t, namespace, c.name, c.set))
+			err := admin(t).Create(t.Context(), pausedVirtualMachine(t, namespace, c.name, c.set))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%s: got %v, want %q", c.reason, err, c.want)
 			}
@@ -99,7 +99,7 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 }
 
 func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
-	t.Parallel()
+	shared(t)
 	namespace := newNamespace(t)
 	immutable := "spec.resource.rootDisk: Invalid value: rootDisk is immutable"
 	without := fields{"spec.resource": "{cpu: 2, memory: 4G}"}
@@ -121,10 +121,10 @@ func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := pausedVirtualMachine(t, namespace, strings.ToLower(name), c.base)
-			if err := admin.Create(t.Context(), u); err != nil {
+			if err := admin(t).Create(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}
-			err := admin.Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", []byte(c.patch)))
+			err := admin(t).Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", []byte(c.patch)))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%s: got %v, want %q", c.reason, err, c.want)
 			}
@@ -133,14 +133,14 @@ func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
 }
 
 func TestVirtualMachineColumns(t *testing.T) {
-	t.Parallel()
+	shared(t)
 	namespace := newNamespace(t)
 	u := pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)
-	if err := admin.Create(t.Context(), u); err != nil {
+	if err := admin(t).Create(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
 	vm := &v1alpha1.VirtualMachine{}
-	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(u), vm); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(u), vm); err != nil {
 		t.Fatal(err)
 	}
 	vm.Status.Phase = v1alpha1.PhaseActive
@@ -148,7 +148,7 @@ func TestVirtualMachineColumns(t *testing.T) {
 	vm.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServerReady, LastTransitionTime: metav1.Now(),
 	}}
-	if err := admin.Status().Update(t.Context(), vm); err != nil {
+	if err := admin(t).Status().Update(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -70,31 +69,14 @@ func TestVirtualMachineDeletion(t *testing.T) {
 	})
 }
 
-// theNode runs the Pods of all tests.
-var (
-	nodeOnce sync.Once
-	nodeStop = func() {}
-	theNode  *standin.Node
-	errNode  error
-)
-
 // node makes sure that there is something that stands in for a node.
 func node(t *testing.T) *standin.Node {
 	t.Helper()
-	nodeOnce.Do(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		theNode, errNode = standin.Start(ctx, plane.Config)
-		nodeStop = func() {
-			cancel()
-			if errNode == nil {
-				theNode.Wait()
-			}
-		}
-	})
-	if errNode != nil {
-		t.Fatal(errNode)
+	standIn, err := clusterOf(t).node()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return theNode
+	return standIn
 }
 
 func aVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
@@ -111,7 +93,7 @@ func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fat
 	t.Helper()
 	vm := aVirtualMachine(namespace, name)
 	node(t).Set(serverKey(vm), fate)
-	if err := admin.Create(t.Context(), vm); err != nil {
+	if err := admin(t).Create(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
 	return vm
@@ -124,7 +106,7 @@ func serverKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
 func getVirtualMachine(t *testing.T, namespace, name string) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := &v1alpha1.VirtualMachine{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, vm); err != nil {
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, vm); err != nil {
 		t.Fatal(err)
 	}
 	return vm
@@ -133,7 +115,7 @@ func getVirtualMachine(t *testing.T, namespace, name string) *v1alpha1.VirtualMa
 func getServer(t *testing.T, vm *v1alpha1.VirtualMachine) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
-	if err := admin.Get(t.Context(), serverKey(vm), pod); err != nil {
+	if err := admin(t).Get(t.Context(), serverKey(vm), pod); err != nil {
 		t.Fatal(err)
 	}
 	return pod
@@ -237,7 +219,7 @@ func testVirtualMachineRestricted(t *testing.T, namespace string) {
 		`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	// The profile is enforced as soon as admission has heard of it.
 	eventually(t, patience, func() (bool, string) {
-		err := admin.Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
+		err := admin(t).Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
 		return apierrors.IsForbidden(err), fmt.Sprintf("a pod that is not restricted is let in: %v", err)
 	})
 	waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
@@ -372,7 +354,7 @@ func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
 	allow := enforce(t, policy, binding)
 	eventually(t, patience, func() (bool, string) {
 		pod := aPod(namespace, "", nil)
-		err := admin.Create(t.Context(), pod, client.DryRunAll)
+		err := admin(t).Create(t.Context(), pod, client.DryRunAll)
 		return err == nil && pod.Labels["other"] != "", fmt.Sprintf("the policy is not in force: %v", err)
 	})
 	pods := recordPods(t, namespace)
@@ -401,7 +383,7 @@ func stop(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	stopped := machines.untilObject(t, vm.Name, "has stopped", func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Spec.Action == v1alpha1.ActionInactive && vm.Status.Phase == v1alpha1.PhaseStopped
 	})
-	if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a stopped virtual machine has a server: %v", err)
 	}
 	for _, change := range pods.all(t) {
@@ -419,7 +401,7 @@ func testVirtualMachineQuota(t *testing.T, namespace string) {
 		t.Errorf("the message is %s", vm.Status.Message)
 	}
 	waitForEvent(t, vm, v1alpha1.EventCreateFailed)
-	if err := admin.Delete(t.Context(), quota); err != nil {
+	if err := admin(t).Delete(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	waitForActive(t, vm)
@@ -432,11 +414,11 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "quota"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: apiresource.MustParse(cpus)}},
 	}
-	if err := admin.Create(t.Context(), quota); err != nil {
+	if err := admin(t).Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() (bool, string) {
-		err := admin.Get(t.Context(), client.ObjectKeyFromObject(quota), quota)
+		err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota)
 		return err == nil && len(quota.Status.Used) > 0, fmt.Sprintf("the quota is not enforced: %v", err)
 	})
 	return quota
@@ -458,17 +440,17 @@ func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook},
 	}
-	if err := admin.Create(t.Context(), configuration); err != nil {
+	if err := admin(t).Create(t.Context(), configuration); err != nil {
 		t.Fatal(err)
 	}
 	allow := func() {
-		if err := admin.Delete(context.Background(), configuration); client.IgnoreNotFound(err) != nil {
+		if err := admin(t).Delete(context.Background(), configuration); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
 	}
 	t.Cleanup(allow)
 	eventually(t, patience, func() (bool, string) {
-		err := admin.Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
+		err := admin(t).Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
 		return apierrors.IsInternalError(err), fmt.Sprintf("the webhook is not asked: %v", err)
 	})
 	machines := recordVirtualMachines(t, namespace)
@@ -500,7 +482,7 @@ func testVirtualMachineNameConflictLabelled(t *testing.T, namespace string) {
 func testConflict(t *testing.T, namespace string, labels map[string]string) {
 	node(t)
 	foreign := aPod(namespace, "vm-vm", labels)
-	if err := admin.Create(t.Context(), foreign); err != nil {
+	if err := admin(t).Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
 	pods := recordPods(t, namespace)
@@ -520,7 +502,7 @@ func testConflict(t *testing.T, namespace string, labels map[string]string) {
 		events := len(eventsOn(t, vm, v1alpha1.EventNameConflict))
 		return events == 2, fmt.Sprintf("of two conflicts there are %d events", events)
 	})
-	if err := admin.Delete(t.Context(), foreign); err != nil {
+	if err := admin(t).Delete(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
 	waitForActive(t, vm)
@@ -538,7 +520,7 @@ func testVirtualMachineInactive(t *testing.T, namespace string) {
 	}
 	checkCondition(t, vm, v1alpha1.ConditionScheduled, metav1.ConditionFalse, v1alpha1.ReasonNoServer)
 	checkCondition(t, vm, v1alpha1.ConditionUsageAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoServer)
-	if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a stopped virtual machine has a pod: %v", err)
 	}
 	waitForEvent(t, vm, v1alpha1.EventStopped)
@@ -606,7 +588,7 @@ func testVirtualMachinePaused(t *testing.T, namespace string) {
 	// Another one that is paused from the start, and a third that comes when the operator knows.
 	paused := aVirtualMachine(namespace, "paused")
 	paused.Annotations = map[string]string{"useless.container.training/paused": "true"}
-	if err := admin.Create(t.Context(), paused); err != nil {
+	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
 	setPaused(t, aVirtualMachine(namespace, "vm"), true)
@@ -694,7 +676,7 @@ func testVirtualMachineResizeRefused(t *testing.T, namespace string) {
 		t.Errorf("the message is %s", message)
 	}
 	checkResources(t, waitForActive(t, vm), "2", "4G")
-	if err := admin.Delete(t.Context(), quota); err != nil {
+	if err := admin(t).Delete(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
@@ -754,7 +736,7 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 					t.Errorf("pod %s was %s after its virtual machine had gone", change.object.Name, change.kind)
 				}
 			}
-			if err := admin.Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+			if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 				t.Errorf("its pod is still there: %v", err)
 			}
 		})
@@ -802,7 +784,7 @@ func testVirtualMachinePausedDeleted(t *testing.T, namespace string) {
 
 func testVirtualMachineConflictDeleted(t *testing.T, namespace string) {
 	foreign := aPod(namespace, "vm-vm", nil)
-	if err := admin.Create(t.Context(), foreign); err != nil {
+	if err := admin(t).Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})

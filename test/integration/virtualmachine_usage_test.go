@@ -30,6 +30,7 @@ import (
 
 // TestVirtualMachineUsage has a metrics API of its own, which the API server passes on what is asked of metrics.k8s.io to.
 func TestVirtualMachineUsage(t *testing.T) {
+	alone(t)
 	exclusive(t, operatorOptions{usageInterval: time.Second})
 	namespace := newNamespace(t)
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "test-vm", standin.Fate{}))
@@ -108,7 +109,7 @@ func serveMetrics(t *testing.T, namespace string) *metricsAPI {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "metrics"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}
-	if err := admin.Create(t.Context(), service); err != nil {
+	if err := admin(t).Create(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
 	apiService := &unstructured.Unstructured{Object: map[string]any{
@@ -121,11 +122,11 @@ func serveMetrics(t *testing.T, namespace string) *metricsAPI {
 			"service":               map[string]any{"namespace": namespace, "name": "metrics", "port": port},
 		},
 	}}
-	if err := admin.Create(t.Context(), apiService); err != nil {
+	if err := admin(t).Create(t.Context(), apiService); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := admin.Delete(context.Background(), apiService); err != nil {
+		if err := admin(t).Delete(context.Background(), apiService); err != nil {
 			t.Error(err)
 		}
 	})

@@ -24,6 +24,7 @@ import (
 // TestWrites counts what an operator asks of the API server. What it costs must not depend on how quickly the operator
 // learns of its own writes.
 func TestWrites(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, path string
 		lag        time.Duration
@@ -33,6 +34,7 @@ func TestWrites(t *testing.T) {
 		{"with a view of machines that is half a second old", "/machines", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			alone(t)
 			requests := newTally()
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
@@ -64,7 +66,11 @@ func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
 
 // testCostOfMachines has more Machines than there are workers, and than there are events in a burst.
 func testCostOfMachines(t *testing.T, requests *tally) {
-	const machines, each, burst, perSecond = 100, 6, 50, 2
+	const each, burst, perSecond = 6, 50, 2
+	machines := 100
+	if testing.Short() {
+		machines = 60
+	}
 	namespace := newNamespace(t)
 	requests.quiet(t)
 	requests.reset()

@@ -10,25 +10,73 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// Build compiles the operator into a file, whose path is absolute, with the race detector where there is a C compiler. Tests that
-// call it are in a folder of test.
-func Build(path string) error {
-	args := []string{"build", "-o", path}
-	if cgo, err := exec.Command("go", "env", "CGO_ENABLED").Output(); err == nil && strings.TrimSpace(string(cgo)) == "1" {
-		args = append(args, "-race")
+// Build compiles the operator and returns the absolute path of the program. It has the race detector if the test has it.
+// Tests that call Build are in a folder of test. All packages share the program: the go command builds it again only after
+// a change of the source.
+func Build() (path string, err error) { return build(raceDetector) }
+
+// BuildPlain is Build without the race detector, which needs many times the memory.
+func BuildPlain() (path string, err error) { return build(false) }
+
+var (
+	mu    sync.Mutex
+	built = map[bool]string{} // by whether it has the race detector
+)
+
+func build(race bool) (path string, err error) {
+	mu.Lock()
+	defer mu.Unlock()
+	if path, ok := built[race]; ok {
+		return path, nil
 	}
-	command := exec.Command("go", append(args, "./cmd")...)
-	command.Dir = "../.."
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the operator: %w\n%s", err, out)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return "", fmt.Errorf("build the operator: %w", err)
 	}
-	return nil
+	args := []string{"build", "-o"}
+	if path = filepath.Join(root, "bin", "test", "manager"); race {
+		path += "-race"
+		args = []string{"build", "-race", "-o"}
+	}
+	unlock, err := lock(path + ".lock")
+	if err != nil {
+		return "", fmt.Errorf("build the operator: %w", err)
+	}
+	defer unlock()
+	command := exec.Command("go", append(args, path, "./cmd")...)
+	command.Dir = root
+	var problems strings.Builder
+	command.Stderr = &problems
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("build the operator: %w\n%s", err, problems.String())
+	}
+	built[race] = path
+	return path, nil
 }
 
-// Name gives a program another name, in a folder, and returns its path there. What a process asks of an API server has the name
-// in its user agent, so that processes of one user can be told apart.
+// lock waits until no other process builds the same program.
+func lock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+// Name gives a program another name, in a folder, and returns its path there. The name is in the user agent of the
+// program's requests. It distinguishes processes that have the same user.
 func Name(path, dir, name string) (string, error) {
 	named := filepath.Join(dir, name)
 	return named, os.Symlink(path, named)

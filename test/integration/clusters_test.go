@@ -1,0 +1,226 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/hack/cluster"
+	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/test/history"
+)
+
+// programs are those of the control planes.
+var programs cluster.Programs
+
+// A testCluster is a control plane on which the operator is installed.
+type testCluster struct {
+	*cluster.ControlPlane
+	admin              client.WithWatch // has all permissions
+	webhookPort        int
+	webhookDir         string            // has the certificate of the webhooks
+	operatorKubeconfig string            // path of a kubeconfig with the permissions of the operator's ServiceAccount
+	ledger             *history.Recorder // has all revisions of Machines and Switches, in every namespace
+
+	node           func() (*standin.Node, error) // starts what stands in for a node
+	sharedOperator func() error                  // starts the operator that tests share
+	requests       *tally                        // of the shared operator
+	beforeStop     []func() error                // ends what uses the control plane; the last one comes first
+}
+
+// clusters are the control planes that were started. Those in free are used by no test.
+var clusters struct {
+	sync.Mutex
+	all, free []*testCluster
+}
+
+// sharedCluster starts the control plane that tests share.
+var sharedCluster = sync.OnceValues(startCluster)
+
+// assigned has the control plane of each test that has called shared or alone, by the test's name.
+var assigned sync.Map
+
+// shared lets a test run in parallel with others, on a control plane that it shares with them. The operator runs there.
+func shared(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	c, err := sharedCluster()
+	if err != nil {
+		t.Fatal("start a control plane: ", err)
+	}
+	assigned.Store(t.Name(), c)
+	if err := c.sharedOperator(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alone lets a test run in parallel with others, on a control plane that no other test uses until this one ends. No
+// operator runs there. Benchmarks do not run in parallel.
+func alone(t testing.TB) {
+	t.Helper()
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
+	c, err := takeCluster()
+	if err != nil {
+		t.Fatal("start a control plane: ", err)
+	}
+	t.Cleanup(func() {
+		clusters.Lock()
+		defer clusters.Unlock()
+		clusters.free = append(clusters.free, c)
+	})
+	assigned.Store(t.Name(), c)
+}
+
+// takeCluster returns a control plane that no test uses. There are at most as many as there are tests at the same time.
+func takeCluster() (*testCluster, error) {
+	clusters.Lock()
+	if last := len(clusters.free) - 1; last >= 0 {
+		c := clusters.free[last]
+		clusters.free = clusters.free[:last]
+		clusters.Unlock()
+		return c, nil
+	}
+	clusters.Unlock()
+	return startCluster()
+}
+
+// clusterOf returns the control plane of a test. A subtest has that of its parent, unless it has called alone itself.
+func clusterOf(t testing.TB) *testCluster {
+	t.Helper()
+	for name := t.Name(); name != "."; name = path.Dir(name) {
+		if c, ok := assigned.Load(name); ok {
+			return c.(*testCluster)
+		}
+	}
+	t.Fatal("the test has no control plane: it begins with neither shared nor alone")
+	return nil
+}
+
+// admin returns a client that has all permissions on the control plane of a test.
+func admin(t testing.TB) client.WithWatch {
+	t.Helper()
+	return clusterOf(t).admin
+}
+
+func startCluster() (*testCluster, error) {
+	c := &testCluster{requests: newTally()}
+	c.node = sync.OnceValues(c.startNode)
+	c.sharedOperator = sync.OnceValue(c.startSharedOperator)
+	return c, c.start(context.Background())
+}
+
+func (c *testCluster) start(ctx context.Context) (err error) {
+	if c.webhookPort, err = cluster.FreePort(); err != nil {
+		return err
+	}
+	if c.webhookDir, err = os.MkdirTemp("", "useless-webhook-"); err != nil {
+		return err
+	}
+	ca, err := cluster.ServingCert(c.webhookDir)
+	if err != nil {
+		return err
+	}
+	manifests, err := cluster.ReadManifests(installation)
+	if err != nil {
+		return err
+	}
+	auditPolicy, err := filepath.Abs(filepath.Join(repository, "test", "history", "audit-policy.yaml"))
+	if err != nil {
+		return err
+	}
+	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", c.webhookPort), CA: ca}
+	c.ControlPlane, err = cluster.Start(ctx, programs, cluster.Options{
+		AuditPolicy:   auditPolicy,
+		UnsafeNoFsync: true,
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, manifests, server)
+		},
+	})
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(c.webhookDir))
+	}
+	clusters.Lock()
+	clusters.all = append(clusters.all, c)
+	clusters.Unlock()
+	if c.admin, err = client.NewWithWatch(c.Config, client.Options{Scheme: newScheme()}); err != nil {
+		return err
+	}
+	c.ledger, err = history.Record(ctx, c.Etcd(), history.Audit{Log: c.AuditLog(), Operator: operatorUser})
+	if err != nil {
+		return err
+	}
+	c.operatorKubeconfig, err = c.ServiceAccountKubeconfig(ctx, operatorNamespace, operatorAccount)
+	return err
+}
+
+func (c *testCluster) startNode() (*standin.Node, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	node, err := standin.Start(ctx, c.Config)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	c.stopFirst(func() error {
+		cancel()
+		node.Wait()
+		return nil
+	})
+	return node, nil
+}
+
+func (c *testCluster) startSharedOperator() error {
+	stop, err := c.runOperator(operatorOptions{transport: func(config *rest.Config) { config.Wrap(c.requests.wrap) }})
+	if err != nil {
+		return err
+	}
+	c.stopFirst(stop)
+	return nil
+}
+
+// stopFirst has something stopped before the control plane.
+func (c *testCluster) stopFirst(stop func() error) {
+	clusters.Lock()
+	defer clusters.Unlock()
+	c.beforeStop = append(c.beforeStop, stop)
+}
+
+// stopClients stops what uses the control planes: the shared operator and the stand-ins for nodes.
+func stopClients() (err error) {
+	clusters.Lock()
+	defer clusters.Unlock()
+	for _, c := range clusters.all {
+		for _, stop := range slices.Backward(c.beforeStop) {
+			err = errors.Join(err, stop())
+		}
+		c.beforeStop = nil
+	}
+	return err
+}
+
+// stopClusters stops all control planes, at the same time.
+func stopClusters() error {
+	err := stopClients()
+	clusters.Lock()
+	defer clusters.Unlock()
+	errs := make([]error, len(clusters.all))
+	var stopping sync.WaitGroup
+	for i, c := range clusters.all {
+		stopping.Go(func() { errs[i] = errors.Join(c.Stop(), os.RemoveAll(c.webhookDir)) })
+	}
+	stopping.Wait()
+	return errors.Join(append(errs, err)...)
+}

@@ -1,0 +1,8 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build race
+
+package program
+
+const raceDetector = true
