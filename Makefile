@@ -100,15 +100,29 @@ tidy: ## Tidy go.mod and the modules in hack/tools
 
 ##@ Test
 
-# The race detector needs a C compiler; without one, go says that cgo is off.
+# The race detector needs a C compiler. Without one, the go command says that cgo is off.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-# The first run on a machine builds a control plane, which go test counts. The race detector sees a part of the simulations,
-# which then run as a whole.
+# Tests of these packages need no control plane and no other program.
+UNIT := ./api/... ./client/... ./cmd/... ./internal/... ./test/history ./test/mutation
+
+# These packages wait more than they compute, so they come first and run beside the others.
+WAITING := ./test/integration ./test/chaos
+
+# The first run on a machine compiles a control plane, and go test counts that time.
 .PHONY: test
-test: ## Run all tests; TESTFLAGS="-run Machine -v" passes flags on
-	go test $(RACE) -timeout 30m $(TESTFLAGS) ./...
-	$(if $(RACE),go test -timeout 10m $(TESTFLAGS) ./test/sim)
+test: ## Run the tests, sweeps with a small budget; TESTFLAGS="-run Machine" passes flags on
+	@hack/gotest test -short -p 4 -timeout 30m $(TESTFLAGS) $(WAITING) ./...
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no control plane, for use while editing
+	@hack/gotest test-unit -short $(TESTFLAGS) $(UNIT)
+
+# The simulations run a part of their sweeps with the race detector, and all of them without it.
+.PHONY: test-all
+test-all: ## Run all tests at full length, with the race detector
+	@hack/gotest test-all $(RACE) -p 4 -timeout 30m $(TESTFLAGS) $(WAITING) ./...
+	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim)
 
 .PHONY: e2e
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
