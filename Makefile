@@ -162,7 +162,7 @@ bench-quick: bin/bench/bench ## Measure less, and publish nothing
 
 .PHONY: bin/bench/bench
 bin/bench/bench:
-	@go build -o $@ ./test/bench
+	@go build -buildvcs=false -o $@ ./test/bench
 
 .PHONY: microbench
 microbench: ## Run the benchmarks of Go packages, some of them on a control plane
@@ -170,7 +170,7 @@ microbench: ## Run the benchmarks of Go packages, some of them on a control plan
 
 .PHONY: demo
 demo: ## Show the operator at work on a control plane of its own
-	@go build -o bin/demo ./hack/demo
+	@go build -buildvcs=false -o bin/demo ./hack/demo
 	@bin/demo
 
 .PHONY: cluster-build
@@ -187,7 +187,7 @@ cluster-down: bin/node ## Stop that node and remove all it has left
 
 .PHONY: bin/node
 bin/node:
-	@CGO_ENABLED=0 go build -o $@ ./hack/node
+	@CGO_ENABLED=0 go build -buildvcs=false -o $@ ./hack/node
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged

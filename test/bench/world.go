@@ -47,7 +47,7 @@ type revision struct {
 // newRevision compiles the operator in dir.
 func newRevision(ctx context.Context, name, dir, bin string) (*revision, error) {
 	r := &revision{name: name, dir: dir, manager: filepath.Join(bin, "manager-"+name)}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", r.manager, "./cmd")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", r.manager, "./cmd")
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile the operator in %s: %w\n%s", dir, err, out)

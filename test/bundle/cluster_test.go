@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,6 +37,7 @@ import (
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/hack/cluster"
+	"container.training/useless/test/program"
 )
 
 const (
@@ -261,9 +261,9 @@ func start(t *testing.T, options cluster.Options) *cluster.ControlPlane {
 
 func startOperator(t *testing.T, dir string, args ...string) *cluster.Process {
 	t.Helper()
-	path := filepath.Join(dir, "manager")
-	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../cmd").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
+	path, err := program.Build()
+	if err != nil {
+		t.Fatal(err)
 	}
 	operator, err := cluster.StartProcess(cluster.Command{
 		Name: "useless-operator", Path: path, Args: args, Env: []string{"USELESS_NAMESPACE=" + namespace}, Log: filepath.Join(dir, "operator.log"),

@@ -18,8 +18,8 @@ import (
 	scorecardv1alpha3 "github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
 )
 
-// program is the path of one of operator-sdk's, which only make bundle-validate has built.
-func program(t *testing.T, name string) string {
+// sdkProgram returns the path of a program of operator-sdk. Only make bundle-validate builds them.
+func sdkProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("BUNDLE_TOOLS")
 	if dir == "" {
@@ -30,7 +30,7 @@ func program(t *testing.T, name string) string {
 
 // TestOperatorSDK runs operator-sdk bundle validate, where nothing may be found that it even warns of.
 func TestOperatorSDK(t *testing.T) {
-	sdk := program(t, "operator-sdk")
+	sdk := sdkProgram(t, "operator-sdk")
 	inspectable(t)
 	for _, validators := range []string{"", "suite=operatorframework", "name=good-practices", "name=multiarch"} {
 		t.Run(cmp.Or(validators, "default"), func(t *testing.T) {
@@ -63,7 +63,7 @@ func mistaken(found output) bool {
 
 // TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but find the bundle in /bundle.
 func TestScorecard(t *testing.T) {
-	binary, err := os.ReadFile(program(t, "scorecard-test"))
+	binary, err := os.ReadFile(sdkProgram(t, "scorecard-test"))
 	if err != nil {
 		t.Fatal(err)
 	}

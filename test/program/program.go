@@ -38,17 +38,18 @@ func build(race bool) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("build the operator: %w", err)
 	}
-	args := []string{"build", "-o"}
+	// Without -buildvcs=false, go build runs git, which refuses a clone that belongs to another user.
+	args := []string{"build", "-buildvcs=false"}
 	if path = filepath.Join(root, "bin", "test", "manager"); race {
 		path += "-race"
-		args = []string{"build", "-race", "-o"}
+		args = append(args, "-race")
 	}
 	unlock, err := lock(path + ".lock")
 	if err != nil {
 		return "", fmt.Errorf("build the operator: %w", err)
 	}
 	defer unlock()
-	command := exec.Command("go", append(args, path, "./cmd")...)
+	command := exec.Command("go", append(args, "-o", path, "./cmd")...)
 	command.Dir = root
 	var problems strings.Builder
 	command.Stderr = &problems
