@@ -21,6 +21,8 @@ import (
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"container.training/useless/test/program"
 )
 
 const (
@@ -142,13 +144,13 @@ func runMake(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", root}, args...)...)
-	// The variables of a make that runs this test are none of this one's.
-	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.Contains(variable, "MAKE") })
-	output, err := command.CombinedOutput()
+	// Variables of the environment, such as VERSION or MAKEFLAGS, would replace those of the Makefile.
+	command.Env = []string{"PATH=" + os.Getenv("PATH")}
+	output, err := program.Output(command)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, output)
+		t.Fatal(err)
 	}
-	return string(output)
+	return output
 }
 
 func TestTemplate(t *testing.T) {

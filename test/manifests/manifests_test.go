@@ -33,7 +33,10 @@ import (
 	"container.training/useless/internal/migration"
 )
 
-const installation = "../../dist/install.yaml"
+const (
+	repository   = "../.."
+	installation = repository + "/dist/install.yaml"
+)
 
 // objects returns the objects of a kind in the installation.
 func objects[T any](t *testing.T, kind string) []T {

@@ -1,10 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program builds the operator for tests that run it as a process of its own.
+// Package program builds the operator for tests that run it as a process of its own, and runs the tools of other tests.
 package program
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -81,4 +82,17 @@ func lock(path string) (unlock func(), err error) {
 func Name(path, dir, name string) (string, error) {
 	named := filepath.Join(dir, name)
 	return named, os.Symlink(path, named)
+}
+
+// Output runs a command and returns its standard output. Its standard error is only part of the error: the go command, for
+// example, reports downloads there.
+func Output(command *exec.Cmd) (string, error) {
+	out, err := command.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", command, err)
+	}
+	return string(out), nil
 }
