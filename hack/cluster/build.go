@@ -243,8 +243,8 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 		Path: program,
 		Args: args,
 		// A go command that is interrupted leaves its temporary files; there they go with everything else. A compiler
-		// that collects less garbage is faster.
-		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOGC=400", "GOTMPDIR=" + string(temporary)},
+		// that collects less garbage is faster. The user's GOFLAGS, such as -race, are not for these programs.
+		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly", "GOGC=400", "GOTMPDIR=" + string(temporary)},
 		Dir: b.tools,
 		Log: log,
 	})
