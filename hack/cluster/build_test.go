@@ -193,8 +193,8 @@ func TestBuildFails(t *testing.T) {
 func TestBuildInterrupted(t *testing.T) {
 	calls := useFakeGo(t, `#!/bin/sh
 [ $1 = list ] && exit
-echo $$ >> $FAKE_GO_CALLS
-sh -c 'echo $$ >> $FAKE_GO_CALLS; exec sleep 600'
+echo $$ >> "$FAKE_GO_CALLS"
+sh -c 'echo $$ >> "$FAKE_GO_CALLS"; exec sleep 600'
 `)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -218,7 +218,8 @@ sh -c 'echo $$ >> $FAKE_GO_CALLS; exec sleep 600'
 }
 
 func TestBuildUsesAssets(t *testing.T) {
-	built, err := Build(t.Context(), os.Stderr)
+	useFakeGo(t, fakeGo)
+	built, err := Build(t.Context(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -306,9 +306,13 @@ func (cp *ControlPlane) restart(name string) (started []*Process, err error) {
 
 // Etcd is a client of etcd, which also answers in JSON: POST http://etcd/v3/kv/range, for example.
 func (cp *ControlPlane) Etcd() *http.Client {
-	socket := filepath.Join(cp.Dir, etcdSocket)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		dir, err := os.Open(cp.Dir)
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		return (&net.Dialer{}).DialContext(ctx, "unix", shortPath(dir, etcdSocket))
 	}
 	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
@@ -359,10 +363,11 @@ func (cp *ControlPlane) Stop() error {
 // Logs is the end of what a program (etcd, kube-apiserver or kube-controller-manager) has written, at most 64 KiB.
 func (cp *ControlPlane) Logs(name string) string { return tail(cp.log(name), logTail) }
 
-// Kubectl is a kubectl command that may do everything.
+// Kubectl is a kubectl command that may do everything. It ignores the user's kuberc file, which can change the defaults of
+// flags.
 func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, cp.Programs.Path(kubectl), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig, "KUBECACHEDIR="+filepath.Join(cp.Dir, "kubectl"))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig, "KUBECACHEDIR="+filepath.Join(cp.Dir, "kubectl"), "KUBERC=off")
 	return cmd
 }
 

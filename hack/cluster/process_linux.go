@@ -3,7 +3,16 @@
 
 package cluster
 
-import "syscall"
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
 
 // dieWithParent has the kernel kill the program when this process ends without having stopped it.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+
+// shortPath returns a path of a file in an open folder, for a socket: the path of a socket has at most 107 bytes.
+func shortPath(dir *os.File, name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
+}

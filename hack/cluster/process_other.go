@@ -5,7 +5,14 @@
 
 package cluster
 
-import "syscall"
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
 
 // dieWithParent does nothing: only Linux ends a program with its parent.
 func dieWithParent(*syscall.SysProcAttr) {}
+
+// shortPath returns the path of a file in an open folder: only Linux has a shorter one.
+func shortPath(dir *os.File, name string) string { return filepath.Join(dir.Name(), name) }
