@@ -18,12 +18,12 @@ FUZZTIME ?= 10s
 TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
-tool = go tool -modfile=$(CURDIR)/hack/tools/$(1).mod $(1)
+tool = go tool -modfile='$(CURDIR)/hack/tools/$(1).mod' $(1)
 
 # $(call olm-go,MODULE,run|build) is for the programs of a module that needs a library in C without this build tag,
 # which go run and go build take and go tool does not. The other flags are those that hack/cluster compiles it with, so
 # that Go's cache serves both.
-olm-go = CGO_ENABLED=0 go $(2) -modfile=$(CURDIR)/hack/tools/$(1).mod -trimpath -gcflags=all=-dwarf=false -tags=containers_image_openpgp
+olm-go = CGO_ENABLED=0 go $(2) -modfile='$(CURDIR)/hack/tools/$(1).mod' -trimpath -gcflags=all=-dwarf=false -tags=containers_image_openpgp
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
 operator-sdk = $(call olm-go,operator-sdk,run) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
@@ -142,7 +142,7 @@ mutants: ## Make known mistakes in copies of the operator, and write into docs/r
 .PHONY: chaos
 chaos: ## Have everything go wrong around the operator while users go on, migrate 1,000 Machines, and uninstall in every order
 	@mkdir -p bin/chaos
-	go test -count=1 -timeout 2h -v -artifacts -outputdir $(CURDIR)/bin/chaos $(TESTFLAGS) ./test/chaos -args -full
+	go test -count=1 -timeout 2h -v -artifacts -outputdir '$(CURDIR)/bin/chaos' $(TESTFLAGS) ./test/chaos -args -full
 	go test -count=1 -timeout 30m -v -run StorageMigration ./test/integration -args -migrated 1000
 
 .PHONY: fuzz
@@ -280,7 +280,7 @@ endif
 .PHONY: bundle-validate
 bundle-validate: ## Check the bundle with OLM's validators and operator-sdk's scorecard tests; a warning is an error
 	$(call olm-go,operator-sdk,build) -o bin/ $(SDK)/cmd/operator-sdk $(SDK)/images/scorecard-test
-	BUNDLE_TOOLS=$(CURDIR)/bin BUNDLE_DIR=$(abspath $(BUNDLE_DIR)) go test -count=1 -run 'OperatorSDK|Scorecard|Validators' ./test/bundle
+	BUNDLE_TOOLS='$(CURDIR)/bin' BUNDLE_DIR='$(abspath $(BUNDLE_DIR))' go test -count=1 -run 'OperatorSDK|Scorecard|Validators' ./test/bundle
 
 .PHONY: bundle-build
 bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
@@ -325,11 +325,11 @@ catalog-buildx: buildx-builder ## Build and push CATALOG_IMG for all PLATFORMS, 
 .PHONY: community
 community: ## Put what publishes VERSION into OUT, a clone of the repository community-operators
 	@test -d "$(OUT)" || { echo 'No folder "$(OUT)". Say where the clone is: make community OUT=../community-operators'; exit 1; }
-	@rm -rf $(OUT)/operators/useless-operator/$(VERSION)
-	@mkdir -p $(OUT)/operators/useless-operator/$(VERSION)
-	@test -e $(OUT)/operators/useless-operator/ci.yaml || cp $(CATALOG_DIR)/community/ci.yaml $(OUT)/operators/useless-operator/
+	@rm -rf "$(OUT)/operators/useless-operator/$(VERSION)"
+	@mkdir -p "$(OUT)/operators/useless-operator/$(VERSION)"
+	@test -e "$(OUT)/operators/useless-operator/ci.yaml" || cp $(CATALOG_DIR)/community/ci.yaml "$(OUT)/operators/useless-operator/"
 	cp -R $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/metadata $(BUNDLE_DIR)/tests $(CATALOG_DIR)/community/release-config.yaml \
-		$(OUT)/operators/useless-operator/$(VERSION)/
+		"$(OUT)/operators/useless-operator/$(VERSION)/"
 
 ##@ Run on the cluster of the current kubeconfig
 
