@@ -13,7 +13,6 @@ import (
 	"maps"
 	"os"
 	"time"
-	_ "time/tzdata" // an image without a time zone database knows all zones, too
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"

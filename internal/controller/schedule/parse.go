@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	_ "time/tzdata" // the operator's image, and a machine that runs tests, may have no time zone database
 )
 
 // A schedule is what a Deployment's annotations ask for.
