@@ -28,8 +28,14 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// dependentOperations is how many requests TestConformance makes for what several objects are about.
-const dependentOperations = 200
+// dependentOperations is the number of requests that TestConformance makes about objects with owners. After each of them it
+// waits for the garbage collector, so that a short test makes fewer.
+func dependentOperations() int {
+	if short() {
+		return 40
+	}
+	return 200
+}
 
 // layers are the kinds of owners, of their dependents, and of those of these.
 var layers = [][]string{{"Deployment"}, {"ReplicaSet", "Machine"}, {"Pod", "Switch"}}
@@ -47,7 +53,7 @@ func compareDependents(t *testing.T, genuine, simulated *side, server *sim.Serve
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4))
 	answers := map[string]int{}
-	for i := range dependentOperations {
+	for i := range dependentOperations() {
 		o := randomDependent(random)
 		if o.Verb == "create" {
 			genuine.count(t)

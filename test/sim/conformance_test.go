@@ -45,9 +45,6 @@ const operations = 600
 // TestConformance has the simulated API server and a real one answer the same requests, and compares the answers, what
 // watches tell, and what the garbage collector and quotas make of it.
 func TestConformance(t *testing.T) {
-	if raceEnabled {
-		t.Skip("make test runs it without the race detector, and there is nothing to race for")
-	}
 	server := sim.NewServer(kinds...)
 	simulated := newSide(t, server.Connect("user").Config(), server.Mapper())
 	genuine := newSide(t, startCluster(t), server.Mapper())

@@ -60,8 +60,12 @@ func TestCrashes(t *testing.T) {
 		})
 	}
 	t.Logf("%d runs in %s", runs, time.Since(start).Round(time.Millisecond))
-	if all := lived == len(lives)+len(briefLives); all && !raceEnabled && runs < leastRuns {
-		t.Errorf("there are %d runs, and not %d", runs, leastRuns)
+	least := leastRuns
+	if short() {
+		least /= stride
+	}
+	if all := lived == len(lives)+len(briefLives); all && runs < least {
+		t.Errorf("there are %d runs, and not %d", runs, least)
 	}
 }
 
@@ -117,8 +121,8 @@ func pairs(writes int) (cases []conditions) {
 // TestYear has every other write of a year go wrong, each time in another way. It takes a year of looking every ten minutes, so that
 // only make soak begins it with each of the ways.
 func TestYear(t *testing.T) {
-	if raceEnabled {
-		t.Skip("it takes long, and the other lives have as much to race for")
+	if short() {
+		t.Skip("it takes long: make test-all runs it")
 	}
 	want := year.live(t, conditions{})
 	judge(t, conditions{}, want)

@@ -5,5 +5,5 @@
 
 package sim_test
 
-// raceEnabled tells whether the race detector runs, with which all takes five times as long.
-const raceEnabled = true
+// init makes the tests short, because the race detector makes the simulation several times slower.
+func init() { short = func() bool { return true } }

@@ -44,7 +44,7 @@ func soaking() bool { return *seeds >= 1_000 }
 // must happen that must not; and when they have stopped, everything soon is as it should be, and nothing more is written.
 func TestRandom(t *testing.T) {
 	n := *seeds
-	if raceEnabled {
+	if short() {
 		n = min(n, 20)
 	}
 	var next, calls, failed atomic.Uint64
