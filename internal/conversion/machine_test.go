@@ -24,8 +24,6 @@ import (
 
 var seed = flag.Int64("seed", rand.Int64(), "seed of the round-trip tests")
 
-const rounds = 10_000
-
 func newScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -66,6 +64,10 @@ func (s shape) fill(f *randfill.Filler, meta, spec, status any) {
 
 func TestRoundTrip(t *testing.T) {
 	t.Logf("run again with -seed=%d", *seed)
+	rounds := 10_000
+	if testing.Short() {
+		rounds = 1_000
+	}
 	for name, shape := range shapes {
 		t.Run("v1beta1 through v1alpha1, "+name, func(t *testing.T) {
 			fill := filler(*seed)

@@ -30,22 +30,26 @@ import (
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
-// TestYear simulates a year of 1,000 Deployments, whose users scale by hand, edit schedules and remove them, and an operator
+// TestYear simulates a year of 1,000 Deployments, of 100 with -short, whose users scale by hand, edit schedules and remove them, and an operator
 // that wakes late, for no reason, or not at all for days, that is started anew, and whose cache lags behind. After each of
 // its looks a Deployment is as the rule says, by an account that shares nothing with the controller, and there is a write if
 // and only if something has come or was edited.
 func TestYear(t *testing.T) {
 	t.Logf("run again with -seed=%d", *seed)
+	deployments := 1000
+	if testing.Short() {
+		deployments = 100
+	}
 	timetables := newTimetables(t)
 	for half := range 2 {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
 			t.Parallel()
 			events := 0
-			for i := range 500 {
+			for i := range deployments / 2 {
 				events += newWorld(t, timetables, 2*i+half).year()
 			}
 			t.Logf("%d events", events)
-			if events < 30_000 {
+			if events < 30*deployments {
 				t.Errorf("there were only %d events: the simulation is too dull", events)
 			}
 		})
