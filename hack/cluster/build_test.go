@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// fakeGo stands in for the go command: it writes the programs, after a moment.
+// fakeGo stands in for the go command: it writes the programs when there is no file $FAKE_GO_HOLD.
 const fakeGo = `#!/bin/sh
 echo "$1" >> "$FAKE_GO_CALLS"
 case $1 in
 list) echo example.test/one; exit ;;
 esac
 while [ "$1" != -o ]; do shift; done
-sleep 0.5
+while [ -e "$FAKE_GO_HOLD" ]; do sleep 0.01; done
 into=$2
 shift 2
 for pkg in "$@"; do
@@ -63,8 +63,11 @@ func writeProgram(t *testing.T, path, text string) {
 // TestBuildTogether has two builds at once: one works, the other waits for it; a third finds everything there.
 func TestBuildTogether(t *testing.T) {
 	calls := useFakeGo(t, fakeGo)
+	hold := filepath.Join(t.TempDir(), "hold")
+	writeProgram(t, hold, "")
+	t.Setenv("FAKE_GO_HOLD", hold)
 	var programs [2]Programs
-	var progress [2]bytes.Buffer
+	progress := [2]untilWaiting{{hold: hold}, {hold: hold}}
 	var group sync.WaitGroup
 	for i := range programs {
 		group.Go(func() {
@@ -92,6 +95,23 @@ func TestBuildTogether(t *testing.T) {
 	if _, err := Build(t.Context(), &again); err != nil || again.Len() > 0 {
 		t.Errorf("a second build: error %v, progress:\n%s", err, again.String())
 	}
+}
+
+// untilWaiting keeps what a build says, and removes the file hold when the build waits for another one.
+type untilWaiting struct {
+	bytes.Buffer
+
+	hold string
+}
+
+// Write implements io.Writer.
+func (w *untilWaiting) Write(text []byte) (int, error) {
+	if bytes.Contains(text, []byte("waiting for another build")) {
+		if err := os.Remove(w.hold); err != nil {
+			return 0, err
+		}
+	}
+	return w.Buffer.Write(text)
 }
 
 // TestBuildNode builds a node's programs where those of the control plane are there already.

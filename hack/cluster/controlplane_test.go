@@ -59,6 +59,14 @@ func child(programs Programs) error {
 	return cp.Stop()
 }
 
+// skipShort skips a test that starts one more API server, which takes seconds of CPU time.
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts another API server: make test-all runs it")
+	}
+}
+
 func TestControlPlane(t *testing.T) {
 	w := watch(t)
 	var calledFirst error
@@ -80,11 +88,20 @@ func TestControlPlane(t *testing.T) {
 	client := newClient(t, cp.Config)
 	t.Run("version", func(t *testing.T) { testVersion(t, cp, client) })
 	t.Run("etcd", func(t *testing.T) { testEtcd(t, cp) })
-	t.Run("namespace", func(t *testing.T) { testNamespace(t, client) })
-	t.Run("garbage", func(t *testing.T) { testGarbage(t, client) })
-	t.Run("quota", func(t *testing.T) { testQuota(t, client) })
-	t.Run("service account", func(t *testing.T) { testServiceAccount(t, cp, client) })
-	t.Run("install", func(t *testing.T) { testInstall(t, cp, client) })
+	t.Run("in parallel", func(t *testing.T) { // the controllers take five seconds to delete a namespace
+		for name, test := range map[string]func(*testing.T){
+			"namespace":       func(t *testing.T) { testNamespace(t, client) },
+			"garbage":         func(t *testing.T) { testGarbage(t, client) },
+			"quota":           func(t *testing.T) { testQuota(t, client) },
+			"service account": func(t *testing.T) { testServiceAccount(t, cp, client) },
+			"install":         func(t *testing.T) { testInstall(t, cp, client) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 	t.Run("restart", func(t *testing.T) { testRestart(t, cp, client) })
 	t.Run("audit log", func(t *testing.T) { testAuditLog(t, cp, client) })
 	t.Run("state", func(t *testing.T) { testState(t, cp, client) })
@@ -94,11 +111,16 @@ func TestControlPlane(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.checkNothingLeft(t, 8)
+	started := 8 // three programs, two that are restarted, and three of the control plane of testState
+	if testing.Short() {
+		started = 3
+	}
+	w.checkNothingLeft(t, started)
 }
 
 // testRestart looks whether there are another API server and other controllers that have what there was before.
 func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	skipShort(t)
 	before := cp.Processes()
 	if err := errors.Join(cp.RestartAPIServer(t.Context()), cp.RestartControllers()); err != nil {
 		t.Fatal(err)
@@ -142,6 +164,7 @@ func testAuditLog(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 
 // testState starts a control plane with the state of another one, to which nothing is written meanwhile.
 func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	skipShort(t)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copied"}, Data: map[string]string{"key": "value"}}
 	want, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	if err != nil {
@@ -175,6 +198,7 @@ func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 
 // TestTwoControlPlanes starts two at once.
 func TestTwoControlPlanes(t *testing.T) {
+	skipShort(t)
 	w := watch(t)
 	var group errgroup.Group
 	for range 2 {
@@ -217,6 +241,9 @@ func TestFailedStart(t *testing.T) {
 		want:    []string{"start a control plane: start kube-apiserver: ", "exec format error"},
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
+			if test.program == controllerManager {
+				skipShort(t) // the controllers start after the API server
+			}
 			w := watch(t)
 			writeProgram(t, w.programs.Path(test.program), test.script)
 			_, err := Start(t.Context(), w.programs, Options{UnsafeNoFsync: true})
@@ -232,6 +259,7 @@ func TestFailedStart(t *testing.T) {
 
 // TestInterruptedStart is Ctrl-C while the controllers start.
 func TestInterruptedStart(t *testing.T) {
+	skipShort(t)
 	w := watch(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := Start(ctx, w.programs, Options{UnsafeNoFsync: true, BeforeControllers: func(context.Context, *rest.Config) error {
@@ -246,6 +274,7 @@ func TestInterruptedStart(t *testing.T) {
 
 // TestParentEnds ends a process that runs a control plane.
 func TestParentEnds(t *testing.T) {
+	skipShort(t)
 	for _, test := range []struct {
 		reason string
 		signal os.Signal
