@@ -58,7 +58,7 @@ func TestMonitoring(t *testing.T) {
 	runBundle(t, image)
 	checkSucceeded(t, system, currentVersion)
 	must(t, "kubectl", "get", "-n", system, "servicemonitor,prometheusrule", "useless-controller-manager")
-	standalone := must(t, "kubectl", "kustomize", absolute(t, repository, "config", "prometheus"))
+	standalone := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "prometheus"))
 	mustRead(t, standalone, "kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 }
 
@@ -154,7 +154,7 @@ func checkNothingLeft(t *testing.T) {
 
 func leftovers(t *testing.T) (left []string) {
 	t.Helper()
-	kinds := slices.DeleteFunc(strings.Fields(must(t, "kubectl", "api-resources", "--verbs=list", "-o", "name")), func(kind string) bool {
+	kinds := slices.DeleteFunc(strings.Fields(stdout(t, "kubectl", "api-resources", "--verbs=list", "-o", "name")), func(kind string) bool {
 		return strings.HasPrefix(kind, "events") // they go by themselves
 	})
 	output, err := try(t, "", "kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name")

@@ -163,7 +163,7 @@ func checkPackageManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := must(t, "kubectl", "get", "--raw", "/apis/packages.operators.coreos.com/v1/namespaces/olm/packagemanifests/"+packageName+"/icon")
+	shown := stdout(t, "kubectl", "get", "--raw", "/apis/packages.operators.coreos.com/v1/namespaces/olm/packagemanifests/"+packageName+"/icon")
 	if diff := cmp.Diff(string(icon), shown); diff != "" {
 		t.Errorf("icon (-want +got):\n%s", diff)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"container.training/useless/test/program"
 )
 
 // try types a command, gives it what it reads from its standard input, and shows how long it took. It returns what the
@@ -45,6 +47,18 @@ func mustRead(t *testing.T, stdin string, command ...string) string {
 	output, err := try(t, stdin, command...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", command[0], err, output)
+	}
+	return output
+}
+
+// stdout types a command that has to succeed, and returns its standard output, without the warnings.
+func stdout(t *testing.T, command ...string) string {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = workDir
+	output, err := program.Output(cmd)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return output
 }

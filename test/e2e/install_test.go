@@ -218,7 +218,7 @@ func TestCertManager(t *testing.T) {
 	must(t, "kubectl", "apply", "--server-side", "-f", crds)
 	t.Cleanup(func() { cleanUp(t, "-f", crds) })
 	must(t, "kubectl", "wait", "--for=condition=Established", "-f", crds, "--timeout=1m")
-	overlay := must(t, "kubectl", "kustomize", absolute(t, repository, "config", "certmanager"))
+	overlay := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "certmanager"))
 	t.Cleanup(func() { uninstall(t, overlay) })
 	if output := mustRead(t, overlay, "kubectl", "apply", "-f", "-"); strings.Contains(output, "Warning") {
 		t.Errorf("the API server warns:\n%s", output)

@@ -124,7 +124,7 @@ func checkColumns(t *testing.T, namespace string) {
 		{"switches", "machine-0", `NAME +MACHINE +POSITION +SEEN +AGE\s+machine-0 +machine +down +\d+s`},
 		{oldSwitches, "machine-0", `NAME +POSITION +SEEN\s+machine-0 +down`},
 	} {
-		output := must(t, "kubectl", "get", "-n", namespace, table.resource, table.name)
+		output := stdout(t, "kubectl", "get", "-n", namespace, table.resource, table.name)
 		if !regexp.MustCompile(`(?m)^` + table.want + `\s*$`).MatchString(output) {
 			t.Errorf("want %s, got:\n%s", table.want, output)
 		}

@@ -160,7 +160,7 @@ func checkSameServer(t *testing.T, namespace string, before *corev1.Pod) {
 
 func checkNoPods(t *testing.T, namespace string) {
 	t.Helper()
-	if output := must(t, "kubectl", "get", "-n", namespace, "pods", "-o", "name"); output != "" {
+	if output := stdout(t, "kubectl", "get", "-n", namespace, "pods", "-o", "name"); output != "" {
 		t.Errorf("there still is %s", output)
 	}
 }
@@ -168,7 +168,7 @@ func checkNoPods(t *testing.T, namespace string) {
 // checkRow compares what kubectl get shows of the virtual machine.
 func checkRow(t *testing.T, namespace, want string) {
 	t.Helper()
-	output := must(t, "kubectl", "get", "-n", namespace, "vm", "test-vm")
+	output := stdout(t, "kubectl", "get", "-n", namespace, "vm", "test-vm")
 	if !regexp.MustCompile(`^NAME +STATUS +CPU +MEMORY +AGE\s+` + want + `\s*$`).MatchString(output) {
 		t.Errorf("want %s, got:\n%s", want, output)
 	}
