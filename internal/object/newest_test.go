@@ -1,0 +1,45 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package object
+
+import (
+	"context"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// TestList lists in pages, as a client does if the API server streams no list.
+func TestList(t *testing.T) {
+	var requests, lines []string
+	lister := newest{kind: "*v1.Pod", ListerWatcher: &toolscache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			requests = append(requests, "version "+options.ResourceVersion+", from "+options.Continue)
+			return &corev1.PodList{}, nil
+		},
+	}}
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	for _, options := range []metav1.ListOptions{
+		{ResourceVersion: "0"},      // the first page of a cached list
+		{Continue: "page-2"},        // its second page
+		{ResourceVersion: "123456"}, // a list that is not older than this
+	} {
+		if _, err := lister.ListWithContext(ctx, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"version , from ", "version , from page-2", "version 123456, from "}, requests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	line := `"level"=0 "msg"="Reading all objects with a list: the API server does not stream them, which Kubernetes does since 1.34" "type"="*v1.Pod"`
+	if diff := cmp.Diff([]string{line, line}, lines); diff != "" {
+		t.Errorf("log, a line for each list (-want +got):\n%s", diff)
+	}
+}
