@@ -166,8 +166,8 @@ func (p Programs) missing(names []string) (missing []string) {
 }
 
 // Build returns the programs of a control plane. If the environment variable KUBEBUILDER_ASSETS names a folder that has
-// all of them, Build returns that folder. Otherwise Build compiles the release of Kubernetes that the environment variable
-// KUBERNETES selects, and keeps the programs in the user's cache folder. It writes its progress to progress.
+// all of them, Build returns that folder. Otherwise Build compiles the release of Kubernetes that the environment
+// variable KUBERNETES selects, and keeps the programs in the user's cache folder. It writes its progress to progress.
 func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	if assets := Programs(os.Getenv(assetsVariable)); assets != "" {
 		missing := assets.missing(controlPlane)

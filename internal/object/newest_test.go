@@ -5,6 +5,7 @@ package object
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -35,10 +36,11 @@ func TestList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"version , from ", "version , from page-2", "version 123456, from "}, requests); diff != "" {
+	want := []string{"version , from ", "version , from page-2", "version 123456, from "}
+	if diff := cmp.Diff(want, requests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	line := `"level"=0 "msg"="Reading all objects with a list: the API server does not stream them, which Kubernetes does since 1.34" "type"="*v1.Pod"`
+	line := fmt.Sprintf(`"level"=0 "msg"=%q "type"="*v1.Pod"`, notStreamed)
 	if diff := cmp.Diff([]string{line, line}, lines); diff != "" {
 		t.Errorf("log, a line for each list (-want +got):\n%s", diff)
 	}
