@@ -258,15 +258,23 @@ func (r right) String() string {
 	return text
 }
 
-// TestListsThatAreNotStreamed has an operator fill its caches by lists, as it does where the API server is of before 1.34, or
-// has no room for another stream.
+// TestListsThatAreNotStreamed has an operator fill its caches with lists, as it does on an API server before 1.34. On a
+// newer one, the operator's client asks for no stream.
 func TestListsThatAreNotStreamed(t *testing.T) {
 	alone(t)
 	grant(t, podcount.Name)
 	grant(t, ingress.Name)
 	restoreWebhooks(t)
-	startOperator(t, []string{"KUBE_FEATURE_WatchListClient=false"}, "--controllers=*,podcount,ingress", "--ingress-annotation=foo=bar",
-		"--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir()).waitUntilReady(t)
+	env := []string{"KUBE_FEATURE_WatchListClient=false"}
+	if olderThan(t, 34, noStreams) {
+		env = nil
+	}
+	operator := startOperator(t, env, "--controllers=*,podcount,ingress", "--ingress-annotation=foo=bar",
+		"--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
+	operator.waitUntilReady(t)
+	if !strings.Contains(operator.Log(), "the API server does not stream them") {
+		t.Error("the operator's log does not say that it reads with lists")
+	}
 	namespace := newNamespace(t)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	createReplicaSet(t, namespace, "rs", 0)

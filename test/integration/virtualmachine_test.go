@@ -50,6 +50,12 @@ func TestVirtualMachine(t *testing.T) {
 }
 
 func TestVirtualMachineResize(t *testing.T) {
+	if olderThan(t, 33, noResize) {
+		tell(t, []story{
+			{"a server that the cluster cannot resize says so, and is resized by a restart", testVirtualMachineNotResizable},
+		})
+		return
+	}
 	tell(t, []story{
 		{"a server is resized in place", testVirtualMachineResized},
 		{"a server that has no node yet is resized, too", testVirtualMachineResizedEarly},
@@ -643,6 +649,22 @@ func testVirtualMachineResized(t *testing.T, namespace string) {
 	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
 	waitForEvent(t, vm, v1alpha1.EventResized)
 	waitForActive(t, vm)
+}
+
+func testVirtualMachineNotResizable(t *testing.T, namespace string) {
+	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+	resize(t, vm, "500m", "8Gi")
+	vm = waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, v1alpha1.ReasonResizeRefused)
+	message := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionResizing).Message
+	if !strings.Contains(message, "takes Kubernetes 1.33") {
+		t.Errorf("the message is %s", message)
+	}
+	checkResources(t, waitForActive(t, vm), "2", "4G")
+	stop(t, vm)
+	setAction(t, vm, v1alpha1.ActionActive)
+	vm = waitForActive(t, vm)
+	checkResources(t, vm, "500m", "8Gi")
+	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
 }
 
 func testVirtualMachineResizedEarly(t *testing.T, namespace string) {
