@@ -40,7 +40,7 @@ func build(race bool) (path string, err error) {
 		return "", fmt.Errorf("build the operator: %w", err)
 	}
 	// Without -buildvcs=false, go build runs git, which refuses a clone that belongs to another user.
-	args := []string{"build", "-buildvcs=false"}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w"}
 	if path = filepath.Join(root, "bin", "test", "manager"); race {
 		path += "-race"
 		args = append(args, "-race")
