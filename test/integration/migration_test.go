@@ -480,9 +480,21 @@ type olm struct {
 	launcher, env []string
 }
 
-// noMountNamespaces is why this machine does not let a test show a process files that others do not see, if it does not.
+// olmNamespace and olmName are those of the OperatorCondition.
+const olmNamespace, olmName = "useless-system", "useless-operator.v0.1.0"
+
+// olmLauncher starts a program in a mount namespace with the file in which a process of a Pod finds its namespace.
+func olmLauncher() []string {
+	const folder = "/var/run/secrets/kubernetes.io/serviceaccount"
+	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
+		folder, olmNamespace)
+	return []string{"unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"}
+}
+
+// noMountNamespaces returns why olmLauncher does not work on this machine, or nil if it works.
 var noMountNamespaces = sync.OnceValue(func() error {
-	if out, err := exec.Command("unshare", "--map-root-user", "--mount", "setpriv", "--version").CombinedOutput(); err != nil {
+	command := append(olmLauncher(), "true")
+	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w %s", err, out)
 	}
 	return nil
@@ -495,18 +507,17 @@ func installOLM(t *testing.T) olm {
 		t.Logf("this machine has no mount namespaces for users, so nothing is said about OperatorConditions: %v", err)
 		return olm{}
 	}
-	const namespace, name = "useless-system", "useless-operator.v0.1.0"
 	definition := crds.OperatorCondition()
-	of := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	of := metav1.ObjectMeta{Namespace: olmNamespace, Name: olmName}
 	for _, object := range []client.Object{
 		definition,
 		&rbacv1.Role{ObjectMeta: of, Rules: []rbacv1.PolicyRule{{
 			Verbs: []string{"get", "update", "patch"}, APIGroups: []string{operatorsv2.GroupVersion.Group},
-			Resources: []string{"operatorconditions"}, ResourceNames: []string{name},
+			Resources: []string{"operatorconditions"}, ResourceNames: []string{olmName},
 		}}},
 		&rbacv1.RoleBinding{
-			ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "useless-controller-manager"}},
+			ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: olmName},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: olmNamespace, Name: "useless-controller-manager"}},
 		},
 		&operatorsv2.OperatorCondition{ObjectMeta: of},
 	} {
@@ -520,13 +531,10 @@ func installOLM(t *testing.T) olm {
 			}
 		})
 	}
-	const folder = "/var/run/secrets/kubernetes.io/serviceaccount" // where a Pod's processes learn their namespace
-	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
-		folder, namespace)
 	return olm{
-		condition: client.ObjectKey{Namespace: namespace, Name: name},
-		launcher:  []string{"unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"},
-		env:       []string{"OPERATOR_CONDITION_NAME=" + name},
+		condition: client.ObjectKey{Namespace: olmNamespace, Name: olmName},
+		launcher:  olmLauncher(),
+		env:       []string{"OPERATOR_CONDITION_NAME=" + olmName},
 	}
 }
 
