@@ -14,7 +14,7 @@ import (
 // difference becomes a line of the table that make test-versions writes.
 func olderThan(t *testing.T, minor int, difference string) bool {
 	t.Helper()
-	client, err := discovery.NewDiscoveryClientForConfig(plane.Config)
+	client, err := discovery.NewDiscoveryClientForConfig(clusterOf(t).Config)
 	if err != nil {
 		t.Fatal(err)
 	}
