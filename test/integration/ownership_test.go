@@ -28,10 +28,16 @@ type story struct {
 	tell func(t *testing.T, namespace string)
 }
 
-// tell tells stories side by side, with the shared operator.
+// tell runs stories in parallel, with the shared operator.
 func tell(t *testing.T, stories []story) {
 	t.Helper()
 	shared(t)
+	tellHere(t, stories)
+}
+
+// tellHere runs stories in parallel, on the control plane that the test has.
+func tellHere(t *testing.T, stories []story) {
+	t.Helper()
 	for _, story := range stories {
 		t.Run(story.name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,7 @@ import (
 func TestPodCount(t *testing.T) {
 	alone(t)
 	countPods(t)
-	for _, story := range []story{
+	tellHere(t, []story{
 		{"the ReplicaSets of a Deployment say how many Pods they have, and those that have none say so", testPodCountDocumented},
 		{"a ReplicaSet without labels gets one, and keeps all else", testPodCountNilLabels},
 		{"two ReplicaSets with equal template labels are counted apart", testPodCountTwins},
@@ -33,12 +33,7 @@ func TestPodCount(t *testing.T) {
 		{"a ReplicaSet that is being deleted is left alone", testPodCountDeleted},
 		{"a ReplicaSet that is paused is left alone until it is unpaused", testPodCountPaused},
 		{"a label that somebody changes is put right", testPodCountReverted},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			t.Parallel()
-			story.tell(t, newNamespace(t))
-		})
-	}
+	})
 }
 
 // countPods runs an operator that has no other controller than podcount. It returns the requests of that operator.

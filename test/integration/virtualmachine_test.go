@@ -50,13 +50,14 @@ func TestVirtualMachine(t *testing.T) {
 }
 
 func TestVirtualMachineResize(t *testing.T) {
+	shared(t)
 	if olderThan(t, 33, noResize) {
-		tell(t, []story{
+		tellHere(t, []story{
 			{"a server that the cluster cannot resize says so, and is resized by a restart", testVirtualMachineNotResizable},
 		})
 		return
 	}
-	tell(t, []story{
+	tellHere(t, []story{
 		{"a server is resized in place", testVirtualMachineResized},
 		{"a server that has no node yet is resized, too", testVirtualMachineResizedEarly},
 		{"a resize that the node cannot do says so, until it can", testVirtualMachineNotResized},
