@@ -137,7 +137,7 @@ soak: ## Simulate SEEDS (18000) runs of users, faults and old caches at random, 
 
 .PHONY: mutants
 mutants: ## Make known mistakes in copies of the operator, and write into docs/reliability.md which test finds each
-	go test -tags mutants -count=1 -timeout 0 $(TESTFLAGS) ./test/mutants
+	go test -tags mutants -count=1 -timeout 0 -v $(TESTFLAGS) ./test/mutants
 
 # What is logged and recorded is in bin/chaos then. A little of it is in make test.
 .PHONY: chaos

@@ -6,7 +6,6 @@
 package mutants
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -24,76 +23,58 @@ import (
 // simulations are the tests that run the operator in a simulated cluster.
 const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale|TimeTravel|TwoLeaders)$"
 
-const (
-	report     = repository + "/docs/reliability.md"
-	begin, end = "<!-- make mutants writes this table -->\n", "<!-- until here -->\n"
-)
+// atOnce is how many mutants are tested at the same time, each in its own copy of the source.
+const atOnce = 2
 
-// TestMutants wants every mutant to fail a test that passes without it, and writes down which one.
+// TestMutants requires that each mutant fails a test that passes without it, and writes that test, the killer, into the
+// table. The killer that the table names runs first: usually no other test has to run.
 func TestMutants(t *testing.T) {
-	dir := t.TempDir()
-	copySource(t, dir)
-	sound := map[string]bool{} // tests that pass without a mistake
+	copies := make(chan string, atOnce)
+	for i := range atOnce {
+		copies <- copySource(t, fmt.Sprint(i+1))
+	}
+	killers, found := readTable(t), make([]test, len(mutants))
+	t.Cleanup(func() {
+		writeTable(t, killers)
+		checkWithoutMutation(t, found)
+	})
 	for i, m := range mutants {
 		t.Run(fmt.Sprintf("%02d", i+1), func(t *testing.T) {
-			for _, arguments := range m.suites() {
-				if !sound[arguments] {
-					if test, said := failing(t, dir, arguments); test != "" {
-						t.Fatalf("without any mistake, %s fails:\n%s", test, said)
-					}
-					sound[arguments] = true
-				}
-			}
-			start := time.Now()
-			before, after, err := m.edited(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			overwrite(t, dir, after)
-			defer overwrite(t, dir, before)
-			killer := m.killer(t, dir)
-			tell(t, m.bug, fmt.Sprintf("| %s | %s | `%s` |", m.number(), m.bug, killer))
-			fmt.Fprintf(os.Stderr, "%2d of %d: %s: %s (%s)\n", i+1, len(mutants), m.bug, killer, time.Since(start).Round(time.Second))
+			t.Parallel()
+			dir := <-copies
+			defer func() { copies <- dir }()
+			start, recorded := time.Now(), killers[i]
+			killers[i] = test{}
+			found[i] = m.killer(t, dir, recorded)
+			killers[i] = found[i]
+			t.Logf("%s: %s (%s)", m.bug, found[i], time.Since(start).Round(time.Second))
 		})
 	}
 }
 
-func (m mutant) number() string {
-	if m.class == 0 {
-		return ""
-	}
-	return fmt.Sprint(m.class)
-}
-
-// copySource copies what git knows of, as it is now.
-func copySource(t *testing.T, dir string) {
+// copySource copies the files that git tracks or would add. The folder is the same in each run, because Go's build
+// cache keeps packages by folder.
+func copySource(t *testing.T, name string) (dir string) {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	list.Dir = repository
-	names, err := list.Output()
+	dir, err := filepath.Abs(filepath.Join(repository, "bin", "mutants", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range strings.SplitSeq(strings.Trim(string(names), "\x00"), "\x00") {
-		info, err := os.Stat(filepath.Join(repository, name))
-		if os.IsNotExist(err) {
-			continue // deleted, and git has yet to hear of it
-		}
-		data, reading := os.ReadFile(filepath.Join(repository, name))
-		if err != nil || reading != nil {
-			t.Fatal(err, reading)
-		}
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, info.Mode()); err != nil {
-			t.Fatal(err)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	index := "GIT_INDEX_FILE=" + filepath.Join(t.TempDir(), "index")
+	for _, args := range [][]string{{"add", "--all"}, {"checkout-index", "--all", "--prefix=" + dir + "/"}} {
+		git := exec.CommandContext(t.Context(), "git", args...)
+		git.Dir, git.Env = repository, append(os.Environ(), index)
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
 		}
 	}
+	return dir
 }
 
-// overwrite gives files of a folder another content.
+// overwrite replaces the contents of files in a folder.
 func overwrite(t *testing.T, dir string, contents map[string]string) {
 	t.Helper()
 	for file, content := range contents {
@@ -103,25 +84,31 @@ func overwrite(t *testing.T, dir string, contents map[string]string) {
 	}
 }
 
-// killer names the first test that fails.
-func (m mutant) killer(t *testing.T, dir string) string {
+// killer returns the first test that fails when a copy of the source is mutated. The recorded test runs first.
+func (m mutant) killer(t *testing.T, dir string, recorded test) test {
 	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "vet", "-tags=mutants", "./cmd", "./internal/...", "./test/sim")
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("it does not compile: %s", out)
+	before, after, err := m.edited(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, arguments := range m.suites() {
-		if test, _ := failing(t, dir, arguments); test != "" {
-			return test
+	overwrite(t, dir, after)
+	defer overwrite(t, dir, before)
+	// A test that compiles ./cmd fails if ./cmd does not compile. That must not count.
+	compile := exec.CommandContext(t.Context(), "go", "list", "-export", "./cmd")
+	compile.Dir = dir
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("the mutant does not compile: %s", out)
+	}
+	for _, suite := range append(recorded.suites(), m.suites()...) {
+		if killer, _ := failing(t, dir, suite+" -timeout=5m"); killer.name != "" {
+			return killer
 		}
 	}
-	tell(t, m.bug, "")
-	t.Fatalf("nothing fails: %s", m.bug)
-	return ""
+	t.Fatal("no test fails")
+	return test{}
 }
 
-// suites are arguments of go test, one for each of the packages that are edited, and then for what runs the operator.
+// suites are the tests of each edited package, and then those that run the operator.
 func (m mutant) suites() []string {
 	if m.tests != nil {
 		return append(m.packages(), m.tests...)
@@ -129,7 +116,7 @@ func (m mutant) suites() []string {
 	return append(m.packages(), simulations)
 }
 
-// packages are those of the source that is edited, other than the simulator.
+// packages are the edited packages, without the simulator.
 func (m mutant) packages() (packages []string) {
 	for _, e := range m.edits {
 		if pkg := "./" + filepath.Dir(e.file); strings.HasPrefix(pkg, "./internal") && !slices.Contains(packages, pkg) {
@@ -139,70 +126,127 @@ func (m mutant) packages() (packages []string) {
 	return packages
 }
 
-// timed is a test that may also fail because the computer does something else.
+// A test is one test or subtest. Its name is empty if there is none.
+type test struct{ folder, name string }
+
+func (t test) String() string { return t.folder + " " + t.name }
+
+// suites are the arguments of a go test that runs nothing else.
+func (t test) suites() []string {
+	if t.name == "" {
+		return nil
+	}
+	return []string{"./" + t.folder + " -run " + t.pattern()}
+}
+
+func (t test) pattern() string {
+	return "^" + strings.ReplaceAll(regexp.QuoteMeta(t.name), "/", "$/^") + "$"
+}
+
+// checkWithoutMutation requires that the tests pass on the source as it is. It runs one go test for each folder,
+// without a timeout: only a mutant can hang.
+func checkWithoutMutation(t *testing.T, tests []test) {
+	t.Helper()
+	patterns := map[string][]string{} // by folder
+	for _, test := range tests {
+		if test.name != "" {
+			patterns[test.folder] = append(patterns[test.folder], test.pattern())
+		}
+	}
+	for folder, alternatives := range patterns {
+		suite := "./" + folder + " -timeout=0 -run=" + strings.Join(alternatives, "|")
+		if test, output := failing(t, repository, suite); test.name != "" {
+			t.Errorf("%s fails without any mutation:\n%s", test, output)
+		}
+	}
+}
+
+// timed is a test that may also fail because the computer is busy.
 const timed = "^TestNoOpReconcile$"
 
-// turn is the part of a test's name that says by which of two processors it was run.
-var turn = regexp.MustCompile(`/runs/\d+$`)
+// worker is the part of a test's name that depends on which of several goroutines ran it.
+var worker = regexp.MustCompile(`/runs/\d+$`)
 
-// failing runs tests until one fails. It returns its name, and what it said.
-func failing(t *testing.T, dir, arguments string) (test, said string) {
+// failing runs one go test in a folder until a test fails. It returns that test and its output. A timeout is not a
+// failure of a test: the computer may be busy.
+func failing(t *testing.T, dir, suite string) (failed test, output string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-failfast", "-count=1", "-timeout=5m", "-skip", timed}, strings.Fields(arguments)...)...)
+	flags := []string{"test", "-json", "-failfast", "-count=1", "-vet=off", "-skip", timed}
+	// Not t.Context(), which has ended when the cleanup runs.
+	command := exec.CommandContext(context.Background(), "go", append(flags, strings.Fields(suite)...)...)
 	command.Dir = dir
 	out, err := command.Output()
 	if err == nil {
-		return "", ""
+		return test{}, ""
 	}
-	name, where := "", strings.Fields(arguments)[0]
-	outputs := map[string][]string{}
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var event struct{ Action, Package, Test, Output string }
-		if json.Unmarshal(lines.Bytes(), &event) != nil {
+	name, outputs := "", map[string]string{}
+	for line := range bytes.Lines(out) {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(line, &event) != nil {
 			continue
 		}
-		outputs[event.Test] = append(outputs[event.Test], event.Output)
-		panicked := strings.HasPrefix(event.Output, "panic: ")
-		if event.Test != "" && name == "" && (event.Action == "fail" || panicked) {
+		if strings.HasPrefix(event.Output, "panic: test timed out") {
+			break
+		}
+		outputs[event.Test] += event.Output
+		if event.Test != "" && name == "" && (event.Action == "fail" || strings.HasPrefix(event.Output, "panic: ")) {
 			name = event.Test
 		}
 	}
 	if name == "" {
-		t.Fatalf("go test %s: %v, and no test has failed:\n%s", arguments, err, out)
+		t.Fatalf("go test %s: %v, and no test has failed:\n%s", suite, err, out)
 	}
-	return strings.TrimPrefix(where, "./") + " " + turn.ReplaceAllString(name, ""), strings.Join(outputs[name], "")
+	folder := strings.TrimPrefix(strings.Fields(suite)[0], "./")
+	return test{folder, worker.ReplaceAllString(name, "")}, outputs[name]
 }
 
-// tell puts the row of a mutant into the table in the documentation, or takes it out if it is empty. Those of others stay, so
-// that one mutant can be run alone.
-func tell(t *testing.T, bug, row string) {
+const (
+	report     = repository + "/docs/reliability.md"
+	begin, end = "<!-- make mutants writes this table -->\n", "<!-- until here -->\n"
+)
+
+var (
+	table = regexp.MustCompile("(?s)" + begin + ".*" + end)
+	row   = regexp.MustCompile("(?m)^\\| \\d* \\| (.+) \\| `(.+) (.+)` \\|$")
+)
+
+// readTable returns the killer of each mutant, which has no name if the table has no such row.
+func readTable(t *testing.T) []test {
 	t.Helper()
 	page, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := strings.Cut(string(page), begin)
-	table, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("%s has no place for the table", report)
-	}
-	rows := map[string]string{}
-	for line := range strings.Lines(table) {
-		if cells := strings.Split(line, " | "); len(cells) == 3 {
-			rows[cells[1]] = strings.TrimSpace(line)
+	killers := make([]test, len(mutants))
+	for _, cells := range row.FindAllStringSubmatch(string(page), -1) {
+		if i := slices.IndexFunc(mutants, func(m mutant) bool { return m.bug == cells[1] }); i >= 0 {
+			killers[i] = test{cells[2], cells[3]}
 		}
 	}
-	rows[bug] = row
-	var lines []string
-	for _, m := range mutants {
-		if rows[m.bug] != "" {
-			lines = append(lines, rows[m.bug])
+	return killers
+}
+
+// writeTable writes a row for each mutant that has a killer.
+func writeTable(t *testing.T, killers []test) {
+	t.Helper()
+	rows := "\n| class | mistake | found by |\n|---|---|---|\n"
+	for i, m := range mutants {
+		if killers[i].name != "" {
+			rows += fmt.Sprintf("| %s | %s | `%s` |\n", m.number(), m.bug, killers[i])
 		}
 	}
-	table = "\n| class | mistake | found first by |\n|---|---|---|\n" + strings.Join(lines, "\n") + "\n\n"
-	if err := os.WriteFile(report, []byte(before+begin+table+end+after), 0o644); err != nil {
+	page, err := os.ReadFile(report)
+	if err != nil || !table.Match(page) {
+		t.Fatalf("%s has no table: %v", report, err)
+	}
+	if err := os.WriteFile(report, table.ReplaceAllLiteral(page, []byte(begin+rows+"\n"+end)), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (m mutant) number() string {
+	if m.class == 0 {
+		return ""
+	}
+	return fmt.Sprint(m.class)
 }
