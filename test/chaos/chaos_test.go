@@ -32,8 +32,8 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "everything goes wrong as often as make chaos has it, rather than once or twice")
-	seed = flag.Uint64("seed", 1, "of what happens when, as far as a seed can say")
+	times = flag.Int("times", 0, "multiple of how often each disturbance comes; 0 is a brief run without the slow ones")
+	seed  = flag.Uint64("seed", 1, "of what happens when, as far as a seed can say")
 )
 
 // maxLag is how old what the operator acts on may be: it is stopped, or cut off, for less than that.
@@ -55,9 +55,29 @@ type chaos struct {
 	written   *json.Encoder
 }
 
-// TestChaos is make chaos, and a little of it in make test.
+// TestChaos disturbs an operator of one replica, without leader election.
 func TestChaos(t *testing.T) {
 	t.Parallel()
+	disturb(t, disturbances, func(c *chaos) { c.replica() })
+}
+
+// TestLeaders disturbs an operator of two replicas, one of which leads.
+func TestLeaders(t *testing.T) {
+	if *times == 0 {
+		t.Skip("each disturbance takes longer than a lease: make chaos runs it")
+	}
+	t.Parallel()
+	disturb(t, leaderDisturbances, func(c *chaos) {
+		for range 2 {
+			c.replica("--leader-elect")
+		}
+	})
+}
+
+// disturb starts replicas on a control plane of their own. It runs all disturbances while users work, and then waits
+// until everything is as it should be.
+func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
+	t.Helper()
 	c := &chaos{world: newWorld(t), t: t, random: rand.New(rand.NewPCG(*seed, *seed)), start: time.Now(), checker: history.NewChecker(maxLag)}
 	c.users = newUsers(c.admin)
 	c.record()
@@ -69,10 +89,11 @@ func TestChaos(t *testing.T) {
 	for i := range 8 {
 		acting.Go(func() { c.act(users, rand.New(rand.NewPCG(*seed, uint64(i)))) })
 	}
-	done := c.disturb(t.Context())
+	start(c)
+	done := c.inSomeOrder(t.Context(), disturbances)
 	calm()
 	acting.Wait()
-	defer c.report(done)
+	defer c.report(disturbances, done)
 	if t.Failed() {
 		return
 	}
@@ -135,63 +156,52 @@ func (c *chaos) judge() int {
 
 // A disturbance is something that goes wrong.
 type disturbance struct {
-	what        string
-	brief, full int // how often
-	do          func(*chaos, context.Context) error
+	what               string
+	short, brief, full int // how often: with -short, without -times, and with -times 1
+	do                 func(*chaos, context.Context) error
 }
 
-// of one replica, without a leader election; and of two of which one leads.
 var (
 	disturbances = []disturbance{
-		{"the operator is killed", 5, 100, (*chaos).kill},
-		{"the API server is killed", 1, 10, (*chaos).restartAPIServer},
-		{"etcd is compacted, and all connections are reset", 1, 10, (*chaos).compact},
-		{"connections are slow", 1, 10, (*chaos).slow},
-		{"connections are reset", 2, 30, (*chaos).reset},
-		{"connections are lost, which nobody is told", 0, 5, (*chaos).lose},
-		{"the webhooks are away", 1, 10, (*chaos).hideWebhooks},
-		{"the webhooks' certificates are rotated", 1, 10, (*chaos).rotate},
-		{"a ResourceQuota refuses switches", 1, 10, (*chaos).refuse},
-		{"the API server has no time for the operator (429)", 1, 10, (*chaos).throttle},
+		{"the operator is killed", 1, 5, 50, (*chaos).kill},
+		{"the API server is killed", 1, 1, 5, (*chaos).restartAPIServer},
+		{"etcd is compacted, and all connections are reset", 0, 1, 5, (*chaos).compact},
+		{"connections are slow", 0, 1, 5, (*chaos).slow},
+		{"connections are reset", 1, 2, 15, (*chaos).reset},
+		{"connections are lost, which nobody is told", 0, 0, 3, (*chaos).lose},
+		{"the webhooks are away", 0, 1, 5, (*chaos).hideWebhooks},
+		{"the webhooks' certificates are rotated", 0, 1, 5, (*chaos).rotate},
+		{"a ResourceQuota refuses switches", 0, 1, 5, (*chaos).refuse},
+		{"the API server has no time for the operator (429)", 0, 1, 5, (*chaos).throttle},
 	}
-	ofTwo = []disturbance{
-		{"the leader is stopped for longer than its lease, and goes on", 0, 20, (*chaos).stopLeader},
+	leaderDisturbances = []disturbance{
+		{"the leader is stopped for longer than its lease, and goes on", 0, 0, 10, (*chaos).stopLeader},
 	}
 )
 
 func (d *disturbance) times() int {
-	if *full {
-		return d.full
+	switch {
+	case *times > 0:
+		return *times * d.full
+	case testing.Short():
+		return d.short
+	default:
+		return d.brief
 	}
-	return d.brief
 }
 
-// disturb has everything go wrong, and returns how often what did.
-func (c *chaos) disturb(ctx context.Context) map[string]int {
+// inSomeOrder runs all disturbances, until something is wrong that must not be. It returns how often each one ran.
+func (c *chaos) inSomeOrder(ctx context.Context, disturbances []disturbance) map[string]int {
 	done := map[string]int{}
-	c.replica()
-	c.inSomeOrder(ctx, disturbances, done)
-	if two := c.order(ofTwo); len(two) == 0 || c.t.Failed() {
-		return done
-	}
-	c.stopReplicas(c.t)
-	for range 2 {
-		c.replica("--leader-elect")
-	}
-	c.inSomeOrder(ctx, ofTwo, done)
-	return done
-}
-
-// inSomeOrder has everything go wrong that can, until something is wrong that must not be.
-func (c *chaos) inSomeOrder(ctx context.Context, disturbances []disturbance, done map[string]int) {
 	order := c.order(disturbances)
 	for i, d := range order {
 		c.once(ctx, d, fmt.Sprintf("%d/%d", i+1, len(order)))
 		if c.t.Failed() {
-			return
+			break
 		}
 		done[d.what]++
 	}
+	return done
 }
 
 // order is one in which everything happens as often as it is to.
@@ -301,7 +311,7 @@ func wrongSwitch(sw *v1beta1.Switch, known map[string]bool) string {
 func (c *chaos) rest() {
 	c.t.Helper()
 	rest := 5 * time.Second
-	if *full {
+	if *times > 0 {
 		rest = time.Minute
 	}
 	before := c.judge()
@@ -311,11 +321,11 @@ func (c *chaos) rest() {
 	}
 }
 
-// report tells what was done.
-func (c *chaos) report(done map[string]int) {
+// report logs how often each disturbance and each request of a user ran.
+func (c *chaos) report(disturbances []disturbance, done map[string]int) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	for _, d := range slices.Concat(disturbances, ofTwo) {
+	for _, d := range disturbances {
 		fmt.Fprintf(table, "%d\t%s\n", done[d.what], d.what)
 	}
 	fmt.Fprintf(table, "\nasked\trefused\t\n")

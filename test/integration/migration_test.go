@@ -285,7 +285,7 @@ func createAlphaMachines(t *testing.T, namespace string, count int) {
 		t.Fatal(err)
 	}
 	list := &v1beta1.MachineList{}
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, patience+time.Duration(count)*perObject, func() (bool, string) {
 		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			return false, err.Error()
 		}
