@@ -77,7 +77,7 @@ func runSideBySide() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	if !given {
-		if err := flag.Set(name, "8"); err != nil {
+		if err := flag.Set(name, "6"); err != nil {
 			panic(err)
 		}
 	}

@@ -60,12 +60,12 @@ func TestStorageMigration(t *testing.T) {
 	})
 }
 
-var migrated = flag.Int("migrated", 200, "how many Machines are migrated; half of them with -short")
+var migrated = flag.Int("migrated", 200, "how many Machines are migrated; three tenths of them with -short")
 
 // restedMachines returns the number of Machines that nothing changes during the migration.
 func restedMachines() int {
 	if testing.Short() {
-		return *migrated / 2
+		return *migrated * 3 / 10
 	}
 	return *migrated
 }
