@@ -201,7 +201,7 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	// A strategic merge patch has this one container, where a merge patch would have the list as it was read.
 	err := c.client.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(pod, client.MergeFromWithOptimisticLock{}))
 	switch {
-	case apierrors.IsUnexpectedServerError(err): // there is no such subresource
+	case cannotResize(err):
 		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
 	case apierrors.IsConflict(err):
 		return c.lookAtServer(ctx, vm, pod, err)
@@ -216,6 +216,17 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	delete(applied, corev1.ResourceEphemeralStorage)
 	c.events.Tell(vm, pod, v1alpha1.EventResized, "Resize", "Resized server %s to %s", pod.Name, describe(applied))
 	return changed, nil
+}
+
+// cannotResize reports whether the error says that the API server has no pods/resize. It is NotFound, as for a Pod that
+// does not exist. But it names no object, or it is no answer of the API itself.
+func cannotResize(err error) bool {
+	var answer apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &answer) {
+		return false
+	}
+	details := answer.Status().Details
+	return details == nil || details.Name == "" || apierrors.IsUnexpectedServerError(err)
 }
 
 // finalize deletes the server of a VirtualMachine that is being deleted, waits until it is gone and then lets go.
