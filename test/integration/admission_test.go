@@ -434,7 +434,7 @@ func checkRefusal(t *testing.T, how string, err error, version string, want []st
 		return
 	}
 	for _, part := range want {
-		if part = in(version, part); !strings.Contains(err.Error(), part) {
+		if part = in(version, part); !hasWording(t, err.Error(), part) {
 			t.Errorf("%s: the message\n%.2000s\nlacks\n%s", how, err, part)
 		}
 	}

@@ -296,7 +296,8 @@ func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr stri
 	defer cancel()
 	command := clusterOf(t).Kubectl(ctx, args...)
 	var out, problems strings.Builder
-	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(manifest), &out, &problems
+	// With this line, an older kubectl does not take a manifest that begins with a brace for JSON.
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader("---\n"+manifest), &out, &problems
 	err = command.Run()
 	return out.String(), problems.String(), errors.Join(err, ctx.Err())
 }

@@ -4,7 +4,9 @@
 package integration
 
 import (
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/discovery"
@@ -31,6 +33,36 @@ func olderThan(t *testing.T, minor int, difference string) bool {
 	}
 	t.Attr("different", difference)
 	return true
+}
+
+// wording is the difference of an API server that words refusals in another manner.
+const wording = "Before 1.35, the API server words some refusals of a schema differently: it adds the type of a value, does not " +
+	"name the format of a number, and does not name the unit of a length."
+
+// newerWordings has what an API server before 1.35 says, and what a newer one says instead.
+var newerWordings = []struct {
+	older *regexp.Regexp
+	newer string
+}{
+	{regexp.MustCompile(`Invalid value: "number"`), `Invalid value: "float64"`},
+	{regexp.MustCompile(`must be of type integer: "number"`), `must be of type int32: "float64"`},
+	{regexp.MustCompile(`may not be longer than (\d+)`), `may not be more than $1 bytes`},
+	{regexp.MustCompile(`Invalid value: "(?:object|string)": `), `Invalid value: `},
+}
+
+// hasWording reports whether a message has a text. For an API server before 1.35, it may have the older wording of the text.
+func hasWording(t *testing.T, message, text string) bool {
+	t.Helper()
+	if strings.Contains(message, text) {
+		return true
+	}
+	if !olderThan(t, 35, wording) {
+		return false
+	}
+	for _, w := range newerWordings {
+		message = w.older.ReplaceAllString(message, w.newer)
+	}
+	return strings.Contains(message, text)
 }
 
 // noStreams is the difference of an API server that does not stream lists.

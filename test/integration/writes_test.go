@@ -265,7 +265,15 @@ func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	got := maps.Clone(c.counts[namespace])
-	maps.Copy(got, c.counts[""])
+	for what, count := range c.counts[""] {
+		if strings.HasPrefix(what, "GET /api") && olderThan(t, 34, noStreams) {
+			continue // a cache that starts with a list, which may be read after the reset
+		}
+		if got == nil {
+			got = map[string]int{}
+		}
+		got[what] = count
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
