@@ -129,6 +129,11 @@ test-all: ## Run all tests at full length, with the race detector
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
 	@test/e2e/run
 
+# KUBERNETES=1.35 selects a release for this and for every other target. It takes about ten minutes for a release.
+.PHONY: test-versions
+test-versions: ## Run the user stories on each release of Kubernetes, and write docs/versions.md; TESTFLAGS writes nothing
+	go run ./test/versions $(TESTFLAGS)
+
 SEEDS ?= 10000
 
 .PHONY: soak

@@ -1,0 +1,120 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// report has a table between two lines.
+const (
+	report     = "docs/versions.md"
+	begin, end = "<!-- make test-versions writes this table -->\n", "<!-- end of the table -->\n"
+)
+
+// attribute is the key of t.Attr by which a test says what is different on a release.
+const attribute = "different"
+
+// result is what the tests of one release say.
+type result struct {
+	version, date           string
+	passed, failed, skipped int // tests, without their subtests
+	differences             []string
+}
+
+// event is a line of go test -json.
+type event struct {
+	Action, Test, Output, Key, Value string
+	Elapsed                          float64
+}
+
+// read reads the output of go test -json. It writes a line for each test, and what failed tests have written, to progress.
+func (r *result) read(out io.Reader, progress io.Writer) error {
+	outputs := map[string]*strings.Builder{} // by test, without its subtests; "" is the package
+	for events := json.NewDecoder(out); ; {
+		var e event
+		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read the output of go test: %w", err)
+		}
+		name, _, _ := strings.Cut(e.Test, "/")
+		if outputs[name] == nil {
+			outputs[name] = &strings.Builder{}
+		}
+		outputs[name].WriteString(e.Output)
+		if e.Action == "attr" && e.Key == attribute && !slices.Contains(r.differences, e.Value) {
+			r.differences = append(r.differences, e.Value)
+		}
+		if e.Test == name {
+			r.count(e, outputs[name].String(), progress)
+		}
+	}
+}
+
+// count counts a test, or the package, that has ended.
+func (r *result) count(e event, output string, progress io.Writer) {
+	switch {
+	case e.Action == "fail" && (e.Test != "" || r.failed == 0):
+		r.failed++
+		fmt.Fprint(progress, output)
+	case e.Test == "":
+		return
+	case e.Action == "pass":
+		r.passed++
+	case e.Action == "skip":
+		r.skipped++
+	default:
+		return
+	}
+	fmt.Fprintf(progress, "Kubernetes %s: %s: %s (%.1f s)\n", r.version, r.counts(), cmp.Or(e.Test, "test/integration"), e.Elapsed)
+}
+
+// counts says how many tests have ended, and how.
+func (r *result) counts() string {
+	counts := []string{fmt.Sprintf("%d passed", r.passed)}
+	if r.failed > 0 {
+		counts = append([]string{fmt.Sprintf("%d failed", r.failed)}, counts...)
+	}
+	if r.skipped > 0 {
+		counts = append(counts, fmt.Sprintf("%d skipped", r.skipped))
+	}
+	return strings.Join(counts, ", ")
+}
+
+// row is the row of the table.
+func (r *result) row() string {
+	slices.Sort(r.differences)
+	return fmt.Sprintf("| %s | %s | %s | %s |", r.version, r.date, r.counts(), strings.Join(r.differences, "<br>"))
+}
+
+// update writes the row of a result into the table of the page. It keeps the rows of the other releases.
+func update(path string, releases []string, r *result) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(page), begin)
+	table, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return fmt.Errorf("%s has no place for the table", path)
+	}
+	lines := append([]string{r.row()}, strings.Split(table, "\n")...) // the new row comes before the old one
+	var rows []string
+	for _, release := range releases {
+		i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| v"+release+".") })
+		if i >= 0 {
+			rows = append(rows, lines[i])
+		}
+	}
+	table = "\n| Kubernetes | date | tests | what is different |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n\n"
+	return os.WriteFile(path, []byte(before+begin+table+end+after), 0o644)
+}
