@@ -36,10 +36,10 @@ func olderThan(t *testing.T, minor int, difference string) bool {
 }
 
 // wording is the difference of an API server that words refusals in another manner.
-const wording = "Before 1.35, the API server words some refusals of a schema differently: it adds the type of a value, does not " +
+const wording = "Before 1.36, the API server words some refusals of a schema differently: it adds the type of a value, does not " +
 	"name the format of a number, and does not name the unit of a length."
 
-// newerWordings has what an API server before 1.35 says, and what a newer one says instead.
+// newerWordings has what an API server before 1.36 says, and what a newer one says instead.
 var newerWordings = []struct {
 	older *regexp.Regexp
 	newer string
@@ -50,13 +50,13 @@ var newerWordings = []struct {
 	{regexp.MustCompile(`Invalid value: "(?:object|string)": `), `Invalid value: `},
 }
 
-// hasWording reports whether a message has a text. For an API server before 1.35, it may have the older wording of the text.
+// hasWording reports whether a message has a text. For an API server before 1.36, it may have the older wording of the text.
 func hasWording(t *testing.T, message, text string) bool {
 	t.Helper()
 	if strings.Contains(message, text) {
 		return true
 	}
-	if !olderThan(t, 35, wording) {
+	if !olderThan(t, 36, wording) {
 		return false
 	}
 	for _, w := range newerWordings {
@@ -64,6 +64,9 @@ func hasWording(t *testing.T, message, text string) bool {
 	}
 	return strings.Contains(message, text)
 }
+
+// noMutatingPolicies is the difference of an API server without MutatingAdmissionPolicy in admissionregistration.k8s.io/v1.
+const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. The story of one that removes the label of a Pod is not tested."
 
 // noStreams is the difference of an API server that does not stream lists.
 const noStreams = "Before 1.34, the API server does not stream lists. The operator fills its caches with ordinary lists, and logs " +

@@ -337,6 +337,9 @@ func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
 }
 
 func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
+	if olderThan(t, 36, noMutatingPolicies) {
+		t.Skip("the API server has no MutatingAdmissionPolicy")
+	}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
