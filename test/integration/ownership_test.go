@@ -66,12 +66,15 @@ func TestTakenNameUnseen(t *testing.T) {
 	requests := newTally()
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/switches", time.Second} })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { // The operator must not hear of m-0 before it creates a switch, also on a busy machine.
+			return laggingWatch{next, "/switches", 4 * time.Second}
+		})
 	}})
 	namespace := newNamespace(t)
 	createSwitch(t, namespace, "m-0", "", v1beta1.PositionDown, nil)
 	m := createMachine(t, namespace, "m", nil)
 	waitForNames(t, m, "m-1")
+	waitForTotal(t, namespace, "m", 1)
 	requests.quiet(t)
 	if looks := requests.of(namespace)["GET switches"]; looks != 1 {
 		t.Errorf("looked at it %d times", looks)
