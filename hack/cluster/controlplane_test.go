@@ -89,18 +89,11 @@ func TestControlPlane(t *testing.T) {
 	t.Run("version", func(t *testing.T) { testVersion(t, cp, client) })
 	t.Run("etcd", func(t *testing.T) { testEtcd(t, cp) })
 	t.Run("in parallel", func(t *testing.T) { // the controllers take five seconds to delete a namespace
-		for name, test := range map[string]func(*testing.T){
-			"namespace":       func(t *testing.T) { testNamespace(t, client) },
-			"garbage":         func(t *testing.T) { testGarbage(t, client) },
-			"quota":           func(t *testing.T) { testQuota(t, client) },
-			"service account": func(t *testing.T) { testServiceAccount(t, cp, client) },
-			"install":         func(t *testing.T) { testInstall(t, cp, client) },
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
-		}
+		t.Run("namespace", func(t *testing.T) { t.Parallel(); testNamespace(t, client) })
+		t.Run("garbage", func(t *testing.T) { t.Parallel(); testGarbage(t, client) })
+		t.Run("quota", func(t *testing.T) { t.Parallel(); testQuota(t, client) })
+		t.Run("service account", func(t *testing.T) { t.Parallel(); testServiceAccount(t, cp, client) })
+		t.Run("install", func(t *testing.T) { t.Parallel(); testInstall(t, cp, client) })
 	})
 	t.Run("restart", func(t *testing.T) { testRestart(t, cp, client) })
 	t.Run("audit log", func(t *testing.T) { testAuditLog(t, cp, client) })

@@ -51,11 +51,11 @@ func run(ctx context.Context, args []string) error {
 	for _, release := range releases {
 		result, err := test(ctx, root, release, args)
 		if err != nil {
-			return fmt.Errorf("Kubernetes %s: %w", release, err)
+			return fmt.Errorf("test Kubernetes %s: %w", release, err)
 		}
 		fmt.Fprintf(os.Stderr, "Kubernetes %s: %s\n", result.version, result.counts())
 		if result.failed > 0 {
-			failed = errors.Join(failed, fmt.Errorf("Kubernetes %s: %s", result.version, result.counts()))
+			failed = errors.Join(failed, fmt.Errorf("test Kubernetes %s: %s", result.version, result.counts()))
 		}
 		if len(args) > 0 {
 			continue
