@@ -79,7 +79,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	return b, nil
 }
 
-// readModule finds the version in the module's file, and returns all that the module pins.
+// readModule finds the version in the module's file, and returns all that the programs are built from: what the module
+// pins, and our own source files.
 func (b *build) readModule() ([]byte, error) {
 	mod, err := os.ReadFile(filepath.Join(b.tools, b.file+".mod"))
 	if err != nil {
@@ -94,7 +95,17 @@ func (b *build) readModule() ([]byte, error) {
 		return nil, fmt.Errorf("hack/tools/%s.mod requires no %s", b.file, b.module)
 	}
 	b.version = string(required[1])
-	return slices.Concat(mod, []byte("\n"), sum), nil
+	pinned := slices.Concat(mod, []byte("\n"), sum)
+	for _, pkg := range b.packages {
+		if strings.HasSuffix(pkg, goFile) {
+			source, err := os.ReadFile(filepath.Join(b.tools, pkg))
+			if err != nil {
+				return nil, err
+			}
+			pinned = append(pinned, source...)
+		}
+	}
+	return pinned, nil
 }
 
 // CacheDir is where everything stays that outlives a program of this source tree.

@@ -32,6 +32,7 @@ shift 2
 for pkg in "$@"; do
 	case $pkg in -*) continue ;; esac
 	pkg=${pkg%/v3}
+	pkg=${pkg%.go}
 	echo $$ > "$into${pkg##*/}"
 done
 `

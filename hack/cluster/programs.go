@@ -40,7 +40,7 @@ type upstream struct {
 	gigabytes int
 	// stamp says where the linker puts the version, for a release that behaves otherwise without it.
 	stamp func(version string) string
-	// packages are those with a main function.
+	// packages are those with a main function: import paths, or the only Go file of one, relative to hack/tools.
 	packages []string
 }
 
@@ -82,8 +82,8 @@ var otherReleases = []upstream{{
 		"github.com/containernetworking/plugins/plugins/meta/portmap",
 	},
 }, {
-	name: "CoreDNS", file: "coredns", module: "github.com/coredns/coredns", gigabytes: 2,
-	packages: []string{"github.com/coredns/coredns"},
+	name: "CoreDNS", file: "coredns", module: "github.com/coredns/coredns", gigabytes: 1,
+	packages: []string{"../coredns/coredns.go"},
 }, {
 	name: "OLM", file: "olm", module: "github.com/operator-framework/operator-lifecycle-manager", gigabytes: 3,
 	packages: []string{
@@ -144,10 +144,15 @@ func programName(pkg string) string {
 	return etcd
 }
 
+// goFile ends the name of a package that is one Go file.
+const goFile = ".go"
+
 var majorVersion = regexp.MustCompile(`/v\d+$`)
 
 // defaultName is what the go command calls the program of a package.
-func defaultName(pkg string) string { return path.Base(majorVersion.ReplaceAllString(pkg, "")) }
+func defaultName(pkg string) string {
+	return strings.TrimSuffix(path.Base(majorVersion.ReplaceAllString(pkg, "")), goFile)
+}
 
 // Programs is a folder that has etcd, kube-apiserver, kube-controller-manager and kubectl, and may have others.
 type Programs string

@@ -1,0 +1,22 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// The modules are those of hack/tools/coredns.mod, which the operator's own module does not require.
+//go:build ignore
+
+// Command coredns is CoreDNS with only the plugins that a node configures. Upstream's program has all plugins, and
+// needs twice as many packages, most of them of cloud providers.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() {
+	dnsserver.Directives = []string{"bind", "errors", "kubernetes"}
+	coremain.Run()
+}
