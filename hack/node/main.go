@@ -28,7 +28,8 @@ var errUsage = errors.New(`usage: node COMMAND
   down             stops the node and removes everything of it
   exec CMD ARG...  runs a command in the node's network, as its administrator
   restart PROGRAM  kills a program of the node and starts it again; returns when it can be used
-  logs [PROGRAM]   shows what a program of the node has written, or which programs there are`)
+  logs [PROGRAM]   shows what a program of the node has written, or which programs there are
+USELESS_NODE_NAME=NAME selects another node, which can run at the same time`)
 
 func main() {
 	log.SetLogger(logr.Discard())

@@ -35,7 +35,11 @@ const downGrace = 15 * time.Second
 // downTimeout is for the kernel to end everything in the node, on a machine that is busy with other things.
 const downTimeout = time.Minute
 
-// node is the one node that a user can have on a machine.
+// nameVariable is the environment variable with the name of a node. A user has one node of each name on a machine, and
+// usually only the one without a name.
+const nameVariable = "USELESS_NODE_NAME"
+
+// node is a node of a user on a machine.
 type node struct {
 	dir  string // everything that the node writes
 	lock *lock  // held as long as there is a node
@@ -46,7 +50,14 @@ func newNode() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{dir: filepath.Join(cache, "node"), lock: &lock{path: filepath.Join(cache, "node.lock")}}, nil
+	folder := "node"
+	if name := os.Getenv(nameVariable); name != "" {
+		folder += "-" + name
+	}
+	if filepath.Base(folder) != folder {
+		return nil, fmt.Errorf("%s=%s is not a file name", nameVariable, os.Getenv(nameVariable))
+	}
+	return &node{dir: filepath.Join(cache, folder), lock: &lock{path: filepath.Join(cache, folder+".lock")}}, nil
 }
 
 func (n *node) path(elements ...string) string {

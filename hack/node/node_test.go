@@ -46,6 +46,39 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestNames checks that nodes of different names share no file, and that a name cannot select another folder.
+func TestNames(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	for _, test := range []struct {
+		reason string
+		name   string
+		want   string // the folder, empty for an error
+	}{
+		{"the node without a name", "", "node"},
+		{"a second node", "plain", "node-plain"},
+		{"down removes the folder of a node, which must not be another one", "/../images", ""},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			t.Setenv(nameVariable, test.name)
+			n, err := newNode()
+			if test.want == "" {
+				if err == nil {
+					t.Errorf("got a node in %s, want an error", n.dir)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := filepath.Join(cache, "useless-operator", test.want)
+			if n.dir != want || n.lock.path != want+".lock" {
+				t.Errorf("got %s and %s, want %s", n.dir, n.lock.path, want)
+			}
+		})
+	}
+}
+
 // machine is where a test starts a node: a cache folder with the programs, some of them changed.
 type machine struct {
 	cache  string
@@ -386,6 +419,7 @@ func testLogs(t *testing.T, m *machine) {
 
 // TestFailedUp has a kubelet that does not start, when everything else runs.
 func TestFailedUp(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, t.TempDir(), map[string]string{"kubelet": "#!/bin/sh\necho the kubelet is tired\nexit 3\n"})
 	output, code := m.run(t, "up")
 	if code != 1 || !strings.Contains(output, "kubelet: exit status 3; the end of its log:\n\tthe kubelet is tired\n") {
@@ -412,6 +446,7 @@ func TestInterruptedUp(t *testing.T) {
 		left:   true,
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
+			t.Parallel()
 			m := newMachine(t, t.TempDir(), nil)
 			cmd := m.command(t.Context(), "up")
 			out, err := cmd.StdoutPipe()
@@ -442,6 +477,7 @@ func TestInterruptedUp(t *testing.T) {
 
 // TestKilledNode ends the node's first process as a crash would. It has a node with its files in a container's.
 func TestKilledNode(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, overlay(t), nil)
 	m.must(t, "up")
 	first := m.holder(t)
