@@ -203,7 +203,7 @@ cluster-down: bin/node ## Stop that node and remove all it has left
 
 .PHONY: bin/node
 bin/node:
-	@CGO_ENABLED=0 go build -buildvcs=false -o $@ ./hack/node
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $@ ./hack/node
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
