@@ -20,14 +20,22 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile='$(CURDIR)/hack/tools/$(1).mod' $(1)
 
-# $(call olm-go,MODULE,run|build) is for the programs of a module that needs a library in C without this build tag,
-# which go run and go build take and go tool does not. The other flags are those that hack/cluster compiles it with, so
-# that Go's cache serves both.
-olm-go = CGO_ENABLED=0 go $(2) -modfile='$(CURDIR)/hack/tools/$(1).mod' -trimpath -gcflags=all=-dwarf=false -tags=containers_image_openpgp
+# bin/operator-sdk, bin/scorecard-test and bin/opm are built when the module that pins them has changed. Without the tag they
+# need a library in C. The other flags are those of hack/cluster, so that Go's cache has each package once.
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
-operator-sdk = $(call olm-go,operator-sdk,run) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
-opm = $(call olm-go,opm,run) github.com/operator-framework/operator-registry/cmd/opm
+operator-sdk := bin/operator-sdk
+opm := bin/opm
+olm-build = @CGO_ENABLED=0 go build -modfile=hack/tools/$(1).mod -trimpath -gcflags=all=-dwarf=false -tags=containers_image_openpgp -o $@
+
+bin/operator-sdk: hack/tools/operator-sdk.mod
+	$(call olm-build,operator-sdk) -ldflags="-X $(SDK)/internal/version.Version=$(SDK_VERSION)" $(SDK)/cmd/operator-sdk
+
+bin/scorecard-test: hack/tools/operator-sdk.mod
+	$(call olm-build,operator-sdk) $(SDK)/images/scorecard-test
+
+bin/opm: hack/tools/opm.mod
+	$(call olm-build,opm) github.com/operator-framework/operator-registry/cmd/opm
 
 .DEFAULT_GOAL := help
 
@@ -50,14 +58,22 @@ code-generator = go $(1) -modfile=hack/tools/code-generator.mod $(2) --go-header
 	--output-dir client$(3) --output-pkg $(MODULE)/client$(3)
 
 .PHONY: generate
-generate: ## Generate deep copies, and clients, listers and informers for Go programs
+generate: generate-versioned generate-listers generate-informers ## Generate deep copies, and clients, listers and informers for Go programs
+
+.PHONY: generate-deepcopy
+generate-deepcopy:
 	$(call tool,controller-gen) object:headerFile=hack/boilerplate.go.txt paths="./api/..."
-	@rm -rf client/versioned client/listers client/informers
-	$(call code-generator,run,hack/client-gen/main.go) --clientset-name versioned \
-		--input-base $(MODULE)/api $(API_VERSIONS:%=--input %)
-	$(call code-generator,tool,lister-gen,/listers) $(API_VERSIONS:%=$(MODULE)/api/%)
-	$(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
-		--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
+
+.PHONY: generate-versioned generate-listers generate-informers
+generate-versioned generate-listers generate-informers: generate-%: generate-deepcopy
+	@rm -rf client/$*
+	$(generate-$*)
+
+generate-versioned = $(call code-generator,run,hack/client-gen/main.go) --clientset-name versioned \
+	--input-base $(MODULE)/api $(API_VERSIONS:%=--input %)
+generate-listers = $(call code-generator,tool,lister-gen,/listers) $(API_VERSIONS:%=$(MODULE)/api/%)
+generate-informers = $(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
+	--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
 # Controllers that are off by default have a ClusterRole each, which a component of config/components binds.
 OPTIONAL := podcount ingress
@@ -205,15 +221,27 @@ cluster-down: bin/node ## Stop that node and remove all it has left
 bin/node:
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $@ ./hack/node
 
+# The steps of make verify run at the same time, except where one reads what another writes.
+VERIFY := tidy generate manifests build-installer bundle catalog fmt vet lint build-platforms bundle-validate catalog-validate
+
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
-	@for step in tidy generate manifests build-installer bundle catalog fmt vet lint build-platforms bundle-validate catalog-validate; do \
-		echo "verify: $$step"; $(MAKE) --no-print-directory -s $$step || exit 1; \
-	done
+	@$(MAKE) --no-print-directory -s -j4 $(VERIFY:%=verify-%)
 	@echo "verify: no difference"
 	@git diff --exit-code
 	@untracked=$$(git ls-files --others --exclude-standard); \
 		if [ -n "$$untracked" ]; then echo "not committed:"; echo "$$untracked"; exit 1; fi
+
+verify-tidy verify-manifests verify-fmt: verify-generate
+verify-vet verify-lint verify-build-platforms: verify-fmt
+verify-build-installer verify-bundle: verify-manifests
+verify-catalog verify-bundle-validate: verify-bundle
+verify-catalog-validate: verify-catalog
+
+.PHONY: $(VERIFY:%=verify-%)
+$(VERIFY:%=verify-%): verify-%:
+	@start=$$(date +%s); output=$$($(MAKE) $* 2>&1); code=$$?; \
+		echo "verify: $* took $$(($$(date +%s) - start)) s$${output:+$$(printf '\n%s' "$$output")}"; exit $$code
 
 ##@ Build
 
@@ -280,7 +308,7 @@ MONITORING ?=
 # The metadata is the same in every version. bundle.Dockerfile is not written for another folder, which has to be named
 # bundle and is built with this one: docker build -f bundle.Dockerfile /tmp/next
 .PHONY: bundle
-bundle: ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the image IMG
+bundle: $(operator-sdk) ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the image IMG
 	@mkdir -p bin/bundle
 	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus') > bin/bundle/kustomization.yaml
 	@cd bin/bundle && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
@@ -294,8 +322,7 @@ else
 endif
 
 .PHONY: bundle-validate
-bundle-validate: ## Check the bundle with OLM's validators and operator-sdk's scorecard tests; a warning is an error
-	$(call olm-go,operator-sdk,build) -o bin/ $(SDK)/cmd/operator-sdk $(SDK)/images/scorecard-test
+bundle-validate: $(operator-sdk) bin/scorecard-test ## Check the bundle with OLM's validators and operator-sdk's scorecard tests; a warning is an error
 	BUNDLE_TOOLS='$(CURDIR)/bin' BUNDLE_DIR='$(abspath $(BUNDLE_DIR))' go test -count=1 -run 'OperatorSDK|Scorecard|Validators' ./test/bundle
 
 .PHONY: bundle-build
@@ -315,12 +342,12 @@ bundle-push: ## Push the bundle's image BUNDLE_IMG
 CATALOG_DIR ?= catalog
 
 .PHONY: catalog
-catalog: ## Put the bundle in BUNDLE_DIR, with the image BUNDLE_IMG, into the catalog in CATALOG_DIR, and render that
+catalog: $(opm) ## Put the bundle in BUNDLE_DIR, with the image BUNDLE_IMG, into the catalog in CATALOG_DIR, and render that
 	$(opm) render $(BUNDLE_DIR) --alpha-image-ref-template $(BUNDLE_IMG) --migrate-level bundle-object-to-csv-metadata | \
 		go run ./hack/catalog $(CATALOG_DIR) $(BUNDLE_DIR)
 
 .PHONY: catalog-validate
-catalog-validate: ## Check the catalog in CATALOG_DIR with opm
+catalog-validate: $(opm) ## Check the catalog in CATALOG_DIR with opm
 	$(opm) validate $(CATALOG_DIR)/useless-operator
 
 .PHONY: catalog-build
