@@ -30,16 +30,26 @@ const (
 	oldSwitches = "switches.v1alpha1.useless.container.training"
 )
 
-// checkOperator tells the stories that hold however the operator was installed into the namespace.
+// checkOperator runs the checks that hold however the operator was installed into the namespace. Each check has namespaces of
+// its own and mostly waits, so they run at the same time.
 func checkOperator(t *testing.T, namespace string) {
 	t.Helper()
-	t.Run("versions", checkVersions)
-	t.Run("flip", checkFlip)
-	t.Run("admission", checkAdmission)
-	t.Run("virtual machine", checkVirtualMachine)
-	t.Run("schedule", checkSchedule)
-	t.Run("metrics", func(t *testing.T) { checkMetrics(t, namespace) })
-	t.Run("pods", func(t *testing.T) { checkPods(t, namespace) })
+	t.Run("operator", func(t *testing.T) {
+		for name, check := range map[string]func(*testing.T){
+			"versions":        checkVersions,
+			"flip":            checkFlip,
+			"admission":       checkAdmission,
+			"virtual machine": checkVirtualMachine,
+			"schedule":        checkSchedule,
+			"metrics":         func(t *testing.T) { checkMetrics(t, namespace) },
+			"pods":            func(t *testing.T) { checkPods(t, namespace) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				check(t)
+			})
+		}
+	})
 }
 
 // newNamespace has a name of its own, so that tests need not wait until another one is gone.
