@@ -119,17 +119,17 @@ tidy: ## Tidy go.mod and the modules in hack/tools
 # The race detector needs a C compiler. Without one, the go command says that cgo is off.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-# Packages whose tests start a control plane, or simulate. The first two wait more than they compute, so they come first
-# and run beside the others.
+# Packages whose tests start a control plane, or simulate. The first one takes longest and waits more than it computes, so
+# it comes first and runs beside the others.
 CLUSTER_TESTS := test/integration test/chaos client hack/cluster test/bundle test/mutants test/sim
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell go list ./...))
-ALL_TESTS := ./test/integration ./test/chaos ./...
+ALL_TESTS := ./test/integration ./...
 
 # The first run on a machine compiles a control plane, and go test counts that time. With -short, a long test runs a fixed
 # part of its cases. make verify runs go vet.
 .PHONY: test
 test: ## Run the tests, long ones in part; TESTFLAGS="-run Machine" passes flags on
-	@hack/gotest test -short -vet=off -p 4 -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
+	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane, for use while editing
@@ -138,7 +138,7 @@ test-unit: ## Run the tests that need no control plane, for use while editing
 # With the race detector, the simulations run a part of their cases. So they run again without it.
 .PHONY: test-all
 test-all: ## Run all tests at full length, with the race detector
-	@hack/gotest test-all $(RACE) -p 4 -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
+	@hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim)
 
 .PHONY: e2e

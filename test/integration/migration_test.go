@@ -573,8 +573,9 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 	}
 }
 
-// perObject is how long the operator may take to look at an object. One after the other, it looks at all of them twice.
-const perObject = 50 * time.Millisecond
+// perObject is how long the operator may take to look at an object, on a machine that is busy with other tests. One after
+// the other, it looks at all of them twice.
+const perObject = 200 * time.Millisecond
 
 // waitUntilMigrated waits until the operator says that it has migrated everything. It asks the API server for nothing
 // meanwhile: fifty questions a second would cost that as much as the migration itself.

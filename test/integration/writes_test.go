@@ -135,10 +135,15 @@ func testRest(t *testing.T, namespace string) {
 	m := waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
-	switches.untilLast(t, "m-0 is turned down", flipped)
+	switches.untilLast(t, "m-0 is turned down and forgotten", func(last *v1beta1.Switch) bool {
+		return flipped(last) && last.Status.SeenAt == nil
+	})
 	waitForEvent(t, m, v1beta1.EventScaled)
 	waitForEvent(t, m, v1beta1.EventFlipped)
-	waitForTotal(t, namespace, "m", 20)
+	eventually(t, patience, func() (bool, string) { // the operator writes the status last
+		status := getMachine(t, namespace, "m").Status
+		return status.LastFlipTime != nil && status.Switches.Up == 0, fmt.Sprintf("status %+v", status)
+	})
 
 	machines, events := recordMachines(t, namespace), record[*eventsv1.Event](t, &eventsv1.EventList{}, namespace)
 	switches = recordSwitches(t, namespace)
