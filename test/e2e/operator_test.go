@@ -35,20 +35,13 @@ const (
 func checkOperator(t *testing.T, namespace string) {
 	t.Helper()
 	t.Run("operator", func(t *testing.T) {
-		for name, check := range map[string]func(*testing.T){
-			"versions":        checkVersions,
-			"flip":            checkFlip,
-			"admission":       checkAdmission,
-			"virtual machine": checkVirtualMachine,
-			"schedule":        checkSchedule,
-			"metrics":         func(t *testing.T) { checkMetrics(t, namespace) },
-			"pods":            func(t *testing.T) { checkPods(t, namespace) },
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				check(t)
-			})
-		}
+		t.Run("versions", func(t *testing.T) { t.Parallel(); checkVersions(t) })
+		t.Run("flip", func(t *testing.T) { t.Parallel(); checkFlip(t) })
+		t.Run("admission", func(t *testing.T) { t.Parallel(); checkAdmission(t) })
+		t.Run("virtual machine", func(t *testing.T) { t.Parallel(); checkVirtualMachine(t) })
+		t.Run("schedule", func(t *testing.T) { t.Parallel(); checkSchedule(t) })
+		t.Run("metrics", func(t *testing.T) { t.Parallel(); checkMetrics(t, namespace) })
+		t.Run("pods", func(t *testing.T) { t.Parallel(); checkPods(t, namespace) })
 	})
 }
 
