@@ -30,10 +30,10 @@ import (
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
-// TestYear simulates a year of 1,000 Deployments, of 100 with -short, whose users scale by hand, edit schedules and remove them, and an operator
-// that wakes late, for no reason, or not at all for days, that is started anew, and whose cache lags behind. After each of
-// its looks a Deployment is as the rule says, by an account that shares nothing with the controller, and there is a write if
-// and only if something has come or was edited.
+// TestYear simulates a year of 1,000 Deployments, or of 100 with -short. Users scale by hand, edit schedules and remove
+// them. The operator wakes late, for no reason, or not at all for days. It restarts, and its cache lags. After each of its
+// reconciles a Deployment is as the rule says, by a calculation that shares no code with the controller. The operator
+// writes if and only if an event was due or a user has edited something.
 func TestYear(t *testing.T) {
 	t.Logf("run again with -seed=%d", *seed)
 	deployments := 1000
