@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,24 +79,37 @@ func testQuotaFlip(t *testing.T, namespace string) {
 
 const switchQuota = "count/switches.useless.container.training"
 
-// createQuota limits the switches in a namespace, and returns when the limit holds.
+// createQuota limits the switches in a namespace. It returns when the API server enforces the limit: when its own cache has
+// the numbers of the quota controller, which is later than a client can read them. A dry run does not count, so no number
+// of them shows a limit of some switches. The quota has a second limit for that: it allows no Secret.
 func createQuota(t *testing.T, namespace string, switches int64) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "switches"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{switchQuota: *apiresource.NewQuantity(switches, apiresource.DecimalSI)}},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			switchQuota:     *apiresource.NewQuantity(switches, apiresource.DecimalSI),
+			"count/secrets": apiresource.MustParse("0"),
+		}},
 	}
 	if err := admin(t).Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, func() (bool, string) {
-		if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota); err != nil {
-			t.Fatal(err)
-		}
-		_, counted := quota.Status.Used[switchQuota]
-		return counted, fmt.Sprintf("quota status %+v", quota.Status)
-	})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "too-many"}}
+	untilQuotaRefuses(t, quota.Name, secret)
+	if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota); err != nil {
+		t.Fatal(err)
+	}
 	return quota
+}
+
+// untilQuotaRefuses waits until a quota refuses an object, in a dry run.
+func untilQuotaRefuses(t *testing.T, quota string, object client.Object) {
+	t.Helper()
+	eventually(t, patience, func() (bool, string) {
+		err := admin(t).Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
+		refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+quota)
+		return refused, fmt.Sprintf("the quota is not enforced: %v", err)
+	})
 }
 
 func waitForQuotaExceeded(t *testing.T, namespace, name string) *v1beta1.Machine {

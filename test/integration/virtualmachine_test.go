@@ -417,7 +417,7 @@ func testVirtualMachineQuota(t *testing.T, namespace string) {
 	waitForActive(t, vm)
 }
 
-// createCPUQuota allows so many CPUs in a namespace. It returns when the quota is enforced.
+// createCPUQuota limits the CPUs in a namespace. It returns when the API server enforces the limit.
 func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{
@@ -427,10 +427,9 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 	if err := admin(t).Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, func() (bool, string) {
-		err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota)
-		return err == nil && len(quota.Status.Used) > 0, fmt.Sprintf("the quota is not enforced: %v", err)
-	})
+	pod := aPod(namespace, "too-large", nil)
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1000")}
+	untilQuotaRefuses(t, quota.Name, pod)
 	return quota
 }
 
