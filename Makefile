@@ -126,7 +126,7 @@ UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell go list ./...))
 ALL_TESTS := ./test/integration ./...
 
 # The first run on a machine compiles a control plane, and go test counts that time. With -short, a long test runs a fixed
-# part of its cases. make verify runs go vet.
+# part of its cases. make lint runs go vet.
 .PHONY: test
 test: ## Run the tests, long ones in part; TESTFLAGS="-run Machine" passes flags on
 	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
@@ -221,8 +221,8 @@ cluster-down: bin/node ## Stop that node and remove all it has left
 bin/node:
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $@ ./hack/node
 
-# The steps of make verify run at the same time, except where one reads what another writes.
-VERIFY := tidy generate manifests build-installer bundle catalog fmt vet lint build-platforms bundle-validate catalog-validate
+# The steps of make verify run at the same time, except where one reads what another writes. make lint includes go vet.
+VERIFY := tidy generate manifests build-installer bundle catalog fmt lint build-platforms bundle-validate catalog-validate
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
@@ -233,7 +233,7 @@ verify: ## Regenerate and check everything; fail on any difference from what is 
 		if [ -n "$$untracked" ]; then echo "not committed:"; echo "$$untracked"; exit 1; fi
 
 verify-tidy verify-manifests verify-fmt: verify-generate
-verify-vet verify-lint verify-build-platforms: verify-fmt
+verify-lint verify-build-platforms: verify-fmt
 verify-build-installer verify-bundle: verify-manifests
 verify-catalog verify-bundle-validate: verify-bundle
 verify-catalog-validate: verify-catalog
