@@ -22,22 +22,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progressInterval is how often a build says how far it is.
+// progressInterval is the time between two progress lines of a build.
 const progressInterval = 10 * time.Second
 
-// build is one way to compile the programs of a release; another one has another folder.
+// build compiles the programs of one release. A different version, platform or set of flags has a different folder.
 type build struct {
 	upstream
 
 	progress io.Writer
-	tools    string // the folder of the module
+	tools    string // the folder hack/tools
 	version  string
 	flags    []string
 	folder   Programs
 	started  time.Time
 }
 
-// build returns a folder with those programs of the release that are asked for.
+// build returns a folder that contains the programs with these names. It compiles the missing ones.
 func (u upstream) build(ctx context.Context, progress io.Writer, names []string) (Programs, error) {
 	b, err := u.newBuild(progress)
 	if err != nil {
@@ -64,13 +64,13 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	b := &build{upstream: u, progress: progress, tools: filepath.Join(root, "hack", "tools")}
 	pinned, err := b.readModule()
 	if err != nil {
-		return nil, fmt.Errorf("read which release of %s to build: %w", u.name, err)
+		return nil, fmt.Errorf("read the version of %s: %w", u.name, err)
 	}
 	ldflags := "-s -w"
 	if u.stamp != nil {
 		ldflags += " " + u.stamp(b.version)
 	}
-	// The linker would drop what -dwarf=false keeps the compiler from making.
+	// The linker flag -s drops DWARF anyway. With -dwarf=false, the compiler does not generate it.
 	b.flags = []string{"-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + ldflags, "-tags=" + u.tags}
 
 	key := sha256.New()
@@ -79,8 +79,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	return b, nil
 }
 
-// readModule finds the version in the module's file, and returns all that the programs are built from: what the module
-// pins, and our own source files.
+// readModule sets b.version from the module's file. It returns everything that determines the programs: the module's
+// .mod and .sum files, and our own source files.
 func (b *build) readModule() ([]byte, error) {
 	mod, err := os.ReadFile(filepath.Join(b.tools, b.file+".mod"))
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *build) readModule() ([]byte, error) {
 	}
 	required := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(b.module) + ` (v\S+)`).FindSubmatch(mod)
 	if required == nil {
-		return nil, fmt.Errorf("hack/tools/%s.mod requires no %s", b.file, b.module)
+		return nil, fmt.Errorf("hack/tools/%s.mod does not require %s", b.file, b.module)
 	}
 	b.version = string(required[1])
 	pinned := slices.Concat(mod, []byte("\n"), sum)
@@ -108,7 +108,7 @@ func (b *build) readModule() ([]byte, error) {
 	return pinned, nil
 }
 
-// CacheDir is where everything stays that outlives a program of this source tree.
+// CacheDir returns the folder for files that outlive a process: built programs, and the state of nodes.
 func CacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -117,7 +117,7 @@ func CacheDir() (string, error) {
 	return filepath.Join(cache, "useless-operator"), nil
 }
 
-// Root is the folder of the source tree that the working folder is in.
+// Root returns the root folder of the source tree that contains the working folder.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -135,7 +135,8 @@ func Root() (string, error) {
 	}
 }
 
-// run compiles into a folder beside the final one and renames each program, so what has its final name is complete.
+// run compiles into a temporary folder and then renames each program into the final one. A program with its final
+// name is therefore complete.
 func (b *build) run(ctx context.Context, names []string) error {
 	if err := os.MkdirAll(filepath.Dir(string(b.folder)), 0o755); err != nil {
 		return err
@@ -155,14 +156,14 @@ func (b *build) run(ctx context.Context, names []string) error {
 
 	b.started = time.Now()
 	partial := Programs(string(b.folder) + ".partial")
-	if err := os.RemoveAll(string(partial)); err != nil { // what a build that was killed has left
+	if err := os.RemoveAll(string(partial)); err != nil { // left by a build that was killed
 		return err
 	}
 	defer os.RemoveAll(string(partial))
 	if err := os.Mkdir(string(partial), 0o755); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.progress, "building %s %s, once: some minutes, up to %d GiB in Go's caches and %s\n",
+	fmt.Fprintf(b.progress, "building %s %s once: this takes minutes and up to %d GiB in Go's caches and %s\n",
 		b.name, b.version, b.gigabytes, b.folder)
 	b.warnOfFullDisk()
 	if err := b.compile(ctx, partial, packages); err != nil {
@@ -207,7 +208,7 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// warnOfFullDisk only warns: most of what a build needs may be in Go's caches already.
+// warnOfFullDisk only warns, because Go's caches may already contain most of the output.
 func (b *build) warnOfFullDisk() {
 	var disk unix.Statfs_t
 	dir := filepath.Dir(string(b.folder))
@@ -219,7 +220,7 @@ func (b *build) warnOfFullDisk() {
 	}
 }
 
-// compile has the go command build packages.
+// compile runs go build for the packages.
 func (b *build) compile(ctx context.Context, into Programs, packages []string) error {
 	modfile := "-modfile=" + b.file + ".mod"
 
@@ -233,15 +234,17 @@ func (b *build) compile(ctx context.Context, into Programs, packages []string) e
 	total := lines(list)
 
 	log := string(b.folder) + ".log"
-	compiling := func() string { // with -v, go build writes a line for each package that is not in its cache
+	compiling := func() string { // go build -v writes a line for each package that is not in its cache
 		return fmt.Sprintf("compiled %d of at most %d packages", lines(log), total)
 	}
 	args = slices.Concat([]string{"build", "-v", modfile, "-o", string(into) + "/"}, b.flags, packages)
 	return b.goCommand(ctx, into, log, compiling, args...)
 }
 
-// goCommand runs the go command in hack/tools, and reports its state until it is done.
-func (b *build) goCommand(ctx context.Context, temporary Programs, log string, state func() string, args ...string) error {
+// goCommand runs the go command in hack/tools, and reports its progress until it ends.
+func (b *build) goCommand(
+	ctx context.Context, temporary Programs, log string, state func() string, args ...string,
+) error {
 	program, err := exec.LookPath("go")
 	if err != nil {
 		return errors.New("the go command is not in PATH")
@@ -253,8 +256,8 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 		Name: "go " + args[0],
 		Path: program,
 		Args: args,
-		// A go command that is interrupted leaves its temporary files; there they go with everything else. A compiler
-		// that collects less garbage is faster. The user's GOFLAGS, such as -race, are not for these programs.
+		// A go command that is interrupted leaves temporary files, so they go to a folder that is removed anyway. A
+		// higher GOGC makes the compiler faster. The user's GOFLAGS, such as -race, do not apply to these programs.
 		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly", "GOGC=400", "GOTMPDIR=" + string(temporary)},
 		Dir: b.tools,
 		Log: log,
@@ -277,7 +280,7 @@ func (b *build) goCommand(ctx context.Context, temporary Programs, log string, s
 	}
 }
 
-// explain turns what the go command says about a full disk, dozens of lines, into the one that names the file.
+// explain shortens the dozens of lines that the go command prints about a full disk to the line that names the file.
 func (b *build) explain(err error) error {
 	if err == nil {
 		return nil
@@ -291,7 +294,7 @@ func (b *build) explain(err error) error {
 	return err
 }
 
-// lines counts the packages that the go command has named, beside what it says about downloads.
+// lines counts the packages in the go command's output, without its lines about downloads.
 func lines(file string) int {
 	text := tail(file, math.MaxInt64)
 	return strings.Count(text, "\n") - strings.Count(text, "go: downloading ")

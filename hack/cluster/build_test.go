@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// fakeGo stands in for the go command: it writes the programs when there is no file $FAKE_GO_HOLD.
+// fakeGo is a fake go command. It writes the programs once the file $FAKE_GO_HOLD does not exist.
 const fakeGo = `#!/bin/sh
 echo "$1" >> "$FAKE_GO_CALLS"
 case $1 in
@@ -37,7 +37,8 @@ for pkg in "$@"; do
 done
 `
 
-// useFakeGo has Build find only the script as go, and an empty cache; it returns the file with the script's calls.
+// useFakeGo puts only the script into PATH as go, and empties the cache. It returns the file that records the
+// script's calls.
 func useFakeGo(t *testing.T, script string) (calls string) {
 	t.Helper()
 	cache, bin := t.TempDir(), t.TempDir()
@@ -61,14 +62,14 @@ func writeProgram(t *testing.T, path, text string) {
 	}
 }
 
-// TestBuildTogether has two builds at once: one works, the other waits for it; a third finds everything there.
+// TestBuildTogether runs two builds at once: one builds, the other waits for it. A third build finds all programs.
 func TestBuildTogether(t *testing.T) {
 	calls := useFakeGo(t, fakeGo)
 	hold := filepath.Join(t.TempDir(), "hold")
 	writeProgram(t, hold, "")
 	t.Setenv("FAKE_GO_HOLD", hold)
 	var programs [2]Programs
-	progress := [2]untilWaiting{{hold: hold}, {hold: hold}}
+	progress := [2]waitWriter{{hold: hold}, {hold: hold}}
 	var group sync.WaitGroup
 	for i := range programs {
 		group.Go(func() {
@@ -82,10 +83,10 @@ func TestBuildTogether(t *testing.T) {
 	if programs[0] != programs[1] || len(programs[0].missing(controlPlane)) > 0 {
 		t.Errorf("programs %q and %q, missing %q", programs[0], programs[1], programs[0].missing(controlPlane))
 	}
-	said := progress[0].String() + progress[1].String()
+	output := progress[0].String() + progress[1].String()
 	for _, want := range []string{"building Kubernetes v1.", "waiting for another build", "built Kubernetes v1."} {
-		if strings.Count(said, want) != 1 {
-			t.Errorf("progress does not say %q once:\n%s", want, said)
+		if strings.Count(output, want) != 1 {
+			t.Errorf("progress does not contain %q exactly once:\n%s", want, output)
 		}
 	}
 	if got := read(t, calls); got != "list\nbuild\n" {
@@ -98,15 +99,15 @@ func TestBuildTogether(t *testing.T) {
 	}
 }
 
-// untilWaiting keeps what a build says, and removes the file hold when the build waits for another one.
-type untilWaiting struct {
+// waitWriter records the progress of a build. It removes the file hold when the build waits for another one.
+type waitWriter struct {
 	bytes.Buffer
 
 	hold string
 }
 
 // Write implements io.Writer.
-func (w *untilWaiting) Write(text []byte) (int, error) {
+func (w *waitWriter) Write(text []byte) (int, error) {
 	if bytes.Contains(text, []byte("waiting for another build")) {
 		if err := os.Remove(w.hold); err != nil {
 			return 0, err
@@ -115,7 +116,7 @@ func (w *untilWaiting) Write(text []byte) (int, error) {
 	return w.Buffer.Write(text)
 }
 
-// TestBuildNode builds a node's programs where those of the control plane are there already.
+// TestBuildNode builds a node's programs after the programs of the control plane.
 func TestBuildNode(t *testing.T) {
 	calls := useFakeGo(t, fakeGo)
 	plane, err := Build(t.Context(), t.Output())
@@ -124,10 +125,10 @@ func TestBuildNode(t *testing.T) {
 	}
 	before := read(t, plane.Path(apiServer))
 	node := filepath.Join(t.TempDir(), "bin")
-	if programs, err := LinkNode(node); err == nil || !strings.HasSuffix(err.Error(), "is not built: make cluster-build") {
+	if programs, err := LinkNode(node); err == nil || !strings.HasSuffix(err.Error(), "is not built: run make cluster-build") {
 		t.Errorf("before the build: got programs %q and error %v", programs, err)
 	}
-	for range 2 { // the second one has nothing to build, and the same to link
+	for range 2 { // the second time, nothing is left to build
 		if err := BuildNode(t.Context(), t.Output()); err != nil {
 			t.Fatal(err)
 		}
@@ -147,8 +148,8 @@ func TestBuildNode(t *testing.T) {
 	}
 }
 
-// TestSharedVersions compares the modules of metrics-server with those of the newest Kubernetes: Go's cache shares a
-// package between the two only if both have the same version of it.
+// TestSharedVersions compares the modules of metrics-server with those of the newest Kubernetes. Go's build cache
+// shares a package only between programs that require the same version.
 func TestSharedVersions(t *testing.T) {
 	newest := releases(t)[0]
 	kubernetes := versions(t, "kubernetes-"+newest)
@@ -163,11 +164,11 @@ func TestSharedVersions(t *testing.T) {
 		}
 	}
 	if shared < 50 {
-		t.Errorf("the two share only %d modules", shared)
+		t.Errorf("metrics-server and Kubernetes share only %d modules, want 50 or more", shared)
 	}
 }
 
-// versions are those that hack/tools/FILE.mod requires, by module.
+// versions returns the versions of the indirect requirements in hack/tools/FILE.mod, by module.
 func versions(t *testing.T, file string) map[string]string {
 	t.Helper()
 	required := map[string]string{}
@@ -184,14 +185,14 @@ func TestBuildFails(t *testing.T) {
 		script string
 		want   string
 	}{{
-		reason: "without the go command there is nothing to build with",
+		reason: "the go command is missing",
 		want:   "build Kubernetes: the go command is not in PATH",
 	}, {
-		reason: "a full disk is worth one line that names the file, not go's own hundred",
+		reason: "a full disk is reported in one line that names the file",
 		script: "#!/bin/sh\n[ $1 = list ] || { echo link; echo write /cache/x: no space left on device; echo; exit 1; }\n",
 		want:   "build Kubernetes: write /cache/x: no space left on device (a first build needs up to 5 GiB in Go's caches and CACHE)",
 	}, {
-		reason: "what go says is the best explanation of anything else",
+		reason: "other errors contain the output of the go command",
 		script: "#!/bin/sh\necho 'go: no such module'\nexit 1\n",
 		want:   "build Kubernetes: go list: exit status 1; the end of its log:\n\tgo: no such module",
 	}} {
@@ -210,7 +211,7 @@ func TestBuildFails(t *testing.T) {
 	}
 }
 
-// TestBuildInterrupted cancels a build while go's own children work.
+// TestBuildInterrupted cancels a build while child processes of the go command run.
 func TestBuildInterrupted(t *testing.T) {
 	calls := useFakeGo(t, `#!/bin/sh
 [ $1 = list ] && exit
@@ -248,7 +249,7 @@ func TestBuildUsesAssets(t *testing.T) {
 	for _, name := range controlPlane {
 		writeProgram(t, filepath.Join(complete, name), "")
 	}
-	incomplete := t.TempDir() // as setup-envtest leaves it
+	incomplete := t.TempDir() // as setup-envtest installs it
 	for _, name := range []string{etcd, apiServer, kubectl} {
 		writeProgram(t, filepath.Join(incomplete, name), "")
 	}
@@ -258,11 +259,11 @@ func TestBuildUsesAssets(t *testing.T) {
 		want     Programs
 		progress string
 	}{{
-		reason: "who has all programs need not build them",
+		reason: "a complete folder is used",
 		assets: complete,
 		want:   Programs(complete),
 	}, {
-		reason:   "three of the four are not enough, and their owner should know",
+		reason:   "an incomplete folder is reported and not used",
 		assets:   incomplete,
 		want:     built,
 		progress: "KUBEBUILDER_ASSETS=" + incomplete + " has no kube-controller-manager: building Kubernetes instead\n",
@@ -288,7 +289,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// awaitPIDs waits until a file has so many numbers.
+// awaitPIDs waits until a file contains count numbers, and returns them.
 func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
 	t.Helper()
 	await(t, "process ids in "+path, func() bool {
@@ -299,7 +300,7 @@ func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
 	return pids
 }
 
-// awaitGone waits until none of the processes exists. Who was killed with its parent ends a moment after it.
+// awaitGone waits until none of the processes exists. A process that is killed with its parent ends slightly later.
 func awaitGone(t *testing.T, pids []int) {
 	t.Helper()
 	await(t, "the end of the processes", func() bool {

@@ -1,8 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs a Kubernetes control plane from source, as ordinary processes on 127.0.0.1: etcd, kube-apiserver
-// and kube-controller-manager. It needs the go command, and neither root nor containers.
+// Package cluster runs a Kubernetes control plane that it builds from source: etcd, kube-apiserver and
+// kube-controller-manager. They are ordinary processes on 127.0.0.1. The package needs the go command, but neither
+// root nor containers.
 package cluster
 
 import (
@@ -28,81 +29,82 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// startTimeout is for each of the two steps of a start, on a machine that is busy with other things.
+// startTimeout bounds each of the two steps of a start. It allows for a busy machine.
 const startTimeout = 2 * time.Minute
 
-// stopGrace is how long a program may take to stop. kube-apiserver would wait a minute for clients that watch; nothing
-// of what it could still write matters, as the state goes with it.
+// stopGrace is the time that a program has to stop after SIGTERM. kube-apiserver would wait a minute for clients with
+// open watches. Waiting for it has no use, because its state is deleted anyway.
 const stopGrace = 2 * time.Second
 
 // etcdDir is the folder of etcd's state.
 const etcdDir = "etcd"
 
-// etcdSocket is where etcd listens, and etcdURL where kube-apiserver finds it.
+// etcdSocket is the socket that etcd listens on. kube-apiserver connects to etcdURL.
 const (
 	etcdSocket = "etcd.sock:0"
 	etcdURL    = "unix://" + etcdSocket
 )
 
-// auditLog is where kube-apiserver writes its audit log, if it does.
+// auditLog is the file of kube-apiserver's audit log.
 const auditLog = "audit.log"
 
-// admin is the kubeconfig that may do everything.
+// admin is the kubeconfig file of a cluster administrator.
 const admin = "admin.kubeconfig"
 
-// ServiceRange has the addresses of Services.
+// ServiceRange is the IP range of Services.
 const ServiceRange = "10.96.0.0/16"
 
-// Options change how a control plane runs.
+// Options configure a control plane.
 type Options struct {
-	// UnsafeNoFsync keeps etcd from waiting for the disk. It is faster than any real cluster.
+	// UnsafeNoFsync stops etcd from waiting for the disk. etcd is then faster than in any real cluster.
 	UnsafeNoFsync bool
-	// BeforeControllers is called when the API server is ready and before the controllers start. They know the custom
-	// resources that are there by then; later ones the garbage collector and the resource quotas notice only after
+	// BeforeControllers is called when the API server is ready and before the controllers start. Install custom
+	// resource definitions here: the garbage collector and the resource quota controller notice later ones only after
 	// half a minute.
 	BeforeControllers func(context.Context, *rest.Config) error
-	// Controllers are those that kube-controller-manager runs, by its own names; DefaultControllers if there are none.
-	// The one of ServiceAccounts has to be among them.
+	// Controllers are the controllers of kube-controller-manager, by its own names; nil means DefaultControllers. The
+	// list must contain serviceaccount-controller.
 	Controllers []string
-	// EagerControllers have kube-controller-manager make as many requests as it can. It allows itself twenty a second otherwise.
+	// EagerControllers raises the request limit of kube-controller-manager, which is 20 per second by default.
 	EagerControllers bool
-	// State is a folder that etcd's state is copied from, such as a copy of what State() names; none for a new cluster.
-	// Nobody writes to it meanwhile.
+	// State is a folder to copy etcd's state from, such as a copy of the folder State() of another control plane.
+	// Empty means a new cluster. Nothing may write to the folder during the copy.
 	State string
-	// AuditPolicy is the absolute path of a file that says which requests the API server writes to the file that AuditLog()
-	// names; none for no such file.
+	// AuditPolicy is the absolute path of an audit policy file. The API server writes the requests that it selects to
+	// the file AuditLog(). Empty means no audit log.
 	AuditPolicy string
 }
 
-// DefaultControllers are what a control plane needs that has no nodes: all of them together take five seconds to start,
-// and most of them need nodes.
+// DefaultControllers are the controllers that a control plane without nodes needs. Starting all controllers would
+// take five seconds, and most of them need nodes.
 var DefaultControllers = []string{
 	"clusterrole-aggregation-controller", "deployment-controller", "endpointslice-controller", "garbage-collector-controller",
 	"namespace-controller", "replicaset-controller", "resourcequota-controller", "root-ca-certificate-publisher-controller",
 	"serviceaccount-controller", "serviceaccount-token-controller",
 }
 
-// ControlPlane is a running control plane. Its state is in a temporary folder and ends with it.
+// ControlPlane is a running control plane. Its state is in a temporary folder, which Stop removes.
 type ControlPlane struct {
-	// Config is for a client that may do everything (group system:masters), without a limit on its requests.
+	// Config is the configuration of a cluster administrator (group system:masters), without a client-side rate
+	// limit.
 	Config *rest.Config
-	// Kubeconfig is the file that says the same to other programs.
+	// Kubeconfig is the path of a kubeconfig file with the same content as Config.
 	Kubeconfig string
 	// Dir is the temporary folder.
 	Dir string
-	// Programs are what runs.
+	// Programs is the folder of the programs.
 	Programs Programs
 
 	processes []*Process                  // in the order of their start
-	ready     func(context.Context) error // asks the API server
-	socket    int                         // holds the port
+	ready     func(context.Context) error // checks the API server's /readyz
+	socket    int                         // reserves the port of the API server
 	stop      sync.Once
 	stopErr   error
 }
 
-// Start starts a control plane and returns when it can be used: the API server is ready, and the controllers have made
-// the ServiceAccount of the namespace default. A start that fails leaves nothing behind; its error has the end of the
-// log of the program that failed.
+// Start starts a control plane and returns when it is usable: the API server is ready, and the controllers have
+// created the ServiceAccount default of the namespace default. If a start fails, it leaves no process and no file.
+// The error contains the end of the log of the program that failed.
 func Start(ctx context.Context, programs Programs, options Options) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "useless-cluster-")
 	if err != nil {
@@ -157,9 +159,9 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 	})
 }
 
-// WriteIdentities writes what the programs of a control plane, which is at url, know each other by into the folder dir:
-// the certificates and kubeconfigs of one authority. The returned configuration may do everything, as may
-// admin.kubeconfig. The hosts are names and addresses of the API server.
+// WriteIdentities writes the certificates, keys and kubeconfigs of a control plane at url into the folder dir. One
+// authority signs them all. The hosts are further names and addresses of the API server. The returned configuration
+// and admin.kubeconfig are those of a cluster administrator.
 func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -191,10 +193,11 @@ func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config
 	return ca, config, err
 }
 
-// EtcdArgs are the arguments of etcd. As those of the others they name files in the working folder.
+// EtcdArgs returns the arguments of etcd. Like the arguments of the other programs, they name files in the working
+// folder.
 func EtcdArgs(unsafeNoFsync bool) []string {
-	// Sockets in the folder, which is private, need neither free ports nor certificates. Their paths are relative because
-	// the system limits their length, and have a colon because etcd insists on it.
+	// Sockets in the private folder need neither free ports nor certificates. Their paths are relative because the
+	// system limits their length. They have a colon because etcd requires one.
 	const peer = "unix://peer.sock:0"
 	return []string{
 		"--data-dir=" + etcdDir,
@@ -207,22 +210,22 @@ func EtcdArgs(unsafeNoFsync bool) []string {
 func localAPIServerArgs(port int) []string {
 	return append(APIServerArgs(),
 		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--permit-port-sharing",
-		// Nothing in here reaches the API server through its Service, and an endpoint may not be 127.0.0.1.
+		// No client here uses the Service of the API server, and an endpoint may not be 127.0.0.1.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--authorization-mode=RBAC",
 	)
 }
 
-// auditArgs make kube-apiserver write an audit log by a policy, if there is one.
+// auditArgs returns the arguments of kube-apiserver for an audit log, or nil if policy is empty.
 func auditArgs(policy string) []string {
 	if policy == "" {
 		return nil
 	}
-	// One file, whatever its size, for who reads it meanwhile.
+	// Without rotation, so that a test can read the file while the API server writes it.
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-maxsize=0"}
 }
 
-// APIServerArgs are those arguments of kube-apiserver that do not depend on where it is and on who uses it.
+// APIServerArgs returns the arguments of kube-apiserver that do not depend on its address and its users.
 func APIServerArgs() []string {
 	return []string{
 		"--etcd-servers=" + etcdURL,
@@ -251,7 +254,7 @@ func localControllerManagerArgs(options Options) []string {
 	return args
 }
 
-// ControllerManagerArgs are the arguments of a kube-controller-manager that runs the default controllers.
+// ControllerManagerArgs returns the arguments of a kube-controller-manager that runs the default controllers.
 func ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + controllerManager + ".kubeconfig",
@@ -271,8 +274,8 @@ func (cp *ControlPlane) run(name string, args []string) error {
 	return nil
 }
 
-// RestartAPIServer kills kube-apiserver, starts it again and returns when it is ready. Nobody may stop the control plane
-// meanwhile.
+// RestartAPIServer kills kube-apiserver, starts it again and returns when it is ready. Do not call Stop at the same
+// time.
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	started, err := cp.restart(apiServer)
 	if err != nil {
@@ -284,14 +287,15 @@ func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// RestartControllers kills kube-controller-manager and starts it again, which then looks at everything anew. Nobody may stop
-// the control plane meanwhile.
+// RestartControllers kills kube-controller-manager and starts it again. The controllers then process all objects
+// again. Do not call Stop at the same time.
 func (cp *ControlPlane) RestartControllers() error {
 	_, err := cp.restart(controllerManager)
 	return err
 }
 
-// restart kills a program, starts it again, and returns it as the last of those that are started no later than it.
+// restart kills a program and starts it again. It returns the processes up to and including the new one, in start
+// order.
 func (cp *ControlPlane) restart(name string) (started []*Process, err error) {
 	i := slices.IndexFunc(cp.processes, func(p *Process) bool { return p.name == name })
 	old := cp.processes[i]
@@ -304,7 +308,7 @@ func (cp *ControlPlane) restart(name string) (started []*Process, err error) {
 	return cp.processes[:i+1], nil
 }
 
-// Etcd is a client of etcd, which also answers in JSON: POST http://etcd/v3/kv/range, for example.
+// Etcd returns an HTTP client for etcd's JSON gateway, for example POST http://etcd/v3/kv/range.
 func (cp *ControlPlane) Etcd() *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		dir, err := os.Open(cp.Dir)
@@ -317,36 +321,36 @@ func (cp *ControlPlane) Etcd() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
-// State is the folder with etcd's state.
+// State returns the folder of etcd's state.
 func (cp *ControlPlane) State() string { return filepath.Join(cp.Dir, etcdDir) }
 
-// AuditLog is the file of the API server's audit log, a line for each event.
+// AuditLog returns the path of the API server's audit log, which has a line for each event.
 func (cp *ControlPlane) AuditLog() string { return filepath.Join(cp.Dir, auditLog) }
 
-// Processes are the control plane's programs, in the order of their start.
+// Processes returns the control plane's programs in start order.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }
 
-// Await waits until the last of the processes does what check asks of it, or any of them ends.
+// Await waits until check succeeds for the last of the processes. It fails if any of the processes ends.
 func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {
-	var unready error
+	var lastErr error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range processes {
 			if isDone(p.done) {
 				return false, p.ended()
 			}
 		}
-		unready = check(ctx)
-		return unready == nil, nil
+		lastErr = check(ctx)
+		return lastErr == nil, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		last := processes[len(processes)-1]
-		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", last.name, startTimeout, unready, last.quoteLog())
+		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", last.name, startTimeout, lastErr, last.quoteLog())
 	}
 	return err
 }
 
-// Stop ends the programs, waits for their end and removes the temporary folder. It may be called more than once. Whoever
-// has clients running stops them first: kube-apiserver waits for them, and then has to be killed.
+// Stop ends the programs, waits for their end and removes the temporary folder. Repeated calls are allowed. Stop
+// clients with open watches first: kube-apiserver waits for them, and Stop has to kill it.
 func (cp *ControlPlane) Stop() error {
 	cp.stop.Do(func() {
 		for _, p := range slices.Backward(cp.processes) {
@@ -360,11 +364,11 @@ func (cp *ControlPlane) Stop() error {
 	return cp.stopErr
 }
 
-// Logs is the end of what a program (etcd, kube-apiserver or kube-controller-manager) has written, at most 64 KiB.
+// Logs returns the end of the log of etcd, kube-apiserver or kube-controller-manager, at most 64 KiB.
 func (cp *ControlPlane) Logs(name string) string { return tail(cp.log(name), logTail) }
 
-// Kubectl is a kubectl command that may do everything. It ignores the user's kuberc file, which can change the defaults of
-// flags.
+// Kubectl returns a kubectl command with the rights of a cluster administrator. It ignores the user's kuberc file,
+// which can change the defaults of flags.
 func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, cp.Programs.Path(kubectl), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig, "KUBECACHEDIR="+filepath.Join(cp.Dir, "kubectl"), "KUBERC=off")

@@ -32,7 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// childVariable makes a test process the one that TestParentEnds starts.
+// childVariable is set in the child process that TestParentEnds starts.
 const childVariable = "CLUSTER_TEST_PROGRAMS"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child does what every user of this package does: start, wait for Ctrl-C, stop.
+// child does the same as every user of this package: start, wait for Ctrl-C, stop.
 func child(programs Programs) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -59,20 +59,20 @@ func child(programs Programs) error {
 	return cp.Stop()
 }
 
-// skipShort skips a test that starts one more API server, which takes seconds of CPU time.
+// skipShort skips a test that starts another API server, which takes seconds of CPU time.
 func skipShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it starts another API server: make test-all runs it")
+		t.Skip("starts another API server; make test-all runs it")
 	}
 }
 
 func TestControlPlane(t *testing.T) {
-	w := watch(t)
-	var calledFirst error
+	w := recordPrograms(t)
+	var beforeErr error
 	cp, err := Start(t.Context(), w.programs, Options{
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
-			_, calledFirst = newClient(t, config).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+			_, beforeErr = newClient(t, config).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 			return nil
 		},
 		AuditPolicy: writeAuditPolicy(t),
@@ -81,8 +81,8 @@ func TestControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cp.Stop() })
-	if !apierrors.IsNotFound(calledFirst) {
-		t.Errorf("ServiceAccount default, which a controller makes, before the controllers start: error %v, want not found", calledFirst)
+	if !apierrors.IsNotFound(beforeErr) {
+		t.Errorf("ServiceAccount default before the controllers start: error %v, want not found", beforeErr)
 	}
 
 	client := newClient(t, cp.Config)
@@ -104,14 +104,14 @@ func TestControlPlane(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	started := 8 // three programs, two that are restarted, and three of the control plane of testState
+	started := 8 // three programs, two restarted ones, and three in testState
 	if testing.Short() {
 		started = 3
 	}
 	w.checkNothingLeft(t, started)
 }
 
-// testRestart looks whether there are another API server and other controllers that have what there was before.
+// testRestart checks that the API server and the controllers are new processes, and that objects survive.
 func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	skipShort(t)
 	before := cp.Processes()
@@ -121,7 +121,7 @@ func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	after := cp.Processes()
 	for i, restarted := range []bool{false, true, true} {
 		if isDone(before[i].done) != restarted || isDone(after[i].done) || after[i].Name() != before[i].Name() {
-			t.Errorf("after a restart of %s, %s runs", before[i].Name(), after[i].Name())
+			t.Errorf("wrong state after the restart: before %s, after %s", before[i].Name(), after[i].Name())
 		}
 	}
 	if _, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
@@ -129,7 +129,7 @@ func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 }
 
-// writeAuditPolicy asks for nothing but what is done about Secrets.
+// writeAuditPolicy writes an audit policy that selects only requests for Secrets.
 func writeAuditPolicy(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "audit-policy.yaml")
@@ -151,11 +151,11 @@ func testAuditLog(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 		return bytes.Contains(log, []byte("/secrets/audited"))
 	})
 	if bytes.Contains(log, []byte("/configmaps")) {
-		t.Errorf("the audit log has more than the policy asks for")
+		t.Errorf("the audit log contains requests that the policy does not select")
 	}
 }
 
-// testState starts a control plane with the state of another one, to which nothing is written meanwhile.
+// testState starts a control plane with a copy of another one's state. The other etcd is suspended during the copy.
 func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	skipShort(t)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copied"}, Data: map[string]string{"key": "value"}}
@@ -189,10 +189,10 @@ func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 }
 
-// TestTwoControlPlanes starts two at once.
+// TestTwoControlPlanes starts two control planes at once.
 func TestTwoControlPlanes(t *testing.T) {
 	skipShort(t)
-	w := watch(t)
+	w := recordPrograms(t)
 	var group errgroup.Group
 	for range 2 {
 		group.Go(func() error {
@@ -215,20 +215,20 @@ func TestFailedStart(t *testing.T) {
 		program string
 		script  string
 		want    []string
-		started int // at least
+		started int // minimum number of programs that were started before
 	}{{
-		reason:  "the last program to start takes the others with it",
+		reason:  "if the last program fails, the others are stopped",
 		program: controllerManager,
-		script:  "#!/bin/sh\necho the controllers are tired >&2\nexit 1\n",
-		want:    []string{"start a control plane: kube-controller-manager: exit status 1", "\tthe controllers are tired"},
+		script:  "#!/bin/sh\necho the controllers fail >&2\nexit 1\n",
+		want:    []string{"start a control plane: kube-controller-manager: exit status 1", "\tthe controllers fail"},
 		started: 2,
 	}, {
-		reason:  "a program that ends without an error has still ended",
+		reason:  "a program that ends with status 0 is a failure",
 		program: etcd,
 		script:  "#!/bin/sh\necho nothing to do\n",
 		want:    []string{"start a control plane: etcd: exit status 0", "\tnothing to do"},
 	}, {
-		reason:  "a program that cannot be started has no log",
+		reason:  "the error of a program that cannot be executed has no log",
 		program: apiServer,
 		script:  "no program",
 		want:    []string{"start a control plane: start kube-apiserver: ", "exec format error"},
@@ -237,7 +237,7 @@ func TestFailedStart(t *testing.T) {
 			if test.program == controllerManager {
 				skipShort(t) // the controllers start after the API server
 			}
-			w := watch(t)
+			w := recordPrograms(t)
 			writeProgram(t, w.programs.Path(test.program), test.script)
 			_, err := Start(t.Context(), w.programs, Options{UnsafeNoFsync: true})
 			for _, want := range test.want {
@@ -250,10 +250,10 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// TestInterruptedStart is Ctrl-C while the controllers start.
+// TestInterruptedStart cancels the context, as Ctrl-C does, before the controllers start.
 func TestInterruptedStart(t *testing.T) {
 	skipShort(t)
-	w := watch(t)
+	w := recordPrograms(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := Start(ctx, w.programs, Options{UnsafeNoFsync: true, BeforeControllers: func(context.Context, *rest.Config) error {
 		cancel()
@@ -265,27 +265,27 @@ func TestInterruptedStart(t *testing.T) {
 	w.checkNothingLeft(t, 2)
 }
 
-// TestParentEnds ends a process that runs a control plane.
+// TestParentEnds stops a process that runs a control plane with Ctrl-C and with SIGKILL.
 func TestParentEnds(t *testing.T) {
 	skipShort(t)
 	for _, test := range []struct {
 		reason string
 		signal os.Signal
-		want   string // how the process ends
+		want   string // the state of the ended process
 	}{{
-		reason: "Ctrl-C stops everything in order",
+		reason: "Ctrl-C stops all programs and removes the files",
 		signal: os.Interrupt,
 		want:   "exit status 0",
 	}, {
-		reason: "nothing outlives a crash",
+		reason: "no program outlives a crash",
 		signal: os.Kill,
 		want:   "signal: killed",
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			if test.signal == os.Kill && runtime.GOOS != "linux" {
-				t.Skip("only Linux ends a program with its parent")
+				t.Skip("only Linux can end a program with its parent")
 			}
-			w := watch(t)
+			w := recordPrograms(t)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), childVariable+"="+string(w.programs))
 			cmd.Stderr = t.Output()
@@ -297,7 +297,7 @@ func TestParentEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "started\n" {
-				t.Errorf("the process says %q, error %v", line, err)
+				t.Errorf("output of the process: %q, error %v", line, err)
 			}
 			if err := cmd.Process.Signal(test.signal); err != nil {
 				t.Error(err)
@@ -306,7 +306,7 @@ func TestParentEnds(t *testing.T) {
 			if got := cmd.ProcessState.String(); got != test.want {
 				t.Errorf("the process ended with %s, want %s", got, test.want)
 			}
-			if test.signal == os.Kill { // who was killed cannot remove its folder
+			if test.signal == os.Kill { // a killed process cannot remove its folder
 				awaitGone(t, w.pids(t, 3))
 				return
 			}
@@ -321,10 +321,10 @@ func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // else the programs are of any version
+	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // otherwise the programs may have any version
 		t.Errorf("got version %s, want %s", version, b.version)
 	}
-	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // with which kubectl would fail
+	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // kubectl would fail if it read this file
 	out, err := cp.Kubectl(t.Context(), "auth", "whoami", "-o", "name").CombinedOutput()
 	if err != nil {
 		t.Errorf("kubectl: %v: %s", err, out)
@@ -389,8 +389,8 @@ func testQuota(t *testing.T, client kubernetes.Interface) {
 		ObjectMeta: metav1.ObjectMeta{Name: "one-secret"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("1")}},
 	})
-	// The API server enforces a quota when its own cache has the numbers of the quota controller, which is later than a
-	// client can read them.
+	// The API server enforces a quota once its own cache contains the quota controller's numbers. A client can read
+	// the quota earlier.
 	await(t, "the quota controller", func() bool {
 		second := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
 		_, err := secrets.Create(ctx, second, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -398,7 +398,7 @@ func testQuota(t *testing.T, client kubernetes.Interface) {
 	})
 }
 
-// testServiceAccount uses a ServiceAccount that may read ConfigMaps.
+// testServiceAccount uses the kubeconfig of a ServiceAccount that may only list ConfigMaps.
 func testServiceAccount(t *testing.T, cp *ControlPlane, admin kubernetes.Interface) {
 	ctx := t.Context()
 	namespace := newNamespace(t, admin)
@@ -428,31 +428,32 @@ func testServiceAccount(t *testing.T, cp *ControlPlane, admin kubernetes.Interfa
 	if _, err := reader.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("list secrets: got error %v, want forbidden", err)
 	}
-	if _, err := cp.ServiceAccountKubeconfig(ctx, namespace, "nobody"); !apierrors.IsNotFound(err) {
-		t.Errorf("a kubeconfig for nobody: got error %v, want not found", err)
+	if _, err := cp.ServiceAccountKubeconfig(ctx, namespace, "missing"); !apierrors.IsNotFound(err) {
+		t.Errorf("kubeconfig of a missing ServiceAccount: got error %v, want not found", err)
 	}
 }
 
-// watched are programs that note their process ids, and the folder for temporary ones.
-type watched struct {
+// recordedPrograms are the built programs with scripts that record their process ids, and a folder for temporary
+// files.
+type recordedPrograms struct {
 	programs  Programs
 	temporary string
 	pidFile   string
 }
 
-func watch(t *testing.T) watched {
+func recordPrograms(t *testing.T) recordedPrograms {
 	t.Helper()
 	built, err := Build(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	// The path of the folder is longer than that of a socket may be.
+	// The path of this folder is longer than the path of a socket may be.
 	temporary := filepath.Join(t.TempDir(), strings.Repeat("long", 25))
 	if err := os.Mkdir(temporary, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w := watched{programs: Programs(dir), temporary: temporary, pidFile: filepath.Join(dir, "pids")}
+	w := recordedPrograms{programs: Programs(dir), temporary: temporary, pidFile: filepath.Join(dir, "pids")}
 	for _, name := range controlPlane {
 		note := fmt.Sprintf("echo $$ >> '%s'\n", w.pidFile)
 		if name == kubectl {
@@ -464,8 +465,9 @@ func watch(t *testing.T) watched {
 	return w
 }
 
-// pids are the processes that were started, at least so many. One that is stopped at once may not have noted its own.
-func (w watched) pids(t *testing.T, atLeast int) []int {
+// pids returns the ids of the processes that were started, and fails if there are fewer than atLeast. A process that
+// is stopped at once may not have recorded its id.
+func (w recordedPrograms) pids(t *testing.T, atLeast int) []int {
 	t.Helper()
 	noted, err := os.ReadFile(w.pidFile)
 	pids := numbers(string(noted))
@@ -475,8 +477,8 @@ func (w watched) pids(t *testing.T, atLeast int) []int {
 	return pids
 }
 
-// checkNothingLeft is for after a Stop, so it does not wait.
-func (w watched) checkNothingLeft(t *testing.T, atLeast int) {
+// checkNothingLeft checks that no process and no file is left. It does not wait, because Stop has returned already.
+func (w recordedPrograms) checkNothingLeft(t *testing.T, atLeast int) {
 	t.Helper()
 	for _, pid := range w.pids(t, atLeast) {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {

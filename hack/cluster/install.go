@@ -26,22 +26,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fieldOwner is the field manager of what Install applies.
+// fieldOwner is the field manager of the objects that Install applies.
 const fieldOwner = client.FieldOwner("useless-cluster")
 
-// establishTimeout is for the API server to serve a new custom resource.
+// establishTimeout bounds the wait for a CustomResourceDefinition to be established.
 const establishTimeout = time.Minute
 
-// WebhookServer is where the operator's webhooks are while it runs outside the cluster, as a process.
+// WebhookServer is the address of the operator's webhooks while the operator runs as a process outside the cluster.
 type WebhookServer struct {
 	// URL is the server's address without a path, for example https://127.0.0.1:9443.
 	URL string
-	// CA is the PEM certificate that the server's own is checked with.
+	// CA is the PEM certificate of the authority that signed the server's certificate.
 	CA []byte
 }
 
-// ReadManifests reads the objects of a YAML file, or of the resources that the kustomization.yaml of a folder lists, in
-// their order. It is no kustomize: whatever else a kustomization.yaml says is left aside.
+// ReadManifests reads the objects of a YAML file. For a folder it reads the files that resources in its
+// kustomization.yaml lists, in that order. It is not kustomize: it ignores all other fields of kustomization.yaml.
 func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	files := []string{path}
 	if info, err := os.Stat(path); err != nil {
@@ -62,7 +62,7 @@ func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// resources lists the files of a kustomization.
+// resources returns the paths under resources in a kustomization.yaml.
 func resources(dir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
@@ -103,9 +103,10 @@ func readFile(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// Install applies objects: CustomResourceDefinitions first, which it waits for, then the others in their order. One that
-// has only a generateName is created, and one that names no namespace and needs one is in the namespace default. Where
-// a webhook server is given, the API server is told to call it instead of the Services that the objects name.
+// Install applies CustomResourceDefinitions first, waits until they are established, and then applies the other
+// objects in their order. It creates an object that has only a generateName. A namespaced object without a namespace
+// goes into the namespace default. If server is set, Install replaces the Services in webhook configurations with its
+// URL.
 func Install(ctx context.Context, config *rest.Config, objects []*unstructured.Unstructured, server WebhookServer) error {
 	c, err := client.New(config, client.Options{})
 	if err != nil {
@@ -162,7 +163,7 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 	})
 }
 
-// redirect points the webhooks of an object at the server.
+// redirect replaces the Services in an object's webhooks with the URL of the server.
 func redirect(object *unstructured.Unstructured, server WebhookServer) {
 	if server.URL == "" {
 		return

@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// testInstall installs a webhook that runs here, twice, and has it called.
+// testInstall installs the manifests twice and checks that the API server calls the webhook, which runs in this
+// process.
 func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	server := serveRefusals(t)
 	objects, err := ReadManifests("testdata/install.yaml")
@@ -34,19 +35,19 @@ func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 	out, err := cp.Kubectl(t.Context(), "get", "gadgets", "-n", "installed", "-o", "name").CombinedOutput()
 	if err != nil || strings.Count(string(out), "gadget.test.useless.container.training/gadget-") != 2 {
-		t.Errorf("gadgets, one from each time: error %v, got\n%s", err, out)
+		t.Errorf("want two gadgets, one of each installation: error %v, got\n%s", err, out)
 	}
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "without-namespace", metav1.GetOptions{}); err != nil {
-		t.Errorf("an object that names no namespace: %v", err)
+		t.Errorf("object without a namespace: %v", err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
-	await(t, "the webhook to be called", func() bool { // the API server notices a new webhook a moment later
+	await(t, "the webhook to be called", func() bool { // the API server starts to call a new webhook with a delay
 		_, err := client.CoreV1().Secrets("installed").Create(t.Context(), secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "denied the request: called at /refuse")
 	})
 }
 
-// serveRefusals refuses whatever it is asked, and says where it was asked.
+// serveRefusals starts a webhook server that denies every request. Its message contains the URL path.
 func serveRefusals(t *testing.T) WebhookServer {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,27 +85,27 @@ func TestRedirect(t *testing.T) {
 		server       WebhookServer
 		object, want string
 	}{{
-		reason: "every webhook of a configuration is called outside the cluster",
+		reason: "every webhook of a configuration is redirected",
 		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
 		object: `{"webhooks": [{"name": "a", "clientConfig": ` + service + `}, {"name": "b", "clientConfig": ` + service + `}]}`,
 		want:   `{"webhooks": [{"name": "a", "clientConfig": ` + direct + `}, {"name": "b", "clientConfig": ` + direct + `}]}`,
 	}, {
-		reason: "so is a conversion",
+		reason: "a conversion webhook is redirected",
 		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
 		object: `{"spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": ` + service + `}}}}`,
 		want:   `{"spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": ` + direct + `}}}}`,
 	}, {
-		reason: "a conversion that calls nobody stays what it is",
+		reason: "a conversion without a webhook stays unchanged",
 		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
 		object: `{"spec": {"conversion": {"strategy": "None"}}}`,
 		want:   `{"spec": {"conversion": {"strategy": "None"}}}`,
 	}, {
-		reason: "who names a URL means that one",
+		reason: "a webhook with a URL stays unchanged",
 		server: WebhookServer{URL: "https://127.0.0.1:9443", CA: []byte("CA")},
 		object: `{"webhooks": [{"name": "a", "clientConfig": {"url": "https://example.test/"}}]}`,
 		want:   `{"webhooks": [{"name": "a", "clientConfig": {"url": "https://example.test/"}}]}`,
 	}, {
-		reason: "without a server outside the cluster the one inside is meant",
+		reason: "without a server the Services stay unchanged",
 		object: `{"webhooks": [{"name": "a", "clientConfig": ` + service + `}]}`,
 		want:   `{"webhooks": [{"name": "a", "clientConfig": ` + service + `}]}`,
 	}} {
@@ -140,9 +141,9 @@ func TestReadManifests(t *testing.T) {
 		kinds += object.GetKind()
 	}
 	if kinds != "CAB" {
-		t.Errorf("got %s, want what kustomization.yaml lists, in its order: CAB", kinds)
+		t.Errorf("got %s, want CAB, the order in kustomization.yaml", kinds)
 	}
 	if _, err := ReadManifests(filepath.Join(dir, "third.yaml")); err == nil {
-		t.Error("no error for a file that is not there")
+		t.Error("no error for a missing file")
 	}
 }

@@ -18,11 +18,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenLifetime is how long the kubeconfig of a ServiceAccount works.
+// tokenLifetime is the lifetime of the token in a ServiceAccount's kubeconfig.
 const tokenLifetime = 24 * time.Hour
 
-// ServiceAccountKubeconfig writes a kubeconfig that has the rights of a ServiceAccount and no others, and returns its
-// path. It works for a day, and as long as the control plane does.
+// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount and returns its path. The kubeconfig
+// is valid for a day, and not after the end of the control plane.
 func (cp *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
 	client, err := kubernetes.NewForConfig(cp.Config)
 	if err != nil {
@@ -40,7 +40,7 @@ func (cp *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace,
 	return path, writeKubeconfig(path, config)
 }
 
-// WriteKubeconfig makes a client certificate and writes a kubeconfig with it.
+// WriteKubeconfig issues a client certificate for subject and writes a kubeconfig with it.
 func (a *Authority) WriteKubeconfig(path, url string, subject pkix.Name) (*rest.Config, error) {
 	identity, err := a.issue(subject)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// validity is longer than anything here runs.
+// validity is the lifetime of certificates. No test or demo runs that long.
 const validity = 365 * 24 * time.Hour
 
 // Authority signs the certificates of one cluster.
@@ -30,7 +30,7 @@ type Authority struct {
 // pair is a certificate and its key, both PEM.
 type pair struct{ cert, key []byte }
 
-// ServingCert writes tls.crt and tls.key, for a server on 127.0.0.1 or localhost, into the folder dir, and returns the
+// ServingCert writes tls.crt and tls.key for a server on 127.0.0.1 or localhost into the folder dir. It returns the
 // PEM certificate of the authority that signed them.
 func ServingCert(dir string) (ca []byte, err error) {
 	a, err := newAuthority()
@@ -66,8 +66,8 @@ func newAuthority() (*Authority, error) {
 	return &Authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}, nil
 }
 
-// WriteCert writes a certificate and its key as name.crt and name.key into the folder dir: a server's where there are
-// hosts, a client's otherwise.
+// WriteCert writes a certificate and its key as name.crt and name.key into the folder dir. With hosts it is a server
+// certificate, without hosts a client certificate.
 func (a *Authority) WriteCert(dir, name string, subject pkix.Name, hosts ...string) error {
 	p, err := a.issue(subject, hosts...)
 	if err != nil {
@@ -76,7 +76,8 @@ func (a *Authority) WriteCert(dir, name string, subject pkix.Name, hosts ...stri
 	return p.write(dir, name)
 }
 
-// WriteKey writes the authority's own certificate and key, for a program that signs.
+// WriteKey writes the authority's own certificate and key as name.crt and name.key, for a program that signs
+// certificates.
 func (a *Authority) WriteKey(dir, name string) error {
 	der, err := x509.MarshalECPrivateKey(a.key)
 	if err != nil {
@@ -85,7 +86,7 @@ func (a *Authority) WriteKey(dir, name string) error {
 	return pair{cert: a.pem, key: encode("EC PRIVATE KEY", der)}.write(dir, name)
 }
 
-// issue signs a certificate: a server's where there are hosts, a client's otherwise.
+// issue signs a certificate: a server certificate with hosts, a client certificate without.
 func (a *Authority) issue(subject pkix.Name, hosts ...string) (pair, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -113,7 +114,7 @@ func newTemplate(subject pkix.Name) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		Subject:   subject,
-		NotBefore: now.Add(-time.Hour), // clocks may be set back
+		NotBefore: now.Add(-time.Hour), // in case the clock is set back
 		NotAfter:  now.Add(validity),
 	}
 }
@@ -134,7 +135,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// write puts the pair into name.crt and name.key.
+// write writes the pair to name.crt and name.key.
 func (p pair) write(dir, name string) error {
 	if err := os.WriteFile(filepath.Join(dir, name+".crt"), p.cert, 0o600); err != nil {
 		return fmt.Errorf("write the certificate of %s: %w", name, err)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreePort is a TCP port of 127.0.0.1 that nothing listens on. Something else may take it before the caller does.
+// FreePort returns a TCP port of 127.0.0.1 that no process listens on. Another process may take it before the caller
+// does.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -20,9 +21,9 @@ func FreePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// holdPort reserves a port of 127.0.0.1 until the returned socket is closed: bound, without listening, and open for
-// one more socket of the same user that wants to share it. kube-apiserver is told to, and so finds its port free
-// however many others look for one at the same time.
+// holdPort reserves a port of 127.0.0.1 until the returned socket is closed. The socket is bound with SO_REUSEPORT
+// and does not listen. kube-apiserver runs with --permit-port-sharing, so it can bind the port too. A process without
+// SO_REUSEPORT cannot, even if many processes look for a port at the same time.
 func holdPort() (port, socket int, err error) {
 	syscall.ForkLock.RLock()
 	socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

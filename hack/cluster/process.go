@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// logTail is how much of a log is shown, in bytes.
+// logTail is the number of bytes at the end of a log that errors and Log read.
 const logTail = 64 << 10
 
-// Command says what StartProcess runs.
+// Command is a program for StartProcess to run.
 type Command struct {
-	// Name is what errors call the process.
+	// Name is the name of the process in errors.
 	Name string
 	// Path is the program's file.
 	Path string
@@ -33,8 +33,8 @@ type Command struct {
 	Log string
 }
 
-// Process is a running program. It does not outlive this one: who starts it stops it, and on Linux the kernel does so
-// where this process is killed.
+// Process is a running program. The caller of StartProcess stops it. On Linux, the kernel kills it when this process
+// is killed.
 type Process struct {
 	name string
 	log  string
@@ -43,8 +43,8 @@ type Process struct {
 	err  error
 }
 
-// StartProcess starts a program in a process group of its own, so that Ctrl-C in a terminal reaches only this process,
-// which then stops its programs in the order they need.
+// StartProcess starts a program in its own process group. Ctrl-C in a terminal then reaches only this process, which
+// stops its programs in the correct order.
 func StartProcess(c Command) (*Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -61,8 +61,8 @@ func StartProcess(c Command) (*Process, error) {
 	p := &Process{name: c.Name, log: c.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel takes the end of the thread that forked for the end of the parent (golang.org/issue/27505), and Go
-		// ends idle threads as it likes: this one has to live as long as the program.
+		// The kernel sends the parent-death signal when the thread that forked ends (golang.org/issue/27505), and Go
+		// ends idle threads. So this thread must exist as long as the program.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -78,16 +78,17 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
-// Name is what errors call the process.
+// Name returns the name of the process in errors.
 func (p *Process) Name() string { return p.name }
 
-// PID is the process's id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err is how the process ended, with the last lines of its log. It is nil before the end and after a successful one.
+// Err returns how the process ended, with the last lines of its log. It is nil before the end and after exit status
+// 0.
 func (p *Process) Err() error {
 	if !isDone(p.done) || p.err == nil {
 		return nil
@@ -95,7 +96,7 @@ func (p *Process) Err() error {
 	return p.ended()
 }
 
-// ended is the error for a process that should be running, and is not.
+// ended returns an error for a process that should still be running. It is an error even after exit status 0.
 func (p *Process) ended() error {
 	err := p.err
 	if err == nil {
@@ -104,7 +105,7 @@ func (p *Process) ended() error {
 	return fmt.Errorf("%s: %w; the end of its log:\n%s", p.name, err, p.quoteLog())
 }
 
-// Signal sends the process a signal; one that has ended gets none.
+// Signal sends a signal to the process. It does nothing if the process has ended.
 func (p *Process) Signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to %s: %w", s, p.name, err)
@@ -112,7 +113,7 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Kill ends the process at once, as a crash would, together with what it has started, and waits for its end.
+// Kill sends SIGKILL to the process and its children, as in a crash, and waits for its end.
 func (p *Process) Kill() {
 	if !isDone(p.done) {
 		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // the whole group
@@ -120,7 +121,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end, kills it where it has not done so after the grace period, and waits for its end.
+// Stop sends SIGTERM, then SIGKILL after the grace period, and waits for the end of the process.
 func (p *Process) Stop(grace time.Duration) {
 	_ = p.Signal(syscall.SIGTERM)
 	select {
@@ -130,10 +131,10 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 }
 
-// Log is the end of what the process has written, at most 64 KiB.
+// Log returns the end of the process's output, at most 64 KiB.
 func (p *Process) Log() string { return tail(p.log, logTail) }
 
-// quoteLog is the end of the log as a part of an error.
+// quoteLog returns the last lines of the log, indented for an error.
 func (p *Process) quoteLog() string {
 	const lines = 15
 	all := strings.Split(strings.TrimSpace(p.Log()), "\n")
@@ -150,7 +151,7 @@ func isDone(done <-chan struct{}) bool {
 	}
 }
 
-// tail is the end of a file, cut to size bytes; empty where it cannot be read.
+// tail returns the last size bytes of a file, or "" if it cannot be read.
 func tail(path string, size int64) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// run starts a shell script and waits for what it writes first.
+// run starts a shell script and waits until its log is not empty.
 func run(t *testing.T, script string) *Process {
 	t.Helper()
 	p, err := StartProcess(Command{
@@ -40,20 +40,20 @@ func TestProcess(t *testing.T) {
 		end    func(*Process)
 		want   string // the error; empty for none
 	}{{
-		reason: "success is no error",
+		reason: "exit status 0 is no error",
 		script: "echo $GREETING",
 		end:    func(p *Process) { <-p.Done() },
 	}, {
-		reason: "a failure comes with what the program said",
+		reason: "the error of a failed program contains its output",
 		script: "echo $GREETING; exit 3",
 		end:    func(p *Process) { <-p.Done() },
 		want:   "the script: exit status 3; the end of its log:\n\thello",
 	}, {
-		reason: "a program may clean up when it is stopped",
+		reason: "a stopped program has time to clean up",
 		script: "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done",
 		end:    func(p *Process) { p.Stop(time.Minute) },
 	}, {
-		reason: "one that does not stop is killed",
+		reason: "a program that ignores SIGTERM is killed",
 		script: "trap '' TERM; echo ready; while :; do sleep 0.05; done",
 		end:    func(p *Process) { p.Stop(50 * time.Millisecond) },
 		want:   "the script: signal: killed; the end of its log:\n\tready",
@@ -83,7 +83,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestProcessErr has the error that callers may look into, and none while the process runs.
+// TestProcessErr checks that Err is nil while the process runs, and wraps an exec.ExitError after a kill.
 func TestProcessErr(t *testing.T) {
 	p := run(t, "echo ready; exec sleep 600")
 	if err := p.Err(); err != nil {
@@ -95,14 +95,14 @@ func TestProcessErr(t *testing.T) {
 	}
 }
 
-// TestKillTakesChildren has a program with a child that it does not wait for.
+// TestKillTakesChildren kills a program that has a child process.
 func TestKillTakesChildren(t *testing.T) {
 	p := run(t, "sleep 600 & echo $! && wait")
 	p.Kill()
 	awaitGone(t, numbers(p.Log()))
 }
 
-// TestHoldPort shows why a port that is held cannot be lost: nobody else gets it, and kube-apiserver does.
+// TestHoldPort checks that another process cannot bind the held port.
 func TestHoldPort(t *testing.T) {
 	port, socket, err := holdPort()
 	if err != nil {
@@ -111,7 +111,7 @@ func TestHoldPort(t *testing.T) {
 	defer syscall.Close(socket)
 	if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 		_ = l.Close()
-		t.Errorf("port %d, which is held, was free for a stranger", port)
+		t.Errorf("another listener could bind the held port %d", port)
 	} else if !strings.Contains(err.Error(), "address already in use") {
 		t.Error(err)
 	}

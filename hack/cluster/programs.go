@@ -26,28 +26,28 @@ const (
 	kubectl           = "kubectl"
 )
 
-// assetsVariable names the folder of programs that somebody else has built.
+// assetsVariable is the environment variable with a folder of prebuilt programs, as in envtest.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// upstream is a release of somebody else's programs, pinned by a module of its own in hack/tools.
+// upstream is a release of another project, pinned by a module in hack/tools.
 type upstream struct {
-	name   string // as its users call it
-	file   string // of the module, without .mod
-	module string // whose version is the release's
+	name   string // in messages
+	file   string // the module's file name without .mod
+	module string // the version of this module is the version of the release
 	tags   string
-	// gigabytes are about what the first build writes: compiled and downloaded packages in Go's caches, the programs, and
-	// temporary files.
+	// gigabytes is the approximate disk space of a first build: compiled and downloaded packages in Go's caches, the
+	// programs, and temporary files.
 	gigabytes int
-	// stamp says where the linker puts the version, for a release that behaves otherwise without it.
+	// stamp returns linker flags that set the version, for releases whose behaviour depends on it. It may be nil.
 	stamp func(version string) string
-	// packages are those with a main function: import paths, or the only Go file of one, relative to hack/tools.
+	// packages are the main packages: import paths, or a single Go file relative to hack/tools.
 	packages []string
 }
 
-// controlPlane is what tests and the demo run on.
+// controlPlane lists the programs that tests and the demo need.
 var controlPlane = []string{etcd, apiServer, controllerManager, kubectl}
 
-// kubernetesUpstream has a module for each minor release; kubernetesRelease selects one.
+// kubernetesUpstream has a module for each minor release. kubernetesRelease selects one.
 var kubernetesUpstream = upstream{
 	name: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes", gigabytes: 5,
 	stamp: kubernetesVersion,
@@ -62,7 +62,7 @@ var kubernetesUpstream = upstream{
 	},
 }
 
-// otherReleases are what a node with OLM runs besides Kubernetes, and the programs that its users type.
+// otherReleases are the other releases that a node with OLM needs, including command line tools for its users.
 var otherReleases = []upstream{{
 	name: "metrics-server", file: "metrics-server", module: "sigs.k8s.io/metrics-server", gigabytes: 1,
 	packages: []string{"sigs.k8s.io/metrics-server/cmd/metrics-server"},
@@ -109,7 +109,7 @@ var otherReleases = []upstream{{
 	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
 
-// nodeReleases are all releases that a node with OLM consists of.
+// nodeReleases returns all releases that a node with OLM needs.
 func nodeReleases() ([]upstream, error) {
 	release, err := kubernetesRelease()
 	if err != nil {
@@ -118,17 +118,18 @@ func nodeReleases() ([]upstream, error) {
 	return append([]upstream{release}, otherReleases...), nil
 }
 
-// pureGo checks the signatures of images without a C library.
+// pureGo is the build tag for image signature checks without a C library.
 const pureGo = "containers_image_openpgp"
 
-// kubernetesVersion keeps an API server from calling itself v0.0.0, and so from being refused by who asks for a newer one.
+// kubernetesVersion returns the linker flags for the version of Kubernetes. Without them an API server reports
+// v0.0.0, and clients that require a minimum version refuse it.
 func kubernetesVersion(version string) string {
 	part := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
 		"k8s.io/component-base/version", version, part[0], part[1])
 }
 
-// programs are the names of all programs of the release.
+// programs returns the names of all programs of the release.
 func (u upstream) programs() (names []string) {
 	for _, pkg := range u.packages {
 		names = append(names, programName(pkg))
@@ -136,7 +137,8 @@ func (u upstream) programs() (names []string) {
 	return names
 }
 
-// programName is what the program of a package is called: as the go command calls it, unless nobody else does.
+// programName returns the name of a package's program. It is the name that the go command chooses, except for etcd,
+// whose package is called server.
 func programName(pkg string) string {
 	if name := defaultName(pkg); name != "server" {
 		return name
@@ -144,23 +146,24 @@ func programName(pkg string) string {
 	return etcd
 }
 
-// goFile ends the name of a package that is one Go file.
+// goFile is the suffix of a package that is a single Go file.
 const goFile = ".go"
 
 var majorVersion = regexp.MustCompile(`/v\d+$`)
 
-// defaultName is what the go command calls the program of a package.
+// defaultName returns the name that the go command gives to a package's program.
 func defaultName(pkg string) string {
 	return strings.TrimSuffix(path.Base(majorVersion.ReplaceAllString(pkg, "")), goFile)
 }
 
-// Programs is a folder that has etcd, kube-apiserver, kube-controller-manager and kubectl, and may have others.
+// Programs is a folder that contains etcd, kube-apiserver, kube-controller-manager and kubectl. It may contain
+// others.
 type Programs string
 
-// Path is where a program is.
+// Path returns the path of a program.
 func (p Programs) Path(name string) string { return filepath.Join(string(p), name) }
 
-// missing names those of the programs that are not there.
+// missing returns the names of the programs that are not in the folder.
 func (p Programs) missing(names []string) (missing []string) {
 	for _, name := range names {
 		if info, err := os.Stat(p.Path(name)); err != nil || !info.Mode().IsRegular() {
@@ -189,8 +192,8 @@ func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	return release.build(ctx, progress, controlPlane)
 }
 
-// BuildNode compiles everything that a node with OLM runs, once, as Build does. What KUBEBUILDER_ASSETS names is of no
-// use here: all parts of a node are of one release.
+// BuildNode compiles all programs of a node with OLM that are not built yet, and writes its progress to progress. It
+// ignores KUBEBUILDER_ASSETS: all programs of a node come from the pinned releases.
 func BuildNode(ctx context.Context, progress io.Writer) error {
 	releases, err := nodeReleases()
 	if err != nil {
@@ -220,7 +223,7 @@ func LinkNode(dir string) (Programs, error) {
 		}
 		names := release.programs()
 		if missing := b.folder.missing(names); len(missing) > 0 {
-			return "", fmt.Errorf("%s of %s %s is not built: make cluster-build", strings.Join(missing, ", "), b.name, b.version)
+			return "", fmt.Errorf("%s of %s %s is not built: run make cluster-build", strings.Join(missing, ", "), b.name, b.version)
 		}
 		for _, name := range names {
 			if err := os.Symlink(b.folder.Path(name), filepath.Join(dir, name)); err != nil {
@@ -231,7 +234,7 @@ func LinkNode(dir string) (Programs, error) {
 	return Programs(dir), nil
 }
 
-// Version is which release hack/tools/FILE.mod pins of what it is there for.
+// Version returns the version that hack/tools/FILE.mod pins.
 func Version(file string) (string, error) {
 	b, err := nodeBuild(file)
 	if err != nil {
@@ -240,7 +243,7 @@ func Version(file string) (string, error) {
 	return b.version, nil
 }
 
-// Source is the folder with the source of what hack/tools/FILE.mod pins.
+// Source downloads the source of the release that hack/tools/FILE.mod pins, and returns its folder.
 func Source(ctx context.Context, file string) (string, error) {
 	b, err := nodeBuild(file)
 	if err != nil {
@@ -266,7 +269,7 @@ func nodeBuild(file string) (*build, error) {
 	}
 	i := slices.IndexFunc(releases, func(u upstream) bool { return u.file == file })
 	if i < 0 {
-		return nil, fmt.Errorf("no node needs hack/tools/%s.mod", file)
+		return nil, fmt.Errorf("no program of a node comes from hack/tools/%s.mod", file)
 	}
 	return releases[i].newBuild(io.Discard)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// releases returns what KubernetesReleases does.
+// releases returns the result of KubernetesReleases.
 func releases(t *testing.T) []string {
 	t.Helper()
 	releases, err := KubernetesReleases()
@@ -33,7 +33,7 @@ func selected(t *testing.T) *build {
 	return b
 }
 
-// TestSelectRelease selects each release, and none.
+// TestSelectRelease checks the release that each value of KUBERNETES selects, and the default.
 func TestSelectRelease(t *testing.T) {
 	all := releases(t)
 	folders := map[Programs]string{}
@@ -64,7 +64,8 @@ func TestReleasesAreSorted(t *testing.T) {
 	}
 }
 
-// TestUnknownRelease selects a release that cannot be built: everything that builds says so, and lists the others.
+// TestUnknownRelease selects a release that cannot be built. Every function that builds must return an error that
+// lists the releases.
 func TestUnknownRelease(t *testing.T) {
 	useFakeGo(t, fakeGo)
 	want := "KUBERNETES=1.2 is not a release that can be built: choose one of " + strings.Join(releases(t), ", ")
@@ -81,10 +82,11 @@ func TestUnknownRelease(t *testing.T) {
 	}
 }
 
-// olderLibrary is the one library that is not of the same patch release as Kubernetes. Its file says why.
+// olderLibrary is the only library whose patch release differs from Kubernetes. A comment in the .mod file gives the
+// reason.
 const olderLibrary = "k8s.io/kube-proxy v0.30.4"
 
-// TestModulesOfReleases checks that each module has Kubernetes and its libraries at the same version.
+// TestModulesOfReleases checks that each module requires Kubernetes and its libraries at the same version.
 func TestModulesOfReleases(t *testing.T) {
 	for _, release := range releases(t) {
 		t.Setenv(releaseVariable, release)

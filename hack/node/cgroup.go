@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// cgroupPrefix begins the name of a node's own cgroup in every hierarchy.
+	// cgroupPrefix is the prefix of the name of a node's cgroup in every hierarchy.
 	cgroupPrefix = "useless-node-"
-	// cgroupRoot is where programs look for cgroups.
+	// cgroupRoot is the standard mount point of cgroups.
 	cgroupRoot = "/sys/fs/cgroup"
 )
 
 // hierarchy is a mounted cgroup hierarchy.
 type hierarchy struct {
 	mount       string
-	controllers string // what version 1 mounts it with; empty for version 2
-	own         string // the folder of this process's own cgroup
+	controllers string // the controllers of a version 1 hierarchy; empty for version 2
+	own         string // the folder of this process's cgroup
 }
 
-// hierarchies are those that are mounted under /sys/fs/cgroup.
+// hierarchies returns the hierarchies that are mounted under /sys/fs/cgroup.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -50,7 +50,7 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// findHierarchies reads what the kernel says of a process's mounts and of its own cgroups.
+// findHierarchies parses a process's mountinfo and cgroup files in /proc.
 func findHierarchies(mounts, own string) (found []hierarchy) {
 	for line := range strings.Lines(mounts) {
 		// 31 23 0:27 ROOT MOUNT OPTIONS ... - TYPE SOURCE SUPEROPTIONS
@@ -71,7 +71,7 @@ func findHierarchies(mounts, own string) (found []hierarchy) {
 	return found
 }
 
-// isMount tells whether a mount is the hierarchy of these controllers.
+// isMount reports whether a mount is the hierarchy of these controllers.
 func isMount(fstype string, options []string, controllers string) bool {
 	if controllers == "" {
 		return fstype == "cgroup2"
@@ -81,8 +81,9 @@ func isMount(fstype string, options []string, controllers string) bool {
 	})
 }
 
-// parent is the cgroup that the node's own is made in. Version 1 lets the node stay within the limits of who starts it; in
-// version 2 a cgroup that has processes cannot give its children controllers.
+// parent returns the cgroup that contains the node's cgroup. In version 1 it is this process's cgroup, so that its
+// limits apply to the node. In version 2 it is the root: a cgroup with processes cannot enable controllers for its
+// children.
 func (h hierarchy) parent() string {
 	if h.controllers == "" {
 		return h.mount
@@ -90,15 +91,15 @@ func (h hierarchy) parent() string {
 	return h.own
 }
 
-// nodeCgroup is the node's own cgroup in a hierarchy.
+// nodeCgroup is the node's cgroup in a hierarchy.
 type nodeCgroup struct {
 	Path string
-	// Controllers are those that the parent gives to its children only because of this one.
+	// Controllers are the controllers that the parent enables for its children only because of this cgroup.
 	Controllers []string
 }
 
-// makeCgroups makes a cgroup for the node in every hierarchy. It notes them before, so that whatever ends this process,
-// nothing is forgotten.
+// makeCgroups creates a cgroup for the node in every hierarchy. It writes their list to a file first, so that a later
+// command can remove them even if this process is killed.
 func (n *node) makeCgroups() error {
 	found, err := hierarchies()
 	if err != nil {
@@ -108,17 +109,17 @@ func (n *node) makeCgroups() error {
 	for _, h := range found {
 		c := nodeCgroup{Path: filepath.Join(h.parent(), fmt.Sprint(cgroupPrefix, os.Getpid()))}
 		if h.controllers == "" {
-			if c.Controllers, err = lacking(h.parent()); err != nil {
+			if c.Controllers, err = missingControllers(h.parent()); err != nil {
 				return fmt.Errorf("make cgroups: %w", err)
 			}
 		}
 		own = append(own, c)
 	}
-	note, err := json.Marshal(own)
+	list, err := json.Marshal(own)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(n.path("cgroups"), note, 0o644); err != nil {
+	if err := os.WriteFile(n.path("cgroups"), list, 0o644); err != nil {
 		return fmt.Errorf("make cgroups: %w", err)
 	}
 	for i, c := range own {
@@ -136,11 +137,11 @@ func (c nodeCgroup) create(cpuset bool) error {
 	if cpuset {
 		return inheritCPUs(c.Path)
 	}
-	_ = control(filepath.Dir(c.Path), "+", c.Controllers) // what the node lacks then, its kubelet tells
+	_ = control(filepath.Dir(c.Path), "+", c.Controllers) // if a controller is missing, the kubelet reports it
 	return nil
 }
 
-// inheritCPUs lets a cgroup of version 1 and all that will be in it use what its parent may: that is not the default.
+// inheritCPUs gives a version 1 cgroup and its future children the CPUs of its parent. That is not the default.
 func inheritCPUs(path string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), file))
@@ -154,7 +155,7 @@ func inheritCPUs(path string) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.clone_children"), []byte("1"), 0)
 }
 
-// cgroups are those that were noted. A note that is not complete is one of nothing.
+// cgroups returns the list that makeCgroups has written. An incomplete list counts as empty.
 func (n *node) cgroups() (own []nodeCgroup, err error) {
 	text, err := os.ReadFile(n.path("cgroups"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,7 +167,7 @@ func (n *node) cgroups() (own []nodeCgroup, err error) {
 	return own, err
 }
 
-// joinCgroups moves this process, and so its children, to the node's cgroups.
+// joinCgroups moves this process to the node's cgroups. Its children start there.
 func (n *node) joinCgroups() error {
 	own, err := n.cgroups()
 	if err != nil {
@@ -180,12 +181,12 @@ func (n *node) joinCgroups() error {
 	return nil
 }
 
-// joinCgroup moves a process; 0 is this one.
+// joinCgroup moves a process; pid 0 is this process.
 func joinCgroup(path string, pid int) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.procs"), fmt.Append(nil, pid), 0)
 }
 
-// mountCgroups mounts every hierarchy again, so that in its cgroup namespace the node's own cgroup is the root.
+// mountCgroups mounts every hierarchy again. In the node's cgroup namespace, the root is then the node's cgroup.
 func mountCgroups(found []hierarchy) error {
 	if !slices.ContainsFunc(found, func(h hierarchy) bool { return h.mount == cgroupRoot }) {
 		if err := mount("tmpfs", cgroupRoot, "tmpfs", "mode=755"); err != nil {
@@ -216,7 +217,7 @@ func (h hierarchy) mountAgain() error {
 	if err := mount("cgroup", h.mount, "cgroup", h.controllers); err != nil {
 		return err
 	}
-	for controller := range strings.SplitSeq(h.controllers, ",") { // cpu is also found where it is cpu,cpuacct
+	for controller := range strings.SplitSeq(h.controllers, ",") { // for example cpu -> cpu,cpuacct
 		err := os.Symlink(filepath.Base(h.mount), filepath.Join(cgroupRoot, controller))
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -225,8 +226,8 @@ func (h hierarchy) mountAgain() error {
 	return nil
 }
 
-// leaveRoot moves this process and its parent out of the namespace's root: in version 2 only a cgroup without processes
-// can give its children controllers.
+// leaveRoot moves this process and its parent out of the root of the cgroup namespace. In version 2 only a cgroup
+// without processes can enable controllers for its children.
 func leaveRoot(root string) error {
 	programs := filepath.Join(root, "programs")
 	if err := os.MkdirAll(programs, 0o755); err != nil {
@@ -237,35 +238,37 @@ func leaveRoot(root string) error {
 			return err
 		}
 	}
-	controllers, err := lacking(root)
+	controllers, err := missingControllers(root)
 	if err != nil {
 		return err
 	}
 	return control(root, "+", controllers)
 }
 
-// kubeletControllers are those of version 2 that a kubelet asks for, where the kernel has them.
+// kubeletControllers are the version 2 controllers that a kubelet uses if the kernel has them.
 var kubeletControllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
-// lacking are the controllers that a node needs in the children of a cgroup of version 2, and that it does not give them.
-func lacking(path string) ([]string, error) {
+// missingControllers returns the controllers that a kubelet needs and that a version 2 cgroup does not enable for its
+// children.
+func missingControllers(path string) ([]string, error) {
 	available, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
 		return nil, err
 	}
-	given, err := os.ReadFile(filepath.Join(path, subtreeControl))
+	enabled, err := os.ReadFile(filepath.Join(path, subtreeControl))
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(strings.Fields(string(available)), func(controller string) bool {
-		return !slices.Contains(kubeletControllers, controller) || slices.Contains(strings.Fields(string(given)), controller)
+		return !slices.Contains(kubeletControllers, controller) ||
+			slices.Contains(strings.Fields(string(enabled)), controller)
 	}), nil
 }
 
-// subtreeControl is the file with the controllers that a cgroup of version 2 gives to its children.
+// subtreeControl is the file with the controllers that a version 2 cgroup enables for its children.
 const subtreeControl = "cgroup.subtree_control"
 
-// control gives controllers to the children of a cgroup of version 2 ("+"), or takes them back ("-").
+// control enables ("+") or disables ("-") controllers for the children of a version 2 cgroup.
 func control(path, change string, controllers []string) (err error) {
 	for _, controller := range controllers {
 		err = errors.Join(err, os.WriteFile(filepath.Join(path, subtreeControl), []byte(change+controller), 0))
@@ -273,7 +276,7 @@ func control(path, change string, controllers []string) (err error) {
 	return err
 }
 
-// removeCgroups removes the node's cgroups, when nothing runs in them any more.
+// removeCgroups removes the node's cgroups. No process may run in them any more.
 func (n *node) removeCgroups() error {
 	own, err := n.cgroups()
 	if err != nil {
@@ -285,19 +288,21 @@ func (n *node) removeCgroups() error {
 			if err == nil && entry.IsDir() {
 				dirs = append(dirs, path)
 			}
-			return nil // what is gone is gone
+			return nil // already removed
 		})
 		for _, dir := range slices.Backward(dirs) {
 			if err := removeCgroup(dir); err != nil {
 				return fmt.Errorf("remove the node's cgroups: %w", err)
 			}
 		}
-		_ = control(filepath.Dir(c.Path), "-", c.Controllers) // the kernel refuses where another's children need one by now
+		// The kernel refuses this if another cgroup has started to use a controller.
+		_ = control(filepath.Dir(c.Path), "-", c.Controllers)
 	}
 	return nil
 }
 
-// removeCgroup waits for the kernel, which frees a cgroup a moment after the end of its last process.
+// removeCgroup removes a cgroup. It retries, because the kernel frees a cgroup shortly after the end of its last
+// process.
 func removeCgroup(dir string) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Rmdir(dir)

@@ -24,7 +24,7 @@ func TestFindHierarchies(t *testing.T) {
 		own    string
 		want   []hierarchy
 	}{{
-		reason: "version 2, as systemd mounts it",
+		reason: "version 2 mounted by systemd",
 		mounts: `
 24 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 32 25 0:27 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
@@ -32,7 +32,7 @@ func TestFindHierarchies(t *testing.T) {
 		own:  "0::/user.slice/user-0.slice/session-1.scope\n",
 		want: []hierarchy{{mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup/user.slice/user-0.slice/session-1.scope"}},
 	}, {
-		reason: "version 1 has a mount for each controller, or for some together, and beside them version 2 without any",
+		reason: "version 1 with a mount for one or several controllers, and version 2 without controllers",
 		mounts: `
 30 25 0:26 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:8 - tmpfs tmpfs ro,mode=755
 31 30 0:27 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw
@@ -48,12 +48,12 @@ func TestFindHierarchies(t *testing.T) {
 			{mount: "/sys/fs/cgroup/cpuset", controllers: "cpuset", own: "/sys/fs/cgroup/cpuset"},
 		},
 	}, {
-		reason: "in a container the mount begins at the container's own cgroup",
+		reason: "in a container the root of the mount is the container's cgroup",
 		mounts: "34 30 0:30 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
 		own:    "9:memory:/docker/abc/jobs\n",
 		want:   []hierarchy{{mount: "/sys/fs/cgroup/memory", controllers: "memory", own: "/sys/fs/cgroup/memory/jobs"}},
 	}, {
-		reason: "what is mounted elsewhere is not where programs look",
+		reason: "mounts outside /sys/fs/cgroup are ignored",
 		mounts: "34 30 0:30 / /mnt/memory rw - cgroup cgroup rw,memory\n",
 		own:    "9:memory:/\n",
 	}} {
@@ -66,7 +66,7 @@ func TestFindHierarchies(t *testing.T) {
 	}
 }
 
-// TestControllers makes a cgroup of version 2 that gives its child what it lacks, and takes it back.
+// TestControllers creates a version 2 cgroup, enables its missing controllers for a child, and disables them again.
 func TestControllers(t *testing.T) {
 	skipWithoutNodes(t)
 	found, err := hierarchies()
@@ -78,7 +78,7 @@ func TestControllers(t *testing.T) {
 		t.Skip("there is no cgroup hierarchy of version 2")
 	}
 	parent := nodeCgroup{Path: filepath.Join(found[i].mount, fmt.Sprint("useless-test-", os.Getpid()))}
-	if parent.Controllers, err = lacking(found[i].mount); err != nil {
+	if parent.Controllers, err = missingControllers(found[i].mount); err != nil {
 		t.Fatal(err)
 	}
 	child := filepath.Join(parent.Path, "child")
@@ -91,28 +91,29 @@ func TestControllers(t *testing.T) {
 	if err := errors.Join(parent.create(false), os.Mkdir(child, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	given := lackingIn(t, parent.Path)
-	if len(given) == 0 {
-		t.Skip("version 2 has none of the controllers of a kubelet here")
+	needed := mustMissingControllers(t, parent.Path)
+	if len(needed) == 0 {
+		t.Skip("the version 2 hierarchy has none of the kubelet's controllers")
 	}
 	for _, step := range []struct {
-		change         string
-		want, lackLeft []string
-	}{{"+", given, nil}, {"-", nil, given}} {
-		if err := control(parent.Path, step.change, given); err != nil {
+		change        string
+		want, missing []string
+	}{{"+", needed, nil}, {"-", nil, needed}} {
+		if err := control(parent.Path, step.change, needed); err != nil {
 			t.Error(err)
 		}
 		got := strings.Fields(read(t, filepath.Join(child, "cgroup.controllers")))
-		left := lackingIn(t, parent.Path)
-		if !slices.Equal(got, step.want) || !slices.Equal(left, step.lackLeft) {
-			t.Errorf("after %q the child has %q, and lacks %q; want %q and %q", step.change, got, left, step.want, step.lackLeft)
+		missing := mustMissingControllers(t, parent.Path)
+		if !slices.Equal(got, step.want) || !slices.Equal(missing, step.missing) {
+			t.Errorf("after %q the child has %q and misses %q, want %q and %q",
+				step.change, got, missing, step.want, step.missing)
 		}
 	}
 }
 
-func lackingIn(t *testing.T, path string) []string {
+func mustMissingControllers(t *testing.T, path string) []string {
 	t.Helper()
-	controllers, err := lacking(path)
+	controllers, err := missingControllers(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,13 +34,14 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// registryAddress is where the node finds all images, whatever registry their names begin with.
+// registryAddress is the address of the node's image registry. The node pulls all images from it, whatever registry
+// their names contain.
 const registryAddress = address + ":5000"
 
-// busybox is the shell of images that need one.
+// busybox is the program that provides the shell in images.
 const busybox = "busybox"
 
-// serveImages runs an image registry in this process.
+// serveImages starts an image registry in this process.
 func serveImages(n *node) error {
 	logFile, err := os.OpenFile(n.path("log", "registry.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -67,16 +68,16 @@ func serveImages(n *node) error {
 	return nil
 }
 
-// image has nothing but the named files.
+// image is a container image that contains only the listed files and links.
 type image struct {
-	name   string            // without a registry
-	files  map[string]string // what is to be there, by path
-	links  []string          // commands that busybox is known as
+	name   string            // without the registry
+	files  map[string]string // source file by path in the image
+	links  []string          // links to busybox, by command
 	entry  []string
 	labels map[string]string
 }
 
-// imageVersions are the tags of the images that have upstream's names, by modules in hack/tools.
+// imageVersions returns the tags of the images that have upstream's names, by module in hack/tools.
 func imageVersions() (map[string]string, error) {
 	versions := map[string]string{}
 	for _, file := range []string{"olm", "opm", "operator-sdk"} {
@@ -89,7 +90,7 @@ func imageVersions() (map[string]string, error) {
 	return versions, nil
 }
 
-// images are those that OLM and its tools need, as small as they can be.
+// images returns the images that OLM and its tools need. They are as small as possible.
 func images(n *node) ([]image, error) {
 	versions, err := imageVersions()
 	if err != nil {
@@ -98,13 +99,14 @@ func images(n *node) ([]image, error) {
 	program := func(name string) string { return n.path("bin", name) }
 	applets, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
-		return nil, fmt.Errorf("list what busybox can do: %w", err)
+		return nil, fmt.Errorf("list the commands of busybox: %w", err)
 	}
 	shell := strings.Fields(string(applets))
 	return []image{{
 		name:  pauseImage,
 		links: []string{"sh", "sleep"},
-		entry: []string{"/bin/sh", "-c", "trap exit TERM; sleep infinity & wait"}, // a first process that asks for no signal gets none
+		// PID 1 receives a signal only if it has a handler.
+		entry: []string{"/bin/sh", "-c", "trap exit TERM; sleep infinity & wait"},
 	}, {
 		name: "operator-framework/olm:" + versions["olm"],
 		files: map[string]string{
@@ -117,7 +119,7 @@ func images(n *node) ([]image, error) {
 		links: []string{"cp"},
 		entry: []string{"/bin/olm"},
 	}, {
-		// hack/images/buildah makes one more: it builds Dockerfiles also where there is no node, and nothing of one is built.
+		// hack/images/buildah has its own version of this image, because it must also work without a node.
 		name: "operator-framework/opm:" + versions["opm"],
 		files: map[string]string{
 			"bin/grpc_health_probe": program("grpc-health-probe"),
@@ -132,14 +134,14 @@ func images(n *node) ([]image, error) {
 		files: map[string]string{"usr/local/bin/scorecard-test": program("scorecard-test")},
 		entry: []string{"/usr/local/bin/scorecard-test"},
 	}, {
-		// What operator-sdk unpacks catalogs with.
+		// operator-sdk unpacks catalogs with this image.
 		name: "ubi9/ubi:9.7", links: shell,
 	}, {
 		name: "library/busybox:1", links: shell,
 	}}, nil
 }
 
-// pushImages puts the images into the registry, and says which.
+// pushImages pushes the images to the registry, and calls say for each.
 func pushImages(ctx context.Context, n *node, say func(string)) error {
 	ca, err := os.ReadFile(n.path("ca.crt"))
 	if err != nil {
@@ -159,7 +161,7 @@ func pushImages(ctx context.Context, n *node, say func(string)) error {
 		}
 		say("image " + i.name)
 	}
-	debug.FreeOSMemory() // the registry has had each of them in memory
+	debug.FreeOSMemory() // the registry had each image in memory
 	return nil
 }
 
@@ -168,7 +170,7 @@ func (i image) push(ctx context.Context, registry string, transport http.RoundTr
 	if err != nil {
 		return err
 	}
-	// It stays on this machine: making it small would take longer than moving it.
+	// Without compression: the image stays on this machine, so compression would cost more time than it saves.
 	layer, err := tarball.LayerFromOpener(i.open, tarball.WithCompressionLevel(gzip.NoCompression))
 	if err != nil {
 		return err
@@ -187,7 +189,7 @@ func (i image) push(ctx context.Context, registry string, transport http.RoundTr
 		Entrypoint: i.entry,
 		Env:        []string{"PATH=/usr/local/bin:/bin"},
 		Labels:     i.labels,
-		User:       "1001", // a number, so that a kubelet can tell that it is not root
+		User:       "1001", // a number, so that the kubelet can verify that it is not root
 		WorkingDir: "/",
 	}
 	if built, err = mutate.ConfigFile(built, config); err != nil {
@@ -196,7 +198,7 @@ func (i image) push(ctx context.Context, registry string, transport http.RoundTr
 	return remote.Write(to, built, remote.WithContext(ctx), remote.WithTransport(transport))
 }
 
-// open is the image's only layer, a tar archive.
+// open returns the image's only layer, a tar archive.
 func (i image) open() (io.ReadCloser, error) {
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(i.write(tar.NewWriter(writer))) }()

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// TestPush pushes an image, and looks at it as others find it.
+// TestPush pushes an image, pulls it, and checks its configuration and files.
 func TestPush(t *testing.T) {
 	bin := t.TempDir()
 	for name, text := range map[string]string{busybox: "shell", "opm": "program"} {
@@ -77,7 +77,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// readFiles are an image's files: what is in them, and where links go.
+// readFiles returns an image's files: the content of a file, and the target of a link.
 func readFiles(t *testing.T, i v1.Image) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -16,17 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initCommand is the node's first process: it has the lock, and with it the kernel ends all others of the node.
+// initCommand is the command of the node's first process. It holds the lock. When it ends, the kernel kills all other
+// processes of the node.
 const initCommand = "init"
 
-// lockDescriptor is where the first process finds the lock.
+// lockDescriptor is the file descriptor of the lock in the first process.
 const lockDescriptor = 3
 
-// exitTerminated is how shells report the end of a process by SIGTERM.
+// exitTerminated is the exit code that shells use for a process that SIGTERM has ended.
 const exitTerminated = 128 + int(unix.SIGTERM)
 
-// runInit moves this process to the node's cgroups and starts the one that does everything else: only a child can have
-// a cgroup namespace that begins there. Then it does what the first process of every system does.
+// runInit moves this process to the node's cgroups and starts the supervisor. Only a child can have a cgroup
+// namespace that begins at these cgroups. Then runInit reaps orphaned processes, as every init process does.
 func runInit(ctx context.Context, n *node) error {
 	context.AfterFunc(ctx, func() { os.Exit(exitTerminated) })
 	unix.CloseOnExec(lockDescriptor)
@@ -43,7 +44,8 @@ func runInit(ctx context.Context, n *node) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the node: %w", err)
 	}
-	// Only the child reports from here on: the reader has to see its end of the pipe.
+	// From here on only the child writes to the pipe. The reader must see the end of the pipe when the child closes
+	// it.
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -51,18 +53,19 @@ func runInit(ctx context.Context, n *node) error {
 	if err := errors.Join(unix.Dup3(int(null.Fd()), 1, 0), unix.Dup3(int(null.Fd()), 2, 0)); err != nil {
 		return err
 	}
-	go stayWithStarter()
+	go exitWithStarter()
 	return reap(cmd.Process.Pid)
 }
 
-// stayWithStarter ends the node with the process that starts it, unless that one lets go.
-func stayWithStarter() {
+// exitWithStarter ends the node if the process that starts it ends before the node is ready. That process writes a
+// byte when the node is ready.
+func exitWithStarter() {
 	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 0 {
 		os.Exit(1)
 	}
 }
 
-// reap takes note of the end of every orphan, and ends with the child.
+// reap waits for all children and orphans. It exits when the child ends.
 func reap(child int) error {
 	for {
 		var status unix.WaitStatus
@@ -71,7 +74,7 @@ func reap(child int) error {
 			return fmt.Errorf("wait for the node's processes: %w", err)
 		}
 		if pid == child {
-			os.Exit(max(1, status.ExitStatus())) // it does not end by itself
+			os.Exit(max(1, status.ExitStatus())) // the supervisor never ends with success
 		}
 	}
 }

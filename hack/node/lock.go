@@ -19,14 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a file that is locked as long as a process has it open that acquired it, or inherited it from that one. It
-// names the process that is to be ended to get the lock.
+// lock is a locked file that contains the id of the process to end for its release. The process that acquires the
+// lock keeps it as long as it has the file open. A child that inherits the open file keeps the lock too.
 type lock struct {
 	path string
 	file *os.File
 }
 
-// acquire locks the file in the name of this process; where another one has it, acquire returns that one's id.
+// acquire locks the file and writes the id of this process into it. If another process has the lock, acquire returns
+// its id.
 func (l *lock) acquire() (holder int, err error) {
 	if err := l.open(); err != nil {
 		return 0, err
@@ -49,8 +50,9 @@ func (l *lock) acquire() (holder int, err error) {
 	return 0, errors.Join(l.name(os.Getpid()), l.gate(unix.LOCK_UN))
 }
 
-// gate closes or opens a second lock of the file, of another kind, which is for moments: from looking at the first one
-// to writing or reading its name. Otherwise a reader might take the id of a former holder, which can be anybody's by now.
+// gate takes (LOCK_EX) or releases (LOCK_UN) a second, short lock on the file. It makes the check of the first lock
+// and the read or write of the process id atomic. Without it, a reader could get the id of a former holder, which may
+// belong to an unrelated process by now.
 func (l *lock) gate(how int) error {
 	for {
 		err := unix.Flock(int(l.file.Fd()), how)
@@ -63,7 +65,7 @@ func (l *lock) gate(how int) error {
 	}
 }
 
-// wait acquires the lock when nobody has it any more.
+// wait acquires the lock as soon as it is free.
 func (l *lock) wait(ctx context.Context) error {
 	for {
 		holder, err := l.acquire()
@@ -78,7 +80,8 @@ func (l *lock) wait(ctx context.Context) error {
 	}
 }
 
-// holder is the process that has the lock, or 0. It asks without locking, so that nobody else is refused.
+// holder returns the id of the process that has the lock, or 0. It does not take the lock, so it never blocks an
+// acquire.
 func (l *lock) holder() (int, error) {
 	if err := l.open(); err != nil {
 		return 0, err
@@ -107,12 +110,12 @@ func (l *lock) open() (err error) {
 	return nil
 }
 
-// release lets go of the lock, unless another process inherited it.
+// release closes the file. The lock stays locked if a child process has inherited it.
 func (l *lock) release() { _ = l.file.Close() }
 
-// name writes who is to be ended.
+// name writes the id of the process to end for the release of the lock.
 func (l *lock) name(pid int) error {
-	// As long as any other number, so that the file never has a part of one.
+	// With a fixed width, so that the file never contains a partial number.
 	if _, err := l.file.WriteAt(fmt.Appendf(nil, "%10d\n", pid), 0); err != nil {
 		return fmt.Errorf("write %s: %w", l.path, err)
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLock has a lock that one has, another wants and a third looks at.
+// TestLock acquires a lock, requests it a second time and reads its holder at each step.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache", "lock")
 	one, another, third := &lock{path: path}, &lock{path: path}, &lock{path: path}
@@ -31,26 +31,26 @@ func TestLock(t *testing.T) {
 	}
 	check("before", 0)
 	if holder, err := one.acquire(); holder != 0 || err != nil {
-		t.Fatalf("nobody has the lock: got holder %d, error %v", holder, err)
+		t.Fatalf("acquire a free lock: got holder %d, error %v", holder, err)
 	}
-	check("while one has it", os.Getpid())
+	check("while the first has it", os.Getpid())
 	if err := one.name(4711); err != nil {
 		t.Error(err)
 	}
 	if holder, err := another.acquire(); holder != 4711 || err != nil {
-		t.Errorf("one has the lock: got holder %d, error %v, want 4711", holder, err)
+		t.Errorf("acquire a taken lock: got holder %d, error %v, want 4711", holder, err)
 	}
 	one.release()
-	check("after it", 0)
+	check("after its release", 0)
 	if err := another.wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	check("while another has it", os.Getpid())
+	check("while the second has it", os.Getpid())
 	another.release()
 }
 
-// TestLockFormerHolder has one acquire the lock again and again, which a process had before that has ended: another
-// never takes that one for the holder.
+// TestLockFormerHolder acquires and releases a lock repeatedly, while the file contains the id of a former holder. A
+// concurrent reader must never get that id.
 func TestLockFormerHolder(t *testing.T) {
 	const former = 4711
 	path := filepath.Join(t.TempDir(), "lock")
@@ -59,7 +59,7 @@ func TestLockFormerHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.release()
-	write := func(pid int) { // between two readers, as in a file that was there before
+	write := func(pid int) { // as in a file that a former holder left
 		if err := errors.Join(late.gate(unix.LOCK_EX), late.name(pid), late.gate(unix.LOCK_UN)); err != nil {
 			t.Error(err)
 		}
@@ -70,7 +70,7 @@ func TestLockFormerHolder(t *testing.T) {
 		defer close(stop)
 		for range 2000 {
 			if holder, err := one.acquire(); holder != 0 || err != nil {
-				t.Errorf("nobody has the lock: got holder %d, error %v", holder, err)
+				t.Errorf("acquire a free lock: got holder %d, error %v", holder, err)
 				return
 			}
 			one.release()
@@ -92,18 +92,18 @@ func TestLockFormerHolder(t *testing.T) {
 	group.Wait()
 }
 
-// TestEnd ends processes, also one that asks for the harder way, as a node does that has just begun.
+// TestEnd ends a process that handles SIGTERM, and a process that ignores it, as a starting node does.
 func TestEnd(t *testing.T) {
 	for _, test := range []struct {
 		reason string
 		script string
 		want   string
 	}{{
-		reason: "who can end in order does",
+		reason: "SIGTERM ends a process that handles it",
 		script: "trap 'echo ended; exit' TERM; echo ready; read nothing",
 		want:   "ended\n",
 	}, {
-		reason: "who takes no notice of it is killed",
+		reason: "SIGKILL ends a process that ignores SIGTERM",
 		script: "trap '' TERM; echo ready; read nothing",
 	}} {
 		t.Run(test.reason, func(t *testing.T) {

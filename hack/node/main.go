@@ -3,9 +3,9 @@
 
 //go:build linux
 
-// Command node runs one real Kubernetes node with OLM, offline, on the machine that it is started on: a control plane,
-// kubelet, containerd, a name server and an image registry, from source and as ordinary processes in namespaces of
-// their own. With the process that runs them everything ends: processes, containers, mounts and links.
+// Command node runs a real Kubernetes node with OLM offline on this machine: a control plane, kubelet, containerd, a
+// DNS server and an image registry. It builds them from source and runs them as processes in their own namespaces.
+// When their first process ends, all processes, containers, mounts and links end with it.
 package main
 
 import (
@@ -23,13 +23,13 @@ import (
 )
 
 var errUsage = errors.New(`usage: node COMMAND
-  build            builds what is missing of the node's programs; needs no root
-  up               builds what is missing, starts the node and returns when it can be used
-  down             stops the node and removes everything of it
-  exec CMD ARG...  runs a command in the node's network, as its administrator
-  restart PROGRAM  kills a program of the node and starts it again; returns when it can be used
-  logs [PROGRAM]   shows what a program of the node has written, or which programs there are
-USELESS_NODE_NAME=NAME selects another node, which can run at the same time`)
+  build            builds the missing programs of the node; needs no root
+  up               builds the missing programs, starts the node and returns when it is ready
+  down             stops the node and removes its files and cgroups
+  exec CMD ARG...  runs a command in the node's network, with the rights of cluster-admin
+  restart PROGRAM  kills a program of the node and starts it again; returns when it is ready
+  logs [PROGRAM]   prints the log of a program, or without PROGRAM the names of all logs
+USELESS_NODE_NAME=NAME selects another node; nodes with different names can run at the same time`)
 
 func main() {
 	log.SetLogger(logr.Discard())
@@ -42,9 +42,9 @@ func main() {
 	}
 }
 
-// command is one that a user types, or that the node runs itself with.
+// command is a command of this program: for users, or for the node's own processes.
 type command struct {
-	least, most int // arguments
+	least, most int // number of arguments
 	run         func(context.Context, *node, []string) error
 }
 

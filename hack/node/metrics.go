@@ -13,10 +13,11 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// metricsManifests is the file with what makes metrics-server part of the API.
+// metricsManifests is the file with the manifests that register metrics-server with the API server.
 const metricsManifests = "metrics-server.yaml"
 
-// installMetrics has the API server ask metrics-server. Its first answer comes while OLM is installed.
+// installMetrics registers metrics-server with the API server. It does not wait for the first metrics: they arrive
+// while OLM is installed.
 func installMetrics(ctx context.Context, n *node, config *rest.Config) error {
 	objects, err := cluster.ReadManifests(n.path(metricsManifests))
 	if err != nil {

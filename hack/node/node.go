@@ -26,23 +26,23 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// systemPath is where Debian has programs, whatever the user's own PATH says.
+// systemPath is Debian's PATH for root. It is used in addition to the user's own PATH.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// downGrace is for who is starting a node to clean up, and then nobody else has to.
+// downGrace is the time that the process that starts a node has for its own cleanup after SIGTERM.
 const downGrace = 15 * time.Second
 
-// downTimeout is for the kernel to end everything in the node, on a machine that is busy with other things.
+// downTimeout bounds the wait for the kernel to end all processes of the node. It allows for a busy machine.
 const downTimeout = time.Minute
 
-// nameVariable is the environment variable with the name of a node. A user has one node of each name on a machine, and
-// usually only the one without a name.
+// nameVariable is the environment variable with the name of a node. A user can run one node of each name on a
+// machine. The default node has no name.
 const nameVariable = "USELESS_NODE_NAME"
 
-// node is a node of a user on a machine.
+// node is a user's node on this machine.
 type node struct {
-	dir  string // everything that the node writes
-	lock *lock  // held as long as there is a node
+	dir  string // contains all files of the node
+	lock *lock  // held as long as the node exists
 }
 
 func newNode() (*node, error) {
@@ -64,13 +64,14 @@ func (n *node) path(elements ...string) string {
 	return filepath.Join(n.dir, filepath.Join(elements...))
 }
 
-// ready tells whether the node could be used at some time since its start.
+// ready reports whether the node has been ready since its start.
 func (n *node) ready() bool {
 	_, err := os.Stat(n.path(readyFile))
 	return err == nil
 }
 
-// up starts the node in the background. Ctrl-C, or whatever else ends this process before the node is ready, ends the node.
+// up starts the node in the background. If this process ends before the node is ready, for example by Ctrl-C, the
+// node ends too.
 func (n *node) up(ctx context.Context) (err error) {
 	if err := requirements(); err != nil {
 		return err
@@ -79,13 +80,13 @@ func (n *node) up(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	case holder != 0 && n.ready():
-		fmt.Println("the node is up already")
+		fmt.Println("the node is already up")
 		return nil
 	case holder != 0:
-		return fmt.Errorf("process %d is starting the node, or stopping it: try again when it is done", holder)
+		return fmt.Errorf("process %d is starting or stopping the node: try again when it has finished", holder)
 	}
 	defer n.lock.release()
-	if err := n.clean(); err != nil { // what a node that was killed has left
+	if err := n.clean(); err != nil { // left by a node that was killed
 		return err
 	}
 	defer func() {
@@ -99,7 +100,7 @@ func (n *node) up(ctx context.Context) (err error) {
 	return n.start(ctx)
 }
 
-// requirements names all that is missing on this machine, with what to do about it.
+// requirements checks for root and for the needed programs. Its error names the packages to install.
 func requirements() error {
 	if err := requireRoot(); err != nil {
 		return err
@@ -108,12 +109,12 @@ func requirements() error {
 		return err
 	}
 	if packages := missingPackages(); len(packages) > 0 {
-		return fmt.Errorf("a node needs more programs: apt-get install -y %s", strings.Join(packages, " "))
+		return fmt.Errorf("programs are missing: apt-get install -y %s", strings.Join(packages, " "))
 	}
 	return nil
 }
 
-// missingPackages are those of Debian that have what is not in the path.
+// missingPackages returns the Debian packages of the programs that are not in PATH.
 func missingPackages() (packages []string) {
 	for _, program := range []struct{ name, pkg string }{
 		{"runc", "runc"}, {"nft", "nftables"}, {"mount", "mount"}, {busybox, "busybox-static"},
@@ -127,12 +128,12 @@ func missingPackages() (packages []string) {
 
 func requireRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("a node needs root: try it with sudo")
+		return errors.New("this needs root: use sudo")
 	}
 	return nil
 }
 
-// isStatic tells whether a program runs without any library, as it has to in an image that has only the program.
+// isStatic reports whether a program needs no shared library. Images contain no libraries.
 func isStatic(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -142,7 +143,7 @@ func isStatic(path string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// build has everything made and downloaded that takes long the first time.
+// build compiles and downloads everything that takes long the first time.
 func build(ctx context.Context) error {
 	if err := cluster.BuildNode(ctx, os.Stdout); err != nil {
 		return err
@@ -151,7 +152,7 @@ func build(ctx context.Context) error {
 	return err
 }
 
-// prepare does what needs the go command, and so the user's own network.
+// prepare runs the steps that need the go command, and therefore the user's network.
 func (n *node) prepare(ctx context.Context) error {
 	for _, dir := range []string{"", "log", "tmp"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
@@ -167,7 +168,7 @@ func (n *node) prepare(ctx context.Context) error {
 	return writeOLM(ctx, n.path(olmManifests))
 }
 
-// start runs the node's first process, in namespaces of its own, until the node is ready.
+// start runs the node's first process in new namespaces and returns when the node is ready.
 func (n *node) start(ctx context.Context) error {
 	if err := n.makeCgroups(); err != nil {
 		return err
@@ -176,7 +177,7 @@ func (n *node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stay, hold, err := os.Pipe() // tells the node that this process has not ended
+	stay, hold, err := os.Pipe() // closed when this process ends
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.lock.name(cmd.Process.Pid); err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
-	_, _ = io.Copy(os.Stdout, progress) // ends when the node is ready, and when it fails
+	_, _ = io.Copy(os.Stdout, progress) // returns when the node is ready or has failed
 	if !n.ready() || ctx.Err() != nil {
 		_ = cmd.Process.Kill()
 		if err := cmd.Wait(); ctx.Err() == nil {
@@ -209,14 +210,14 @@ func (n *node) start(ctx context.Context) error {
 		}
 		return context.Cause(ctx)
 	}
-	if _, err := hold.Write([]byte{'.'}); err != nil { // from here on the node stays
-		return fmt.Errorf("leave the node alone: %w", err)
+	if _, err := hold.Write([]byte{'.'}); err != nil { // the node now outlives this process
+		return fmt.Errorf("detach from the node: %w", err)
 	}
-	fmt.Printf("the node is up; next: %[1]s exec kubectl get pods -A, or %[1]s exec sh; in the end: %[1]s down\n", os.Args[0])
+	fmt.Printf("the node is up; try %[1]s exec kubectl get pods -A, or %[1]s exec sh; stop it with %[1]s down\n", os.Args[0])
 	return nil
 }
 
-// down stops the node, whatever it is doing, and removes what it has left.
+// down stops the node in any state and removes its files and cgroups.
 func (n *node) down(ctx context.Context) error {
 	if err := requireRoot(); err != nil {
 		return err
@@ -229,7 +230,7 @@ func (n *node) down(ctx context.Context) error {
 		if err := end(ctx, holder, downGrace); err != nil {
 			return err
 		}
-		// Who was starting it may still clean up.
+		// The process that was starting the node may still clean up.
 		if err := n.lock.wait(ctx); err != nil {
 			return err
 		}
@@ -242,8 +243,9 @@ func (n *node) down(ctx context.Context) error {
 	return nil
 }
 
-// end ends a process and waits until it has, and with the first process of a node all others. That one takes no notice
-// of SIGTERM until it has begun.
+// end sends SIGTERM to a process, then SIGKILL after the grace period, and waits for its end. If it is the first
+// process of a node, all processes of the node end with it. That process ignores SIGTERM until it has installed its
+// handler.
 func end(ctx context.Context, pid int, grace time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -273,7 +275,7 @@ func end(ctx context.Context, pid int, grace time.Duration) error {
 	return errors.Join(fmt.Errorf("process %d has not ended", pid), context.Cause(ctx))
 }
 
-// clean removes what outlives the processes of a node.
+// clean removes the cgroups and files of a node, which outlive its processes.
 func (n *node) clean() error {
 	if err := n.removeCgroups(); err != nil {
 		return err
@@ -299,7 +301,7 @@ func (n *node) exec(args []string) error {
 	}
 	for name, value := range map[string]string{
 		"KUBECONFIG":    n.path("admin.kubeconfig"),
-		"KUBECACHEDIR":  n.path("kubectl"), // the user's own may know another node at the same address
+		"KUBECACHEDIR":  n.path("kubectl"), // the user's cache may contain another node with the same address
 		"SSL_CERT_FILE": n.path("ca.crt"),
 		"REGISTRY":      registryAddress,
 		"USELESS_NODE":  executable,
@@ -317,14 +319,14 @@ func (n *node) exec(args []string) error {
 	if err != nil {
 		return fmt.Errorf("enter the node's network: %w", err)
 	}
-	runtime.LockOSThread() // a namespace is a thread's, and the thread that calls exec is the one that stays
+	runtime.LockOSThread() // Setns applies to the thread, and exec keeps only the calling thread
 	if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter the node's network: %w", err)
 	}
 	return fmt.Errorf("run %s: %w", program, syscall.Exec(program, args, os.Environ()))
 }
 
-// running is the first process of the node.
+// running returns the id of the node's first process. It fails if no node is ready.
 func (n *node) running() (int, error) {
 	if err := requireRoot(); err != nil {
 		return 0, err
@@ -334,17 +336,17 @@ func (n *node) running() (int, error) {
 		return 0, err
 	}
 	if pid == 0 || !n.ready() {
-		return 0, errors.New("there is no node: make cluster-up starts one")
+		return 0, errors.New("no node is running: start one with make cluster-up")
 	}
 	return pid, nil
 }
 
-// restart asks the node to restart a program.
+// restart sends the name of a program to the supervisor, which restarts the program.
 func (n *node) restart(program string) error {
 	if _, err := n.running(); err != nil {
 		return err
 	}
-	if err := os.Chdir(n.dir); err != nil { // the path of a socket may not be long
+	if err := os.Chdir(n.dir); err != nil { // the path of a socket has a length limit
 		return err
 	}
 	conn, err := net.Dial("unix", controlSocket)
@@ -353,21 +355,21 @@ func (n *node) restart(program string) error {
 	}
 	defer conn.Close()
 	fmt.Fprintln(conn, program)
-	wrong, err := io.ReadAll(conn)
+	failure, err := io.ReadAll(conn)
 	if err != nil {
 		return fmt.Errorf("ask the node to restart %s: %w", program, err)
 	}
-	if len(wrong) > 0 {
-		return errors.New(string(wrong))
+	if len(failure) > 0 {
+		return errors.New(string(failure))
 	}
 	return nil
 }
 
-// logs copies a log to the standard output.
+// logs prints a log, or the names of all logs.
 func (n *node) logs(args []string) error {
 	entries, err := os.ReadDir(n.path("log"))
 	if err != nil {
-		return errors.New("there is no node: make cluster-up starts one")
+		return errors.New("no node is running: start one with make cluster-up")
 	}
 	var names []string
 	for _, entry := range entries {
@@ -378,7 +380,7 @@ func (n *node) logs(args []string) error {
 		return nil
 	}
 	if !slices.Contains(names, args[0]) {
-		return fmt.Errorf("the node has no log of %s; it has those of %s", args[0], strings.Join(names, ", "))
+		return fmt.Errorf("the node has no log of %s; it has logs of %s", args[0], strings.Join(names, ", "))
 	}
 	f, err := os.Open(n.path("log", args[0]+".log"))
 	if err != nil {

@@ -29,13 +29,13 @@ import (
 )
 
 const (
-	// commandVariable makes a process of this test the command that it tests.
+	// commandVariable is set in processes of this test binary that run the node command.
 	commandVariable = "NODE_TEST_COMMAND"
-	// nodeTestsVariable asks for the tests that start nodes: they need root, and what make cluster-build builds.
+	// nodeTestsVariable enables the tests that start nodes. They need root and the programs of make cluster-build.
 	nodeTestsVariable = "USELESS_NODE_TESTS"
 )
 
-// warmUp is how long a node may take to start when it is built, on two cores.
+// warmUp is the maximum duration of up on two cores, when everything is built.
 const warmUp = time.Minute
 
 func TestMain(m *testing.M) {
@@ -46,18 +46,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNames checks that nodes of different names share no file, and that a name cannot select another folder.
+// TestNames checks that nodes with different names share no file, and that a name cannot contain a path.
 func TestNames(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	for _, test := range []struct {
 		reason string
 		name   string
-		want   string // the folder, empty for an error
+		want   string // the folder; empty means an error
 	}{
-		{"the node without a name", "", "node"},
-		{"a second node", "plain", "node-plain"},
-		{"down removes the folder of a node, which must not be another one", "/../images", ""},
+		{"the default node has no name", "", "node"},
+		{"a name selects another folder", "plain", "node-plain"},
+		{"a path is refused, because down would remove that folder", "/../images", ""},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			t.Setenv(nameVariable, test.name)
@@ -79,11 +79,11 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// machine is where a test starts a node: a cache folder with the programs, some of them changed.
+// machine is the environment of a test node: a cache folder with the programs, some of them replaced by scripts.
 type machine struct {
 	cache  string
-	mounts []string // before
-	cgroup string   // the name of the node's
+	mounts []string // mounts before the test
+	cgroup string   // name of the node's cgroup
 }
 
 func newMachine(t *testing.T, cache string, changes map[string]string) *machine {
@@ -128,11 +128,11 @@ func newMachine(t *testing.T, cache string, changes map[string]string) *machine 
 func skipWithoutNodes(t *testing.T) {
 	t.Helper()
 	if os.Getenv(nodeTestsVariable) == "" {
-		t.Skipf("set %s=1 to start nodes, as root", nodeTestsVariable)
+		t.Skipf("set %s=1 and run as root to start nodes", nodeTestsVariable)
 	}
 }
 
-// overlay is a folder such as there are in containers.
+// overlay returns a folder on overlayfs, as in a container.
 func overlay(t *testing.T) string {
 	t.Helper()
 	skipWithoutNodes(t)
@@ -154,7 +154,7 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts an up, after which the node's cgroups are named.
+// start starts the command up, and records the name of the node's cgroups.
 func (m *machine) start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -163,7 +163,7 @@ func (m *machine) start(t *testing.T, cmd *exec.Cmd) {
 	m.cgroup = fmt.Sprint(cgroupPrefix, cmd.Process.Pid)
 }
 
-// run runs a command of the node to its end.
+// run runs a node command and returns its output and exit code.
 func (m *machine) run(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	cmd := m.command(t.Context(), args...)
@@ -182,7 +182,7 @@ func (m *machine) run(t *testing.T, args ...string) (output string, code int) {
 	return text.String(), cmd.ProcessState.ExitCode()
 }
 
-// must runs a command that has to succeed.
+// must runs a node command and fails the test unless it succeeds.
 func (m *machine) must(t *testing.T, args ...string) string {
 	t.Helper()
 	output, code := m.run(t, args...)
@@ -192,7 +192,7 @@ func (m *machine) must(t *testing.T, args ...string) string {
 	return output
 }
 
-// holder is the process that the node ends with.
+// holder returns the id of the node's first process.
 func (m *machine) holder(t *testing.T) int {
 	t.Helper()
 	l := lock{path: filepath.Join(m.cache, "useless-operator", "node.lock")}
@@ -203,8 +203,8 @@ func (m *machine) holder(t *testing.T) int {
 	return pid
 }
 
-// checkNothingRuns waits for the kernel, which needs a moment to end what was killed. All that a node runs is in its
-// cgroups.
+// checkNothingRuns waits until the node's cgroups contain no process, because the kernel needs a moment to kill them.
+// Every process of a node is in its cgroups. Then it checks that no mount is left.
 func (m *machine) checkNothingRuns(t *testing.T) {
 	t.Helper()
 	var pids []string
@@ -217,11 +217,11 @@ func (m *machine) checkNothingRuns(t *testing.T) {
 		return len(pids) == 0, nil
 	})
 	if err != nil {
-		t.Errorf("processes that are still in the node's cgroups: %q", pids)
+		t.Errorf("processes are left in the node's cgroups: %q", pids)
 	}
 	for _, mount := range mounts(t) {
 		if !slices.Contains(m.mounts, mount) {
-			t.Errorf("mount that was not there before: %s", mount)
+			t.Errorf("mount is left: %s", mount)
 		}
 	}
 }
@@ -230,21 +230,21 @@ func (m *machine) checkNothingLeft(t *testing.T) {
 	t.Helper()
 	m.checkNothingRuns(t)
 	if left := m.cgroups(t); len(left) > 0 {
-		t.Errorf("cgroups that are still there: %q", left)
+		t.Errorf("cgroups are left: %q", left)
 	}
 	if _, err := os.Stat(filepath.Join(m.cache, "useless-operator", "node")); err == nil {
-		t.Error("the node's folder is still there")
+		t.Error("the node's folder is left")
 	}
 }
 
-// cgroups are the folders of all cgroups of the node.
+// cgroups returns the folders of the node's cgroups and their children.
 func (m *machine) cgroups(t *testing.T) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(cgroupRoot, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && slices.Contains(strings.Split(path, "/"), m.cgroup) {
 			found = append(found, path)
 		}
-		return nil // others come and go
+		return nil // cgroups of other programs may disappear meanwhile
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func (m *machine) cgroups(t *testing.T) (found []string) {
 	return found
 }
 
-// mounts are what a node mounts something on, with what is mounted there.
+// mounts returns the mounts at the mount points that a node uses.
 func mounts(t *testing.T) (found []string) {
 	t.Helper()
 	for line := range strings.Lines(read(t, "/proc/self/mounts")) {
@@ -265,7 +265,7 @@ func mounts(t *testing.T) (found []string) {
 	return found
 }
 
-// netns are the network namespaces that processes are in.
+// netns returns the network namespaces of all processes.
 func netns(t *testing.T) (found []string) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
@@ -289,11 +289,11 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestNode is the life of a node.
+// TestNode starts a node, uses it and stops it.
 func TestNode(t *testing.T) {
 	m := newMachine(t, t.TempDir(), nil)
-	m.must(t, "down") // where there is none
-	// Nobody listens there, in no network.
+	m.must(t, "down") // without a node
+	// No proxy listens on this port, neither on the machine nor in the node's network.
 	for _, name := range proxies {
 		t.Setenv(name, "http://127.0.0.1:9")
 		t.Setenv(strings.ToLower(name), "http://127.0.0.1:9")
@@ -303,8 +303,8 @@ func TestNode(t *testing.T) {
 	if took := time.Since(start); took > warmUp {
 		t.Errorf("up took %.0f s, want at most %.0f s", took.Seconds(), warmUp.Seconds())
 	}
-	if output := m.must(t, "up"); output != "the node is up already\n" {
-		t.Errorf("a second up says %q", output)
+	if output := m.must(t, "up"); output != "the node is already up\n" {
+		t.Errorf("output of a second up: %q", output)
 	}
 	t.Run("exec", func(t *testing.T) { testExec(t, m) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, m) })
@@ -316,7 +316,7 @@ func TestNode(t *testing.T) {
 	m.must(t, "down")
 }
 
-// testTunables looks at what the kubelet may set: files that are not the kernel's.
+// testTunables checks that the settings that the kubelet may change are files that do not belong to the kernel.
 func testTunables(t *testing.T, m *machine) {
 	for name := range tunables {
 		var kernel, file unix.Stat_t
@@ -325,7 +325,7 @@ func testTunables(t *testing.T, m *machine) {
 			t.Error(err)
 		}
 		if file.Dev == kernel.Dev {
-			t.Errorf("%s is the kernel's own", name)
+			t.Errorf("%s is the real kernel setting", name)
 		}
 	}
 }
@@ -337,19 +337,19 @@ func testExec(t *testing.T, m *machine) {
 		want   string
 		code   int
 	}{{
-		reason: "the administrator needs no flags",
+		reason: "kubectl needs no flags",
 		script: "kubectl get node node -o name",
 		want:   "node/node\n",
 	}, {
-		reason: "the exit code is the command's",
+		reason: "the exit code of the command is returned",
 		script: "exit 7",
 		code:   7,
 	}, {
-		reason: "signals reach the command, as nothing is in between",
+		reason: "signals reach the command directly",
 		script: "kill -TERM $$; echo not reached",
 		code:   -1,
 	}, {
-		reason: "tests can restart programs",
+		reason: "a test can restart a program",
 		script: "$USELESS_NODE restart coredns && echo restarted",
 		want:   "restarted\n",
 	}, {
@@ -374,7 +374,7 @@ func version(t *testing.T, file string) string {
 	return version
 }
 
-// testRestart kills programs of the node, one after the other. Objects and containers survive.
+// testRestart restarts programs of the node one after the other. Objects and containers must survive.
 func testRestart(t *testing.T, m *machine) {
 	m.must(t, "exec", "kubectl", "create", "configmap", "survivor")
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "containerd", "kubelet"} {
@@ -386,12 +386,12 @@ func testRestart(t *testing.T, m *machine) {
 		t.Errorf("restarts of OLM's containers: %q, want none", got)
 	}
 	output, code := m.run(t, "restart", "docker")
-	if code != 1 || !strings.Contains(output, `the node runs no "docker"; it runs etcd, kube-apiserver`) {
-		t.Errorf("restart of what is not there: exit code %d, output %q", code, output)
+	if code != 1 || !strings.Contains(output, `the node has no program "docker"; it has etcd, kube-apiserver`) {
+		t.Errorf("restart of an unknown program: exit code %d, output %q", code, output)
 	}
 }
 
-// testMetrics waits until metrics-server has measured every container of OLM twice.
+// testMetrics waits until metrics-server returns the usage of all Pods of OLM.
 func testMetrics(t *testing.T, m *machine) {
 	var output string
 	err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Minute, true, func(context.Context) (bool, error) {
@@ -399,7 +399,7 @@ func testMetrics(t *testing.T, m *machine) {
 		return strings.Count(output, "\n") == 3, nil
 	})
 	if err != nil {
-		t.Errorf("%v: what OLM's three pods use: %s", err, output)
+		t.Errorf("%v: usage of OLM's three Pods: %s", err, output)
 	}
 }
 
@@ -409,36 +409,36 @@ func testLogs(t *testing.T, m *machine) {
 	}
 	for _, p := range programs(&node{}, &administrator{}) {
 		if m.must(t, "logs", p.name) == "" {
-			t.Errorf("logs %s: nothing", p.name)
+			t.Errorf("logs %s: no output", p.name)
 		}
 	}
 	if output, code := m.run(t, "logs", "docker"); code != 1 {
-		t.Errorf("logs of what is not there: exit code %d, output %q", code, output)
+		t.Errorf("logs of an unknown program: exit code %d, output %q", code, output)
 	}
 }
 
-// TestFailedUp has a kubelet that does not start, when everything else runs.
+// TestFailedUp runs up with a kubelet that fails at the end of the start.
 func TestFailedUp(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, t.TempDir(), map[string]string{"kubelet": "#!/bin/sh\necho the kubelet is tired\nexit 3\n"})
+	m := newMachine(t, t.TempDir(), map[string]string{"kubelet": "#!/bin/sh\necho the kubelet fails\nexit 3\n"})
 	output, code := m.run(t, "up")
-	if code != 1 || !strings.Contains(output, "kubelet: exit status 3; the end of its log:\n\tthe kubelet is tired\n") {
+	if code != 1 || !strings.Contains(output, "kubelet: exit status 3; the end of its log:\n\tthe kubelet fails\n") {
 		t.Errorf("exit code %d, output %q", code, output)
 	}
 	m.checkNothingLeft(t)
-	if output, code := m.run(t, "exec", "true"); code != 1 || output != "node: there is no node: make cluster-up starts one\n" {
+	if output, code := m.run(t, "exec", "true"); code != 1 || output != "node: no node is running: start one with make cluster-up\n" {
 		t.Errorf("exec without a node: exit code %d, output %q", code, output)
 	}
 }
 
-// TestInterruptedUp ends the process that starts a node while the node's programs start.
+// TestInterruptedUp ends the command up with a signal while the node's programs start.
 func TestInterruptedUp(t *testing.T) {
 	for _, test := range []struct {
 		reason string
 		signal syscall.Signal
-		left   bool // files and cgroups, for the next command to remove
+		left   bool // files and cgroups are left for the next command to remove
 	}{{
-		reason: "Ctrl-C removes everything",
+		reason: "Ctrl-C removes all files and cgroups",
 		signal: syscall.SIGINT,
 	}, {
 		reason: "the node does not outlive a crash",
@@ -475,7 +475,7 @@ func TestInterruptedUp(t *testing.T) {
 	}
 }
 
-// TestKilledNode ends the node's first process as a crash would. It has a node with its files in a container's.
+// TestKilledNode kills the node's first process, as in a crash. The node's files are on overlayfs, as in a container.
 func TestKilledNode(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, overlay(t), nil)
@@ -490,7 +490,7 @@ func TestKilledNode(t *testing.T) {
 	}
 	m.checkNothingRuns(t)
 	if slices.Contains(netns(t), network) {
-		t.Error("the node's network is still there")
+		t.Error("the node's network namespace is left")
 	}
 	m.must(t, "down")
 	m.checkNothingLeft(t)

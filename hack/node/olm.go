@@ -28,22 +28,22 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// olmManifests is the file with all that OLM consists of.
+// olmManifests is the file with the manifests of OLM.
 const olmManifests = "olm.yaml"
 
-// olmSource is what hack/tools calls the module of OLM.
+// olmSource is the name of OLM's module in hack/tools.
 const olmSource = "olm"
 
-// olmNamespace is where OLM runs.
+// olmNamespace is the namespace of OLM.
 const olmNamespace = "olm"
 
-// olmTimeout is for OLM to install the last part of itself, on a machine that is busy with other things.
+// olmTimeout bounds the wait for OLM's package server. It allows for a busy machine.
 const olmTimeout = 3 * time.Minute
 
-// values are those of a chart.
+// values are the values of a Helm chart.
 type values = map[string]any
 
-// writeOLM renders the chart that comes with OLM's source: its CRDs and its templates.
+// writeOLM renders the Helm chart in OLM's source: its CRDs and its templates.
 func writeOLM(ctx context.Context, path string) error {
 	versions, err := imageVersions()
 	if err != nil {
@@ -74,7 +74,7 @@ func renderOLM(deploy string, versions map[string]string) ([]byte, error) {
 		merge(merged, more)
 	}
 	merge(merged, values{
-		"installType": "", // upstream is one more catalog, on the internet
+		"installType": "", // "upstream" would add a catalog on the internet
 		"olm":         image(values{}),
 		"catalog":     image(values{"opmImageArgs": "--opmImage=quay.io/operator-framework/opm:" + versions["opm"]}),
 		"package":     image(values{"replicaCount": 1}),
@@ -107,7 +107,7 @@ func readValues(file string) (read values, err error) {
 	return read, yaml.Unmarshal(text, &read)
 }
 
-// merge changes some of the values, as helm does: objects are merged, anything else is replaced.
+// merge applies changes to values as Helm does: it merges objects and replaces other values.
 func merge(into, changes values) {
 	for key, value := range changes {
 		before, ok1 := into[key].(values)
@@ -120,7 +120,8 @@ func merge(into, changes values) {
 	}
 }
 
-// renderChart executes the templates of a chart that asks for no more of helm than OLM's does; one that does fails here.
+// renderChart renders the templates of a chart. It supports only the Helm functions that OLM's chart uses, and fails
+// for others.
 func renderChart(w io.Writer, dir string, data any) error {
 	chart := template.New("chart")
 	chart.Funcs(template.FuncMap{
@@ -163,7 +164,7 @@ func indent(spaces int, text string) string {
 	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
 }
 
-// installOLM applies OLM and waits until it has installed its own last part, the server of PackageManifests.
+// installOLM applies OLM and waits until OLM has installed its package server, which it does last.
 func installOLM(ctx context.Context, n *node, config *rest.Config, say func(string)) error {
 	objects, err := cluster.ReadManifests(n.path(olmManifests))
 	if err != nil {

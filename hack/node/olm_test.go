@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRenderOLM renders a chart that has one of everything that OLM's has.
+// TestRenderOLM renders a chart that uses every feature of OLM's chart.
 func TestRenderOLM(t *testing.T) {
 	deploy := t.TempDir()
 	for name, text := range map[string]string{
@@ -73,6 +73,6 @@ spec:
 		t.Fatal(err)
 	}
 	if _, err := renderOLM(deploy, nil); err == nil || !strings.Contains(err.Error(), `function "lookup" not defined`) {
-		t.Errorf("a chart that asks for more: error %v", err)
+		t.Errorf("a chart with an unsupported function: error %v", err)
 	}
 }

@@ -11,6 +11,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "node: a node needs Linux; make demo and make test do not")
+	fmt.Fprintln(os.Stderr, "node: this needs Linux; make demo and make test also run elsewhere")
 	os.Exit(1)
 }

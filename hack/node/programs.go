@@ -28,25 +28,25 @@ const (
 	metricsServer = "metrics-server"
 	nodeName      = "node"
 	apiServerURL  = "https://" + address + ":6443"
-	serviceIP     = "10.96.0.1" // the first of cluster.ServiceRange is the API server's
+	serviceIP     = "10.96.0.1" // the API server has the first address of cluster.ServiceRange
 	podRange      = "10.244.0.0/16"
-	pauseImage    = "pause:3.10.1" // the default of VirtualMachines, too
+	pauseImage    = "pause:3.10.1" // also the default image of VirtualMachines
 	clusterDomain = "cluster.local"
 	runtimeSocket = "/run/containerd/containerd.sock"
 	metricsPort   = "4443"
 )
 
-// check tells whether something can be used, and otherwise why not.
+// check returns nil if a program is ready, and otherwise the reason why it is not.
 type check = func(context.Context) error
 
-// program is one of those that make a node.
+// program is a program of the node.
 type program struct {
 	name  string
 	args  []string
 	check check
 }
 
-// administrator may do everything on the node.
+// administrator is a client with the rights of cluster-admin.
 type administrator struct {
 	config *rest.Config
 	client kubernetes.Interface
@@ -56,7 +56,7 @@ func (a *administrator) apiServer(ctx context.Context) error {
 	return a.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// kubelet asks whether the node takes pods.
+// kubelet checks that the node is Ready.
 func (a *administrator) kubelet(ctx context.Context) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *administrator) kubelet(ctx context.Context) error {
 	return nil
 }
 
-// listening checks that somebody listens.
+// listening returns a check that a program listens on the address.
 func listening(network, address string) check {
 	return func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -81,10 +81,10 @@ func listening(network, address string) check {
 	}
 }
 
-// started is for a program that nobody waits for.
+// started is the check of a program that needs no readiness check.
 func started(context.Context) error { return nil }
 
-// programs are all programs, in the order of their start. Their files are in the node's folder, where they run.
+// programs returns all programs in start order. They run in the node's folder, so their arguments name files there.
 func programs(n *node, admin *administrator) []program {
 	return []program{
 		{name: "etcd", check: started, args: cluster.EtcdArgs(false)},
@@ -108,7 +108,7 @@ func programs(n *node, admin *administrator) []program {
 		{name: "kube-proxy", check: started, args: []string{
 			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
 			"--proxy-mode=nftables",
-			// Nobody may change these for the whole machine from a network namespace.
+			// A process in a network namespace cannot change these settings, which apply to the whole machine.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		}},
 		{name: "kubelet", check: admin.kubelet, args: []string{
@@ -120,12 +120,12 @@ func programs(n *node, admin *administrator) []program {
 			"--authentication-kubeconfig=metrics-server.kubeconfig", "--authorization-kubeconfig=metrics-server.kubeconfig",
 			"--bind-address=" + address, "--secure-port=" + metricsPort, "--cert-dir=" + n.path(metricsServer),
 			"--kubelet-preferred-address-types=InternalIP",
-			"--metric-resolution=10s", "--kubelet-request-timeout=5s", // as often as it can
+			"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the shortest possible interval
 		}},
 	}
 }
 
-// writeFiles writes what the programs are configured with.
+// writeFiles writes the configuration files of the programs.
 func writeFiles(n *node) (*administrator, error) {
 	admin, err := writeIdentities(n)
 	if err != nil {
@@ -152,12 +152,12 @@ func writeFiles(n *node) (*administrator, error) {
 	return admin, nil
 }
 
-// snapshotter is how containerd keeps the file systems of images and containers in a folder: where that is in a container
-// itself, the kernel takes no layers from there.
+// snapshotter returns containerd's snapshotter. In a container the folder is on overlayfs, and the kernel does not
+// accept layers of another overlayfs from there.
 func snapshotter(dir string) (string, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return "", fmt.Errorf("find out about the file system of %s: %w", dir, err)
+		return "", fmt.Errorf("find the file system type of %s: %w", dir, err)
 	}
 	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
 		return "native", nil
@@ -179,7 +179,7 @@ func writeIdentities(n *node) (*administrator, error) {
 		{"kube-scheduler", pkix.Name{CommonName: "system:kube-scheduler"}},
 		{"kube-proxy", pkix.Name{CommonName: "system:kube-proxy"}},
 		{"kubelet", pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}},
-		// These have no role of their own.
+		// These users have no role of their own, so they are cluster administrators.
 		{coreDNS, pkix.Name{CommonName: coreDNS, Organization: masters}},
 		{metricsServer, pkix.Name{CommonName: metricsServer, Organization: masters}},
 	} {
@@ -203,7 +203,7 @@ func writeIdentities(n *node) (*administrator, error) {
 	return &administrator{config: config, client: client}, nil
 }
 
-// files are the configuration files.
+// files are the configuration files, by name.
 var files = map[string]string{
 	"Corefile": `.:53 {
   bind ${ADDRESS}
@@ -213,13 +213,13 @@ var files = map[string]string{
   }
 }
 `,
-	// Every registry is the node's own, so images are found under the names that they have elsewhere.
+	// Every registry name refers to the node's own registry, so images keep the names that they have elsewhere.
 	"certs.d/_default/hosts.toml": `server = "https://${REGISTRY}"
 [host."https://${REGISTRY}"]
   capabilities = ["pull", "resolve"]
   ca = "${DIR}/ca.crt"
 `,
-	// Where root may not raise a limit (CAP_SYS_RESOURCE), runc may not lower an OOM score, and says nothing of it.
+	// Without CAP_SYS_RESOURCE, runc fails to lower an OOM score and does not report it.
 	"containerd.toml": `version = 3
 root = "${DIR}/containerd"
 state = "/run/containerd"
@@ -229,7 +229,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
   address = "${SOCKET}"
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "${SNAPSHOTTER}"
-  use_local_image_pull = true # the other way has a snapshotter of its own
+  use_local_image_pull = true # otherwise the transfer service pulls, with its own snapshotter setting
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "${REGISTRY}/${PAUSE}"
 [plugins."io.containerd.cri.v1.images".registry]
@@ -282,11 +282,11 @@ resolvConf: ""
 podLogsDir: ${DIR}/pods
 volumePluginDir: ${DIR}/plugins
 serializeImagePulls: false
-# The disk is the user's: no pod goes because it is full of other things.
+# The disk belongs to the user: a full disk must not evict pods.
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}
 `,
-	// What the API server finds metrics-server by.
+	// These objects register metrics-server with the API server.
 	metricsManifests: `apiVersion: v1
 kind: Service
 metadata: {name: metrics-server, namespace: kube-system}
@@ -306,7 +306,7 @@ spec:
   group: metrics.k8s.io
   version: v1beta1
   service: {name: metrics-server, namespace: kube-system}
-  insecureSkipTLSVerify: true # it signs its own certificate
+  insecureSkipTLSVerify: true # its certificate is self-signed
   groupPriorityMinimum: 100
   versionPriority: 100
 `,

@@ -23,17 +23,17 @@ func TestMissingPackages(t *testing.T) {
 		path   map[string][]byte
 		want   []string
 	}{{
-		reason: "a machine that has everything",
+		reason: "nothing is missing",
 		path:   map[string][]byte{"runc": dynamic, "nft": dynamic, "mount": dynamic, busybox: static},
 	}, {
-		reason: "all that is missing is named at once, as Debian calls it",
+		reason: "all missing packages are named by their Debian names",
 		want:   []string{"runc", "nftables", "mount", "busybox-static"},
 	}, {
-		reason: "a busybox that needs a library is of no use in an image without any",
+		reason: "a dynamically linked busybox is not enough",
 		path:   map[string][]byte{"runc": dynamic, "nft": dynamic, "mount": dynamic, busybox: dynamic},
 		want:   []string{"busybox-static"},
 	}, {
-		reason: "what is no program cannot be in an image either",
+		reason: "a busybox that is not an ELF file is not enough",
 		path:   map[string][]byte{"runc": dynamic, "nft": dynamic, "mount": dynamic, busybox: []byte("#!/bin/sh\n")},
 		want:   []string{"busybox-static"},
 	}} {
@@ -52,7 +52,7 @@ func TestMissingPackages(t *testing.T) {
 	}
 }
 
-// executable is the beginning of one, as far as it says how to load it.
+// executable returns the headers of an ELF file with one segment.
 func executable(t *testing.T, segment elf.ProgType) []byte {
 	t.Helper()
 	var text bytes.Buffer

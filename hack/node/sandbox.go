@@ -19,10 +19,10 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// address is the node's only one. In a network namespace of its own it cannot be anybody else's.
+// address is the node's only IP address. The node has its own network namespace, so the address cannot be in use.
 const address = "172.30.0.1"
 
-// mount mounts a file system of the kernel.
+// mount mounts a virtual file system of the kernel.
 func mount(source, target, fstype, options string) error {
 	if err := unix.Mount(source, target, fstype, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", fstype, target, err)
@@ -30,10 +30,10 @@ func mount(source, target, fstype, options string) error {
 	return nil
 }
 
-// enter makes the namespaces of this process look like a machine: nothing that is mounted or written in them reaches
-// the real one, except in the node's own folder.
+// enter sets up the namespaces of this process: mounts, host name and network. Changes to them do not reach the real
+// machine, except for the node's own folder.
 func enter(dir string) error {
-	cgroups, err := hierarchies() // with the mounts of the real machine
+	cgroups, err := hierarchies() // before the mounts change
 	if err != nil {
 		return err
 	}
@@ -60,10 +60,10 @@ func enter(dir string) error {
 	return configureNetwork()
 }
 
-// proxies are the variables that programs find the way to the internet by, also in lower case.
+// proxies are the environment variables for HTTP proxies. Programs also read them in lower case.
 var proxies = []string{"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 
-// forgetProxies keeps this process and its children from looking for proxies, which are not in the node's network.
+// forgetProxies unsets the proxy variables for this process and its children. The node's network has no proxy.
 func forgetProxies() error {
 	for _, name := range proxies {
 		if err := errors.Join(os.Unsetenv(name), os.Unsetenv(strings.ToLower(name))); err != nil {
@@ -73,8 +73,8 @@ func forgetProxies() error {
 	return nil
 }
 
-// coverVar gives the node a /run of its own, and lets it see what is in /var without changing it: some of its programs
-// write there whatever they are told.
+// coverVar mounts an own /run, and an overlay on /var: programs can read /var, and their changes stay in the node.
+// Some programs write to /var whatever their configuration says.
 func coverVar(dir string) error {
 	own, err := os.Open(dir)
 	if err != nil {
@@ -91,14 +91,15 @@ func coverVar(dir string) error {
 	if err := unix.Mount("overlay", "/var", "overlay", 0, "lowerdir=/var,upperdir="+upper+",workdir="+work); err != nil {
 		return fmt.Errorf("mount /var: %w", err)
 	}
-	// Where the node's folder is in /var, it still is to be written.
+	// If the node's folder is in /var, it must stay writable.
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", own.Fd()), dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
 	}
 	return nil
 }
 
-// tunables are what a kubelet sets for the whole machine, where it is not so already.
+// tunables are the kernel settings that a kubelet changes for the whole machine unless they already have these
+// values.
 var tunables = map[string]int{
 	"kernel/keys/root_maxbytes": 25000000,
 	"kernel/keys/root_maxkeys":  1000000,
@@ -108,7 +109,8 @@ var tunables = map[string]int{
 	"vm/panic_on_oom":           0,
 }
 
-// coverTunables shows the kubelet a kernel that needs no change, and so keeps it from changing the real one.
+// coverTunables mounts files with the expected values over the kernel settings. So the kubelet does not change the
+// real ones.
 func coverTunables() error {
 	for name, value := range tunables {
 		wanted := filepath.Join("/run/sys", name)
@@ -125,8 +127,8 @@ func coverTunables() error {
 	return nil
 }
 
-// configureNetwork gives the node its address, and its own processes a way to Services, which kube-proxy then changes.
-// There is no other way out, so who tries one fails at once.
+// configureNetwork gives the node its address, and a route to Services for its own processes, which kube-proxy then
+// translates. There is no other route, so a connection to the internet fails at once.
 func configureNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// superviseCommand is the process that runs all programs of the node.
+	// superviseCommand is the command of the process that runs all programs of the node.
 	superviseCommand = "supervise"
-	// readyFile is there when the node can be used.
+	// readyFile is a file that exists once the node is ready.
 	readyFile = "ready"
-	// controlSocket is where the node is asked to restart a program.
+	// controlSocket is the socket for requests to restart a program.
 	controlSocket = "control.sock"
 )
 
-// restartDelay is how long a program that ends by itself stays away.
+// restartDelay is the pause before a program that has ended by itself is restarted.
 const restartDelay = time.Second
 
 // supervisor runs the programs of a node.
@@ -40,12 +40,12 @@ type supervisor struct {
 	started  time.Time
 }
 
-// service is a program that runs as long as the node does.
+// service is a program of the node with its process.
 type service struct {
 	program
 
 	process *cluster.Process
-	kill    chan chan error // asks for a restart, and is told how it went
+	kill    chan chan error // requests a restart; the result is sent to the channel in the request
 }
 
 // supervise starts the node and keeps it running.
@@ -61,7 +61,7 @@ func supervise(ctx context.Context, n *node) error {
 	return nil
 }
 
-// start brings up one thing after the other.
+// start starts the parts of the node one after the other.
 func (s *supervisor) start(ctx context.Context) error {
 	if err := enter(s.node.dir); err != nil {
 		return err
@@ -92,12 +92,12 @@ func (s *supervisor) start(ctx context.Context) error {
 	return installOLM(ctx, s.node, admin.config, s.say)
 }
 
-// say reports what is ready.
+// say prints a progress line: the time since the start, and the part that is ready.
 func (s *supervisor) say(what string) {
 	fmt.Printf("%5.1f s  %s\n", time.Since(s.started).Seconds(), what)
 }
 
-// startService starts a program and waits until it can be used, or any program of the node has ended.
+// startService starts a program and waits until it is ready. It fails if any program of the node ends.
 func (s *supervisor) startService(ctx context.Context, p program) error {
 	sv := &service{program: p, kill: make(chan chan error)}
 	s.services = append(s.services, sv)
@@ -127,7 +127,7 @@ func (s *supervisor) run(sv *service) error {
 	return nil
 }
 
-// detach lets go of whoever started the node; from here on there is only a log.
+// detach writes readyFile and closes the connection to the process that started the node. Later output goes to a log.
 func (s *supervisor) detach() error {
 	log, err := os.OpenFile(s.node.path("log", "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -139,14 +139,14 @@ func (s *supervisor) detach() error {
 	return errors.Join(unix.Dup3(int(log.Fd()), 1, 0), unix.Dup3(int(log.Fd()), 2, 0))
 }
 
-// listen restarts programs when it is asked to, and those that end by themselves.
+// listen handles restart requests, and restarts programs that end by themselves.
 func (s *supervisor) listen(ctx context.Context, usable check) error {
 	if err := os.Chdir(s.node.dir); err != nil { // the path of a socket may not be long
 		return err
 	}
 	listener, err := net.Listen("unix", controlSocket)
 	if err != nil {
-		return fmt.Errorf("listen for commands: %w", err)
+		return fmt.Errorf("listen for restart requests: %w", err)
 	}
 	for _, sv := range s.services {
 		go s.keep(ctx, sv, usable)
@@ -163,12 +163,12 @@ func (s *supervisor) listen(ctx context.Context, usable check) error {
 	return nil
 }
 
-// keep runs a program again whenever it has ended.
+// keep restarts a program on request and after it has ended by itself.
 func (s *supervisor) keep(ctx context.Context, sv *service, usable check) {
 	for ctx.Err() == nil {
 		select {
 		case <-sv.process.Done():
-			fmt.Printf("%s has ended, and is started again (%v)\n", sv.name, sv.process.Err())
+			fmt.Printf("%s has ended (%v): restarting it\n", sv.name, sv.process.Err())
 			time.Sleep(restartDelay)
 			if err := s.run(sv); err != nil {
 				fmt.Println(err)
@@ -176,7 +176,8 @@ func (s *supervisor) keep(ctx context.Context, sv *service, usable check) {
 		case done := <-sv.kill:
 			sv.process.Kill()
 			err := s.run(sv)
-			for _, check := range []check{sv.check, usable} { // an API server is without etcd, too, while etcd starts
+			// While etcd restarts, the API server is not ready either.
+			for _, check := range []check{sv.check, usable} {
 				if err == nil {
 					err = cluster.Await(ctx, []*cluster.Process{sv.process}, check)
 				}
@@ -186,7 +187,7 @@ func (s *supervisor) keep(ctx context.Context, sv *service, usable check) {
 	}
 }
 
-// answer takes the name of a program to restart, and answers with what went wrong, or nothing.
+// answer reads the name of a program, restarts it, and writes an error if that fails.
 func (s *supervisor) answer(conn net.Conn) {
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')
@@ -200,7 +201,7 @@ func (s *supervisor) answer(conn net.Conn) {
 		for _, sv := range s.services {
 			names = append(names, sv.name)
 		}
-		fmt.Fprintf(conn, "the node runs no %q; it runs %s", name, strings.Join(names, ", "))
+		fmt.Fprintf(conn, "the node has no program %q; it has %s", name, strings.Join(names, ", "))
 		return
 	}
 	done := make(chan error)

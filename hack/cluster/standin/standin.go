@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standin stands in for the scheduler and the kubelet where no container runs: it gives every Pod to one node,
-// says that its containers run and are ready, applies what they are resized to, and ends Pods that are deleted. It can be
-// told to let a Pod fail instead.
+// Package standin simulates the scheduler and the kubelet for a control plane without nodes. It binds every Pod to
+// one node, sets the status of running and ready containers, applies resizes, and removes deleted Pods. Tests can let
+// a Pod fail instead.
 package standin
 
 import (
@@ -30,27 +30,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// NodeName is the node that every Pod is given to.
+// NodeName is the node that every Pod is bound to.
 const NodeName = "stand-in"
 
-// workers is how many Pods are looked after at a time.
+// workers is the number of Pods that are reconciled at the same time.
 const workers = 16
 
-// A Fate is what becomes of a Pod. The zero Fate is that it runs.
+// A Fate is the simulated behaviour of a Pod. With the zero Fate the Pod runs.
 type Fate struct {
-	// Unschedulable is why no node can take the Pod; empty for one that is scheduled.
+	// Unschedulable is the message of the condition PodScheduled=False. If it is empty, the Pod is scheduled.
 	Unschedulable string
-	// Waiting is the reason for which the containers do not run, such as ImagePullBackOff; empty for containers that do.
+	// Waiting is the reason why the containers wait, such as ImagePullBackOff. If it is empty, they run.
 	Waiting string
-	// Evicted is why the Pod has failed; empty for one that has not.
+	// Evicted is the message of a Pod that was evicted. If it is empty, the Pod is not evicted.
 	Evicted string
-	// NoResize is the reason for which a resize is not applied, Deferred or Infeasible; empty for one that is.
+	// NoResize is the reason why a resize is pending, Deferred or Infeasible. If it is empty, resizes are applied.
 	NoResize string
-	// Lingering keeps the Pod from being gone when it is deleted.
+	// Lingering keeps a deleted Pod in state Terminating.
 	Lingering bool
 }
 
-// A Node runs Pods, as far as anybody can tell from the API server.
+// A Node simulates a node: it writes the status of Pods to the API server, and runs no containers.
 type Node struct {
 	client client.Client
 	wake   chan event.TypedGenericEvent[client.ObjectKey]
@@ -60,7 +60,7 @@ type Node struct {
 	fates map[client.ObjectKey]Fate
 }
 
-// Start starts a node, which runs until the context ends.
+// Start starts a simulated node. It runs until the context ends.
 func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Logger:     logr.New(log.NullLogSink{}),
@@ -68,7 +68,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start the stand-in for a node: %w", err)
+		return nil, fmt.Errorf("start the simulated node: %w", err)
 	}
 	n := &Node{
 		client: mgr.GetClient(),
@@ -86,9 +86,9 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(n)
 	if err != nil {
-		return nil, fmt.Errorf("start the stand-in for a node: %w", err)
+		return nil, fmt.Errorf("start the simulated node: %w", err)
 	}
-	// Admission of a resize looks at the node.
+	// The admission of a resize reads the node.
 	plenty := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"), corev1.ResourceMemory: resource.MustParse("1Pi")}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: NodeName},
@@ -98,11 +98,11 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 		},
 	}
 	if err := n.client.Create(ctx, node); client.IgnoreAlreadyExists(err) != nil {
-		return nil, fmt.Errorf("start the stand-in for a node: %w", err)
+		return nil, fmt.Errorf("start the simulated node: %w", err)
 	}
 	go func() {
 		defer close(n.done)
-		_ = mgr.Start(ctx) // it ends with an error only where its clients do not let go, at the end
+		_ = mgr.Start(ctx) // it fails only if it cannot stop in time at the end
 	}()
 	return n, nil
 }
@@ -110,7 +110,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 // Wait returns when the node has stopped.
 func (n *Node) Wait() { <-n.done }
 
-// Set decides what becomes of a Pod, whether it is there already or not.
+// Set sets the behaviour of a Pod. The Pod may exist already or be created later.
 func (n *Node) Set(pod client.ObjectKey, fate Fate) {
 	n.mu.Lock()
 	n.fates[pod] = fate
@@ -127,7 +127,7 @@ func (n *Node) fate(pod client.ObjectKey) Fate {
 	return n.fates[pod]
 }
 
-// Reconcile brings a Pod closer to its fate.
+// Reconcile changes a Pod according to its Fate.
 func (n *Node) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := n.client.Get(ctx, request.NamespacedName, pod); err != nil {
@@ -141,7 +141,7 @@ func (n *Node) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		err := n.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 		return reconcile.Result{}, ignoreStale(err)
 	case pod.Spec.NodeName == "" && fate.Unschedulable == "":
-		// That the Pod has a node wakes us.
+		// The Pod's update triggers the next Reconcile.
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: NodeName}}
 		return reconcile.Result{}, ignoreStale(n.client.SubResource("binding").Create(ctx, pod, binding))
 	}
@@ -154,7 +154,8 @@ func (n *Node) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	return reconcile.Result{}, ignoreStale(n.client.Status().Patch(ctx, changed, patch))
 }
 
-// ignoreStale drops the error of a write that was decided on an old version of a Pod: its new version wakes us.
+// ignoreStale ignores the errors of a write that was based on an old version of a Pod. The new version triggers
+// another Reconcile.
 func ignoreStale(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil
@@ -162,11 +163,11 @@ func ignoreStale(err error) error {
 	return client.IgnoreNotFound(err)
 }
 
-// status is what a kubelet, or a scheduler, would say of a Pod.
+// status returns the status that a kubelet or a scheduler would set.
 func status(pod *corev1.Pod, fate Fate) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	if status.Phase == corev1.PodFailed {
-		return status // for good
+		return status // a failed Pod stays failed
 	}
 	if pod.Spec.NodeName == "" {
 		setCondition(&status, corev1.PodScheduled, false, corev1.PodReasonUnschedulable, fate.Unschedulable)
@@ -207,13 +208,13 @@ func setContainer(status *corev1.ContainerStatus, container corev1.Container, fa
 		if status.State.Running != nil {
 			status.RestartCount++
 		}
-		status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: fate.Waiting, Message: "as the test asks for"}}
+		status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: fate.Waiting, Message: "simulated by the test"}}
 	case status.State.Running == nil:
 		status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 	}
 }
 
-// resize applies other resources, or says why not.
+// resize applies changed resources, or sets the condition PodResizePending.
 func resize(pod *corev1.Pod, status *corev1.PodStatus, before []corev1.ContainerStatus, fate Fate) {
 	pending := false
 	for i, container := range pod.Spec.Containers {
@@ -227,7 +228,7 @@ func resize(pod *corev1.Pod, status *corev1.PodStatus, before []corev1.Container
 		status.ContainerStatuses[i].AllocatedResources = container.Resources.Requests
 	}
 	if pending {
-		setCondition(status, corev1.PodResizePending, true, fate.NoResize, "as the test asks for")
+		setCondition(status, corev1.PodResizePending, true, fate.NoResize, "simulated by the test")
 		return
 	}
 	status.Conditions = without(status.Conditions, corev1.PodResizePending)
