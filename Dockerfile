@@ -1,6 +1,6 @@
 ARG VERSION=devel
 
-# On the machine's own platform, whatever the image is for: Go compiles for another one, and nothing is emulated.
+# The builder runs on the build machine's platform. Go cross-compiles, so no emulation is needed.
 FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26 AS builder
 WORKDIR /src
 # Modules first: they change less often than the code.
@@ -9,14 +9,14 @@ RUN go mod download
 COPY api api
 COPY cmd cmd
 COPY internal internal
-# Without a default, so that the image gets the platform it is built for.
+# No defaults: the container tool sets the target platform of the image.
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /manager ./cmd
 
-# Nothing but the binary: the API server's CA comes with the Pod's service account.
+# Only the binary: the Pod's service account provides the CA of the API server.
 FROM scratch
 ARG VERSION
 LABEL org.opencontainers.image.title="useless-operator" \

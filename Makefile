@@ -1,16 +1,17 @@
-# The version of this tree is the image tag in config/manager.
+# The version of this tree, from the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
-# The image in config/manager, in place of which the manifests get IMG.
+# The image name in config/manager. The manifests get IMG instead.
 CONFIG_IMAGE := container.training/useless-operator
 IMAGE_TAG_BASE ?= $(CONFIG_IMAGE)
 IMG ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
 CATALOG_IMG ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 
-# What deploy and undeploy act on: config/default (the operator makes its own certificates) or config/certmanager.
+# The kustomization for deploy and undeploy: config/default (the operator issues its own certificates) or
+# config/certmanager.
 OVERLAY ?= config/default
 
-# docker, podman, or hack/images/buildah where nothing can be pulled. BUILD_FLAGS and PUSH_FLAGS go to it as they are.
+# docker, podman, or hack/images/buildah if no image can be pulled. BUILD_FLAGS and PUSH_FLAGS are passed to it unchanged.
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 FUZZTIME ?= 10s
@@ -20,8 +21,8 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile='$(CURDIR)/hack/tools/$(1).mod' $(1)
 
-# bin/operator-sdk, bin/scorecard-test and bin/opm are built when the module that pins them has changed. Without the tag they
-# need a library in C. The other flags are those of hack/cluster, so that Go's cache has each package once.
+# bin/operator-sdk, bin/scorecard-test and bin/opm are rebuilt when their module in hack/tools changes. Without the build tag
+# they need a C library. The other flags are the same as in hack/cluster, so that both share the packages in Go's cache.
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
 operator-sdk := bin/operator-sdk
@@ -49,16 +50,17 @@ help: ## Show this help
 
 ##@ Develop
 
-# The versions of all groups, such as useless/v1beta1.
+# The API versions of all groups, such as useless/v1beta1.
 API_VERSIONS := $(patsubst api/%/,%,$(sort $(dir $(wildcard api/*/*/groupversion_info.go))))
 MODULE := container.training/useless
 
-# $(call code-generator,tool|run,PROGRAM,FOLDER) runs one of its programs, or our own of its library, for a folder of client.
+# $(call code-generator,tool,PROGRAM,FOLDER) runs a program of code-generator for the folder client/FOLDER. With run instead
+# of tool, it runs our own program hack/client-gen.
 code-generator = go $(1) -modfile=hack/tools/code-generator.mod $(2) --go-header-file hack/boilerplate.go.txt \
 	--output-dir client$(3) --output-pkg $(MODULE)/client$(3)
 
 .PHONY: generate
-generate: generate-versioned generate-listers generate-informers ## Generate deep copies, and clients, listers and informers for Go programs
+generate: generate-versioned generate-listers generate-informers ## Generate deep copies, clients, listers and informers
 
 .PHONY: generate-deepcopy
 generate-deepcopy:
@@ -75,7 +77,7 @@ generate-listers = $(call code-generator,tool,lister-gen,/listers) $(API_VERSION
 generate-informers = $(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
 	--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
-# Controllers that are off by default have a ClusterRole each, which a component of config/components binds.
+# Each controller that is disabled by default has its own ClusterRole, which a component in config/components binds.
 OPTIONAL := podcount ingress
 MARKED := $(filter-out $(OPTIONAL:%=internal/controller/%/),$(wildcard internal/*/ internal/controller/*/))
 
@@ -101,12 +103,12 @@ lint: ## Run golangci-lint
 	$(call tool,golangci-lint) run
 
 .PHONY: lint-fix
-lint-fix: ## Run golangci-lint and let it repair what it can
+lint-fix: ## Run golangci-lint and apply its automatic fixes
 	$(call tool,golangci-lint) run --fix
 
-# Its database is at vuln.go.dev, or where GOVULNDB says.
+# The database is vuln.go.dev, or GOVULNDB if that is set.
 .PHONY: govulncheck
-govulncheck: ## Look for known vulnerabilities in what the operator calls; needs the internet
+govulncheck: ## Look for known vulnerabilities in the code that the operator calls; needs the internet
 	$(call tool,govulncheck) ./cmd
 
 .PHONY: tidy
@@ -116,26 +118,26 @@ tidy: ## Tidy go.mod and the modules in hack/tools
 
 ##@ Test
 
-# The race detector needs a C compiler. Without one, the go command says that cgo is off.
+# The race detector needs a C compiler. Without one, go env CGO_ENABLED is 0.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-# Packages whose tests start a control plane, or simulate. The first one takes longest and waits more than it computes, so
-# it comes first and runs beside the others.
+# Packages with tests that start a control plane or run simulations.
 CLUSTER_TESTS := test/integration test/chaos client hack/cluster test/bundle test/mutants test/sim
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell go list ./...))
+# test/integration takes longest and mostly waits, so it starts first and runs in parallel with the others.
 ALL_TESTS := ./test/integration ./...
 
-# The first run on a machine compiles a control plane, and go test counts that time. With -short, a long test runs a fixed
-# part of its cases. make lint runs go vet.
+# The timeout includes the time to compile a control plane in the first run on a machine. With -short, a long test runs a
+# fixed part of its cases. make lint runs go vet.
 .PHONY: test
-test: ## Run the tests, long ones in part; TESTFLAGS="-run Machine" passes flags on
+test: ## Run all tests, long ones in part; TESTFLAGS="-run Machine" passes flags to go test
 	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need no control plane, for use while editing
+test-unit: ## Run the tests that need no control plane
 	@hack/gotest test-unit -short -vet=off $(TESTFLAGS) $(UNIT_TESTS)
 
-# With the race detector, the simulations run a part of their cases. So they run again without it.
+# With the race detector, the simulations run only a part of their cases. They run again in full without it.
 .PHONY: test-all
 test-all: ## Run all tests at full length, with the race detector
 	@hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
@@ -145,28 +147,28 @@ test-all: ## Run all tests at full length, with the race detector
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
 	@test/e2e/run
 
-# KUBERNETES=1.35 selects a release for this and for every other target. It takes about ten minutes for a release.
+# KUBERNETES=1.35 selects one release, here and for every other target. The tests take about ten minutes per release.
 .PHONY: test-versions
-test-versions: ## Run the user stories on each release of Kubernetes, and write docs/versions.md; TESTFLAGS writes nothing
+test-versions: ## Run the user stories on each release of Kubernetes and write docs/versions.md; with TESTFLAGS, write nothing
 	go run ./test/versions $(TESTFLAGS)
 
 SEEDS ?= 10000
 
 .PHONY: soak
-soak: ## Simulate SEEDS (10000) random runs, every two faults, and years of a schedule
+soak: ## Simulate SEEDS (10000) random runs, every pair of faults, and years of a schedule
 	go test ./test/sim -run '^Test(Random|Year|Crashes)$$' -count=1 -timeout 0 -v -seeds $(SEEDS)
 
 .PHONY: mutants
-mutants: ## Make known mistakes in copies of the operator, and write into docs/reliability.md which test finds each
+mutants: ## Run the mutation tests, and write the test that finds each mutant to docs/reliability.md
 	go test -tags mutants -count=1 -timeout 0 -v $(TESTFLAGS) ./test/mutants
 
 CHAOS ?= 1
 
 .PHONY: chaos
-chaos: ## Disturb the operator while users work, uninstall in every order, migrate 1,000 Machines; CHAOS (1) multiplies the disturbances
+chaos: ## Run chaos tests, uninstall in every order, migrate 1,000 Machines; CHAOS (1) multiplies the disturbances
 	@$(MAKE) --no-print-directory -j2 chaos-disturbances chaos-migration
 
-# Logs and the history of all objects go to bin/chaos. The tests mostly wait, so more of them run at once than there are
+# Logs and the history of all objects are written to bin/chaos. The tests mostly wait, so three run at once even on two
 # processors.
 .PHONY: chaos-disturbances
 chaos-disturbances:
@@ -178,18 +180,17 @@ chaos-migration:
 	go test -count=1 -timeout 30m -v -run StorageMigration ./test/integration -args -migrated 1000
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz test for FUZZTIME (10s), and count their executions
+fuzz: ## Run every fuzz test for FUZZTIME (10s) and print the number of executions
 	@hack/fuzz $(FUZZTIME)
 
-# With BASE=REV, which may be any commit, the operator of that commit is measured beside that of this folder, and nothing
-# is published.
+# BASE=REV compares this folder's operator with the operator of the commit REV, and does not write docs/performance.md.
 .PHONY: bench
-bench: bin/bench/bench ## Measure the operator against a bare client loop, and write docs/performance.md; BASE=REV compares with a commit
+bench: bin/bench/bench ## Compare the operator with a minimal client loop and write docs/performance.md; BASE=REV compares with a commit
 	@bin/bench/bench $(BASE:%=-base %)
 	@$(if $(BASE),,bin/bench/bench report bin/bench docs)
 
 .PHONY: bench-quick
-bench-quick: bin/bench/bench ## Measure less, and publish nothing
+bench-quick: bin/bench/bench ## Run a short version of make bench, without docs/performance.md
 	@bin/bench/bench -quick $(BASE:%=-base %)
 
 .PHONY: bin/bench/bench
@@ -197,16 +198,16 @@ bin/bench/bench:
 	@go build -buildvcs=false -o $@ ./test/bench
 
 .PHONY: microbench
-microbench: ## Run the benchmarks of Go packages, some of them on a control plane
+microbench: ## Run Go benchmarks, some of them on a control plane
 	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) ./internal/... ./test/integration
 
 .PHONY: demo
-demo: ## Show the operator at work on a control plane of its own
+demo: ## Run the operator and its samples on a local control plane
 	@go build -buildvcs=false -o bin/demo ./hack/demo
 	@bin/demo
 
 .PHONY: cluster-build
-cluster-build: bin/node ## Compile all that a Kubernetes node with OLM consists of, once
+cluster-build: bin/node ## Compile all programs of a Kubernetes node with OLM, once
 	@bin/node build
 
 .PHONY: cluster-up
@@ -214,18 +215,19 @@ cluster-up: bin/node ## Start a Kubernetes node with OLM, from source (on Linux,
 	@bin/node up
 
 .PHONY: cluster-down
-cluster-down: bin/node ## Stop that node and remove all it has left
+cluster-down: bin/node ## Stop that node and remove its files
 	@bin/node down
 
 .PHONY: bin/node
 bin/node:
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $@ ./hack/node
 
-# The steps of make verify run at the same time, except where one reads what another writes. make lint includes go vet.
+# The steps of make verify run in parallel, except if a step reads the output of another one. make lint
+# includes go vet.
 VERIFY := tidy generate manifests build-installer bundle catalog fmt lint build-platforms bundle-validate catalog-validate
 
 .PHONY: verify
-verify: ## Regenerate and check everything; fail on any difference from what is committed or staged
+verify: ## Regenerate and check everything; fail if a file differs from the commit or the index
 	@$(MAKE) --no-print-directory -s -j4 $(VERIFY:%=verify-%)
 	@echo "verify: no difference"
 	@git diff --exit-code
@@ -249,20 +251,20 @@ $(VERIFY:%=verify-%): verify-%:
 build: ## Build bin/manager
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o bin/manager ./cmd
 
-# What the image is built for: the labels and the node affinity in config/ name the same.
+# The platforms of the image. The labels and the node affinity in config/ must name the same platforms.
 PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 
 .PHONY: build-platforms
-build-platforms: ## Compile the operator for all PLATFORMS, and keep none of it
+build-platforms: ## Compile the operator for all PLATFORMS and discard the result
 	@for platform in $$(echo $(PLATFORMS) | tr , ' '); do \
 		echo "$$platform"; CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd || exit 1; \
 	done
 
 .PHONY: sbom
-sbom: build ## List the modules that bin/manager was built of in bin/sbom.cdx.json, in CycloneDX's format
+sbom: build ## Write the modules of bin/manager to bin/sbom.cdx.json, in CycloneDX's format
 	go run ./hack/sbom -version v$(VERSION) bin/manager > bin/sbom.cdx.json
 
-# What everything in an image was made at: the time of the commit, so that the image is the same whenever it is built.
+# The time of all files in an image: the time of the commit, so that a later build gives the same image.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 
@@ -271,14 +273,14 @@ docker-build: ## Build the operator's image IMG
 	$(CONTAINER_TOOL) build --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
 
 .PHONY: docker-reproduce
-docker-reproduce: ## Build that image twice, with hack/images/buildah, and fail unless both are the same to the last bit
+docker-reproduce: ## Build that image twice with hack/images/buildah, and fail unless both are bit-for-bit identical
 	@hack/images/reproduce
 
 .PHONY: docker-push
 docker-push: ## Push the operator's image IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(IMG)
 
-# What Docker builds for several platforms, it keeps nowhere: it has to be pushed. Its default builder cannot do that.
+# Docker does not store an image for several platforms locally, so buildx pushes it. Docker's default builder cannot do that.
 .PHONY: buildx-builder
 buildx-builder:
 	@$(CONTAINER_TOOL) buildx inspect useless-builder >/dev/null 2>&1 || $(CONTAINER_TOOL) buildx create --name useless-builder
@@ -286,29 +288,29 @@ buildx-builder:
 buildx = $(CONTAINER_TOOL) buildx build --builder useless-builder --platform $(PLATFORMS) --push
 
 .PHONY: docker-buildx
-docker-buildx: buildx-builder ## Build and push IMG for all PLATFORMS, with Docker's buildx
+docker-buildx: buildx-builder ## Build and push IMG for all PLATFORMS with Docker's buildx
 	$(buildx) --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
 
 .PHONY: build-installer
-build-installer: ## Render config/default into dist/install.yaml
+build-installer: ## Render config/default to dist/install.yaml
 	@mkdir -p dist
 	$(call tool,kustomize) build config/default -o dist/install.yaml
 
 ##@ OLM
 
-# Another folder gets a bundle of its own:
+# To generate a bundle in another folder:
 # make bundle BUNDLE_DIR=/tmp/next/bundle VERSION=0.2.0 IMG=registry.example.com/useless-operator:v0.2.0
 BUNDLE_DIR ?= bundle
 CHANNELS ?= candidate,stable
 DEFAULT_CHANNEL ?= stable
-# MONITORING=true adds a ServiceMonitor and a PrometheusRule. OLM fails to install a bundle with a kind that the cluster
-# does not know, so that one is for clusters with the Prometheus operator only.
+# MONITORING=true adds a ServiceMonitor and a PrometheusRule. OLM cannot install a bundle with a kind that the cluster does
+# not have. Use it only for clusters with the Prometheus operator.
 MONITORING ?=
 
-# The metadata is the same in every version. bundle.Dockerfile is not written for another folder, which has to be named
-# bundle and is built with this one: docker build -f bundle.Dockerfile /tmp/next
+# The metadata is the same in every version. bundle.Dockerfile also builds the bundle of another folder, which must be named
+# bundle: docker build -f bundle.Dockerfile /tmp/next
 .PHONY: bundle
-bundle: $(operator-sdk) ## Generate the bundle in BUNDLE_DIR, for the version VERSION and the image IMG
+bundle: $(operator-sdk) ## Generate the bundle in BUNDLE_DIR for VERSION and IMG
 	@mkdir -p bin/bundle
 	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus') > bin/bundle/kustomization.yaml
 	@cd bin/bundle && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
@@ -326,23 +328,23 @@ bundle-validate: $(operator-sdk) bin/scorecard-test ## Check the bundle with OLM
 	BUNDLE_TOOLS='$(CURDIR)/bin' BUNDLE_DIR='$(abspath $(BUNDLE_DIR))' go test -count=1 -run 'OperatorSDK|Scorecard|Validators' ./test/bundle
 
 .PHONY: bundle-build
-bundle-build: ## Build the bundle's image BUNDLE_IMG of BUNDLE_DIR
+bundle-build: ## Build the bundle image BUNDLE_IMG from BUNDLE_DIR
 	$(CONTAINER_TOOL) build --file bundle.Dockerfile --tag $(BUNDLE_IMG) $(BUILD_FLAGS) $(BUNDLE_DIR)/..
 
 .PHONY: bundle-push
-bundle-push: ## Push the bundle's image BUNDLE_IMG
+bundle-push: ## Push the bundle image BUNDLE_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(BUNDLE_IMG)
 
-# CATALOG_DIR has the catalog's template and what is rendered of it, which this makes where there is none. Another catalog
-# comes of other folders and images:
+# CATALOG_DIR contains the catalog's template and the rendered catalog. make catalog creates missing files. To use other
+# folders and images:
 # make catalog CATALOG_DIR=/tmp/next/catalog BUNDLE_DIR=/tmp/next/bundle BUNDLE_IMG=registry.example.com/bundle:v0.2.0
 #
-# The next release is in this one after make bundle catalog, once it has its version in config/manager and the former one
-# as spec.replaces in config/manifests.
+# To add the next release: set its version in config/manager and the previous version as spec.replaces in config/manifests,
+# then run make bundle catalog.
 CATALOG_DIR ?= catalog
 
 .PHONY: catalog
-catalog: $(opm) ## Put the bundle in BUNDLE_DIR, with the image BUNDLE_IMG, into the catalog in CATALOG_DIR, and render that
+catalog: $(opm) ## Add the bundle in BUNDLE_DIR, with the image BUNDLE_IMG, to the catalog in CATALOG_DIR, and render the catalog
 	$(opm) render $(BUNDLE_DIR) --alpha-image-ref-template $(BUNDLE_IMG) --migrate-level bundle-object-to-csv-metadata | \
 		go run ./hack/catalog $(CATALOG_DIR) $(BUNDLE_DIR)
 
@@ -351,22 +353,23 @@ catalog-validate: $(opm) ## Check the catalog in CATALOG_DIR with opm
 	$(opm) validate $(CATALOG_DIR)/useless-operator
 
 .PHONY: catalog-build
-catalog-build: ## Build the catalog's image CATALOG_IMG of CATALOG_DIR
+catalog-build: ## Build the catalog image CATALOG_IMG from CATALOG_DIR
 	$(CONTAINER_TOOL) build --file catalog.Dockerfile --tag $(CATALOG_IMG) $(BUILD_FLAGS) $(CATALOG_DIR)/..
 
 .PHONY: catalog-push
-catalog-push: ## Push the catalog's image CATALOG_IMG
+catalog-push: ## Push the catalog image CATALOG_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(CATALOG_IMG)
 
-# There is none for the bundle, which has no program in it and so is for every platform as it is.
+# The bundle image needs no such target: it contains no program, so it works on every platform.
 .PHONY: catalog-buildx
-catalog-buildx: buildx-builder ## Build and push CATALOG_IMG for all PLATFORMS, with Docker's buildx
+catalog-buildx: buildx-builder ## Build and push CATALOG_IMG for all PLATFORMS with Docker's buildx
 	$(buildx) --file catalog.Dockerfile --tag $(CATALOG_IMG) $(BUILD_FLAGS) $(CATALOG_DIR)/..
 
-# Once ci.yaml is there, it is that repository's. So is catalog-templates/basic.yaml, which its pipeline makes of the
-# release-config.yaml, with bundle images of its own: catalog/template.yaml beside it would have every bundle there twice.
+# An existing ci.yaml is kept, because that repository owns it. Its pipeline also owns catalog-templates/basic.yaml, which it
+# generates from release-config.yaml with its own bundle images. catalog/template.yaml is not copied: with it, every bundle
+# would be there twice.
 .PHONY: community
-community: ## Put what publishes VERSION into OUT, a clone of the repository community-operators
+community: ## Copy the files to publish VERSION to OUT, a clone of the repository community-operators
 	@test -d "$(OUT)" || { echo 'No folder "$(OUT)". Say where the clone is: make community OUT=../community-operators'; exit 1; }
 	@rm -rf "$(OUT)/operators/useless-operator/$(VERSION)"
 	@mkdir -p "$(OUT)/operators/useless-operator/$(VERSION)"
@@ -381,29 +384,29 @@ install: ## Install the CRDs, for make run (serves v1beta1 only: v1alpha1 Machin
 	$(call tool,kustomize) build config/crd | $(KUBECTL) apply -f -
 
 .PHONY: run
-run: ## Run the controllers from this machine, without webhooks; ARGS passes flags on
+run: ## Run the controllers on this machine, without webhooks; ARGS adds flags
 	go run ./cmd --webhooks=false --metrics-bind-address=0 $(ARGS)
 
 .PHONY: uninstall
-uninstall: delete-objects ## Delete all objects, then the CRDs, while make run still runs and can let the objects go
+uninstall: delete-objects ## Delete all objects, then the CRDs; keep make run running, so that it can remove the finalizers
 	$(call tool,kustomize) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: deploy
-deploy: overlay ## Install everything with the image IMG; OVERLAY=config/certmanager takes cert-manager's certificates
+deploy: overlay ## Install the operator with the image IMG; OVERLAY=config/certmanager uses cert-manager's certificates
 	$(call tool,kustomize) build bin/overlay | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: delete-objects ## Delete all objects while the operator is there to let them go, then everything else
+undeploy: delete-objects ## Delete all objects while the operator can remove their finalizers, then everything else
 	$(call tool,kustomize) build $(OVERLAY) | $(KUBECTL) delete --ignore-not-found -f -
 
-# IMG in a kustomization of its own, so that no committed file changes.
+# Sets IMG in a separate kustomization, so that no committed file changes.
 .PHONY: overlay
 overlay:
 	@mkdir -p bin/overlay
 	@printf 'resources:\n- ../../%s\n' '$(OVERLAY)' > bin/overlay/kustomization.yaml
 	@cd bin/overlay && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 
-# Asks for what there is, because kubectl fails on a kind that the cluster does not know.
+# Asks the cluster for its kinds, because kubectl fails for a kind that the cluster does not have.
 .PHONY: delete-objects
 delete-objects:
 	@for group in useless.container.training cloudnative.tw; do \

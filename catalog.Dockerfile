@@ -1,7 +1,8 @@
-# On the machine's own platform, whatever the image is for: a cache is the same on all.
+# The builder runs on the build machine's platform, because the cache is the same on all platforms.
 FROM --platform=$BUILDPLATFORM quay.io/operator-framework/opm:v1.65.0 AS builder
 COPY catalog/useless-operator /configs/useless-operator
-# Once here and not in every pod. opm locks it by a file: set grpcPodConfig.extractContent where the root is read-only.
+# Build the cache once here, and not in every Pod. opm creates a lock file next to the cache. Set
+# grpcPodConfig.extractContent if the root file system is read-only.
 RUN ["/bin/opm", "serve", "/configs", "--cache-dir=/tmp/cache", "--cache-only"]
 
 FROM quay.io/operator-framework/opm:v1.65.0

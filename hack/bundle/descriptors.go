@@ -14,14 +14,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// What consoles know to show a field with.
+// The x-descriptors that tell a console how to show a field.
 const (
 	widget     = "urn:alm:descriptor:com.tectonic.ui:"
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"
 	phase      = "urn:alm:descriptor:io.kubernetes.phase"
 )
 
-// acronyms are words that are written in capitals.
+// acronyms are the words that displayName writes in capitals.
 var acronyms = regexp.MustCompile(`(?i)\b(cpu|id)\b`)
 
 type schema = apiextensionsv1.JSONSchemaProps
@@ -58,13 +58,13 @@ func statusDescriptors(status schema) []operatorsv1alpha1.StatusDescriptor {
 	return descriptors
 }
 
-// eachField visits the fields of a schema and the fields in them, in the order of their paths.
+// eachField calls visit for every field of a schema, including nested fields, sorted by path.
 func eachField(parent schema, prefix string, visit func(path string, field schema)) {
 	for _, name := range slices.Sorted(maps.Keys(parent.Properties)) {
 		path, field := prefix+name, parent.Properties[name]
 		visit(path, field)
 		switch {
-		case isConditions(path): // one thing to whoever shows them
+		case isConditions(path): // consoles show all conditions in one table
 		case field.Items != nil:
 			eachField(*field.Items.Schema, path+"[0].", visit)
 		default:
@@ -75,7 +75,8 @@ func eachField(parent schema, prefix string, visit func(path string, field schem
 
 func isConditions(path string) bool { return path == "conditions" }
 
-// inputs are the ways to enter a field: by its type, and together with the other fields of the same object.
+// inputs returns the x-descriptors for a spec field: the input widget for its type, and the group of its parent
+// object.
 func inputs(path string, field schema) []string {
 	var inputs []string
 	switch {
@@ -101,7 +102,7 @@ func inputs(path string, field schema) []string {
 	return inputs
 }
 
-// displayName spells a path out: flip.delaySeconds is "Flip delay seconds".
+// displayName returns a path in words: flip.delaySeconds becomes "Flip delay seconds".
 func displayName(path string) string {
 	var name strings.Builder
 	for i, r := range strings.ReplaceAll(path, "[0]", "") {

@@ -26,35 +26,35 @@ func TestSpecDescriptors(t *testing.T) {
 		want   []operatorsv1alpha1.SpecDescriptor
 	}{
 		"Number": {
-			reason: "a name of several words is spelled out",
+			reason: "a camelCase name is split into words",
 			field:  object(map[string]schema{"delaySeconds": {Type: "integer", Description: "delaySeconds is a time."}}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "delaySeconds", DisplayName: "Delay seconds", Description: "delaySeconds is a time.", XDescriptors: []string{widget + "number"}},
 			},
 		},
 		"Choice": {
-			reason: "who may choose sees all choices",
+			reason: "an enum becomes a selection of all values",
 			field:  object(map[string]schema{"position": {Type: "string", Enum: []apiextensionsv1.JSON{{Raw: []byte(`"up"`)}, {Raw: []byte(`"down"`)}}}}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "position", DisplayName: "Position", XDescriptors: []string{widget + "select:up", widget + "select:down"}},
 			},
 		},
 		"Quantity": {
-			reason: "what may be a number or a text is entered as a text",
+			reason: "an int-or-string field becomes a text input",
 			field:  object(map[string]schema{"memory": {XIntOrString: true}}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "memory", DisplayName: "Memory", XDescriptors: []string{widget + "text"}},
 			},
 		},
 		"Acronym": {
-			reason: "what is no word is written in capitals",
+			reason: "an acronym is written in capitals",
 			field:  object(map[string]schema{"cpu": {Type: "integer"}}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "cpu", DisplayName: "CPU", XDescriptors: []string{widget + "number"}},
 			},
 		},
 		"Nested": {
-			reason: "fields of one object are shown together",
+			reason: "the fields of an object form a group",
 			field:  object(map[string]schema{"flip": object(map[string]schema{"now": {Type: "boolean"}})}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "flip", DisplayName: "Flip"},
@@ -62,7 +62,7 @@ func TestSpecDescriptors(t *testing.T) {
 			},
 		},
 		"Array": {
-			reason: "and so are those of one item",
+			reason: "the fields of an array item form a group",
 			field:  object(map[string]schema{"rules": array(object(map[string]schema{"key": {Type: "string"}}))}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "rules", DisplayName: "Rules"},

@@ -1,10 +1,10 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bundle completes the bundle in a folder, which operator-sdk has generated, with what operator-sdk does not do:
-// a descriptor of every field, from the CRDs' schemas; the icon; the images; the time of the release instead of now.
+// Command bundle completes a bundle that operator-sdk has generated. It adds a descriptor for every field from the
+// CRDs' schemas, the icon, and the related images. It sets createdAt to the time of the release instead of now.
 //
-// It is run in the repository's root, by make bundle.
+// Run it in the repository's root; make bundle does.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 
 func complete(dir string) error {
 	var csv, base operatorsv1alpha1.ClusterServiceVersion
-	var written unstructured.Unstructured // the type would write fields that are empty
+	var written unstructured.Unstructured // the typed object would write empty fields
 	path := filepath.Join(dir, csvFile)
 	if err := errors.Join(read(path, &csv), read(path, &written.Object), read(baseFile, &base)); err != nil {
 		return err
@@ -66,7 +66,7 @@ func complete(dir string) error {
 			images = append(images, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
 			annotations["containerImage"] = container.Image
 		}
-		// OLM makes this one itself. operator-sdk had to see it, for the webhooks' ports.
+		// OLM creates this Service itself. operator-sdk needed it only for the webhooks' ports.
 		if err := os.Remove(filepath.Join(dir, deployment.Name+"-service_v1_service.yaml")); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func complete(dir string) error {
 	return write(path, written.Object)
 }
 
-// describe gives an API its descriptors.
+// describe adds the descriptors of an API.
 func describe(dir string, api *operatorsv1alpha1.CRDDescription) error {
 	var crd apiextensionsv1.CustomResourceDefinition
 	plural, group, _ := strings.Cut(api.Name, ".")
@@ -98,7 +98,7 @@ func describe(dir string, api *operatorsv1alpha1.CRDDescription) error {
 	return fmt.Errorf("%s has no version %s", api.Name, api.Version)
 }
 
-// tidy removes what operator-sdk writes because its types have it: times and states of objects that do not exist yet.
+// tidy removes the empty creationTimestamp and status that operator-sdk writes.
 func tidy(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 )
 
-// newBundle is of a version, for some channels, with its image in a registry.
+// newBundle returns a bundle with a version and channels, whose image is in a registry.
 func newBundle(number, registry string, channels ...string) bundle {
 	name := "machine.v" + number
 	csv := &operatorsv1alpha1.ClusterServiceVersion{}
@@ -35,7 +35,7 @@ func skipping(b bundle, versions string) bundle {
 	return b
 }
 
-// graph is a template in few words: NAME<REPLACES by channel, and the images.
+// graph describes a template in short form: NAME<REPLACES for each channel, then the images.
 func (t *template) graph() []string {
 	var graph []string
 	for _, channel := range t.channels() {
@@ -71,40 +71,40 @@ func TestAdd(t *testing.T) {
 			bundles: []bundle{newBundle("0.1.0", "r", both...)},
 			want:    []string{"candidate: 0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0"},
 		},
-		"the next one replaces the heads": {
+		"the next release replaces the heads": {
 			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.1", "r", both...), newBundle("0.2.0", "r", both...)},
 			want: []string{
 				"candidate: 0.1.0 0.1.1<0.1.0 0.2.0<0.1.1", "stable: 0.1.0 0.1.1<0.1.0 0.2.0<0.1.1",
 				"r/bundle:v0.1.0", "r/bundle:v0.1.1", "r/bundle:v0.2.0",
 			},
 		},
-		"each channel has a head of its own": {
+		"each channel has its own head": {
 			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"), newBundle("0.3.0", "r", both...)},
 			want: []string{
 				"candidate: 0.1.0 0.2.0<0.1.0 0.3.0<0.2.0", "stable: 0.1.0 0.3.0<0.1.0",
 				"r/bundle:v0.1.0", "r/bundle:v0.2.0", "r/bundle:v0.3.0",
 			},
 		},
-		"the same once more changes nothing": {
+		"adding a bundle again changes nothing": {
 			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", both...), newBundle("0.2.0", "r", both...)},
 			want: []string{
 				"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0 0.2.0<0.1.0",
 				"r/bundle:v0.1.0", "r/bundle:v0.2.0",
 			},
 		},
-		"what is kept back from a channel is not put there for being rendered again": {
+		"adding a bundle again does not add it to more channels": {
 			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"), newBundle("0.2.0", "r", both...)},
 			want:    []string{"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0", "r/bundle:v0.2.0"},
 		},
-		"a bundle has one image": {
+		"a new image replaces the old image of the same bundle": {
 			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.0", "elsewhere", both...)},
 			want:    []string{"candidate: 0.1.0", "stable: 0.1.0", "elsewhere/bundle:v0.1.0"},
 		},
-		"the bundle says what else it is an upgrade of": {
+		"the skip range comes from the bundle": {
 			bundles: []bundle{newBundle("0.1.0", "r", "stable"), skipping(newBundle("0.2.0", "r", "stable"), ">=0.1.0 <0.2.0")},
 			want:    []string{"stable: 0.1.0 0.2.0<0.1.0<(>=0.1.0 <0.2.0)", "r/bundle:v0.1.0", "r/bundle:v0.2.0"},
 		},
-		"an older version replaces no newer one": {
+		"an older version is refused": {
 			bundles: []bundle{newBundle("0.10.0", "r", "stable"), newBundle("0.9.0", "r", "stable")},
 			refused: "machine.v0.9.0 is older than machine.v0.10.0, the head of channel stable",
 		},
@@ -132,13 +132,13 @@ func TestAdd(t *testing.T) {
 				t.Errorf("the template (-want +got):\n%s", diff)
 			}
 			if len(earlier) != len(template.Entries) {
-				t.Errorf("%d entries rendered of %d", len(earlier), len(template.Entries))
+				t.Errorf("%d of %d entries were rendered", len(earlier), len(template.Entries))
 			}
 		})
 	}
 }
 
-// TestDescribe is for what opm takes from the template as it is: it knows of no bundle there.
+// TestDescribe checks that the package's description and icon come from the newest bundle.
 func TestDescribe(t *testing.T) {
 	template := newTemplate(newBundle("0.1.0", "r", "stable"))
 	var earlier []blob
@@ -163,13 +163,13 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 	for reason, icons := range map[string][]operatorsv1alpha1.Icon{
-		"no icon":               nil,
-		"an icon in no base 64": {{Data: "<svg/>"}},
+		"no icon":                    nil,
+		"an icon that is not base64": {{Data: "<svg/>"}},
 	} {
 		b := newBundle("0.3.0", "r", "stable")
 		b.CSV.Spec.Icon = icons
 		if err := template.add(b, earlier); err == nil || !strings.Contains(err.Error(), "icon") {
-			t.Errorf("error %v for %s, want one that says so", err, reason)
+			t.Errorf("error %v for %s, want an error about the icon", err, reason)
 		}
 	}
 }
@@ -179,11 +179,11 @@ func TestChannelWithTwoHeads(t *testing.T) {
 	channel := template.channel("machine", "stable")
 	channel.Entries = []node{{Name: "machine.v0.1.0"}, {Name: "machine.v0.2.0"}}
 	if err := template.add(newBundle("0.3.0", "r", "stable"), nil); err == nil || !strings.Contains(err.Error(), "2 heads") {
-		t.Errorf("error %v, want one about two heads: opm would take neither", err)
+		t.Errorf("error %v, want an error about 2 heads", err)
 	}
 	channel.Entries[1].Skips = []string{"machine.v0.1.0"}
 	if err := template.add(newBundle("0.3.0", "r", "stable"), nil); err != nil {
-		t.Errorf("what is skipped is no head, but: %v", err)
+		t.Errorf("a skipped bundle counts as a head: %v", err)
 	}
 }
 
@@ -193,15 +193,15 @@ func TestRenderRefuses(t *testing.T) {
 		entry entry
 		want  string
 	}{
-		"a bundle of which nothing but the image is known":  {entry{Schema: schemaBundle, Image: "r/bundle:v0.0.1"}, "r/bundle:v0.0.1"},
-		"an entry that it would have to leave out silently": {entry{Schema: "olm.deprecations"}, "olm.deprecations"},
+		"a bundle that was never rendered": {entry{Schema: schemaBundle, Image: "r/bundle:v0.0.1"}, "r/bundle:v0.0.1"},
+		"an entry with an unknown schema":  {entry{Schema: "olm.deprecations"}, "olm.deprecations"},
 	}
 	for reason, test := range tests {
 		t.Run(reason, func(t *testing.T) {
 			template := newTemplate(latest)
 			template.Entries = append(template.Entries, test.entry)
 			if _, err := template.render(latest, nil); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one that names %s", err, test.want)
+				t.Errorf("error %v, want an error that contains %s", err, test.want)
 			}
 		})
 	}
@@ -221,11 +221,11 @@ func TestReleaseConfig(t *testing.T) {
 		version string
 		want    []release
 	}{
-		"the default channel first": {"0.1.0", []release{{communityTemplate, []string{"stable", "candidate", "fast"}, edge{}}}},
-		"only the channels it is in": {
+		"the default channel comes first": {"0.1.0", []release{{communityTemplate, []string{"stable", "candidate", "fast"}, edge{}}}},
+		"only the channels of the bundle are listed": {
 			"0.2.0", []release{{communityTemplate, []string{"candidate"}, edge{Replaces: "machine.v0.1.0"}}},
 		},
-		"another edge elsewhere": {"0.3.0", []release{
+		"channels with different edges have separate entries": {"0.3.0", []release{
 			{communityTemplate, []string{"stable", "fast"}, edge{Replaces: "machine.v0.1.0"}},
 			{communityTemplate, []string{"candidate"}, edge{Replaces: "machine.v0.2.0"}},
 		}},
@@ -240,7 +240,7 @@ func TestReleaseConfig(t *testing.T) {
 	}
 }
 
-// TestRun makes a catalog of this tree's bundle and once more of what it has written, which changes nothing.
+// TestRun adds this tree's bundle to a new catalog, and then again to the result. The second run must change nothing.
 func TestRun(t *testing.T) {
 	const folder = "../../bundle"
 	bundle, err := manifests.GetBundleFromDir(folder)
@@ -268,11 +268,11 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(first, read()); diff != "" {
-		t.Errorf("the second time (-first +second):\n%s", diff)
+		t.Errorf("the second run changes the catalog (-first +second):\n%s", diff)
 	}
 	for reason, input := range map[string]string{
 		"another bundle":     strings.Replace(rendered, bundle.CSV.Name, "other.v1.0.0", 1),
-		"nothing":            "",
+		"no bundle":          "",
 		"a bundle, no image": strings.Replace(rendered, "r/bundle:v1", "", 1),
 	} {
 		if err := run(catalog, folder, strings.NewReader(input)); err == nil {
@@ -283,6 +283,6 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := run(catalog, folder, strings.NewReader(rendered)); err == nil || !strings.Contains(err.Error(), "entires") {
-		t.Errorf("error %v, want one that names the field entires, which there is not", err)
+		t.Errorf("error %v, want an error about the unknown field entires", err)
 	}
 }

@@ -1,13 +1,16 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command catalog puts a bundle into a catalog, unless it is there, and renders the catalog. opm could do the latter
-// only from bundle images in a registry; this takes the bundle's folder and, for earlier releases, what was rendered then.
+// Command catalog adds a bundle to a catalog, unless the catalog contains it, and renders the catalog. opm can render
+// a catalog only from bundle images in a registry. This command uses the bundle's folder, and for earlier releases
+// the rendered catalog.
 //
 //	opm render BUNDLE | catalog CATALOG BUNDLE
 //
-// In the folder CATALOG are template.yaml, which says what is in which channel and what replaces what; PACKAGE/catalog.yaml,
-// rendered; and community/release-config.yaml, the bundle's place for the pipeline of community-operators.
+// The folder CATALOG contains:
+//   - template.yaml: the channels, their bundles, and which bundle replaces which
+//   - PACKAGE/catalog.yaml: the rendered catalog
+//   - community/release-config.yaml: the channels of the bundle for the pipeline of community-operators
 package main
 
 import (
@@ -24,10 +27,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const templateHeader = `# What is in which channel, and what replaces what: a basic template of opm.
-# make catalog adds a new release to the channels that its bundle names, as what replaces their heads, and takes the
-# package's description and icon from it. Channels may be edited by hand, for example to put a candidate into stable; make
-# catalog renders them.
+const templateHeader = `# A basic template of opm: the channels, their bundles, and which bundle replaces which.
+# make catalog adds a new release to its bundle's channels, where it replaces the heads. It also copies the package's
+# description and icon from the bundle. You may edit channels, for example to add a candidate to stable. make catalog
+# renders your changes.
 `
 
 func main() {
@@ -36,7 +39,7 @@ func main() {
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2], os.Stdin); err != nil {
-		fmt.Fprintln(os.Stderr, "error: put the bundle into the catalog:", err)
+		fmt.Fprintln(os.Stderr, "error: add the bundle to the catalog:", err)
 		os.Exit(1)
 	}
 }
@@ -70,7 +73,7 @@ func run(catalog, folder string, rendered io.Reader) error {
 	)
 }
 
-// blob is an entry of a rendered catalog, of whatever schema.
+// blob is an entry of a rendered catalog, of any schema.
 type blob map[string]any
 
 func (b blob) text(key string) string {
@@ -78,7 +81,7 @@ func (b blob) text(key string) string {
 	return text
 }
 
-// bundle is one as its folder has it, and as it is in a catalog.
+// bundle is a bundle from its folder, together with its rendered catalog entry.
 type bundle struct {
 	*manifests.Bundle
 	blob blob
@@ -87,22 +90,22 @@ type bundle struct {
 func readBundle(folder string, rendered io.Reader) (bundle, error) {
 	blobs, err := decode(rendered)
 	if err != nil {
-		return bundle{}, fmt.Errorf("read what opm has rendered: %w", err)
+		return bundle{}, fmt.Errorf("read the output of opm render: %w", err)
 	}
 	if len(blobs) != 1 || blobs[0].text("schema") != schemaBundle || blobs[0].text("image") == "" {
-		return bundle{}, errors.New("opm has not rendered one bundle with an image")
+		return bundle{}, errors.New("the output of opm render is not exactly one bundle with an image")
 	}
 	loaded, err := manifests.GetBundleFromDir(folder)
 	if err != nil {
 		return bundle{}, fmt.Errorf("read the bundle in %s: %w", folder, err)
 	}
 	if name := blobs[0].text("name"); name != loaded.CSV.Name {
-		return bundle{}, fmt.Errorf("opm has rendered %s, and %s has %s", name, folder, loaded.CSV.Name)
+		return bundle{}, fmt.Errorf("opm has rendered %s, but %s contains %s", name, folder, loaded.CSV.Name)
 	}
 	return bundle{loaded, blobs[0]}, nil
 }
 
-// readFile leaves as it is what has no file yet.
+// readFile decodes a YAML file into a value. If the file does not exist, the value stays unchanged.
 func readFile(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +149,7 @@ func decode(stream io.Reader) ([]blob, error) {
 	}
 }
 
-// write writes YAML documents as opm does, but for what is above the first.
+// write writes YAML documents in opm's format, with the header above the first one.
 func write[T any](path, header string, documents ...T) error {
 	content := bytes.NewBufferString(header)
 	for i, document := range documents {

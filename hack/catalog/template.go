@@ -21,17 +21,17 @@ const (
 
 	skipRangeAnnotation = "olm.skipRange"
 
-	// communityTemplate is what community-operators calls its template of this package.
+	// communityTemplate is the file name of this package's template in the repository community-operators.
 	communityTemplate = "basic.yaml"
 )
 
-// template is what opm calls a basic template: a catalog whose bundles are only names of images.
+// template is a basic template of opm: a catalog that lists bundles by image.
 type template struct {
 	Schema  string  `json:"schema"`
 	Entries []entry `json:"entries"`
 }
 
-// entry has the fields of a package, a channel and a bundle.
+// entry is a package, a channel or a bundle. It has the fields of all three.
 type entry struct {
 	Schema         string                  `json:"schema"`
 	Package        string                  `json:"package,omitempty"`
@@ -49,7 +49,7 @@ type node struct {
 	edge
 }
 
-// edge says what a bundle is an upgrade of.
+// edge lists the bundles that a bundle can be an upgrade from.
 type edge struct {
 	Replaces  string   `json:"replaces,omitempty"`
 	Skips     []string `json:"skips,omitempty"`
@@ -81,10 +81,10 @@ func (t *template) defaultChannel() string {
 	return ""
 }
 
-// describe has the package say of all versions what the bundle does, so that it is written once.
+// describe copies the bundle's description and icon to the package, which shows them for all versions.
 func (t *template) describe(b bundle) error {
 	if len(b.CSV.Spec.Icon) != 1 {
-		return fmt.Errorf("%s has %d icons", b.CSV.Name, len(b.CSV.Spec.Icon))
+		return fmt.Errorf("%s has %d icons, want 1", b.CSV.Name, len(b.CSV.Spec.Icon))
 	}
 	icon := b.CSV.Spec.Icon[0]
 	if _, err := base64.StdEncoding.DecodeString(icon.Data); err != nil {
@@ -98,7 +98,7 @@ func (t *template) describe(b bundle) error {
 	return nil
 }
 
-// add puts a bundle at the head of the channels that it names, unless it is in the template, where it stays where it is.
+// add makes a bundle the head of its channels. A bundle that is in the template already keeps its place.
 func (t *template) add(b bundle, earlier []blob) error {
 	if err := t.describe(b); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (t *template) add(b bundle, earlier []blob) error {
 	return nil
 }
 
-// addImage adds the bundle's image, in place of another one of the same bundle.
+// addImage adds the bundle's image, or replaces an older image of the same bundle.
 func (t *template) addImage(b bundle, earlier []blob) {
 	image := b.blob.text("image")
 	for _, former := range earlier {
@@ -132,7 +132,7 @@ func (t *template) addImage(b bundle, earlier []blob) {
 	}
 }
 
-// channel is the one of that name, which it makes, above the bundles, if there is none.
+// channel returns the channel with this name. It inserts a new channel before the bundles if there is none.
 func (t *template) channel(pkg, name string) *entry {
 	for _, channel := range t.channels() {
 		if channel.Name == name {
@@ -151,20 +151,21 @@ func (e *entry) has(bundle string) bool {
 	return slices.ContainsFunc(e.Entries, func(node node) bool { return node.Name == bundle })
 }
 
-// add makes the bundle the head of a channel.
+// add makes the bundle the head of this channel.
 func (e *entry) add(b bundle) error {
 	added := node{b.CSV.Name, edge{SkipRange: b.CSV.Annotations[skipRangeAnnotation]}}
 	if len(e.Entries) > 0 {
 		heads := e.heads()
 		if len(heads) != 1 {
-			return fmt.Errorf("channel %s has %d heads, %q: only one can be replaced", e.Name, len(heads), heads)
+			return fmt.Errorf("channel %s has %d heads, %q: a new bundle can replace only one", e.Name, len(heads), heads)
 		}
 		version, err := semver.Parse(strings.TrimPrefix(heads[0], b.Package+".v"))
 		if err != nil {
 			return fmt.Errorf("the version of %s in channel %s: %w", heads[0], e.Name, err)
 		}
 		if b.CSV.Spec.Version.LE(version) {
-			return fmt.Errorf("%s is older than %s, the head of channel %s: put it into its place by hand", b.CSV.Name, heads[0], e.Name)
+			return fmt.Errorf("%s is older than %s, the head of channel %s: add it to the template by hand",
+				b.CSV.Name, heads[0], e.Name)
 		}
 		added.Replaces = heads[0]
 	}
@@ -172,7 +173,7 @@ func (e *entry) add(b bundle) error {
 	return nil
 }
 
-// heads are the bundles of a channel that no other one replaces or skips.
+// heads returns the bundles of a channel that no other bundle replaces or skips.
 func (e *entry) heads() []string {
 	var heads []string
 	for _, one := range e.Entries {
@@ -186,7 +187,7 @@ func (e *entry) heads() []string {
 	return heads
 }
 
-// render is the catalog: the template, with whole bundles in the place of images.
+// render returns the catalog: the template with complete bundles in place of images.
 func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 	known := map[string]blob{}
 	for _, former := range append(earlier, b.blob) {
@@ -207,17 +208,17 @@ func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 		case schemaBundle:
 			bundle, ok := known[entry.Image]
 			if !ok {
-				return nil, fmt.Errorf("%s is neither the bundle at hand nor rendered before", entry.Image)
+				return nil, fmt.Errorf("%s is neither the new bundle nor in the rendered catalog", entry.Image)
 			}
 			blobs = append(blobs, bundle)
 		default:
-			return nil, fmt.Errorf("an entry has the schema %q, which is none of a package, a channel and a bundle", entry.Schema)
+			return nil, fmt.Errorf("an entry has the schema %q, want a package, a channel or a bundle", entry.Schema)
 		}
 	}
 	return blobs, nil
 }
 
-// releaseConfig is what the pipeline of community-operators reads beside a bundle to give it the same place there.
+// releaseConfig is the file next to a bundle that tells the pipeline of community-operators the bundle's channels.
 type releaseConfig struct {
 	CatalogTemplates []release `json:"catalog_templates"`
 }
@@ -228,7 +229,8 @@ type release struct {
 	edge
 }
 
-// releaseConfig puts the default channel first, as the pipeline takes the first one for it.
+// releaseConfig returns the channels of a bundle. The default channel is first, because the pipeline uses the first
+// as default.
 func (t *template) releaseConfig(b bundle) releaseConfig {
 	var config releaseConfig
 	for _, first := range []bool{true, false} {

@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The libraries are those of hack/tools/code-generator.mod, which the operator's own module does without.
+// The libraries are in hack/tools/code-generator.mod, not in the operator's own module.
 //go:build ignore
 
-// Command client-gen is Kubernetes' client-gen, for kinds whose names are keywords of Go: that one names parameters after
-// their kinds in lower case, and no parameter can be called switch.
+// Command client-gen is Kubernetes' client-gen with support for kinds whose lower-case names are Go keywords. The
+// original names parameters after their kinds, but no parameter can be called switch.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// names are what to call a kind where its own name in lower case is a keyword.
+// names are the parameter names for kinds whose lower-case name is a keyword.
 var names = map[string]string{"Switch": "sw"}
 
 func main() {

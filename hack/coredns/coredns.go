@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The modules are those of hack/tools/coredns.mod, which the operator's own module does not require.
+// The modules are in hack/tools/coredns.mod, not in the operator's own module.
 //go:build ignore
 
-// Command coredns is CoreDNS with only the plugins that a node configures. Upstream's program has all plugins, and
-// needs twice as many packages, most of them of cloud providers.
+// Command coredns is CoreDNS with only the plugins that a node uses. The original has all plugins and needs twice as
+// many packages, most of them for cloud providers.
 package main
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows the operator at work on a control plane of its own: it builds what is missing, installs the
-// operator as its users do, runs it with the rights that it has there, applies the samples and shows what happens until
-// Ctrl-C. Where nobody can watch it, it ends as soon as every sample is at rest.
+// Command demo runs the operator on its own control plane. It builds missing programs, installs the operator as users
+// do, and runs it with the RBAC permissions of its ServiceAccount. It applies the samples and shows the state until
+// Ctrl-C. Without a terminal it ends as soon as every sample is at rest.
 package main
 
 import (
@@ -32,21 +32,21 @@ import (
 	"container.training/useless/internal/controller/podcount"
 )
 
-// local is the folder with what a second terminal needs while the demo runs, and with the operator's log.
+// local is the folder for the operator's log and, while the demo runs, for the files that a second terminal needs.
 const local = ".local"
 
 const operatorNamespace = "useless-system"
 
-// What the controller ingress is told to ensure.
+// The annotation that the controller ingress adds.
 const annotationKey, annotationValue = "foo", "bar"
 
-// startTimeout is for the operator, on a machine that is busy with other things.
+// startTimeout bounds the start of the operator. It allows for a busy machine.
 const startTimeout = time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	log.SetLogger(logr.Discard()) // the screen belongs to the machines
+	log.SetLogger(logr.Discard()) // logs would disturb the screen
 	klog.SetLogger(logr.Discard())
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -85,7 +85,7 @@ func run(ctx context.Context) (err error) {
 	return d.report(ctx)
 }
 
-// demo is what runs.
+// demo holds the parts of a running demo.
 type demo struct {
 	root        string
 	programs    cluster.Programs
@@ -97,7 +97,7 @@ type demo struct {
 	samples     []*unstructured.Unstructured
 }
 
-// path is that of a file in the source tree.
+// path returns the path of a file in the source tree.
 func (d *demo) path(elements ...string) string {
 	return filepath.Join(d.root, filepath.Join(elements...))
 }
@@ -112,7 +112,7 @@ func (d *demo) buildOperator(ctx context.Context) error {
 	return nil
 }
 
-// startKubernetes starts a control plane on which the operator is installed, but does not run.
+// startKubernetes starts a control plane with the operator's manifests. The operator itself does not run yet.
 func (d *demo) startKubernetes(ctx context.Context) error {
 	manifests, err := d.manifests()
 	if err != nil {
@@ -134,7 +134,7 @@ func (d *demo) startKubernetes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.plane.Config.WarningHandler = rest.NoWarnings{} // half of the samples are in the old version on purpose
+	d.plane.Config.WarningHandler = rest.NoWarnings{} // some samples use the deprecated version on purpose
 	ctx, d.stopNode = context.WithCancel(ctx)
 	if d.node, err = standin.Start(ctx, d.plane.Config); err != nil {
 		return err
@@ -145,7 +145,8 @@ func (d *demo) startKubernetes(ctx context.Context) error {
 	)
 }
 
-// manifests are those of the operator, and of the rights that its controllers need which are off by default.
+// manifests returns the operator's manifests, and the RBAC permissions of the controllers that are disabled by
+// default.
 func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
 	component := func(name string, file ...string) string {
 		return d.path("config", "components", name, filepath.Join(file...))
@@ -165,7 +166,7 @@ func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
 	return manifests, nil
 }
 
-// link replaces what a demo that was killed has left.
+// link creates a symbolic link. It replaces a link that a killed demo has left.
 func link(target, path string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -173,7 +174,7 @@ func link(target, path string) error {
 	return os.Symlink(target, path)
 }
 
-// startOperator runs the operator with the rights of its ServiceAccount, and waits until it is ready.
+// startOperator runs the operator with the permissions of its ServiceAccount, and waits until it is ready.
 func (d *demo) startOperator(ctx context.Context) error {
 	kubeconfig, err := d.plane.ServiceAccountKubeconfig(ctx, operatorNamespace, "useless-controller-manager")
 	if err != nil {
@@ -215,7 +216,7 @@ func (d *demo) startOperator(ctx context.Context) error {
 		if response, err := http.Get(url); err == nil {
 			return response.StatusCode == http.StatusOK, response.Body.Close()
 		}
-		return false, nil // it does not listen yet
+		return false, nil // the operator does not listen yet
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the operator is ready (its log is %s): %w", log, err)
@@ -223,7 +224,8 @@ func (d *demo) startOperator(ctx context.Context) error {
 	return nil
 }
 
-// applySamples applies all samples, also the one that has no name and so is not in the kustomization.
+// applySamples applies all samples, including the Switch, which has only a generateName and therefore is not in the
+// kustomization.
 func (d *demo) applySamples(ctx context.Context) error {
 	for _, path := range []string{d.path("config", "samples"), d.path("config", "samples", "useless_v1alpha1_switch.yaml")} {
 		samples, err := cluster.ReadManifests(path)
@@ -235,7 +237,7 @@ func (d *demo) applySamples(ctx context.Context) error {
 	return cluster.Install(ctx, d.plane.Config, d.samples, cluster.WebhookServer{})
 }
 
-// stop ends the operator before the API server that it talks to.
+// stop stops the operator before the API server.
 func (d *demo) stop() (err error) {
 	if d.operator != nil {
 		d.operator.Stop(5 * time.Second)

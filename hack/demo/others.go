@@ -25,16 +25,16 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// other is what one of the operator's other controllers has made of an object.
+// other is an object that one of the operator's other controllers manages.
 type other struct {
 	controller string
 	name       string
 	state      string
-	done       bool      // there is nothing left to do but what time brings
-	due        time.Time // when that is; zero for never
+	done       bool      // the controller has nothing to do before due
+	due        time.Time // time of the next scheduled change; zero for none
 }
 
-// readOthers reads what the other controllers look after.
+// readOthers reads the objects of the other controllers.
 func readOthers(ctx context.Context, c client.Client) ([]other, error) {
 	var vms cloudnativev1alpha1.VirtualMachineList
 	var deployments appsv1.DeploymentList
@@ -60,7 +60,8 @@ func describe[T any](objects []T, one func(T) other) (others []other) {
 	return others
 }
 
-// ofOperator tells the operator's own ReplicaSet: it runs beside the cluster, whatever the stand-in for a node says.
+// ofOperator reports whether a ReplicaSet belongs to the operator itself. In the demo the operator runs as a process,
+// although the simulated node reports its Pods as running.
 func ofOperator(rs appsv1.ReplicaSet) bool { return rs.Namespace == operatorNamespace }
 
 func virtualMachine(vm cloudnativev1alpha1.VirtualMachine) other {
@@ -116,5 +117,5 @@ func (o other) unrest() string {
 	if o.done {
 		return ""
 	}
-	return "the controller " + o.controller + " has yet to be done with it"
+	return "the controller " + o.controller + " has not finished"
 }

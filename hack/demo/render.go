@@ -21,8 +21,8 @@ import (
 	"container.training/useless/internal/object"
 )
 
-// view is what there is to see: machines in the order of their names, what the other controllers look after, events in the
-// order of time.
+// view is the state to show: machines sorted by name, the objects of the other controllers, and events sorted by
+// time.
 type view struct {
 	machines []v1beta1.Machine
 	others   []other
@@ -47,7 +47,7 @@ func happened(e eventsv1.Event) time.Time {
 	return e.EventTime.Time
 }
 
-// The columns of a screen that is 80 wide; only an event's note grows with it.
+// The column formats for a screen with 80 columns. A wider screen gives more space to an event's note only.
 const (
 	machineColumns = "%-20s  %8s  %-20s  %-5s  %s"
 	otherColumns   = "%-20s  %-14s  %-30s  %s"
@@ -55,10 +55,10 @@ const (
 	noteColumn     = 41
 )
 
-// screen is the view as the lines of a terminal, with the last line left free.
+// screen returns the view as text for a terminal. It leaves the last line free.
 func screen(v view, kubeconfig string, now time.Time, width, height int) string {
 	top := []string{
-		bold("Useless machines") + ": turn a switch up, and it is turned down again. Ctrl-C ends it.",
+		bold("Useless machines") + ": the operator turns every switch down. Ctrl-C ends the demo.",
 		"",
 		bold(fmt.Sprintf(machineColumns, "MACHINE", "SWITCHES", "POSITIONS", "READY", "NEXT")),
 	}
@@ -85,13 +85,13 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 	return strings.Join(slices.Concat(top, middle, bottom), "\n")
 }
 
-// few writes a line for each thing, or as many as there is room for.
-func few[T any](things []T, most int, write func(T) string) (lines []string) {
-	for i, thing := range things {
-		if len(lines) == most-1 && i+1 < len(things) {
-			return append(lines, fmt.Sprintf("… and %d more", len(things)-i))
+// few returns a line for each item. If there are more than most, the last line shows the number of hidden items.
+func few[T any](items []T, most int, write func(T) string) (lines []string) {
+	for i, item := range items {
+		if len(lines) == most-1 && i+1 < len(items) {
+			return append(lines, fmt.Sprintf("… and %d more", len(items)-i))
 		}
-		lines = append(lines, write(thing))
+		lines = append(lines, write(item))
 	}
 	return lines
 }
@@ -120,7 +120,7 @@ func eventLine(e eventsv1.Event, width int) string {
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 
-// next says when the machine turns a switch down, as the operator reckons it.
+// next returns when the operator turns a switch of the machine down. It uses the same rule as the operator.
 func next(m v1beta1.Machine, now time.Time) string {
 	if m.Status.SeenAt == nil {
 		return ""
@@ -130,14 +130,14 @@ func next(m v1beta1.Machine, now time.Time) string {
 	}
 	due := m.Status.SeenAt.Add(seconds(m.Spec.Flip.DelaySeconds))
 	if last := m.Status.LastFlipTime; last != nil {
-		if rested := last.Add(seconds(m.Spec.Flip.IntervalSeconds)); rested.After(due) {
-			due = rested
+		if afterInterval := last.Add(seconds(m.Spec.Flip.IntervalSeconds)); afterInterval.After(due) {
+			due = afterInterval
 		}
 	}
 	return "down " + until(due, now)
 }
 
-// until says how long it is until an instant, in no smaller steps than seconds.
+// until returns the time until due, rounded up to seconds.
 func until(due, now time.Time) string {
 	return "in " + duration.HumanDuration(max(0, due.Sub(now)+time.Second-1).Truncate(time.Second))
 }
@@ -149,7 +149,7 @@ func ready(m v1beta1.Machine) string {
 	return ""
 }
 
-// line is what a log says about one thing; it says it again when the text changes.
+// line is a log line about one object. The demo prints it again when its text changes.
 type line struct{ about, text string }
 
 func lines(v view) (lines []line) {
@@ -168,7 +168,7 @@ func lines(v view) (lines []line) {
 	return lines
 }
 
-// turnedUp names the machines that the samples give something to do: their own position is up, or a switch's is.
+// turnedUp returns the names of the machines that the samples turn up: by the position of the Machine or of a Switch.
 func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	names := map[string]bool{}
 	for _, sample := range samples {
@@ -185,8 +185,8 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	return names
 }
 
-// notAtRest names what has something to do, and the machines that were to do something and have not, each with what
-// keeps it.
+// notAtRest returns the objects that still have work to do, each with the reason. A machine that was turned up must
+// also have flipped a switch.
 func notAtRest(v view, turnedUp map[string]bool) (restless []string) {
 	for _, m := range v.machines {
 		if why := unrest(m, turnedUp[m.Name]); why != "" {
@@ -201,18 +201,18 @@ func notAtRest(v view, turnedUp map[string]bool) (restless []string) {
 	return restless
 }
 
-// unrest says what keeps a machine from being at rest, or nothing where it is.
+// unrest returns why a machine is not at rest, or "".
 func unrest(m v1beta1.Machine, turnedUp bool) string {
 	condition := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	switch {
 	case condition == nil:
-		return "the operator has not looked at it"
+		return "the operator has not reconciled it"
 	case condition.Status != metav1.ConditionTrue:
 		return cmp.Or(condition.Message, "it is not ready")
 	case m.Status.ObservedGeneration != m.Generation || m.Status.Switches.Up > 0 || m.Spec.Position != m.Status.Position:
-		return "its last change is not carried out"
+		return "its last change is not applied"
 	case turnedUp && m.Status.LastFlipTime == nil:
-		return "it was not turned down"
+		return "its switch was not turned down"
 	}
 	return ""
 }
@@ -224,7 +224,7 @@ func name(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// cut shortens a text to so many characters.
+// cut shortens a text to at most length characters.
 func cut(text string, length int) string {
 	if runes := []rune(text); len(runes) > length {
 		return string(runes[:max(0, length-1)]) + "…"

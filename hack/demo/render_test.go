@@ -28,7 +28,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.Local)
 
-// machine has positions that its status shows, and is as ready as they are.
+// machine returns a Machine whose status shows the positions. It is Ready unless a switch is up.
 func machine(name, positions string, change ...func(*v1beta1.Machine)) v1beta1.Machine {
 	up := int32(strings.Count(positions, "u"))
 	m := v1beta1.Machine{
@@ -75,14 +75,14 @@ func TestScreen(t *testing.T) {
 		others   []other
 		events   []eventsv1.Event
 	}{{
-		reason: "before the operator has seen a machine there is little to say",
+		reason: "a machine without a status",
 		golden: "new.txt",
 		machines: []v1beta1.Machine{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "machine-1"},
 			Spec:       v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: 3}},
 		}},
 	}, {
-		reason: "one is due when its delay is over, another when its machine has rested, a third is late",
+		reason: "flips that wait for the delay, wait for the interval, and are late",
 		golden: "busy.txt",
 		machines: []v1beta1.Machine{
 			machine("machine-2", "dduud", func(m *v1beta1.Machine) { m.Status.LastFlipTime = at(2) }),
@@ -99,14 +99,14 @@ func TestScreen(t *testing.T) {
 		events: []eventsv1.Event{
 			event(2, "machine-2", "Flipped", "Turned switch machine-2-0 down"),
 			event(1, "machine-1", "Scaled", "Created 1 switch"),
-			{ReportingController: "deployment-controller", Note: "of no interest"},
+			{ReportingController: "deployment-controller", Note: "not from the operator"},
 		},
 	}, {
-		reason:   "whatever people do to it, it stays inside 80 columns and 24 lines",
+		reason:   "long names and many objects fit into 80 columns and 24 lines",
 		golden:   "crowded.txt",
-		machines: crowd(),
-		others:   throng(),
-		events:   storm(),
+		machines: manyMachines(),
+		others:   manyOthers(),
+		events:   manyEvents(),
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			got := screen(sorted(test.machines, test.others, test.events), "/src/.local/kubeconfig", now, 80, 24)
@@ -116,22 +116,22 @@ func TestScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(strings.TrimSuffix(string(want), "\n"), got); diff != "" {
-				t.Errorf("not as in %s (-want +got):\n%s\n%s", test.golden, diff, got)
+				t.Errorf("screen differs from %s (-want +got):\n%s\n%s", test.golden, diff, got)
 			}
 			lines := strings.Split(got, "\n")
 			if len(lines) > 23 {
-				t.Errorf("%d lines", len(lines))
+				t.Errorf("got %d lines, want at most 23", len(lines))
 			}
 			for _, l := range lines {
 				if len([]rune(l)) > 80 {
-					t.Errorf("too wide: %q", l)
+					t.Errorf("line is longer than 80 characters: %q", l)
 				}
 			}
 		})
 	}
 }
 
-func crowd() (machines []v1beta1.Machine) {
+func manyMachines() (machines []v1beta1.Machine) {
 	for i := range 12 {
 		machines = append(machines, machine(fmt.Sprintf("machine-%02d", i), strings.Repeat("du", 1+i*4)))
 	}
@@ -139,7 +139,7 @@ func crowd() (machines []v1beta1.Machine) {
 	return machines
 }
 
-func throng() (others []other) {
+func manyOthers() (others []other) {
 	for i := range 12 {
 		others = append(others, other{
 			controller: "virtualmachine", name: fmt.Sprintf("vm-%02d-with-a-long-name", i), due: at(86400).Time,
@@ -149,7 +149,7 @@ func throng() (others []other) {
 	return others
 }
 
-func storm() (events []eventsv1.Event) {
+func manyEvents() (events []eventsv1.Event) {
 	for i := range 40 {
 		events = append(events, event(i, "machine-with-a-long-name", "QuotaExceededALot", "A note that says very much about very little, as notes do"))
 	}
@@ -173,19 +173,25 @@ func TestNotAtRest(t *testing.T) {
 	for _, test := range []struct {
 		reason  string
 		machine v1beta1.Machine
-		rests   bool
+		atRest  bool
 	}{
-		{"who had nothing to do may rest", machine("lazy", "ddd"), true},
-		{"who had something to do has to do it first", machine("old", "ddd"), false},
-		{"afterwards it rests", machine("old", "ddd", flipped), true},
-		{"a switch that is up is work", machine("old", "ddu", flipped), false},
-		{"a status of before the last change says nothing", machine("old", "ddd", flipped, func(m *v1beta1.Machine) { m.Generation = 2 }), false},
-		{"a position that is not carried out is work", machine("old", "ddd", flipped, func(m *v1beta1.Machine) { m.Spec.Position = "up" }), false},
-		{"a machine without a status has not begun", v1beta1.Machine{}, false},
+		{"a machine that was never turned up is at rest", machine("lazy", "ddd"), true},
+		{"a machine that was turned up must flip first", machine("old", "ddd"), false},
+		{"a machine that has flipped is at rest", machine("old", "ddd", flipped), true},
+		{"a machine with a switch up is not at rest", machine("old", "ddu", flipped), false},
+		{
+			"a machine with an outdated status is not at rest",
+			machine("old", "ddd", flipped, func(m *v1beta1.Machine) { m.Generation = 2 }), false,
+		},
+		{
+			"a machine whose position is not applied is not at rest",
+			machine("old", "ddd", flipped, func(m *v1beta1.Machine) { m.Spec.Position = "up" }), false,
+		},
+		{"a machine without a status is not at rest", v1beta1.Machine{}, false},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			if names := notAtRest(view{machines: []v1beta1.Machine{test.machine}}, busy); (len(names) == 0) != test.rests {
-				t.Errorf("not at rest: %q, want at rest: %t", names, test.rests)
+			if names := notAtRest(view{machines: []v1beta1.Machine{test.machine}}, busy); (len(names) == 0) != test.atRest {
+				t.Errorf("not at rest: %q, want at rest: %t", names, test.atRest)
 			}
 		})
 	}
@@ -193,8 +199,8 @@ func TestNotAtRest(t *testing.T) {
 
 func TestOthersNotAtRest(t *testing.T) {
 	v := view{others: []other{{controller: "podcount", name: "a", done: true}, {controller: "schedule", name: "b"}}}
-	if diff := cmp.Diff([]string{"b (the controller schedule has yet to be done with it)"}, notAtRest(v, nil)); diff != "" {
-		t.Errorf("who has something to do (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"b (the controller schedule has not finished)"}, notAtRest(v, nil)); diff != "" {
+		t.Errorf("not at rest (-want +got):\n%s", diff)
 	}
 }
 
@@ -207,17 +213,17 @@ func TestOthers(t *testing.T) {
 		reason    string
 		got, want other
 	}{{
-		reason: "a virtual machine that was not looked at yet",
+		reason: "a VirtualMachine without a status",
 		got:    virtualMachine(cloudnativev1alpha1.VirtualMachine{ObjectMeta: annotations(nil), Spec: spec}),
 		want:   other{controller: "virtualmachine", name: "it", state: "new, cpu 2, memory 4G"},
 	}, {
-		reason: "one that runs",
+		reason: "an active VirtualMachine",
 		got: virtualMachine(cloudnativev1alpha1.VirtualMachine{
 			ObjectMeta: annotations(nil), Spec: spec, Status: cloudnativev1alpha1.VirtualMachineStatus{Phase: cloudnativev1alpha1.PhaseActive},
 		}),
 		want: other{controller: "virtualmachine", name: "it", state: "Active, cpu 2, memory 4G", done: true},
 	}, {
-		reason: "a Deployment that has yet to get its replicas",
+		reason: "a Deployment with missing replicas",
 		got: deployment(appsv1.Deployment{
 			ObjectMeta: annotations(map[string]string{
 				schedule.StateAnnotation: "Started", schedule.NextScheduleTimeAnnotation: now.UTC().Format(time.RFC3339),
@@ -230,7 +236,7 @@ func TestOthers(t *testing.T) {
 		got:    replicaSet(appsv1.ReplicaSet{ObjectMeta: annotations(nil)}),
 		want:   other{controller: "podcount", name: "it", state: "pod-count="},
 	}, {
-		reason: "an Ingress with what is ensured and what is not",
+		reason: "an Ingress with the required annotation and another one",
 		got:    annotated(networkingv1.Ingress{ObjectMeta: annotations(map[string]string{"foo": "bar", "a": "b"})}),
 		want:   other{controller: "ingress", name: "it", state: "a=b, foo=bar", done: true},
 	}} {

@@ -21,12 +21,12 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// restTimeout is how long the samples may take to come to rest.
+// restTimeout is the time that the samples have to come to rest.
 const restTimeout = time.Minute
 
-// draw shows the machines on a terminal until Ctrl-C.
+// draw shows the view on a terminal until Ctrl-C.
 func (d *demo) draw(ctx context.Context) error {
-	fmt.Print("\x1b[?25l\x1b[2J") // no cursor, an empty screen
+	fmt.Print("\x1b[?25l\x1b[2J") // hide the cursor, clear the screen
 	defer fmt.Print("\x1b[?25h\n")
 	err := d.watch(ctx, func(v view) (done bool) {
 		width, height, err := term.GetSize(int(os.Stdout.Fd()))
@@ -34,7 +34,7 @@ func (d *demo) draw(ctx context.Context) error {
 			width, height = 80, 24
 		}
 		text := screen(v, d.path(local, "kubeconfig"), time.Now(), width, height)
-		fmt.Print("\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J") // over the last one, so nothing flickers
+		fmt.Print("\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J") // overwrite, to avoid flicker
 		return false
 	})
 	if ctx.Err() != nil {
@@ -43,7 +43,7 @@ func (d *demo) draw(ctx context.Context) error {
 	return err
 }
 
-// report writes a line for each change until all samples are at rest.
+// report prints a line for each change until all samples are at rest.
 func (d *demo) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restTimeout, fmt.Errorf("not within %s", restTimeout))
 	defer cancel()
@@ -67,7 +67,7 @@ func (d *demo) report(ctx context.Context) error {
 	return nil
 }
 
-// watch looks four times a second, which is all that an eye needs.
+// watch calls look four times a second, until look returns true.
 func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), cloudnativev1alpha1.AddToScheme(scheme)); err != nil {
@@ -97,7 +97,7 @@ func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-d.operator.Done():
-			return errors.Join(errors.New("the operator has ended"), d.operator.Err())
+			return errors.Join(errors.New("the operator has exited"), d.operator.Err())
 		case <-tick.C:
 		}
 	}

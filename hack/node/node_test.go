@@ -391,7 +391,8 @@ func testRestart(t *testing.T, m *machine) {
 	}
 }
 
-// testMetrics waits until metrics-server returns the usage of all Pods of OLM.
+// testMetrics waits until metrics-server returns the usage of all Pods of OLM. It needs two measurements of each
+// container.
 func testMetrics(t *testing.T, m *machine) {
 	var output string
 	err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Minute, true, func(context.Context) (bool, error) {

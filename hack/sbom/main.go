@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sbom lists the modules that a Go program was built of, as the program itself says, in CycloneDX's format. The
-// same program always gives the same list.
+// Command sbom prints the modules of a Go program in CycloneDX's format. It reads them from the program's build
+// information. The same program always gives the same list.
 package main
 
 import (
@@ -29,11 +29,11 @@ func main() {
 	}
 }
 
-// write lists the modules of the program in a file.
+// write prints the modules of the program in file.
 func write(out io.Writer, file, version string) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("read what a program was built of: %w", err)
+		return fmt.Errorf("read the build information of a program: %w", err)
 	}
 	program := component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
 	components := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
@@ -49,7 +49,7 @@ func write(out io.Writer, file, version string) error {
 	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// component describes a module. Its hash is the one in go.sum, of all its files.
+// component describes a module. Its hash is the one in go.sum, which covers all its files.
 func component(kind cdx.ComponentType, module debug.Module) cdx.Component {
 	purl := "pkg:golang/" + module.Path + "@" + url.QueryEscape(module.Version)
 	c := cdx.Component{Type: kind, BOMRef: purl, Name: module.Path, Version: module.Version, PackageURL: purl}

@@ -17,7 +17,7 @@ import (
 
 const repository = "../.."
 
-// command runs the go command in the repository.
+// command runs the go command in the repository's root.
 func command(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -29,9 +29,9 @@ func command(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// TestOperator compares the modules that are listed for the operator with those that the go command finds packages of it
-// in, and their hashes with those that it checks modules with. The build has the go command's default flags, as the builds of
-// other tests have, so that Go's cache has all packages. The flags of make build give the same modules.
+// TestOperator compares the listed modules with the output of go list, and checks that each has a hash. The build
+// uses the go command's default flags, as other tests do, so that Go's cache already contains all packages. The flags
+// of make build give the same modules.
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "manager")
@@ -50,7 +50,7 @@ func TestOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if main := bom.Metadata.Component; main.PackageURL != "pkg:golang/container.training/useless@v1.2.3" {
-		t.Errorf("the program is %+v", main)
+		t.Errorf("unexpected program %+v", main)
 	}
 	got := make([]string, 0, len(want))
 	for _, component := range *bom.Components {
@@ -68,6 +68,6 @@ func TestOperator(t *testing.T) {
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
 	if err := write(&bytes.Buffer{}, "main.go", ""); err == nil {
-		t.Error("a text is taken for a program")
+		t.Error("no error for a file that is not a program")
 	}
 }

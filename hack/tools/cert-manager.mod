@@ -1,4 +1,4 @@
-// cert-manager's CustomResourceDefinitions, which config/certmanager is tested with.
+// cert-manager's CustomResourceDefinitions, for the tests of config/certmanager.
 module container.training/useless/hack/tools
 
 go 1.26.0

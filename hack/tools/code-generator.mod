@@ -6,7 +6,7 @@ module container.training/useless/hack/tools
 go 1.26.0
 
 tool (
-	k8s.io/code-generator/cmd/client-gen // whose library hack/client-gen is made of
+	k8s.io/code-generator/cmd/client-gen // hack/client-gen uses its library
 	k8s.io/code-generator/cmd/informer-gen
 	k8s.io/code-generator/cmd/lister-gen
 )

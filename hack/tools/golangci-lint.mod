@@ -1,4 +1,4 @@
-// Checks the code as .golangci.yml says.
+// Checks the code according to .golangci.yml.
 module container.training/useless/hack/tools
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// Looks for known vulnerabilities in what the operator calls.
+// Looks for known vulnerabilities in the code that the operator calls.
 module container.training/useless/hack/tools
 
 go 1.26.0

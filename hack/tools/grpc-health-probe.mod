@@ -1,4 +1,4 @@
-// Tells whether a catalog on the node serves.
+// Checks the readiness of a catalog on the node.
 module container.training/useless/hack/tools
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// The Prometheus operator's CustomResourceDefinitions, which the bundle with monitoring is tested with.
+// The Prometheus operator's CustomResourceDefinitions, for the tests of the bundle with monitoring.
 module container.training/useless/hack/tools
 
 go 1.26.0
