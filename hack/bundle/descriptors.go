@@ -14,7 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// The x-descriptors that tell a console how to show a field.
+// Prefixes of x-descriptors, which define how a console shows a field.
 const (
 	widget     = "urn:alm:descriptor:com.tectonic.ui:"
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"

@@ -218,7 +218,7 @@ func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 	return blobs, nil
 }
 
-// releaseConfig is the file next to a bundle that tells the pipeline of community-operators the bundle's channels.
+// releaseConfig is a file next to a bundle. It lists the bundle's channels for the pipeline of community-operators.
 type releaseConfig struct {
 	CatalogTemplates []release `json:"catalog_templates"`
 }

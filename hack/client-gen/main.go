@@ -4,8 +4,8 @@
 // The libraries are in hack/tools/code-generator.mod, not in the operator's own module.
 //go:build ignore
 
-// Command client-gen is Kubernetes' client-gen with support for kinds whose lower-case names are Go keywords. The
-// original names parameters after their kinds, but no parameter can be called switch.
+// Command client-gen is Kubernetes' client-gen with support for kinds whose lower-case names are Go keywords.
+// Upstream's client-gen names parameters after their kinds, but no parameter can be called switch.
 package main
 
 import (

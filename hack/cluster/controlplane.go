@@ -350,7 +350,7 @@ func Await(ctx context.Context, processes []*Process, check func(context.Context
 }
 
 // Stop ends the programs, waits for their end and removes the temporary folder. Repeated calls are allowed. Stop
-// clients with open watches first: kube-apiserver waits for them, and Stop has to kill it.
+// clients with open watches first: otherwise kube-apiserver waits for them until Stop kills it.
 func (cp *ControlPlane) Stop() error {
 	cp.stop.Do(func() {
 		for _, p := range slices.Backward(cp.processes) {

@@ -4,8 +4,8 @@
 // The modules are in hack/tools/coredns.mod, not in the operator's own module.
 //go:build ignore
 
-// Command coredns is CoreDNS with only the plugins that a node uses. The original has all plugins and needs twice as
-// many packages, most of them for cloud providers.
+// Command coredns is CoreDNS with only the plugins that a node uses. Upstream's CoreDNS has all plugins and needs
+// twice as many packages, most of them for cloud providers.
 package main
 
 import (

@@ -113,7 +113,7 @@ func annotated(i networkingv1.Ingress) other {
 	}
 }
 
-func (o other) unrest() string {
+func (o other) pendingReason() string {
 	if o.done {
 		return ""
 	}

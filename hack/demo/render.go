@@ -35,12 +35,12 @@ func sorted(machines []v1beta1.Machine, others []other, events []eventsv1.Event)
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(events, func(a, b eventsv1.Event) int {
-		return cmp.Or(happened(a).Compare(happened(b)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(eventTime(a).Compare(eventTime(b)), strings.Compare(a.Name, b.Name))
 	})
 	return view{machines: machines, others: others, events: events}
 }
 
-func happened(e eventsv1.Event) time.Time {
+func eventTime(e eventsv1.Event) time.Time {
 	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
 	}
@@ -70,10 +70,10 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 		"  .local/kubectl patch vm test-vm --type merge -p 'spec: {action: inactive}'",
 	}
 	space := height - 1 - len(top) - len(bottom)
-	middle := few(v.machines, space/3, func(m v1beta1.Machine) string { return machineLine(m, now) })
+	middle := limitLines(v.machines, space/3, func(m v1beta1.Machine) string { return machineLine(m, now) })
 	if len(v.others) > 0 {
 		middle = append(middle, "", bold(fmt.Sprintf(otherColumns, "OTHER", "CONTROLLER", "STATE", "NEXT")))
-		middle = append(middle, few(v.others, space/3, func(o other) string { return otherLine(o, now) })...)
+		middle = append(middle, limitLines(v.others, space/3, func(o other) string { return otherLine(o, now) })...)
 	}
 	middle = append(middle, "", bold("EVENTS"))
 	for _, e := range v.events[max(0, len(v.events)-max(0, space-len(middle))):] {
@@ -85,8 +85,8 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 	return strings.Join(slices.Concat(top, middle, bottom), "\n")
 }
 
-// few returns a line for each item. If there are more than most, the last line shows the number of hidden items.
-func few[T any](items []T, most int, write func(T) string) (lines []string) {
+// limitLines returns a line for each item. If there are more than most, the last line shows the number of hidden items.
+func limitLines[T any](items []T, most int, write func(T) string) (lines []string) {
 	for i, item := range items {
 		if len(lines) == most-1 && i+1 < len(items) {
 			return append(lines, fmt.Sprintf("… and %d more", len(items)-i))
@@ -116,7 +116,7 @@ func otherLine(o other, now time.Time) string {
 }
 
 func eventLine(e eventsv1.Event, width int) string {
-	return fmt.Sprintf(eventColumns, happened(e).Local().Format(time.TimeOnly), cut(name(e.Namespace, e.Regarding.Name), 13),
+	return fmt.Sprintf(eventColumns, eventTime(e).Local().Format(time.TimeOnly), cut(name(e.Namespace, e.Regarding.Name), 13),
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 
@@ -163,7 +163,7 @@ func lines(v view) (lines []line) {
 	}
 	for _, e := range v.events {
 		lines = append(lines, line{string(e.UID), fmt.Sprintf("%s %s: %s: %s",
-			happened(e).Local().Format(time.TimeOnly), name(e.Namespace, e.Regarding.Name), e.Reason, e.Note)})
+			eventTime(e).Local().Format(time.TimeOnly), name(e.Namespace, e.Regarding.Name), e.Reason, e.Note)})
 	}
 	return lines
 }
@@ -187,22 +187,22 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 
 // notAtRest returns the objects that still have work to do, each with the reason. A machine that was turned up must
 // also have flipped a switch.
-func notAtRest(v view, turnedUp map[string]bool) (restless []string) {
+func notAtRest(v view, turnedUp map[string]bool) (pending []string) {
 	for _, m := range v.machines {
-		if why := unrest(m, turnedUp[m.Name]); why != "" {
-			restless = append(restless, fmt.Sprintf("%s (%s)", name(m.Namespace, m.Name), why))
+		if why := pendingReason(m, turnedUp[m.Name]); why != "" {
+			pending = append(pending, fmt.Sprintf("%s (%s)", name(m.Namespace, m.Name), why))
 		}
 	}
 	for _, o := range v.others {
-		if why := o.unrest(); why != "" {
-			restless = append(restless, fmt.Sprintf("%s (%s)", o.name, why))
+		if why := o.pendingReason(); why != "" {
+			pending = append(pending, fmt.Sprintf("%s (%s)", o.name, why))
 		}
 	}
-	return restless
+	return pending
 }
 
-// unrest returns why a machine is not at rest, or "".
-func unrest(m v1beta1.Machine, turnedUp bool) string {
+// pendingReason returns why a machine is not at rest, or "".
+func pendingReason(m v1beta1.Machine, turnedUp bool) string {
 	condition := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionReady)
 	switch {
 	case condition == nil:

@@ -165,8 +165,8 @@ func TestNotAtRest(t *testing.T) {
 			"kind": "Switch", "metadata": map[string]any{"labels": map[string]any{"machine": "switched"}}, "spec": map[string]any{"position": "up"},
 		}},
 	}
-	busy := turnedUp(samples)
-	if diff := cmp.Diff(map[string]bool{"old": true, "new": true, "switched": true}, busy); diff != "" {
+	turned := turnedUp(samples)
+	if diff := cmp.Diff(map[string]bool{"old": true, "new": true, "switched": true}, turned); diff != "" {
 		t.Error(diff)
 	}
 	flipped := func(m *v1beta1.Machine) { m.Status.LastFlipTime = at(0) }
@@ -190,7 +190,7 @@ func TestNotAtRest(t *testing.T) {
 		{"a machine without a status is not at rest", v1beta1.Machine{}, false},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			if names := notAtRest(view{machines: []v1beta1.Machine{test.machine}}, busy); (len(names) == 0) != test.atRest {
+			if names := notAtRest(view{machines: []v1beta1.Machine{test.machine}}, turned); (len(names) == 0) != test.atRest {
 				t.Errorf("not at rest: %q, want at rest: %t", names, test.atRest)
 			}
 		})

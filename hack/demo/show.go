@@ -48,8 +48,8 @@ func (d *demo) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restTimeout, fmt.Errorf("not within %s", restTimeout))
 	defer cancel()
 	fmt.Printf("export KUBECONFIG=%s\n", d.path(local, "kubeconfig"))
-	busy, written := turnedUp(d.samples), map[string]string{}
-	var restless []string
+	turned, written := turnedUp(d.samples), map[string]string{}
+	var pending []string
 	err := d.watch(ctx, func(v view) (done bool) {
 		for _, l := range lines(v) {
 			if written[l.about] != l.text {
@@ -57,17 +57,17 @@ func (d *demo) report(ctx context.Context) error {
 				fmt.Println(l.text)
 			}
 		}
-		restless = notAtRest(v, busy)
-		return len(v.machines) > 0 && len(v.others) > 0 && len(restless) == 0
+		pending = notAtRest(v, turned)
+		return len(v.machines) > 0 && len(v.others) > 0 && len(pending) == 0
 	})
 	if err != nil {
-		return fmt.Errorf("not at rest: %s: %w", strings.Join(restless, ", "), err)
+		return fmt.Errorf("not at rest: %s: %w", strings.Join(pending, ", "), err)
 	}
 	fmt.Println("every sample is at rest")
 	return nil
 }
 
-// watch calls look four times a second, until look returns true.
+// watch calls the function look four times a second until it returns true.
 func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), cloudnativev1alpha1.AddToScheme(scheme)); err != nil {

@@ -141,8 +141,8 @@ func images(n *node) ([]image, error) {
 	}}, nil
 }
 
-// pushImages pushes the images to the registry, and calls say for each.
-func pushImages(ctx context.Context, n *node, say func(string)) error {
+// pushImages pushes the images to the registry, and calls reportReady for each.
+func pushImages(ctx context.Context, n *node, reportReady func(string)) error {
 	ca, err := os.ReadFile(n.path("ca.crt"))
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func pushImages(ctx context.Context, n *node, say func(string)) error {
 		if err := i.push(ctx, registryAddress, transport); err != nil {
 			return fmt.Errorf("make image %s: %w", i.name, err)
 		}
-		say("image " + i.name)
+		reportReady("image " + i.name)
 	}
 	debug.FreeOSMemory() // the registry had each image in memory
 	return nil

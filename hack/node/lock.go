@@ -47,7 +47,7 @@ func (l *lock) acquire() (holder int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("lock %s: %w", l.path, err)
 	}
-	return 0, errors.Join(l.name(os.Getpid()), l.gate(unix.LOCK_UN))
+	return 0, errors.Join(l.setHolder(os.Getpid()), l.gate(unix.LOCK_UN))
 }
 
 // gate takes (LOCK_EX) or releases (LOCK_UN) a second, short lock on the file. It makes the check of the first lock
@@ -113,8 +113,8 @@ func (l *lock) open() (err error) {
 // release closes the file. The lock stays locked if a child process has inherited it.
 func (l *lock) release() { _ = l.file.Close() }
 
-// name writes the id of the process to end for the release of the lock.
-func (l *lock) name(pid int) error {
+// setHolder writes the id of the process to end for the release of the lock.
+func (l *lock) setHolder(pid int) error {
 	// With a fixed width, so that the file never contains a partial number.
 	if _, err := l.file.WriteAt(fmt.Appendf(nil, "%10d\n", pid), 0); err != nil {
 		return fmt.Errorf("write %s: %w", l.path, err)

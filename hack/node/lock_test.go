@@ -34,7 +34,7 @@ func TestLock(t *testing.T) {
 		t.Fatalf("acquire a free lock: got holder %d, error %v", holder, err)
 	}
 	check("while the first has it", os.Getpid())
-	if err := one.name(4711); err != nil {
+	if err := one.setHolder(4711); err != nil {
 		t.Error(err)
 	}
 	if holder, err := another.acquire(); holder != 4711 || err != nil {
@@ -60,7 +60,7 @@ func TestLockFormerHolder(t *testing.T) {
 	}
 	defer late.release()
 	write := func(pid int) { // as in a file that a former holder left
-		if err := errors.Join(late.gate(unix.LOCK_EX), late.name(pid), late.gate(unix.LOCK_UN)); err != nil {
+		if err := errors.Join(late.gate(unix.LOCK_EX), late.setHolder(pid), late.gate(unix.LOCK_UN)); err != nil {
 			t.Error(err)
 		}
 	}

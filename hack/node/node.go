@@ -199,7 +199,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	_ = stay.Close()
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
-	if err := n.lock.name(cmd.Process.Pid); err != nil {
+	if err := n.lock.setHolder(cmd.Process.Pid); err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	_, _ = io.Copy(os.Stdout, progress) // returns when the node is ready or has failed

@@ -165,7 +165,7 @@ func indent(spaces int, text string) string {
 }
 
 // installOLM applies OLM and waits until OLM has installed its package server, which it does last.
-func installOLM(ctx context.Context, n *node, config *rest.Config, say func(string)) error {
+func installOLM(ctx context.Context, n *node, config *rest.Config, reportReady func(string)) error {
 	objects, err := cluster.ReadManifests(n.path(olmManifests))
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func installOLM(ctx context.Context, n *node, config *rest.Config, say func(stri
 	if err := cluster.Install(ctx, config, objects, cluster.WebhookServer{}); err != nil {
 		return err
 	}
-	say("OLM's manifests")
+	reportReady("OLM's manifests")
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return err
@@ -194,6 +194,6 @@ func installOLM(ctx context.Context, n *node, config *rest.Config, say func(stri
 	if err != nil {
 		return fmt.Errorf("wait for OLM's package server (phase %q: %s): %w", phase, message, err)
 	}
-	say("OLM's package server")
+	reportReady("OLM's package server")
 	return nil
 }

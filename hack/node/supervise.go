@@ -66,7 +66,7 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := enter(s.node.dir); err != nil {
 		return err
 	}
-	s.say("namespaces")
+	s.reportReady("namespaces")
 	admin, err := writeFiles(s.node)
 	if err != nil {
 		return err
@@ -74,14 +74,14 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := serveImages(s.node); err != nil {
 		return err
 	}
-	if err := pushImages(ctx, s.node, s.say); err != nil {
+	if err := pushImages(ctx, s.node, s.reportReady); err != nil {
 		return err
 	}
 	for _, p := range programs(s.node, admin) {
 		if err := s.startService(ctx, p); err != nil {
 			return err
 		}
-		s.say(p.name)
+		s.reportReady(p.name)
 	}
 	if err := s.listen(ctx, admin.apiServer); err != nil {
 		return err
@@ -89,12 +89,12 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := installMetrics(ctx, s.node, admin.config); err != nil {
 		return err
 	}
-	return installOLM(ctx, s.node, admin.config, s.say)
+	return installOLM(ctx, s.node, admin.config, s.reportReady)
 }
 
-// say prints a progress line: the time since the start, and the part that is ready.
-func (s *supervisor) say(what string) {
-	fmt.Printf("%5.1f s  %s\n", time.Since(s.started).Seconds(), what)
+// reportReady prints a progress line: the time since the start, and the part that is ready.
+func (s *supervisor) reportReady(part string) {
+	fmt.Printf("%5.1f s  %s\n", time.Since(s.started).Seconds(), part)
 }
 
 // startService starts a program and waits until it is ready. It fails if any program of the node ends.
@@ -149,7 +149,7 @@ func (s *supervisor) listen(ctx context.Context, usable check) error {
 		return fmt.Errorf("listen for restart requests: %w", err)
 	}
 	for _, sv := range s.services {
-		go s.keep(ctx, sv, usable)
+		go s.keepRunning(ctx, sv, usable)
 	}
 	go func() {
 		for {
@@ -157,14 +157,14 @@ func (s *supervisor) listen(ctx context.Context, usable check) error {
 			if err != nil {
 				return
 			}
-			go s.answer(conn)
+			go s.handleRestart(conn)
 		}
 	}()
 	return nil
 }
 
-// keep restarts a program on request and after it has ended by itself.
-func (s *supervisor) keep(ctx context.Context, sv *service, usable check) {
+// keepRunning restarts a program on request and after it has ended by itself.
+func (s *supervisor) keepRunning(ctx context.Context, sv *service, usable check) {
 	for ctx.Err() == nil {
 		select {
 		case <-sv.process.Done():
@@ -187,8 +187,8 @@ func (s *supervisor) keep(ctx context.Context, sv *service, usable check) {
 	}
 }
 
-// answer reads the name of a program, restarts it, and writes an error if that fails.
-func (s *supervisor) answer(conn net.Conn) {
+// handleRestart reads the name of a program, restarts it, and writes an error if that fails.
+func (s *supervisor) handleRestart(conn net.Conn) {
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {

@@ -89,11 +89,11 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 		return nil, fmt.Errorf("start the simulated node: %w", err)
 	}
 	// The admission of a resize reads the node.
-	plenty := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"), corev1.ResourceMemory: resource.MustParse("1Pi")}
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"), corev1.ResourceMemory: resource.MustParse("1Pi")}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: NodeName},
 		Status: corev1.NodeStatus{
-			Capacity: plenty, Allocatable: plenty,
+			Capacity: capacity, Allocatable: capacity,
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},
 	}
