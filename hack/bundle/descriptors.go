@@ -42,7 +42,9 @@ func specDescriptors(spec schema) []operatorsv1alpha1.SpecDescriptor {
 func statusDescriptors(status schema) []operatorsv1alpha1.StatusDescriptor {
 	var descriptors []operatorsv1alpha1.StatusDescriptor
 	eachField(status, "", func(path string, field schema) {
-		descriptor := operatorsv1alpha1.StatusDescriptor{Path: path, DisplayName: displayName(path), Description: field.Description}
+		descriptor := operatorsv1alpha1.StatusDescriptor{
+			Path: path, DisplayName: displayName(path), Description: field.Description,
+		}
 		switch {
 		case isConditions(path):
 			descriptor.XDescriptors = []string{conditions}

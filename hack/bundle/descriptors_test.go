@@ -29,12 +29,14 @@ func TestSpecDescriptors(t *testing.T) {
 			reason: "a camelCase name is split into words",
 			field:  object(map[string]schema{"delaySeconds": {Type: "integer", Description: "delaySeconds is a time."}}),
 			want: []operatorsv1alpha1.SpecDescriptor{
-				{Path: "delaySeconds", DisplayName: "Delay seconds", Description: "delaySeconds is a time.", XDescriptors: []string{widget + "number"}},
+				{Path: "delaySeconds", DisplayName: "Delay seconds", Description: "delaySeconds is a time.",
+					XDescriptors: []string{widget + "number"}},
 			},
 		},
 		"Choice": {
 			reason: "an enum becomes a selection of all values",
-			field:  object(map[string]schema{"position": {Type: "string", Enum: []apiextensionsv1.JSON{{Raw: []byte(`"up"`)}, {Raw: []byte(`"down"`)}}}}),
+			field: object(map[string]schema{"position": {Type: "string",
+				Enum: []apiextensionsv1.JSON{{Raw: []byte(`"up"`)}, {Raw: []byte(`"down"`)}}}}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "position", DisplayName: "Position", XDescriptors: []string{widget + "select:up", widget + "select:down"}},
 			},
@@ -58,7 +60,8 @@ func TestSpecDescriptors(t *testing.T) {
 			field:  object(map[string]schema{"flip": object(map[string]schema{"now": {Type: "boolean"}})}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "flip", DisplayName: "Flip"},
-				{Path: "flip.now", DisplayName: "Flip now", XDescriptors: []string{widget + "booleanSwitch", widget + "fieldGroup:flip"}},
+				{Path: "flip.now", DisplayName: "Flip now",
+					XDescriptors: []string{widget + "booleanSwitch", widget + "fieldGroup:flip"}},
 			},
 		},
 		"Array": {
@@ -66,7 +69,8 @@ func TestSpecDescriptors(t *testing.T) {
 			field:  object(map[string]schema{"rules": array(object(map[string]schema{"key": {Type: "string"}}))}),
 			want: []operatorsv1alpha1.SpecDescriptor{
 				{Path: "rules", DisplayName: "Rules"},
-				{Path: "rules[0].key", DisplayName: "Rules key", XDescriptors: []string{widget + "text", widget + "arrayFieldGroup:rules"}},
+				{Path: "rules[0].key", DisplayName: "Rules key",
+					XDescriptors: []string{widget + "text", widget + "arrayFieldGroup:rules"}},
 			},
 		},
 	}

@@ -72,29 +72,33 @@ func TestAdd(t *testing.T) {
 			want:    []string{"candidate: 0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0"},
 		},
 		"the next release replaces the heads": {
-			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.1", "r", both...), newBundle("0.2.0", "r", both...)},
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.1", "r", both...),
+				newBundle("0.2.0", "r", both...)},
 			want: []string{
 				"candidate: 0.1.0 0.1.1<0.1.0 0.2.0<0.1.1", "stable: 0.1.0 0.1.1<0.1.0 0.2.0<0.1.1",
 				"r/bundle:v0.1.0", "r/bundle:v0.1.1", "r/bundle:v0.2.0",
 			},
 		},
 		"each channel has its own head": {
-			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"), newBundle("0.3.0", "r", both...)},
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"),
+				newBundle("0.3.0", "r", both...)},
 			want: []string{
 				"candidate: 0.1.0 0.2.0<0.1.0 0.3.0<0.2.0", "stable: 0.1.0 0.3.0<0.1.0",
 				"r/bundle:v0.1.0", "r/bundle:v0.2.0", "r/bundle:v0.3.0",
 			},
 		},
 		"adding a bundle again changes nothing": {
-			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", both...), newBundle("0.2.0", "r", both...)},
+			bundles: []bundle{newBundle("0.1.0", "r", both...),
+				newBundle("0.2.0", "r", both...), newBundle("0.2.0", "r", both...)},
 			want: []string{
 				"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0 0.2.0<0.1.0",
 				"r/bundle:v0.1.0", "r/bundle:v0.2.0",
 			},
 		},
 		"adding a bundle again does not add it to more channels": {
-			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"), newBundle("0.2.0", "r", both...)},
-			want:    []string{"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0", "r/bundle:v0.2.0"},
+			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.2.0", "r", "candidate"),
+				newBundle("0.2.0", "r", both...)},
+			want: []string{"candidate: 0.1.0 0.2.0<0.1.0", "stable: 0.1.0", "r/bundle:v0.1.0", "r/bundle:v0.2.0"},
 		},
 		"a new image replaces the old image of the same bundle": {
 			bundles: []bundle{newBundle("0.1.0", "r", both...), newBundle("0.1.0", "elsewhere", both...)},
@@ -157,7 +161,8 @@ func TestDescribe(t *testing.T) {
 		if diff := cmp.Diff(want, template.Entries[0]); diff != "" {
 			t.Errorf("the template after %s (-want +got):\n%s", version, diff)
 		}
-		wantBlob := blob{"schema": schemaPackage, "name": "machine", "defaultChannel": "stable", "description": description, "icon": icon}
+		wantBlob := blob{"schema": schemaPackage, "name": "machine", "defaultChannel": "stable",
+			"description": description, "icon": icon}
 		if diff := cmp.Diff(wantBlob, earlier[0]); diff != "" {
 			t.Errorf("the catalog after %s (-want +got):\n%s", version, diff)
 		}
@@ -221,7 +226,8 @@ func TestReleaseConfig(t *testing.T) {
 		version string
 		want    []release
 	}{
-		"the default channel comes first": {"0.1.0", []release{{communityTemplate, []string{"stable", "candidate", "fast"}, edge{}}}},
+		"the default channel comes first": {"0.1.0",
+			[]release{{communityTemplate, []string{"stable", "candidate", "fast"}, edge{}}}},
 		"only the channels of the bundle are listed": {
 			"0.2.0", []release{{communityTemplate, []string{"candidate"}, edge{Replaces: "machine.v0.1.0"}}},
 		},
@@ -248,7 +254,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	catalog := t.TempDir()
-	rendered := fmt.Sprintf(`{"schema": "olm.bundle", "name": %q, "package": %q, "image": "r/bundle:v1"}`, bundle.CSV.Name, bundle.Package)
+	rendered := fmt.Sprintf(`{"schema": "olm.bundle", "name": %q, "package": %q, "image": "r/bundle:v1"}`,
+		bundle.CSV.Name, bundle.Package)
 	read := func() map[string]string {
 		files := map[string]string{}
 		for _, name := range []string{"template.yaml", bundle.Package + "/catalog.yaml", "community/release-config.yaml"} {

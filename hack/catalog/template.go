@@ -204,7 +204,8 @@ func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 				"description": entry.Description, "icon": entry.Icon,
 			})
 		case schemaChannel:
-			blobs = append(blobs, blob{"schema": entry.Schema, "package": entry.Package, "name": entry.Name, "entries": entry.Entries})
+			blobs = append(blobs, blob{"schema": entry.Schema, "package": entry.Package,
+				"name": entry.Name, "entries": entry.Entries})
 		case schemaBundle:
 			bundle, ok := known[entry.Image]
 			if !ok {

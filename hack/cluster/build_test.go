@@ -125,7 +125,8 @@ func TestBuildNode(t *testing.T) {
 	}
 	before := read(t, plane.Path(apiServer))
 	node := filepath.Join(t.TempDir(), "bin")
-	if programs, err := LinkNode(node); err == nil || !strings.HasSuffix(err.Error(), "is not built: run make cluster-build") {
+	const notBuilt = "is not built: run make cluster-build"
+	if programs, err := LinkNode(node); err == nil || !strings.HasSuffix(err.Error(), notBuilt) {
 		t.Errorf("before the build: got programs %q and error %v", programs, err)
 	}
 	for range 2 { // the second time, nothing is left to build
@@ -190,7 +191,8 @@ func TestBuildFails(t *testing.T) {
 	}, {
 		reason: "a full disk is reported in one line that names the file",
 		script: "#!/bin/sh\n[ $1 = list ] || { echo link; echo write /cache/x: no space left on device; echo; exit 1; }\n",
-		want:   "build Kubernetes: write /cache/x: no space left on device (a first build needs up to 5 GiB in Go's caches and CACHE)",
+		want: "build Kubernetes: write /cache/x: no space left on device " +
+			"(a first build needs up to 5 GiB in Go's caches and CACHE)",
 	}, {
 		reason: "other errors contain the output of the go command",
 		script: "#!/bin/sh\necho 'go: no such module'\nexit 1\n",

@@ -78,8 +78,10 @@ type Options struct {
 // DefaultControllers are the controllers that a control plane without nodes needs. Starting all controllers would
 // take five seconds, and most of them need nodes.
 var DefaultControllers = []string{
-	"clusterrole-aggregation-controller", "deployment-controller", "endpointslice-controller", "garbage-collector-controller",
-	"namespace-controller", "replicaset-controller", "resourcequota-controller", "root-ca-certificate-publisher-controller",
+	"clusterrole-aggregation-controller", "deployment-controller", "endpointslice-controller",
+	"garbage-collector-controller",
+	"namespace-controller", "replicaset-controller", "resourcequota-controller",
+	"root-ca-certificate-publisher-controller",
 	"serviceaccount-controller", "serviceaccount-token-controller",
 }
 
@@ -185,11 +187,13 @@ func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := ca.WriteKubeconfig(filepath.Join(dir, admin), url, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
+	config, err := ca.WriteKubeconfig(filepath.Join(dir, admin), url,
+		pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = ca.WriteKubeconfig(filepath.Join(dir, controllerManager+".kubeconfig"), url, pkix.Name{CommonName: "system:" + controllerManager})
+	_, err = ca.WriteKubeconfig(filepath.Join(dir, controllerManager+".kubeconfig"), url,
+		pkix.Name{CommonName: "system:" + controllerManager})
 	return ca, config, err
 }
 
@@ -344,7 +348,8 @@ func Await(ctx context.Context, processes []*Process, check func(context.Context
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		last := processes[len(processes)-1]
-		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", last.name, startTimeout, lastErr, last.quoteLog())
+		return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s",
+			last.name, startTimeout, lastErr, last.quoteLog())
 	}
 	return err
 }
@@ -371,7 +376,8 @@ func (cp *ControlPlane) Logs(name string) string { return tail(cp.log(name), log
 // which can change the defaults of flags.
 func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, cp.Programs.Path(kubectl), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig, "KUBECACHEDIR="+filepath.Join(cp.Dir, "kubectl"), "KUBERC=off")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig,
+		"KUBECACHEDIR="+filepath.Join(cp.Dir, "kubectl"), "KUBERC=off")
 	return cmd
 }
 

@@ -368,8 +368,9 @@ func testGarbage(t *testing.T, client kubernetes.Interface) {
 	configMaps := client.CoreV1().ConfigMaps(newNamespace(t, client))
 	owner := create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
 	create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Name:            "dependent",
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))},
+		Name: "dependent",
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner,
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"))},
 	}})
 	if err := configMaps.Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -402,10 +403,12 @@ func testQuota(t *testing.T, client kubernetes.Interface) {
 func testServiceAccount(t *testing.T, cp *ControlPlane, admin kubernetes.Interface) {
 	ctx := t.Context()
 	namespace := newNamespace(t, admin)
-	create(t, admin.CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}})
+	create(t, admin.CoreV1().ServiceAccounts(namespace),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}})
 	create(t, admin.RbacV1().Roles(namespace), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""},
+			Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
 	})
 	create(t, admin.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},

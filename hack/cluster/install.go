@@ -107,7 +107,9 @@ func readFile(path string) ([]*unstructured.Unstructured, error) {
 // objects in their order. It creates an object that has only a generateName. A namespaced object without a namespace
 // goes into the namespace default. If server is set, Install replaces the Services in webhook configurations with its
 // URL.
-func Install(ctx context.Context, config *rest.Config, objects []*unstructured.Unstructured, server WebhookServer) error {
+func Install(
+	ctx context.Context, config *rest.Config, objects []*unstructured.Unstructured, server WebhookServer,
+) error {
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("install: %w", err)

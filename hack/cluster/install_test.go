@@ -42,7 +42,8 @@ func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
 	await(t, "the webhook to be called", func() bool { // the API server starts to call a new webhook with a delay
-		_, err := client.CoreV1().Secrets("installed").Create(t.Context(), secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := client.CoreV1().Secrets("installed").Create(t.Context(), secret,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "denied the request: called at /refuse")
 	})
 }

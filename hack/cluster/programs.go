@@ -125,7 +125,8 @@ const pureGo = "containers_image_openpgp"
 // v0.0.0, and clients that require a minimum version refuse it.
 func kubernetesVersion(version string) string {
 	part := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
+	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s "+
+		"-X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
 		"k8s.io/component-base/version", version, part[0], part[1])
 }
 
@@ -223,7 +224,8 @@ func LinkNode(dir string) (Programs, error) {
 		}
 		names := release.programs()
 		if missing := b.folder.missing(names); len(missing) > 0 {
-			return "", fmt.Errorf("%s of %s %s is not built: run make cluster-build", strings.Join(missing, ", "), b.name, b.version)
+			return "", fmt.Errorf("%s of %s %s is not built: run make cluster-build",
+				strings.Join(missing, ", "), b.name, b.version)
 		}
 		for _, name := range names {
 			if err := os.Symlink(b.folder.Path(name), filepath.Join(dir, name)); err != nil {

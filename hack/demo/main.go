@@ -227,7 +227,8 @@ func (d *demo) startOperator(ctx context.Context) error {
 // applySamples applies all samples, including the Switch, which has only a generateName and therefore is not in the
 // kustomization.
 func (d *demo) applySamples(ctx context.Context) error {
-	for _, path := range []string{d.path("config", "samples"), d.path("config", "samples", "useless_v1alpha1_switch.yaml")} {
+	dir := d.path("config", "samples")
+	for _, path := range []string{dir, filepath.Join(dir, "useless_v1alpha1_switch.yaml")} {
 		samples, err := cluster.ReadManifests(path)
 		if err != nil {
 			return err

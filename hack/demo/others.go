@@ -40,7 +40,8 @@ func readOthers(ctx context.Context, c client.Client) ([]other, error) {
 	var deployments appsv1.DeploymentList
 	var replicaSets appsv1.ReplicaSetList
 	var ingresses networkingv1.IngressList
-	if err := errors.Join(c.List(ctx, &vms), c.List(ctx, &deployments), c.List(ctx, &replicaSets), c.List(ctx, &ingresses)); err != nil {
+	err := errors.Join(c.List(ctx, &vms), c.List(ctx, &deployments), c.List(ctx, &replicaSets), c.List(ctx, &ingresses))
+	if err != nil {
 		return nil, err
 	}
 	others := slices.Concat(
@@ -84,9 +85,10 @@ func deployment(d appsv1.Deployment) other {
 	return other{
 		controller: schedule.Name,
 		name:       name(d.Namespace, d.Name),
-		state:      fmt.Sprintf("%s, %d of %d replicas", cmp.Or(state, "new"), d.Status.Replicas, ptr.Deref(d.Spec.Replicas, 1)),
-		done:       state != "" && d.Status.Replicas == ptr.Deref(d.Spec.Replicas, 1),
-		due:        due,
+		state: fmt.Sprintf("%s, %d of %d replicas", cmp.Or(state, "new"),
+			d.Status.Replicas, ptr.Deref(d.Spec.Replicas, 1)),
+		done: state != "" && d.Status.Replicas == ptr.Deref(d.Spec.Replicas, 1),
+		due:  due,
 	}
 }
 

@@ -116,7 +116,8 @@ func otherLine(o other, now time.Time) string {
 }
 
 func eventLine(e eventsv1.Event, width int) string {
-	return fmt.Sprintf(eventColumns, eventTime(e).Local().Format(time.TimeOnly), cut(name(e.Namespace, e.Regarding.Name), 13),
+	return fmt.Sprintf(eventColumns, eventTime(e).Local().Format(time.TimeOnly),
+		cut(name(e.Namespace, e.Regarding.Name), 13),
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 

@@ -33,7 +33,8 @@ func machine(name, positions string, change ...func(*v1beta1.Machine)) v1beta1.M
 	up := int32(strings.Count(positions, "u"))
 	m := v1beta1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Generation: 1},
-		Spec:       v1beta1.MachineSpec{Position: v1beta1.PositionDown, Switches: v1beta1.SwitchesSpec{Count: int32(len(positions))}},
+		Spec: v1beta1.MachineSpec{Position: v1beta1.PositionDown,
+			Switches: v1beta1.SwitchesSpec{Count: int32(len(positions))}},
 		Status: v1beta1.MachineStatus{
 			ObservedGeneration: 1,
 			Positions:          positions,
@@ -151,18 +152,22 @@ func manyOthers() (others []other) {
 
 func manyEvents() (events []eventsv1.Event) {
 	for i := range 40 {
-		events = append(events, event(i, "machine-with-a-long-name", "QuotaExceededALot", "A note that says very much about very little, as notes do"))
+		events = append(events, event(i, "machine-with-a-long-name", "QuotaExceededALot",
+			"A note that says very much about very little, as notes do"))
 	}
 	return events
 }
 
 func TestNotAtRest(t *testing.T) {
 	samples := []*unstructured.Unstructured{
-		{Object: map[string]any{"kind": "Machine", "metadata": map[string]any{"name": "old"}, "spec": map[string]any{"switchPosition": "up"}}},
-		{Object: map[string]any{"kind": "Machine", "metadata": map[string]any{"name": "new"}, "spec": map[string]any{"position": "up"}}},
+		{Object: map[string]any{"kind": "Machine",
+			"metadata": map[string]any{"name": "old"}, "spec": map[string]any{"switchPosition": "up"}}},
+		{Object: map[string]any{"kind": "Machine",
+			"metadata": map[string]any{"name": "new"}, "spec": map[string]any{"position": "up"}}},
 		{Object: map[string]any{"kind": "Machine", "metadata": map[string]any{"name": "lazy"}}},
 		{Object: map[string]any{
-			"kind": "Switch", "metadata": map[string]any{"labels": map[string]any{"machine": "switched"}}, "spec": map[string]any{"position": "up"},
+			"kind":     "Switch",
+			"metadata": map[string]any{"labels": map[string]any{"machine": "switched"}}, "spec": map[string]any{"position": "up"},
 		}},
 	}
 	turned := turnedUp(samples)
@@ -208,7 +213,8 @@ func TestOthers(t *testing.T) {
 	annotations := func(pairs map[string]string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: "it", Annotations: pairs}
 	}
-	spec := cloudnativev1alpha1.VirtualMachineSpec{Resource: cloudnativev1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")}}
+	size := cloudnativev1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")}
+	spec := cloudnativev1alpha1.VirtualMachineSpec{Resource: size}
 	for _, test := range []struct {
 		reason    string
 		got, want other
@@ -219,7 +225,8 @@ func TestOthers(t *testing.T) {
 	}, {
 		reason: "an active VirtualMachine",
 		got: virtualMachine(cloudnativev1alpha1.VirtualMachine{
-			ObjectMeta: annotations(nil), Spec: spec, Status: cloudnativev1alpha1.VirtualMachineStatus{Phase: cloudnativev1alpha1.PhaseActive},
+			ObjectMeta: annotations(nil), Spec: spec,
+			Status: cloudnativev1alpha1.VirtualMachineStatus{Phase: cloudnativev1alpha1.PhaseActive},
 		}),
 		want: other{controller: "virtualmachine", name: "it", state: "Active, cpu 2, memory 4G", done: true},
 	}, {

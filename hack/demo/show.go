@@ -70,7 +70,10 @@ func (d *demo) report(ctx context.Context) error {
 // watch calls the function look four times a second until it returns true.
 func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), cloudnativev1alpha1.AddToScheme(scheme)); err != nil {
+	err := errors.Join(
+		clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme), cloudnativev1alpha1.AddToScheme(scheme),
+	)
+	if err != nil {
 		return err
 	}
 	c, err := client.New(d.plane.Config, client.Options{Scheme: scheme})

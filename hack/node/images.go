@@ -56,7 +56,8 @@ func serveImages(n *node) error {
 	if err != nil {
 		return err
 	}
-	listener, err := tls.Listen("tcp", registryAddress, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
+	listener, err := tls.Listen("tcp", registryAddress,
+		&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,8 @@ func (n *node) start(ctx context.Context) error {
 	if _, err := hold.Write([]byte{'.'}); err != nil { // the node now outlives this process
 		return fmt.Errorf("detach from the node: %w", err)
 	}
-	fmt.Printf("the node is up; try %[1]s exec kubectl get pods -A, or %[1]s exec sh; stop it with %[1]s down\n", os.Args[0])
+	fmt.Printf("the node is up; try %[1]s exec kubectl get pods -A, or %[1]s exec sh; stop it with %[1]s down\n",
+		os.Args[0])
 	return nil
 }
 

@@ -427,7 +427,8 @@ func TestFailedUp(t *testing.T) {
 		t.Errorf("exit code %d, output %q", code, output)
 	}
 	m.checkNothingLeft(t)
-	if output, code := m.run(t, "exec", "true"); code != 1 || output != "node: no node is running: start one with make cluster-up\n" {
+	const noNode = "node: no node is running: start one with make cluster-up\n"
+	if output, code := m.run(t, "exec", "true"); code != 1 || output != noNode {
 		t.Errorf("exec without a node: exit code %d, output %q", code, output)
 	}
 }

@@ -36,7 +36,8 @@ func write(out io.Writer, file, version string) error {
 		return fmt.Errorf("read the build information of a program: %w", err)
 	}
 	program := component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
-	components := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
+	std := debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}
+	components := []cdx.Component{component(cdx.ComponentTypeLibrary, std)}
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace

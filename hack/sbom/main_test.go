@@ -36,7 +36,8 @@ func TestOperator(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "manager")
 	command(t, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "./cmd")
-	want := strings.Fields(command(t, "list", "-buildvcs=false", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd"))
+	want := strings.Fields(command(t, "list", "-buildvcs=false", "-deps", "-f",
+		"{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd"))
 	want = append(want, "std@"+strings.TrimPrefix(strings.TrimSpace(command(t, "env", "GOVERSION")), "go"))
 	slices.Sort(want)
 	want = slices.Compact(want)

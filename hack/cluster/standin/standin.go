@@ -89,7 +89,8 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 		return nil, fmt.Errorf("start the simulated node: %w", err)
 	}
 	// The admission of a resize reads the node.
-	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"), corev1.ResourceMemory: resource.MustParse("1Pi")}
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"),
+		corev1.ResourceMemory: resource.MustParse("1Pi")}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: NodeName},
 		Status: corev1.NodeStatus{
@@ -208,7 +209,8 @@ func setContainer(status *corev1.ContainerStatus, container corev1.Container, fa
 		if status.State.Running != nil {
 			status.RestartCount++
 		}
-		status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: fate.Waiting, Message: "simulated by the test"}}
+		waiting := &corev1.ContainerStateWaiting{Reason: fate.Waiting, Message: "simulated by the test"}
+		status.State = corev1.ContainerState{Waiting: waiting}
 	case status.State.Running == nil:
 		status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 	}
