@@ -29,10 +29,10 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// fields are values in YAML by their v1beta1 paths.
+// fields maps v1beta1 paths to values in YAML.
 type fields map[string]string
 
-// setIn sets the fields in an object, where its version has them.
+// setIn sets the fields in u, at the paths of u's API version.
 func (f fields) setIn(t *testing.T, u *unstructured.Unstructured) {
 	t.Helper()
 	for path, text := range f {
@@ -50,7 +50,7 @@ func (f fields) setIn(t *testing.T, u *unstructured.Unstructured) {
 	}
 }
 
-// pausedMachine is a Machine in a version that the operator leaves alone.
+// pausedMachine returns a Machine in the given API version. It is paused: the operator does not change it.
 func pausedMachine(t *testing.T, version, namespace, name string, set ...fields) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -65,15 +65,15 @@ func pausedMachine(t *testing.T, version, namespace, name string, set ...fields)
 	return u
 }
 
-// A refusal is bad input and what is said of it.
-type refusal struct {
+// invalidInput is a Machine that must be rejected, with the expected error message.
+type invalidInput struct {
 	reason     string
-	byWebhook  bool     // else by the API server alone
-	onlyUpdate bool     // else on create, too
-	base       fields   // what is right
-	bad        fields   // what is wrong
-	want       []string // in the message, with v1beta1 paths
-	onUpdate   []string // in the message for a Machine that has the base already, if that differs
+	byWebhook  bool     // the webhook rejects it; otherwise the API server does, without the webhook
+	onlyUpdate bool     // rejected on update only; otherwise on create, too
+	base       fields   // valid
+	bad        fields   // invalid
+	want       []string // parts of the message, with v1beta1 paths
+	onUpdate   []string // parts of the message on update, if they differ from want
 }
 
 const (
@@ -90,313 +90,313 @@ const (
 
 var long = strings.Repeat("x", 64)
 
-// Where the API server checks a schema, it may name a value's type instead of the value.
-var refusals = []refusal{
+// When the API server checks the schema, its message may contain a value's type instead of the value.
+var invalidInputs = []invalidInput{
 	{
-		reason: "a Machine has a switch",
+		reason: "count 0",
 		bad:    fields{"spec.switches.count": "0"},
 		want:   []string{`spec.switches.count: Invalid value: 0: spec.switches.count in body should be greater than or equal to 1`},
 	},
 	{
-		reason: "there are no fewer switches than none",
+		reason: "negative count",
 		bad:    fields{"spec.switches.count": "-1"},
 		want:   []string{`spec.switches.count: Invalid value: -1: spec.switches.count in body should be greater than or equal to 1`},
 	},
 	{
-		reason:    "the operator allows 100",
+		reason:    "count above --max-switches",
 		byWebhook: true,
 		bad:       fields{"spec.switches.count": "101"},
 		want:      []string{`spec.switches.count: Invalid value: 101: must be at most 100, which is the operator's --max-switches`},
 	},
 	{
-		reason: "the API allows 1000",
+		reason: "count above the API's maximum",
 		bad:    fields{"spec.switches.count": "1001"},
 		want:   []string{`spec.switches.count: Invalid value: 1001: spec.switches.count in body should be less than or equal to 1000`},
 	},
 	{
-		reason: "32 bits are not enough",
+		reason: "count above 32 bits",
 		bad:    fields{"spec.switches.count": "2147483648"},
 		want:   []string{`spec.switches.count: Invalid value: 2147483648: spec.switches.count in body should be less than or equal to 1000`},
 	},
 	{
-		reason: "a word is no number",
+		reason: "count is a word",
 		bad:    fields{"spec.switches.count": "three"},
 		want:   []string{`spec.switches.count: Invalid value: "string": spec.switches.count in body must be of type integer: "string"`},
 	},
 	{
-		reason: "there is no half switch",
+		reason: "count is a fraction",
 		bad:    fields{"spec.switches.count": "1.5"},
 		want:   []string{`spec.switches.count: Invalid value: "float64": spec.switches.count in body must be of type int32: "float64"`},
 	},
 	{
-		reason: "there are two positions",
+		reason: "unknown position",
 		bad:    fields{"spec.position": "sideways"},
 		want:   []string{`spec.position: Unsupported value: "sideways": supported values: "up", "down"`},
 	},
 	{
-		reason: "a delay is no less than nothing",
+		reason: "negative delay",
 		bad:    fields{"spec.flip.delaySeconds": "-1"},
 		want:   []string{`spec.flip.delaySeconds: Invalid value: -1: spec.flip.delaySeconds in body should be greater than or equal to 0`},
 	},
 	{
-		reason: "a delay is at most a day",
+		reason: "delay above one day",
 		bad:    fields{"spec.flip.delaySeconds": "86401"},
 		want:   []string{`spec.flip.delaySeconds: Invalid value: 86401: spec.flip.delaySeconds in body should be less than or equal to 86400`},
 	},
 	{
-		reason: "a delay is a number",
+		reason: "delay is not a number",
 		bad:    fields{"spec.flip.delaySeconds": "5s"},
 		want:   []string{`spec.flip.delaySeconds: Invalid value: "string": spec.flip.delaySeconds in body must be of type integer: "string"`},
 	},
 	{
-		reason: "an interval is no less than nothing",
+		reason: "negative interval",
 		bad:    fields{"spec.flip.intervalSeconds": "-1"},
 		want:   []string{`spec.flip.intervalSeconds: Invalid value: -1: spec.flip.intervalSeconds in body should be greater than or equal to 0`},
 	},
 	{
-		reason: "an interval is at most a day",
+		reason: "interval above one day",
 		bad:    fields{"spec.flip.intervalSeconds": "86401"},
 		want:   []string{`spec.flip.intervalSeconds: Invalid value: 86401: spec.flip.intervalSeconds in body should be less than or equal to 86400`},
 	},
 	{
-		reason: "an interval is a number",
+		reason: "interval is not a number",
 		bad:    fields{"spec.flip.intervalSeconds": "5s"},
 		want:   []string{`spec.flip.intervalSeconds: Invalid value: "string": spec.flip.intervalSeconds in body must be of type integer: "string"`},
 	},
 	{
-		reason:   "an empty selector takes everything",
+		reason:   "empty selector",
 		bad:      fields{"spec.switches.selector": "{}"},
 		want:     []string{`spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
 	},
 	{
-		reason:   "a selector of nothing is empty",
+		reason:   "selector with empty matchLabels and matchExpressions",
 		bad:      fields{"spec.switches.selector": "{matchLabels: {}, matchExpressions: []}"},
 		want:     []string{`spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
 	},
 	{
-		reason: "Is is no operator",
+		reason: "unknown selector operator",
 		bad:    fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: Is, values: [front]}]}"},
 		want:   []string{`spec.switches.selector.matchExpressions[0].operator: Unsupported value: "Is": supported values: "In", "NotIn", "Exists", "DoesNotExist"`},
 	},
 	{
-		reason:   "In needs values",
+		reason:   "In without values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: In}]}"},
 		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
 	},
 	{
-		reason:   "In needs more than no values",
+		reason:   "In with an empty list of values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: In, values: []}]}"},
 		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
 	},
 	{
-		reason:   "NotIn needs values",
+		reason:   "NotIn without values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: NotIn}]}"},
 		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier NotIn: values must be given for In and NotIn, and for no other operator`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier NotIn: values must be given for In and NotIn, and for no other operator`},
 	},
 	{
-		reason:   "Exists takes no values",
+		reason:   "Exists with values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: Exists, values: [front]}]}"},
 		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier Exists: values must be given for In and NotIn, and for no other operator`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier Exists: values must be given for In and NotIn, and for no other operator`},
 	},
 	{
-		reason:   "DoesNotExist takes no values",
+		reason:   "DoesNotExist with values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: DoesNotExist, values: [front]}]}"},
 		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier DoesNotExist: values must be given for In and NotIn, and for no other operator`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier DoesNotExist: values must be given for In and NotIn, and for no other operator`},
 	},
 	{
-		reason: "an expression has a key",
+		reason: "expression without a key",
 		bad:    fields{"spec.switches.selector": "{matchExpressions: [{operator: Exists}]}"},
 		want:   []string{`spec.switches.selector.matchExpressions[0].key: Required value`},
 	},
 	{
-		reason:    "a key is a label's name",
+		reason:    "expression with an invalid label key",
 		byWebhook: true,
 		bad:       fields{"spec.switches.selector": "{matchExpressions: [{key: 'a tier', operator: DoesNotExist}]}"},
 		want:      []string{`spec.switches.selector: Invalid value: {"matchExpressions":[{"key":"a tier","operator":"DoesNotExist"}]}: does not parse: key: Invalid value: "a tier": name part must consist of alphanumeric characters`},
 		onUpdate:  []string{selectorIsImmutable},
 	},
 	{
-		reason:    "values are label values",
+		reason:    "expression with an invalid label value",
 		byWebhook: true,
 		bad:       fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: NotIn, values: ['no value']}]}"},
 		want:      []string{`spec.switches.selector: Invalid value: {"matchExpressions":[{"key":"tier","operator":"NotIn","values":["no value"]}]}: does not parse: values[0][tier]: Invalid value: "no value": a valid label must be an empty string or consist of alphanumeric characters`},
 		onUpdate:  []string{selectorIsImmutable},
 	},
 	{
-		reason:    "matchLabels has label names",
+		reason:    "matchLabels with an invalid key",
 		byWebhook: true,
 		bad:       fields{"spec.switches.selector": "{matchLabels: {'a tier': front}}"},
 		want:      []string{`spec.switches.selector: Invalid value: {"matchLabels":{"a tier":"front"}}: does not parse: key: Invalid value: "a tier": name part must consist of alphanumeric characters`},
 		onUpdate:  []string{selectorIsImmutable},
 	},
 	{
-		reason:    "matchLabels has label values",
+		reason:    "matchLabels with an invalid value",
 		byWebhook: true,
 		bad:       fields{"spec.switches.selector": "{matchLabels: {tier: 'no value'}}"},
 		want:      []string{`spec.switches.selector: Invalid value: {"matchLabels":{"tier":"no value"}}: does not parse: values[0][tier]: Invalid value: "no value": a valid label must be an empty string or consist of alphanumeric characters`},
 		onUpdate:  []string{selectorIsImmutable},
 	},
 	{
-		reason: "a label value is short",
+		reason: "matchLabels with a value that is too long",
 		bad:    fields{"spec.switches.selector": "{matchLabels: {tier: " + long + "}}"},
 		want:   []string{`spec.switches.selector.matchLabels.tier: Too long: may not be more than 63 bytes`},
 	},
 	{
-		reason:   "a selector selects something",
+		reason:   "matchLabels that contradict matchExpressions",
 		bad:      fields{"spec.switches.selector": "{matchLabels: {tier: front}, matchExpressions: [{key: tier, operator: NotIn, values: [front]}]}"},
 		want:     []string{`spec.switches.selector.matchExpressions: Invalid value: selector contradicts itself: matchLabels do not satisfy matchExpressions`},
 		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions: Invalid value: selector contradicts itself: matchLabels do not satisfy matchExpressions`},
 	},
 	{
-		reason:     "a selector stays",
+		reason:     "selector changed",
 		onlyUpdate: true,
 		base:       fields{"spec.switches.selector": "{matchLabels: {tier: front}}"},
 		bad:        fields{"spec.switches.selector": "{matchLabels: {tier: back}}"},
 		onUpdate:   []string{selectorIsImmutable},
 	},
 	{
-		reason:     "a selector does not come later",
+		reason:     "selector added",
 		onlyUpdate: true,
 		bad:        fields{"spec.switches.selector": "{matchLabels: {tier: front}}"},
 		onUpdate:   []string{selectorIsImmutable},
 	},
 	{
-		reason:     "a selector does not go",
+		reason:     "selector removed",
 		onlyUpdate: true,
 		base:       fields{"spec.switches.selector": "{matchLabels: {tier: front}}"},
 		bad:        fields{"spec.switches.selector": "null"},
 		onUpdate:   []string{selectorIsImmutable},
 	},
 	{
-		reason: "a template satisfies matchLabels",
+		reason: "template label does not satisfy matchLabels",
 		base:   fields{"spec.switches.selector": "{matchLabels: {tier: front}}"},
 		bad:    fields{labelsPath: "{tier: back}"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier=back does not satisfy matchLabels tier=front`},
 	},
 	{
-		reason: "a template satisfies In",
+		reason: "template label does not satisfy In",
 		base:   fields{"spec.switches.selector": tierIn, labelsPath: "{tier: front}"},
 		bad:    fields{labelsPath: "{tier: middle}"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier=middle does not satisfy matchExpressions: tier In (front, back)`},
 	},
 	{
-		reason: "a template has what In asks for",
+		reason: "template lacks the label that In requires",
 		base:   fields{"spec.switches.selector": tierIn, labelsPath: "{tier: front}"},
 		bad:    fields{labelsPath: "null"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier is missing, which matchExpressions ask for`},
 	},
 	{
-		reason: "a template satisfies NotIn",
+		reason: "template label does not satisfy NotIn",
 		base:   fields{"spec.switches.selector": tierNotIn, labelsPath: "{tier: middle}"},
 		bad:    fields{labelsPath: "{tier: front}"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier=front does not satisfy matchExpressions: tier NotIn (front, back)`},
 	},
 	{
-		reason: "a template has what Exists asks for",
+		reason: "template lacks the label that Exists requires",
 		base:   fields{"spec.switches.selector": tierExists, labelsPath: "{tier: front}"},
 		bad:    fields{labelsPath: "null"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier is missing, which matchExpressions ask for`},
 	},
 	{
-		reason: "a template satisfies DoesNotExist",
+		reason: "template label does not satisfy DoesNotExist",
 		base:   fields{"spec.switches.selector": tierDoesNotExist},
 		bad:    fields{labelsPath: "{tier: front}"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier=front does not satisfy matchExpressions: tier DoesNotExist`},
 	},
 	{
-		reason: "a template satisfies the default selector",
+		reason: "template label does not satisfy the default selector",
 		bad:    fields{labelsPath: "{machine: another}"},
 		want:   []string{`spec.switches.template.metadata.labels: Invalid value: machine=another does not satisfy the default selector machine=`},
 	},
 	{
-		reason:    "a template has label names",
+		reason:    "template with an invalid label key",
 		byWebhook: true,
 		bad:       fields{labelsPath: "{'a tier': front}"},
 		want:      []string{`spec.switches.template.metadata.labels: Invalid value: "a tier": name part must consist of alphanumeric characters`},
 	},
 	{
-		reason:    "a template has label values",
+		reason:    "template with an invalid label value",
 		byWebhook: true,
 		bad:       fields{labelsPath: "{tier: 'no value'}"},
 		want:      []string{`spec.switches.template.metadata.labels: Invalid value: "no value": a valid label must be an empty string or consist of alphanumeric characters`},
 	},
 	{
-		reason: "a template has short label values",
+		reason: "template with a label value that is too long",
 		bad:    fields{labelsPath: "{tier: " + long + "}"},
 		want:   []string{`spec.switches.template.metadata.labels.tier: Too long: may not be more than 63 bytes`},
 	},
 	{
-		reason:    "an annotation has a name",
+		reason:    "template with an invalid annotation key",
 		byWebhook: true,
 		bad:       fields{annotationsPath: "{'a note': x}"},
 		want:      []string{`spec.switches.template.metadata.annotations: Invalid value: "a note": name part must consist of alphanumeric characters`},
 	},
 	{
-		reason: "an annotation is a text",
+		reason: "template annotation is not a string",
 		bad:    fields{annotationsPath: "{note: 1}"},
 		want:   []string{`spec.switches.template.metadata.annotations.note: Invalid value: "integer": spec.switches.template.metadata.annotations.note in body must be of type string: "integer"`},
 	},
 	{
-		reason:    "annotations have a limit",
+		reason:    "template annotations are too long",
 		byWebhook: true,
 		bad:       fields{annotationsPath: "{note: " + strings.Repeat("x", 256<<10) + "}"},
 		want:      []string{`spec.switches.template.metadata.annotations: Too long: may not be more than 262144 bytes`},
 	},
 	{
-		reason: "the schema says all at once",
+		reason: "the schema reports all errors at once",
 		bad:    fields{"spec.switches.count": "0", "spec.position": "sideways", "spec.flip.delaySeconds": "-1", "spec.flip.intervalSeconds": "86401"},
 		want:   []string{`spec.switches.count: Invalid value: 0`, `spec.position: Unsupported value: "sideways"`, `spec.flip.delaySeconds: Invalid value: -1`, `spec.flip.intervalSeconds: Invalid value: 86401`},
 	},
 	{
-		reason: "the static rules say all at once",
+		reason: "the CEL rules report all errors at once",
 		bad:    fields{"spec.switches.selector": "{matchLabels: {tier: front}, matchExpressions: [{key: tier, operator: In, values: [back]}, {key: size, operator: Exists, values: [big]}]}", labelsPath: "{tier: middle}"},
 		want:   []string{`spec.switches.selector.matchExpressions: Invalid value: selector contradicts itself`, `spec.switches.selector.matchExpressions[1].values: Invalid value: size Exists`, `spec.switches.template.metadata.labels: Invalid value: tier=middle does not satisfy matchLabels tier=front`, `spec.switches.template.metadata.labels: Invalid value: tier=middle does not satisfy matchExpressions: tier In (back)`, `spec.switches.template.metadata.labels: Invalid value: size is missing`},
 	},
 	{
-		reason:    "the webhook says all at once",
+		reason:    "the webhook reports all errors at once",
 		byWebhook: true,
 		bad:       fields{"spec.switches.count": "101", labelsPath: "{'a tier': 'no value'}", annotationsPath: "{'a note': x}"},
 		want:      []string{`spec.switches.count: Invalid value: 101: must be at most 100`, `spec.switches.template.metadata.labels: Invalid value: "a tier"`, `spec.switches.template.metadata.labels: Invalid value: "no value"`, `spec.switches.template.metadata.annotations: Invalid value: "a note"`},
 	},
 }
 
-// TestBadMachinesAreRefused creates bad Machines, and makes good ones bad.
-func TestBadMachinesAreRefused(t *testing.T) {
+// TestInvalidMachinesAreRejected creates invalid Machines, and updates valid Machines with invalid values.
+func TestInvalidMachinesAreRejected(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
-	for i, test := range refusals {
+	for i, test := range invalidInputs {
 		t.Run(test.reason, func(t *testing.T) {
 			t.Parallel()
 			for _, version := range []string{beta, alpha} {
 				name := fmt.Sprintf("bad-%d-%s", i, version)
 				if !test.onlyUpdate {
-					refuseCreate(t, test, version, namespace, name)
+					checkInvalidCreate(t, test, version, namespace, name)
 				}
-				refuseUpdate(t, test, version, namespace, name)
+				checkInvalidUpdate(t, test, version, namespace, name)
 			}
 		})
 	}
 }
 
-func refuseCreate(t *testing.T, test refusal, version, namespace, name string) {
+func checkInvalidCreate(t *testing.T, test invalidInput, version, namespace, name string) {
 	t.Helper()
 	err := admin(t).Create(t.Context(), pausedMachine(t, version, namespace, name, test.base, test.bad))
-	checkRefusal(t, "create in "+version, err, version, test.want)
-	checkRefuser(t, err, test.byWebhook)
+	checkRejected(t, "create in "+version, err, version, test.want)
+	checkRejectedByWebhook(t, err, test.byWebhook)
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	if err := admin(t).Get(t.Context(), key, &v1beta1.Machine{}); !apierrors.IsNotFound(err) {
-		t.Errorf("create in %s: afterwards reading it says: %v", version, err)
+		t.Errorf("create in %s: the Machine exists, or cannot be read: %v", version, err)
 	}
 }
 
-func refuseUpdate(t *testing.T, test refusal, version, namespace, name string) {
+func checkInvalidUpdate(t *testing.T, test invalidInput, version, namespace, name string) {
 	t.Helper()
 	if err := admin(t).Create(t.Context(), pausedMachine(t, version, namespace, name, test.base)); err != nil {
 		t.Fatal(err)
@@ -405,21 +405,21 @@ func refuseUpdate(t *testing.T, test refusal, version, namespace, name string) {
 	err := update(t, version, namespace, name, test.bad)
 	want := test.want
 	if test.onUpdate == nil {
-		checkRefuser(t, err, test.byWebhook)
+		checkRejectedByWebhook(t, err, test.byWebhook)
 	} else {
 		want = test.onUpdate
 	}
-	checkRefusal(t, "update in "+version, err, version, want)
+	checkRejected(t, "update in "+version, err, version, want)
 	if diff := cmp.Diff(before, getMachine(t, namespace, name)); diff != "" {
-		t.Errorf("update in %s changed (-before +after):\n%s", version, diff)
+		t.Errorf("the rejected update in %s changed the Machine (-before +after):\n%s", version, diff)
 	}
 }
 
-// update sets fields of a Machine in a version.
+// update sets fields of a Machine in the given API version.
 func update(t *testing.T, version, namespace, name string, set fields, options ...client.PatchOption) error {
 	t.Helper()
 	u := pausedMachine(t, version, namespace, name, set)
-	u.SetAnnotations(nil) // leaves those that are there
+	u.SetAnnotations(nil) // a merge patch keeps the annotations that it does not contain
 	raw, err := u.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
@@ -427,30 +427,31 @@ func update(t *testing.T, version, namespace, name string, set fields, options .
 	return admin(t).Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", raw), options...)
 }
 
-func checkRefusal(t *testing.T, how string, err error, version string, want []string) {
+// checkRejected fails the test unless err contains every part of want. operation is for failure messages.
+func checkRejected(t *testing.T, operation string, err error, version string, want []string) {
 	t.Helper()
 	if err == nil {
-		t.Errorf("%s is not refused", how)
+		t.Errorf("%s: accepted, want an error", operation)
 		return
 	}
 	for _, part := range want {
 		if part = in(version, part); !hasWording(t, err.Error(), part) {
-			t.Errorf("%s: the message\n%.2000s\nlacks\n%s", how, err, part)
+			t.Errorf("%s: the message\n%.2000s\nlacks\n%s", operation, err, part)
 		}
 	}
 }
 
 const denied = `admission webhook "machine.useless.container.training" denied the request`
 
-func checkRefuser(t *testing.T, err error, byWebhook bool) {
+func checkRejectedByWebhook(t *testing.T, err error, byWebhook bool) {
 	t.Helper()
 	if err != nil && strings.Contains(err.Error(), denied) != byWebhook {
-		t.Errorf("it is not as expected that the webhook refuses (%v): %.2000s", byWebhook, err)
+		t.Errorf("rejected by the webhook: %v, want %v: %.2000s", !byWebhook, byWebhook, err)
 	}
 }
 
-// TestEdgesAreAccepted has the values next to those that are refused.
-func TestEdgesAreAccepted(t *testing.T) {
+// TestBoundaryValuesAreAccepted uses the valid values closest to those that TestInvalidMachinesAreRejected uses.
+func TestBoundaryValuesAreAccepted(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
 	for i, test := range []struct {
@@ -459,18 +460,30 @@ func TestEdgesAreAccepted(t *testing.T) {
 		name       string
 		good       fields
 	}{
-		{reason: "a Machine has a switch", good: fields{"spec.switches.count": "1"}},
-		{reason: "the operator allows 100", good: fields{"spec.switches.count": "100"}},
+		{reason: "minimum count", good: fields{"spec.switches.count": "1"}},
+		{reason: "count equal to --max-switches", good: fields{"spec.switches.count": "100"}},
 		{reason: "no delay", good: fields{"spec.flip.delaySeconds": "0"}},
-		{reason: "a delay of a day", good: fields{"spec.flip.delaySeconds": "86400"}},
+		{reason: "maximum delay", good: fields{"spec.flip.delaySeconds": "86400"}},
 		{reason: "no interval", good: fields{"spec.flip.intervalSeconds": "0"}},
-		{reason: "an interval of a day", good: fields{"spec.flip.intervalSeconds": "86400"}},
+		{reason: "maximum interval", good: fields{"spec.flip.intervalSeconds": "86400"}},
 		{reason: "position up", good: fields{"spec.position": "up"}},
-		{reason: "the longest label value", onlyCreate: true, name: strings.Repeat("n", 63)},
+		{reason: "a name as long as a label value may be", onlyCreate: true, name: strings.Repeat("n", 63)},
 		{reason: "a name with dots", onlyCreate: true, name: "a.b-c.d"},
-		{reason: "a name that the API server makes", onlyCreate: true, good: fields{"metadata.name": "null", "metadata.generateName": "made-"}},
-		{reason: "the default selector, said again", good: fields{labelsPath: "{machine: accepted}"}, name: "accepted"},
-		{reason: "matchLabels, said again", onlyCreate: true, good: fields{"spec.switches.selector": "{matchLabels: {tier: front}}", labelsPath: "{tier: front, colour: red}"}},
+		{
+			reason: "a generated name", onlyCreate: true,
+			good: fields{"metadata.name": "null", "metadata.generateName": "made-"},
+		},
+		{
+			reason: "template repeats the label of the default selector",
+			good:   fields{labelsPath: "{machine: accepted}"}, name: "accepted",
+		},
+		{
+			reason: "template repeats matchLabels and adds a label", onlyCreate: true,
+			good: fields{
+				"spec.switches.selector": "{matchLabels: {tier: front}}",
+				labelsPath:               "{tier: front, colour: red}",
+			},
+		},
 		{
 			reason: "a template that satisfies every operator", onlyCreate: true,
 			good: fields{
@@ -514,7 +527,7 @@ func TestEdgesAreAccepted(t *testing.T) {
 	}
 }
 
-// compareGood checks that a Machine has what was set.
+// compareGood fails the test if a Machine lacks a value that was set.
 func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 	t.Helper()
 	want := &unstructured.Unstructured{Object: map[string]any{}}
@@ -523,7 +536,7 @@ func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 	for path := range good {
 		path = in(u.GroupVersionKind().Version, path)
 		if path == "metadata.name" {
-			continue // made by the API server
+			continue // generated by the API server
 		}
 		if diff := cmp.Diff(at(want, path), at(u, path)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
@@ -531,7 +544,7 @@ func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 	}
 }
 
-// TestKubectlShowsEveryProblem creates a Machine that has everything wrong that only the webhook knows.
+// TestKubectlShowsEveryProblem creates a Machine with every error that only the webhook detects.
 func TestKubectlShowsEveryProblem(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
@@ -547,7 +560,7 @@ func TestKubectlShowsEveryProblem(t *testing.T) {
 		}
 		_, stderr, err := kubectl(t, string(raw), "create", "-f", "-")
 		if err == nil {
-			t.Errorf("a bad Machine is created in %s", version)
+			t.Errorf("an invalid Machine was created in %s", version)
 		}
 		for _, part := range []string{
 			`metadata.name: Invalid value: "` + name + `": must be at most 63 characters, because it becomes a label value`,
@@ -563,8 +576,8 @@ func TestKubectlShowsEveryProblem(t *testing.T) {
 	}
 }
 
-// TestScaleIsChecked scales a Machine to what it may not be.
-func TestScaleIsChecked(t *testing.T) {
+// TestScaleIsValidated scales a Machine to invalid counts.
+func TestScaleIsValidated(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
 	if err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "m", fields{"spec.switches.count": "2"})); err != nil {
@@ -584,15 +597,15 @@ func TestScaleIsChecked(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(before, getMachine(t, namespace, "m")); diff != "" {
-		t.Errorf("changed (-before +after):\n%s", diff)
+		t.Errorf("the Machine changed (-before +after):\n%s", diff)
 	}
 }
 
-// TestOverlappingSelectorsWarn reads kubectl's standard error.
+// TestOverlappingSelectorsWarn expects the webhook's warnings on kubectl's standard error.
 func TestOverlappingSelectorsWarn(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
-	// Those that are there are seen by the operator, or there would be no switches.
+	// When these Machines have switches, the operator's cache contains them.
 	createMachine(t, namespace, "plain", nil)
 	createMachine(t, namespace, "front", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{"tier": "front"}}
@@ -617,7 +630,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 			want: "selector tier notin (back) overlaps that of Machine front, tier=front: either may adopt a Switch that matches both",
 		},
 		{
-			reason: "the default selector of another", selector: `{matchLabels: {machine: plain}}`,
+			reason: "the default selector of another Machine", selector: `{matchLabels: {machine: plain}}`,
 			want: "selector machine=plain overlaps that of Machine plain, machine=plain: either may adopt a Switch that matches both",
 		},
 	} {
@@ -628,7 +641,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// They overlap each other in both versions, so none stays.
+				// With --dry-run the Machine is not stored. Otherwise, those of the two versions would overlap.
 				_, stderr, err := kubectl(t, string(raw), "create", "--dry-run=server", "-f", "-")
 				var got []string
 				for line := range strings.Lines(stderr) {
@@ -642,7 +655,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a Machine whose name another selects", func(t *testing.T) {
+	t.Run("the default selector, overlapped by an existing selector", func(t *testing.T) {
 		t.Parallel()
 		other := createMachine(t, namespace, "other", func(spec *v1beta1.MachineSpec) {
 			spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{"machine": "late"}}
@@ -652,41 +665,41 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 		if want := "Warning: selector machine=late overlaps that of Machine other, machine=late: "; err != nil || !strings.Contains(stderr, want) {
 			t.Errorf("%v, with %q on standard error, which lacks %q", err, stderr, want)
 		}
-		getMachine(t, namespace, "late") // a warning is no refusal
+		getMachine(t, namespace, "late") // the Machine exists despite the warning
 	})
 }
 
-// TestStaticRulesAgreeWithTheWebhook asks the API server's static rules and the webhook about the same Machines, made of
-// every combination of some selectors and templates.
-func TestStaticRulesAgreeWithTheWebhook(t *testing.T) {
+// TestCELRulesAgreeWithTheWebhook sends the same Machines to the API server, for its CEL rules, and to the webhook. The
+// Machines are all combinations of some selectors and templates.
+func TestCELRulesAgreeWithTheWebhook(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
-	ask := webhookClient(t)
+	callWebhook := webhookClient(t)
 	for _, template := range []string{
 		"null", "{a: red}", "{a: blue}", "{b: big}", "{a: red, b: big}", "{machine: m}", "{machine: another}", "{machine: another, a: red}",
 	} {
 		for _, selector := range selectors() {
 			t.Run(selector+" with "+template, func(t *testing.T) {
 				t.Parallel()
-				said := map[string]bool{}
+				allowedBy := map[string]bool{}
 				for _, version := range []string{beta, alpha} {
 					u := pausedMachine(t, version, namespace, "m", fields{"spec.switches.selector": selector, labelsPath: template})
 					err := admin(t).Create(t.Context(), u, client.DryRunAll)
 					if err != nil && !apierrors.IsInvalid(err) {
 						t.Fatal(err)
 					}
-					// The webhook is asked about what the static rules let through.
-					said["static rules in "+version] = err == nil || strings.Contains(err.Error(), denied)
+					// The API server calls the webhook only if the CEL rules allow the Machine.
+					allowedBy["CEL rules in "+version] = err == nil || strings.Contains(err.Error(), denied)
 				}
 				m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m"}}
 				u := pausedMachine(t, beta, namespace, "m", fields{"spec.switches.selector": selector, labelsPath: template, "spec.switches.count": "1"})
 				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, m); err != nil {
 					t.Fatal(err)
 				}
-				response := ask(t, nil, m)
-				for who, allow := range said {
-					if allow != response.Allowed {
-						t.Errorf("the %s allow it: %v; the webhook: %v, %v", who, allow, response.Allowed, response.Result)
+				response := callWebhook(t, nil, m)
+				for rules, allowed := range allowedBy {
+					if allowed != response.Allowed {
+						t.Errorf("allowed by the %s: %v; by the webhook: %v, %v", rules, allowed, response.Allowed, response.Result)
 					}
 				}
 			})
@@ -694,11 +707,12 @@ func TestStaticRulesAgreeWithTheWebhook(t *testing.T) {
 	}
 }
 
-// TestSelectorsAreImmutableByBothRules turns every selector into every other.
-func TestSelectorsAreImmutableByBothRules(t *testing.T) {
+// TestSelectorsAreImmutable changes every selector into every other. The CEL rules and the
+// webhook must both reject that.
+func TestSelectorsAreImmutable(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
-	ask := webhookClient(t)
+	callWebhook := webhookClient(t)
 	all := []string{"null", "{matchLabels: {a: red}}", "{matchLabels: {a: blue}}", "{matchExpressions: [{key: a, operator: NotIn, values: [red]}]}"}
 	for i, from := range all {
 		name := fmt.Sprintf("m-%d", i)
@@ -714,22 +728,23 @@ func TestSelectorsAreImmutableByBothRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.Spec.Switches.Selector = wanted.Spec.Switches.Selector
-			if response := ask(t, old, m); response.Allowed != (i == j) {
-				t.Errorf("the webhook lets %s become %s: %v, %v", from, to, response.Allowed, response.Result)
+			if response := callWebhook(t, old, m); response.Allowed != (i == j) {
+				t.Errorf("from %s to %s: allowed by the webhook: %v, %v", from, to, response.Allowed, response.Result)
 			}
 			for _, version := range []string{beta, alpha} {
 				m := object(t, mustKubectl(t, "", "get", resource("machines", version), name, "-n", namespace, "-o", "json"))
 				fields{"spec.switches.selector": to}.setIn(t, m)
 				err := admin(t).Update(t.Context(), m, client.DryRunAll)
 				if want := in(version, selectorIsImmutable); (err == nil) != (i == j) || err != nil && !strings.Contains(err.Error(), want) {
-					t.Errorf("the static rules in %s let %s become %s: %v", version, from, to, err)
+					t.Errorf("from %s to %s: the CEL rules in %s return: %v", from, to, version, err)
 				}
 			}
 		}
 	}
 }
 
-// selectors are combinations of matchLabels and matchExpressions, some of which do not parse or contradict themselves.
+// selectors returns combinations of matchLabels and matchExpressions. Some do not parse, some contradict
+// themselves.
 func selectors() []string {
 	all := []string{"null", "{}"}
 	expressions := []string{""}
@@ -748,7 +763,7 @@ func selectors() []string {
 	return all
 }
 
-// webhookClient calls the operator's webhook as the API server does.
+// webhookClient returns a function that calls the operator's webhook like the API server. old is nil for a create.
 func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *admissionv1.AdmissionResponse {
 	t.Helper()
 	certificate, err := os.ReadFile(filepath.Join(clusterOf(t).webhookDir, "tls.crt"))
@@ -787,32 +802,32 @@ func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *ad
 	}
 }
 
-// TestWithoutWebhook runs the operator with its webhooks away: nobody serves their port.
+// TestWithoutWebhook runs the operator without its webhooks: no process listens on their port.
 func TestWithoutWebhook(t *testing.T) {
 	alone(t)
 	namespace, doomed := newNamespace(t), newNamespace(t)
 	stop := exclusive(t, operatorOptions{})
-	for _, in := range []string{namespace, doomed} {
+	for _, ns := range []string{namespace, doomed} {
 		for _, version := range []string{beta, alpha} {
 			mustKubectl(t, fmt.Sprintf("{apiVersion: useless.container.training/%s, kind: Machine, metadata: {name: made-as-%[1]s}}", version),
-				"create", "-n", in, "-f", "-")
-			waitForPositions(t, in, "made-as-"+version, "d", 10*time.Second)
+				"create", "-n", ns, "-f", "-")
+			waitForPositions(t, ns, "made-as-"+version, "d", 10*time.Second)
 		}
 	}
 	stop()
 	exclusive(t, operatorOptions{noWebhooks: true})
-	mustKubectl(t, "", "delete", "namespace", doomed, "--wait=false") // takes longest
+	mustKubectl(t, "", "delete", "namespace", doomed, "--wait=false") // this takes longest, so it starts first
 
-	for _, test := range refusals {
-		t.Run("refused: "+test.reason, func(t *testing.T) {
+	for _, test := range invalidInputs {
+		t.Run("rejected: "+test.reason, func(t *testing.T) {
 			checkWithoutWebhook(t, test, namespace)
 		})
 	}
-	t.Run("what is right is refused, too, because nobody can say so", func(t *testing.T) {
-		testRightIsRefused(t, namespace)
+	t.Run("valid changes are rejected, because the webhook does not answer", func(t *testing.T) {
+		testValidIsRejected(t, namespace)
 	})
 	t.Run("Machines are read as v1beta1", func(t *testing.T) {
-		// As v1alpha1, only what the API server has converted before can be read.
+		// Without the conversion webhook, a v1alpha1 read succeeds only if the API server converted the object before.
 		for _, version := range []string{beta, alpha} {
 			u := read(t, beta, "machines", namespace, "made-as-"+version)
 			if got := at(u, "status.positions"); got != "d" {
@@ -827,8 +842,8 @@ func TestWithoutWebhook(t *testing.T) {
 		writeSwitch(t, namespace, alpha, beta)
 	})
 	for _, version := range []string{beta, alpha} {
-		t.Run("a Machine that was made as "+version+" lives on", func(t *testing.T) {
-			testLivesOn(t, namespace, "made-as-"+version)
+		t.Run("a Machine created as "+version+" can be changed and deleted", func(t *testing.T) {
+			testChangedAndDeleted(t, namespace, "made-as-"+version)
 		})
 	}
 	t.Run("a namespace with Machines is deleted", func(t *testing.T) {
@@ -836,9 +851,9 @@ func TestWithoutWebhook(t *testing.T) {
 	})
 }
 
-// checkWithoutWebhook checks that what the API server refuses alone is refused for the same reasons, and that the rest
-// is not let through.
-func checkWithoutWebhook(t *testing.T, test refusal, namespace string) {
+// checkWithoutWebhook checks that the API server still rejects invalid Machines. The message is the same as with the
+// webhook, unless the webhook would have rejected the Machine: then the call of the webhook fails.
+func checkWithoutWebhook(t *testing.T, test invalidInput, namespace string) {
 	t.Helper()
 	want := test.want
 	if test.byWebhook {
@@ -846,14 +861,14 @@ func checkWithoutWebhook(t *testing.T, test refusal, namespace string) {
 	}
 	if !test.onlyUpdate {
 		err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "bad", test.base, test.bad))
-		checkRefusal(t, "create", err, beta, want)
+		checkRejected(t, "create", err, beta, want)
 	}
-	if test.base == nil { // which is what the Machine has
+	if test.base == nil { // the Machine made-as-v1beta1 has the same spec
 		if test.onUpdate != nil {
 			want = test.onUpdate
 		}
 		err := update(t, beta, namespace, "made-as-v1beta1", test.bad)
-		checkRefusal(t, "update", err, beta, want)
+		checkRejected(t, "update", err, beta, want)
 	}
 }
 
@@ -862,9 +877,9 @@ const (
 	failedCallingScale = `failed calling webhook "machine-scale.useless.container.training"`
 )
 
-func testRightIsRefused(t *testing.T, namespace string) {
+func testValidIsRejected(t *testing.T, namespace string) {
 	before := getMachine(t, namespace, "made-as-v1beta1")
-	for what, test := range map[string]struct {
+	for operation, test := range map[string]struct {
 		manifest string
 		args     []string
 		want     string
@@ -878,24 +893,25 @@ func testRightIsRefused(t *testing.T, namespace string) {
 	} {
 		_, stderr, err := kubectl(t, test.manifest, append(test.args, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, test.want) {
-			t.Errorf("%s: %v, with the message\n%s\nwhich lacks\n%s", what, err, stderr, test.want)
+			t.Errorf("%s: %v, with the message\n%s\nwhich lacks\n%s", operation, err, stderr, test.want)
 		}
 	}
 	if diff := cmp.Diff(before, getMachine(t, namespace, "made-as-v1beta1")); diff != "" {
-		t.Errorf("changed (-before +after):\n%s", diff)
+		t.Errorf("the Machine changed (-before +after):\n%s", diff)
 	}
 }
 
-// testLivesOn changes everything about a Machine but its spec, has the operator work on it, and deletes it.
-func testLivesOn(t *testing.T, namespace, name string) {
+// testChangedAndDeleted changes everything about a Machine except its spec, waits until the operator updates its
+// status, and deletes it.
+func testChangedAndDeleted(t *testing.T, namespace, name string) {
 	mustKubectl(t, "", "label", "machine", name, "-n", namespace, "colour=red")
 	mustKubectl(t, "", "annotate", "machine", name, "-n", namespace, "note=any")
 	m := getMachine(t, namespace, name)
 	if m.Labels["colour"] != "red" || m.Annotations["note"] != "any" {
-		t.Errorf("has labels %v and annotations %v", m.Labels, m.Annotations)
+		t.Errorf("the Machine has labels %v and annotations %v", m.Labels, m.Annotations)
 	}
 
-	// The operator writes its status: that of a switch which somebody turns up.
+	// The operator writes the Machine's status: one switch is up.
 	turnUp(t, namespace, name+"-0")
 	waitForPositions(t, namespace, name, "u", 10*time.Second)
 	mustKubectl(t, "", "patch", "machine", name, "-n", namespace, "--subresource=status", "--type=merge",
@@ -904,11 +920,11 @@ func testLivesOn(t *testing.T, namespace, name string) {
 	mustKubectl(t, "", "delete", "machine", name, "-n", namespace, "--timeout=20s")
 	eventually(t, 20*time.Second, func() (bool, string) {
 		err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name + "-0"}, &v1beta1.Switch{})
-		return apierrors.IsNotFound(err), fmt.Sprintf("reading its switch says: %v", err)
+		return apierrors.IsNotFound(err), fmt.Sprintf("the switch exists, or cannot be read: %v", err)
 	})
 }
 
-// TestLowerLimitLeavesMachinesWritable restarts the operator with a limit that Machines exceed.
+// TestLowerLimitLeavesMachinesWritable restarts the operator with a --max-switches that existing Machines exceed.
 func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	alone(t)
 	namespace := newNamespace(t)
@@ -921,12 +937,14 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	exclusive(t, operatorOptions{maxSwitches: 10})
 
 	err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "new", fields{"spec.switches.count": "11"}))
-	checkRefusal(t, "create", err, beta, []string{"spec.switches.count: Invalid value: 11: must be at most 10, which is the operator's --max-switches"})
+	checkRejected(t, "create", err, beta, []string{
+		"spec.switches.count: Invalid value: 11: must be at most 10, which is the operator's --max-switches",
+	})
 	mustKubectl(t, "", "label", "machine", "large", "-n", namespace, "colour=red")
 	if got := getMachine(t, namespace, "large").Labels["colour"]; got != "red" {
 		t.Errorf("the label is %q", got)
 	}
-	mustKubectl(t, "", "delete", "machine", "doomed", "-n", namespace, "--timeout=20s") // its finalizer goes
+	mustKubectl(t, "", "delete", "machine", "doomed", "-n", namespace, "--timeout=20s") // the finalizer can be removed
 
 	for _, version := range []string{beta, alpha} {
 		for seconds, field := range map[string]string{"0": "spec.flip.delaySeconds", "1": "spec.flip.intervalSeconds"} {
@@ -935,7 +953,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 			}
 		}
 	}
-	// The operator takes notice and writes the status.
+	// The operator still reconciles the Machine and writes its status.
 	waitForPositions(t, namespace, "large", strings.Repeat("d", 50), 10*time.Second)
 	turnUp(t, namespace, "large-7")
 	eventually(t, 10*time.Second, func() (bool, string) {
@@ -944,35 +962,35 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	})
 
 	for _, step := range []struct {
-		count   int
-		refused bool
+		count    int
+		rejected bool
 	}{{51, true}, {40, false}, {41, true}, {45, true}, {40, false}, {5, false}, {11, true}, {10, false}, {1, false}} {
-		setCount(t, namespace, "large", step.count, step.refused)
+		setCount(t, namespace, "large", step.count, step.rejected)
 	}
 	waitForPositions(t, namespace, "large", "d", 10*time.Second)
 }
 
-// setCount sets a Machine's count in every way there is, where the operator allows 10.
-func setCount(t *testing.T, namespace, name string, count int, refused bool) {
+// setCount sets a Machine's count by an update in each version and by kubectl scale. The operator allows 10 switches.
+func setCount(t *testing.T, namespace, name string, count int, rejected bool) {
 	t.Helper()
 	before := getMachine(t, namespace, name).Spec.Switches.Count
 	rule := fmt.Sprintf("Invalid value: %d: must be at most 10, which is the operator's --max-switches", count)
-	check := func(how string, err error, message, path string) {
+	check := func(operation string, err error, message, path string) {
 		t.Helper()
-		if (err != nil) != refused || refused && !strings.Contains(message, path+": "+rule) {
-			t.Errorf("from %d to %d, %s: %v, with the message\n%s", before, count, how, err, message)
+		if (err != nil) != rejected || rejected && !strings.Contains(message, path+": "+rule) {
+			t.Errorf("from %d to %d, %s: %v, with the message\n%s", before, count, operation, err, message)
 		}
 	}
 	for _, version := range []string{beta, alpha} {
 		const path = "spec.switches.count"
 		err := update(t, version, namespace, name, fields{path: fmt.Sprint(count)})
-		check("by an update in "+version, err, fmt.Sprint(err), in(version, path))
+		check("update in "+version, err, fmt.Sprint(err), in(version, path))
 	}
 	_, stderr, err := kubectl(t, "", "scale", "machine", name, "-n", namespace, fmt.Sprintf("--replicas=%d", count))
-	check("by kubectl scale", err, stderr, "spec.replicas")
+	check("kubectl scale", err, stderr, "spec.replicas")
 
 	want := int32(count)
-	if refused {
+	if rejected {
 		want = before
 	}
 	if got := getMachine(t, namespace, name).Spec.Switches.Count; got != want {
