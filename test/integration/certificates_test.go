@@ -29,11 +29,12 @@ import (
 
 const webhookService = "useless-webhook-service.useless-system.svc"
 
-// TestSelfManagedCertificates runs the operator as dist/install.yaml does. Its certificate is for a Service, which is
-// not where this API server looks for it: nothing else works meanwhile.
+// TestSelfManagedCertificates runs the operator with self-managed certificates, as dist/install.yaml does. The
+// certificate is for the webhooks' Service, but this API server calls them at an IP address. Until the test ends,
+// webhook calls fail.
 func TestSelfManagedCertificates(t *testing.T) {
 	alone(t)
-	installed := authorities(t)
+	installed := caBundles(t)
 	restoreWebhooks(t)
 	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
 
@@ -44,7 +45,7 @@ func TestSelfManagedCertificates(t *testing.T) {
 		return status == http.StatusOK, body
 	})
 	if !unready {
-		t.Error("was ready before it could have a certificate")
+		t.Error("the operator was ready before it had a certificate")
 	}
 	secret := certificateSecret(t)
 	for _, key := range []string{"ca.crt", "ca.key", corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
@@ -53,13 +54,13 @@ func TestSelfManagedCertificates(t *testing.T) {
 		}
 	}
 	served := servedCertificate(t, nil)
-	if slices.EqualFunc(authorities(t), installed, bytes.Equal) {
-		t.Error("the authorities are those from before")
+	if slices.EqualFunc(caBundles(t), installed, bytes.Equal) {
+		t.Error("the operator has not changed the CA bundles")
 	}
 
 	for _, tt := range []struct{ reason, patch string }{
-		{"a certificate that is lost is made anew", `{"data":{"tls.crt":null}}`},
-		{"an authority that is lost is made anew, and known everywhere", `{"data":null}`},
+		{"a deleted certificate is issued again", `{"data":{"tls.crt":null}}`},
+		{"a deleted CA is created again, and written to all CA bundles", `{"data":null}`},
 	} {
 		start := time.Now()
 		mergePatch(t, certificateSecret(t), "%s", tt.patch)
@@ -69,13 +70,13 @@ func TestSelfManagedCertificates(t *testing.T) {
 	operator.waitUntilReady(t)
 }
 
-// servedCertificate waits until the webhooks are served with a certificate other than before, that every authority which
-// the API server was told of vouches for, and returns it.
+// servedCertificate waits until the webhook server uses a certificate other than before, and every CA bundle verifies
+// it. It returns that certificate. before may be nil.
 func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate {
 	t.Helper()
 	var served *x509.Certificate
 	eventually(t, patience, func() (bool, string) {
-		for _, ca := range authorities(t) {
+		for _, ca := range caBundles(t) {
 			roots := x509.NewCertPool()
 			roots.AppendCertsFromPEM(ca)
 			connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{RootCAs: roots, ServerName: webhookService})
@@ -85,13 +86,13 @@ func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate
 			served = connection.ConnectionState().PeerCertificates[0]
 			connection.Close()
 		}
-		return before == nil || !served.Equal(before), "the certificate of before is served"
+		return before == nil || !served.Equal(before), "the webhook server still uses the previous certificate"
 	})
 	return served
 }
 
-// authorities are those that the API server is told of: one by the CustomResourceDefinition, and one by each webhook.
-func authorities(t *testing.T) [][]byte {
+// caBundles returns the CA bundles of the CustomResourceDefinition of Machines and of each validating webhook.
+func caBundles(t *testing.T) [][]byte {
 	t.Helper()
 	crd, configuration := webhookObjects(t)
 	encoded, _, err := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
@@ -135,7 +136,8 @@ func certificateSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// restoreWebhooks makes the API server call the webhooks at the end of the test as it does now.
+// restoreWebhooks restores the configuration of the webhooks when the test ends: their URLs, their CA bundles and the
+// data of the certificates' Secret.
 func restoreWebhooks(t *testing.T) {
 	t.Helper()
 	secret := certificateSecret(t)
@@ -162,12 +164,12 @@ func restoreWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The API server takes a moment to notice; then it finds nobody at the address from before.
+		// The API server needs a moment to notice. Then it calls the original address again, where no process listens.
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, aMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})
 		if err != nil {
-			t.Error("the API server does not call the webhooks as before")
+			t.Error("the API server does not call the webhooks at their original address again")
 		}
 	})
 }

@@ -22,25 +22,25 @@ import (
 	"container.training/useless/test/history"
 )
 
-// programs are those of the control planes.
+// programs is the directory with the binaries of the control planes: etcd, kube-apiserver and others.
 var programs cluster.Programs
 
-// A testCluster is a control plane on which the operator is installed.
+// testCluster is a control plane on which the operator is installed.
 type testCluster struct {
 	*cluster.ControlPlane
 	admin              client.WithWatch // has all permissions
 	webhookPort        int
-	webhookDir         string            // has the certificate of the webhooks
+	webhookDir         string            // directory with the webhooks' certificate
 	operatorKubeconfig string            // path of a kubeconfig with the permissions of the operator's ServiceAccount
-	ledger             *history.Recorder // has all revisions of Machines and Switches, in every namespace
+	ledger             *history.Recorder // records all revisions of Machines and Switches, in every namespace
 
-	node           func() (*standin.Node, error) // starts what stands in for a node
-	sharedOperator func() error                  // starts the operator that tests share
-	requests       *tally                        // of the shared operator
-	beforeStop     []func() error                // ends what uses the control plane; the last one comes first
+	node           func() (*standin.Node, error) // starts the fake node, once
+	sharedOperator func() error                  // starts the operator that tests share, once
+	requests       *tally                        // counts the requests of the shared operator
+	beforeStop     []func() error                // stop clients of the control plane; called in reverse order
 }
 
-// clusters are the control planes that were started. Those in free are used by no test.
+// clusters has all control planes that were started. free has those that no test uses.
 var clusters struct {
 	sync.Mutex
 	all, free []*testCluster
@@ -49,10 +49,10 @@ var clusters struct {
 // sharedCluster starts the control plane that tests share.
 var sharedCluster = sync.OnceValues(startCluster)
 
-// assigned has the control plane of each test that has called shared or alone, by the test's name.
+// assigned maps the names of tests that have called shared or alone to their control planes.
 var assigned sync.Map
 
-// shared lets a test run in parallel with others, on a control plane that it shares with them. The operator runs there.
+// shared lets a test run in parallel with other tests, on a control plane that they share. The operator runs there.
 func shared(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -66,8 +66,8 @@ func shared(t *testing.T) {
 	}
 }
 
-// alone lets a test run in parallel with others, on a control plane that no other test uses until this one ends. No
-// operator runs there. Benchmarks do not run in parallel.
+// alone lets a test run in parallel with other tests, on a control plane of its own until the test ends. No operator
+// runs there. Benchmarks do not run in parallel.
 func alone(t testing.TB) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
@@ -85,7 +85,8 @@ func alone(t testing.TB) {
 	assigned.Store(t.Name(), c)
 }
 
-// takeCluster returns a control plane that no test uses. There are at most as many as there are tests at the same time.
+// takeCluster returns a control plane that no test uses, and starts one if there is none. Control planes are reused, so
+// their number is at most the number of parallel tests.
 func takeCluster() (*testCluster, error) {
 	clusters.Lock()
 	if last := len(clusters.free) - 1; last >= 0 {
@@ -98,7 +99,7 @@ func takeCluster() (*testCluster, error) {
 	return startCluster()
 }
 
-// clusterOf returns the control plane of a test. A subtest has that of its parent, unless it has called alone itself.
+// clusterOf returns the control plane of a test. A subtest uses its parent's, unless it has called alone itself.
 func clusterOf(t testing.TB) *testCluster {
 	t.Helper()
 	for name := t.Name(); name != "."; name = path.Dir(name) {
@@ -191,14 +192,14 @@ func (c *testCluster) startSharedOperator() error {
 	return nil
 }
 
-// stopFirst has something stopped before the control plane.
+// stopFirst registers a function that is called before the control plane stops.
 func (c *testCluster) stopFirst(stop func() error) {
 	clusters.Lock()
 	defer clusters.Unlock()
 	c.beforeStop = append(c.beforeStop, stop)
 }
 
-// stopClients stops what uses the control planes: the shared operator and the stand-ins for nodes.
+// stopClients stops the clients of the control planes: the shared operator and the fake nodes.
 func stopClients() (err error) {
 	clusters.Lock()
 	defer clusters.Unlock()
@@ -211,7 +212,7 @@ func stopClients() (err error) {
 	return err
 }
 
-// stopClusters stops all control planes, at the same time.
+// stopClusters stops all control planes in parallel.
 func stopClusters() error {
 	err := stopClients()
 	clusters.Lock()

@@ -41,13 +41,14 @@ func TestCrashBetweenNoticingAndFlipping(t *testing.T) {
 	found := untilFlips(t, switches, ups, 1)
 	checkFlips(t, found, delay, 0)
 	due := latest(found[0].seenAt.Add(delay), ready)
-	t.Logf("turned down %s after it was due and the operator was back", found[0].at.Sub(due))
+	t.Logf("turned down %s after it was due and the operator was ready again", found[0].at.Sub(due))
 	if late := found[0].at.Sub(due); late > 15*time.Second {
 		t.Errorf("turned down %s late", late)
 	}
 	for _, change := range switches.all(t) {
 		if seen := change.object.Status.SeenAt; seen != nil && !seen.Time.Equal(found[0].seenAt) {
-			t.Errorf("noticed at %s by revision %s, and at %s in the end", seen, change.object.ResourceVersion, found[0].seenAt)
+			t.Errorf("status.seenAt is %s in revision %s, and %s at the flip",
+				seen, change.object.ResourceVersion, found[0].seenAt)
 		}
 	}
 	onceEach(t, switches.all(t), "m-0")
@@ -62,7 +63,7 @@ func TestCrashBetweenFlips(t *testing.T) {
 	switches := recordSwitches(t, namespace)
 	ups := turnUpInOrder(t, switches, namespace, "m-1", "m-2", "m-0")
 	untilFlips(t, switches, ups, 1)
-	operator.Kill() // before it can write that down anywhere else, if it is quick
+	operator.Kill() // probably before the operator writes the time of the flip to the Machine's status
 	startedOperator(t)
 
 	found := untilFlips(t, switches, ups, 3)
@@ -72,17 +73,18 @@ func TestCrashBetweenFlips(t *testing.T) {
 	onceEach(t, switches.all(t), "m-0", "m-1", "m-2")
 }
 
-// TestCrashBeforeTheStatus stops an operator that has turned a switch down and could tell nobody: what the switch says
-// must do.
-func TestCrashBeforeTheStatus(t *testing.T) {
+// TestCrashBeforeStatusUpdate stops an operator that has turned a switch down but could not update the Machine's
+// status. The next operator must find the time of the last flip in the switch.
+func TestCrashBeforeStatusUpdate(t *testing.T) {
 	alone(t)
 	const delay, interval = time.Second, 3 * time.Second
-	var mute atomic.Bool
+	var failStatus atomic.Bool
 	stop := exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
-				if mute.Load() && request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/machines/m/status") {
-					return nil, errors.New("the connection is gone")
+				isStatus := request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/machines/m/status")
+				if failStatus.Load() && isStatus {
+					return nil, errors.New("connection lost")
 				}
 				return next.RoundTrip(request)
 			})
@@ -90,13 +92,13 @@ func TestCrashBeforeTheStatus(t *testing.T) {
 	}})
 	namespace := newNamespace(t)
 	flippingMachine(t, namespace, "m", 2, 1, 3)
-	mute.Store(true)
+	failStatus.Store(true)
 	switches := recordSwitches(t, namespace)
 	ups := turnUpInOrder(t, switches, namespace, "m-1", "m-0")
 	untilFlips(t, switches, ups, 1)
 	stop()
 	if last := getMachine(t, namespace, "m").Status.LastFlipTime; last != nil {
-		t.Fatalf("the status says %s", last)
+		t.Fatalf("status.lastFlipTime is %s, want none: the updates should have failed", last)
 	}
 	exclusive(t, operatorOptions{})
 	found := untilFlips(t, switches, ups, 2)
@@ -112,13 +114,13 @@ func TestCrashWhileCreating(t *testing.T) {
 	operator := startedOperator(t)
 	switches := recordSwitches(t, namespace)
 	slowMachine(t, namespace, "m", count)
-	switches.until(t, "a few switches are there", func(changes []change[*v1beta1.Switch]) bool { return len(changes) >= 5 })
+	switches.until(t, "5 switches are created", func(changes []change[*v1beta1.Switch]) bool { return len(changes) >= 5 })
 	operator.Kill()
 	m := getMachine(t, namespace, "m")
 	created := len(switchesOf(t, m))
-	t.Logf("killed when there were %d of %d switches", created, count)
+	t.Logf("the operator was killed after it had created %d of %d switches", created, count)
 	if created >= count {
-		t.Error("the operator was killed too late for this test to tell anything")
+		t.Error("the operator had created all switches before it was killed: the test shows nothing")
 	}
 	startedOperator(t)
 	waitForPositions(t, namespace, "m", strings.Repeat("d", count), patience)
@@ -150,12 +152,12 @@ func TestLeaderChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	secondID := waitForLeader(t, firstID)
-	t.Logf("another led %s after SIGTERM to the leader", time.Since(stopped))
+	t.Logf("another replica led %s after SIGTERM to the leader", time.Since(stopped))
 	if took := time.Since(stopped); took > 10*time.Second {
-		t.Errorf("another led %s after the leader was asked to stop: the lease was not released", took)
+		t.Errorf("another replica led %s after SIGTERM to the leader: the leader did not release the Lease", took)
 	}
 	if code := first.ended(t); code != 0 {
-		t.Errorf("the leader that was asked to stop ended with exit code %d", code)
+		t.Errorf("after SIGTERM the leader exited with code %d", code)
 	}
 	untilFlips(t, switches, ups, 3)
 
@@ -163,9 +165,9 @@ func TestLeaderChange(t *testing.T) {
 	killed := time.Now()
 	second.Kill()
 	waitForLeader(t, secondID)
-	t.Logf("another led %s after SIGKILL to the leader", time.Since(killed))
+	t.Logf("another replica led %s after SIGKILL to the leader", time.Since(killed))
 	if took := time.Since(killed); took > 45*time.Second {
-		t.Errorf("another led only %s after the leader was killed", took)
+		t.Errorf("another replica led %s after SIGKILL to the leader, want at most 45s", took)
 	}
 	found := untilFlips(t, switches, ups, len(order))
 	checkFlips(t, found, delay, interval)
@@ -173,14 +175,16 @@ func TestLeaderChange(t *testing.T) {
 	onceEach(t, switches.all(t), order...)
 }
 
-// TestStandby has somebody else lead. A replica that waits for its turn has to know by then whatever it will need: it ends
-// if that takes longer than two minutes.
+// TestStandby starts a replica while another holder has the Lease. The standby replica must already watch all resources
+// that it will need as leader. A leader exits if its caches take longer than two minutes to fill.
 func TestStandby(t *testing.T) {
 	alone(t)
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("somebody"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("another-replica"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now,
+		},
 	}
 	if err := client.IgnoreNotFound(admin(t).Delete(t.Context(), lease.DeepCopy())); err != nil {
 		t.Fatal(err)
@@ -207,12 +211,12 @@ func TestStandby(t *testing.T) {
 	for _, resource := range []string{"machines", "switches", "deployments", "horizontalpodautoscalers", "virtualmachines", "pods"} {
 		eventually(t, patience, func() (bool, string) {
 			_, ok := watched.Load(resource)
-			return ok, "who waits for its turn knows nothing of " + resource
+			return ok, "the standby replica does not watch " + resource
 		})
 	}
 }
 
-// waitForLeader waits until the lease is held by another than before, and returns by whom.
+// waitForLeader waits until the Lease has a holder other than before, and returns it.
 func waitForLeader(t *testing.T, before string) string {
 	t.Helper()
 	var holder string
@@ -225,12 +229,13 @@ func waitForLeader(t *testing.T, before string) string {
 		if lease.Spec.HolderIdentity != nil {
 			holder = *lease.Spec.HolderIdentity
 		}
-		return holder != "" && holder != before, fmt.Sprintf("the lease is held by %q", holder)
+		return holder != "" && holder != before, fmt.Sprintf("the holder of the Lease is %q", holder)
 	})
 	return holder
 }
 
-// onceEach fails the test unless exactly these switches were turned down, once each, and none came or went.
+// onceEach fails the test unless exactly these switches were turned down, once each. It also fails if a switch was
+// created or deleted.
 func onceEach(t *testing.T, changes []change[*v1beta1.Switch], names ...string) {
 	t.Helper()
 	want := map[string]int{}
