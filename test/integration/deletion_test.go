@@ -24,12 +24,12 @@ import (
 
 func TestDeletion(t *testing.T) {
 	tell(t, []story{
-		{"a machine is powered down before it goes, and its switches follow", testPoweredDown},
-		{"a machine that is deleted in the foreground goes after its switches", testForeground},
-		{"switches that are orphaned stay, until a machine of the same name takes them", testOrphans},
-		{"a machine that is created again has switches of its own beside the old ones", testRecreatedWhileTerminating},
-		{"a machine that is created again at once has switches of its own", testRecreatedAtOnce},
-		{"a machine that somebody else holds is let go by the operator alone", testHeldMachine},
+		{"switches are turned down before the machine is deleted, and deleted after it", testPoweredDown},
+		{"with foreground deletion, switches are deleted before the machine", testForeground},
+		{"orphaned switches stay until a new machine of the same name adopts them", testOrphans},
+		{"a recreated machine gets new switches while the old ones are terminating", testRecreatedWhileTerminating},
+		{"a machine recreated immediately gets new switches", testRecreatedAtOnce},
+		{"the operator removes only its own finalizer", testForeignFinalizer},
 	})
 }
 
@@ -46,12 +46,12 @@ func testPoweredDown(t *testing.T, namespace string) {
 	for _, name := range []string{"m-0", "m-2"} {
 		down := switches.untilObject(t, name, "is turned down", flipped)
 		if !before(t, down, gone) {
-			t.Errorf("%s was turned down at revision %s, when the machine had gone at %s", name, down.ResourceVersion, gone.ResourceVersion)
+			t.Errorf("%s was turned down at revision %s, after the machine was deleted at %s", name, down.ResourceVersion, gone.ResourceVersion)
 		}
 	}
 	for _, name := range []string{"m-0", "m-1", "m-2"} {
 		if sw := switches.untilDeleted(t, name); !before(t, gone, sw) {
-			t.Errorf("%s went at revision %s, before the machine at %s", name, sw.ResourceVersion, gone.ResourceVersion)
+			t.Errorf("%s was deleted at revision %s, before the machine at %s", name, sw.ResourceVersion, gone.ResourceVersion)
 		}
 	}
 	noneAdded(t, switches.all(t))
@@ -69,7 +69,7 @@ func testForeground(t *testing.T, namespace string) {
 	gone := machines.untilDeleted(t, "m")
 	for _, name := range []string{"m-0", "m-1", "m-2"} {
 		if sw := switches.untilDeleted(t, name); !before(t, sw, gone) {
-			t.Errorf("%s went at revision %s, after the machine at %s", name, sw.ResourceVersion, gone.ResourceVersion)
+			t.Errorf("%s was deleted at revision %s, after the machine at %s", name, sw.ResourceVersion, gone.ResourceVersion)
 		}
 	}
 	noneAdded(t, switches.all(t))
@@ -83,43 +83,44 @@ func testOrphans(t *testing.T, namespace string) {
 
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=orphan")
 	gone := machines.untilDeleted(t, "m")
-	switches.until(t, "the switches belong to nobody", func(changes []change[*v1beta1.Switch]) bool {
+	switches.until(t, "the switches have no owner", func(changes []change[*v1beta1.Switch]) bool {
 		return len(changes) >= 3
 	})
-	// Another machine comes and is complete, so there was time to take them back.
+	// When another machine is complete, the operator has had time to adopt the orphans by mistake.
 	slowMachine(t, namespace, "other", 1)
 	waitForPositions(t, namespace, "other", "d", patience)
 	for _, change := range switches.all(t) {
 		if sw := change.object; slices.Contains(kept, sw.UID) && (change.kind != watch.Modified || len(sw.OwnerReferences) > 0) {
-			t.Errorf("%s was %s, and belongs to %v", sw.Name, change.kind, sw.OwnerReferences)
+			t.Errorf("%s was %s, and has owners %v", sw.Name, change.kind, sw.OwnerReferences)
 		} else if !before(t, sw, gone) && slices.Contains(kept, sw.UID) {
-			t.Errorf("%s was touched when its machine had gone", sw.Name)
+			t.Errorf("%s was changed after its machine was deleted", sw.Name)
 		}
 	}
 
 	again := slowMachine(t, namespace, "m", 3)
 	waitForPositions(t, namespace, "m", "ddd", patience)
 	if _, adopted := namesAndUIDs(t, again); !slices.Equal(adopted, kept) {
-		t.Errorf("the new machine has switches %v, not those that were kept, %v", adopted, kept)
+		t.Errorf("the new machine has switches %v, want the orphaned ones %v", adopted, kept)
 	}
 }
 
-func testHeldMachine(t *testing.T, namespace string) {
-	const hold = "example.com/hold"
+func testForeignFinalizer(t *testing.T, namespace string) {
+	const foreignFinalizer = "example.com/hold"
 	slowMachine(t, namespace, "m", 1)
 	waitForPositions(t, namespace, "m", "d", patience)
 	machines := recordMachines(t, namespace)
-	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`, v1beta1.MachineFinalizer, hold)
+	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`, v1beta1.MachineFinalizer, foreignFinalizer)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
-	machines.untilObject(t, "m", "is let go by the operator alone", func(m *v1beta1.Machine) bool {
-		return slices.Equal(m.Finalizers, []string{hold})
+	machines.untilObject(t, "m", "has only the foreign finalizer", func(m *v1beta1.Machine) bool {
+		return slices.Equal(m.Finalizers, []string{foreignFinalizer})
 	})
 	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":null}}`)
 	machines.untilDeleted(t, "m")
 }
 
-// TestNamespaceDeletion has a namespace of which nothing is held up. It is alone, as Kubernetes takes namespaces in turn, of
-// which stories that end side by side leave it dozens.
+// TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines: no finalizer may block it. The test is
+// alone because Kubernetes deletes namespaces one after the other, and parallel tests on one control plane leave
+// dozens.
 func TestNamespaceDeletion(t *testing.T) {
 	alone(t)
 	exclusive(t, operatorOptions{})
@@ -139,12 +140,13 @@ func TestNamespaceDeletion(t *testing.T) {
 	eventually(t, patience, func() (bool, string) {
 		object := &corev1.Namespace{}
 		err := admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, object)
-		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // which says what holds it up
+		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // the conditions say what blocks the deletion
 	})
 }
 
-// TestDeletionAndLag deletes Machines while the operator learns of them late: it sees switches that have lost their
-// controller, or are gone, of a Machine of which it does not know yet that it is being deleted.
+// TestDeletionAndLag deletes Machines while the operator's watch of Machines is 2 s late. The operator sees that
+// switches are orphaned or deleted before it sees that their Machine is being deleted. It must not create or adopt
+// switches.
 func TestDeletionAndLag(t *testing.T) {
 	alone(t)
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
@@ -158,12 +160,12 @@ func TestDeletionAndLag(t *testing.T) {
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=orphan", "--wait=false")
 	machines.untilDeleted(t, "m")
-	changes := switches.until(t, "the switches belong to nobody", func(changes []change[*v1beta1.Switch]) bool {
+	changes := switches.until(t, "the switches have no owner", func(changes []change[*v1beta1.Switch]) bool {
 		return len(changes) >= 3
 	})
 	for _, change := range changes {
 		if sw := change.object; change.kind != watch.Modified || len(sw.OwnerReferences) > 0 {
-			t.Errorf("%s was %s, and belongs to %v", sw.Name, change.kind, sw.OwnerReferences)
+			t.Errorf("%s was %s, and has owners %v", sw.Name, change.kind, sw.OwnerReferences)
 		}
 	}
 
@@ -176,22 +178,22 @@ func TestDeletionAndLag(t *testing.T) {
 }
 
 func testRecreatedWhileTerminating(t *testing.T, namespace string) {
-	const hold = "useless.container.training/test"
+	const finalizer = "useless.container.training/test"
 	slowMachine(t, namespace, "m", 3)
 	old := waitForPositions(t, namespace, "m", "ddd", patience)
 	names, _ := namesAndUIDs(t, old)
 	for _, name := range names {
-		mergePatch(t, aSwitch(namespace, name), `{"metadata":{"finalizers":[%q]}}`, hold)
+		mergePatch(t, aSwitch(namespace, name), `{"metadata":{"finalizers":[%q]}}`, finalizer)
 	}
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
 	machines.untilDeleted(t, "m")
 	for _, name := range names {
-		switches.untilObject(t, name, "is about to go", func(sw *v1beta1.Switch) bool { return !sw.DeletionTimestamp.IsZero() })
+		switches.untilObject(t, name, "is terminating", func(sw *v1beta1.Switch) bool { return !sw.DeletionTimestamp.IsZero() })
 	}
 
 	m := slowMachine(t, namespace, "m", 3)
-	// The old ones' names are taken, which holds nothing up.
+	// The terminating switches still use the first three names. The operator must skip these and not wait.
 	waitForNames(t, m, "m-3", "m-4", "m-5")
 	waitForTotal(t, namespace, "m", 3)
 	for _, name := range names {
@@ -221,7 +223,7 @@ func testRecreatedAtOnce(t *testing.T, namespace string) {
 	neverCountedOthers(t, m.UID, machines.all(t), switches.all(t))
 }
 
-// noneAdded fails the test if a switch came into being.
+// noneAdded fails the test if a switch was created.
 func noneAdded(t *testing.T, changes []change[*v1beta1.Switch]) {
 	t.Helper()
 	for _, change := range changes {
@@ -231,7 +233,8 @@ func noneAdded(t *testing.T, changes []change[*v1beta1.Switch]) {
 	}
 }
 
-// neverCountedOthers fails the test if a Machine's status ever counted more switches than the Machine had by then.
+// neverCountedOthers fails the test if a status of the Machine with this UID ever counted more switches than had been
+// created for it by then.
 func neverCountedOthers(t *testing.T, uid types.UID, machines []change[*v1beta1.Machine], switches []change[*v1beta1.Switch]) {
 	t.Helper()
 	for _, change := range machines {
@@ -245,7 +248,7 @@ func neverCountedOthers(t *testing.T, uid types.UID, machines []change[*v1beta1.
 			}
 		}
 		if total := change.object.Status.Switches.Total; total > own {
-			t.Errorf("the machine's status has %d switches at revision %s, when there were %d", total, change.object.ResourceVersion, own)
+			t.Errorf("the machine's status counts %d switches at revision %s, when it had %d", total, change.object.ResourceVersion, own)
 		}
 	}
 }

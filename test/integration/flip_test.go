@@ -16,17 +16,17 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A flip is one time that the operator turned a switch down.
+// flip is one flip: the operator turned a switch down.
 type flip struct {
 	name     string
-	up       time.Time // just before the test turned the switch up; zero if something else did
-	seenAt   time.Time // when the operator says that it noticed; zero if it did not have to
-	at       time.Time // when the operator says that it turned the switch down
-	received time.Time // when the watch told
+	up       time.Time // just before the test turned the switch up; zero if the test did not
+	seenAt   time.Time // the switch's status.seenAt; zero if it is not set
+	at       time.Time // the switch's flipped-at annotation
+	received time.Time // when the test's watch received the change
 }
 
-// flips finds the operator's flips of switches whose turning up was recorded, too, in the order of their writes. ups
-// says when the test turned which switch up.
+// flips returns the operator's flips in the order of the writes. It skips switches that were up when the recording
+// began. ups maps switches to the time when the test turned them up.
 func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	var found []flip
 	last := map[string]*v1beta1.Switch{}
@@ -52,7 +52,7 @@ func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	return found
 }
 
-// turnedDown counts how often each switch went from up to down, whoever turned it.
+// turnedDown counts how often each switch changed from up to down, whether the operator or the test changed it.
 func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
 	counts, up := map[string]int{}, map[string]bool{}
 	for _, change := range changes {
@@ -66,35 +66,39 @@ func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
 	return counts
 }
 
-// checkFlips fails the test if a switch was turned down early, or two of them in one interval, by the operator's own
-// account or by when the changes arrived, or not in the order in which they were noticed.
+// checkFlips fails the test if a switch was turned down early, if two were turned down within one interval, or if the
+// order of the flips differs from that of status.seenAt. It checks both the operator's times and the times of the watch
+// events.
 func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
 	t.Helper()
 	for i, f := range found {
 		if f.seenAt.IsZero() || f.at.Before(f.seenAt.Add(delay)) {
-			t.Errorf("%s was turned down at %s, early: it was noticed at %s", f.name, f.at, f.seenAt)
+			t.Errorf("%s was turned down at %s, early: status.seenAt is %s", f.name, f.at, f.seenAt)
 		}
 		if !f.up.IsZero() && (f.seenAt.Before(f.up) || f.received.Before(f.up.Add(delay))) {
-			t.Errorf("%s was down at %s, early: it was turned up at %s, and noticed at %s", f.name, f.received, f.up, f.seenAt)
+			t.Errorf("%s was down at %s, early: the test turned it up at %s, status.seenAt is %s",
+				f.name, f.received, f.up, f.seenAt)
 		}
-		// The instant is rounded up to the microsecond.
+		// The operator rounds the time up to the microsecond.
 		if f.at.After(f.received.Add(time.Microsecond)) {
-			t.Errorf("%s was down at %s, before it was turned down at %s", f.name, f.received, f.at)
+			t.Errorf("%s was down at %s, before its flipped-at time %s", f.name, f.received, f.at)
 		}
 		if i == 0 {
 			continue
 		}
 		previous := found[i-1]
 		if f.at.Before(previous.at.Add(interval)) || f.received.Before(previous.at.Add(interval)) {
-			t.Errorf("%s was turned down at %s, known at %s: within %s of %s at %s", f.name, f.at, f.received, interval, previous.name, previous.at)
+			t.Errorf("%s was turned down at %s, received at %s: within %s of %s at %s",
+				f.name, f.at, f.received, interval, previous.name, previous.at)
 		}
 		if f.seenAt.Before(previous.seenAt) {
-			t.Errorf("%s, noticed at %s, was turned down after %s, noticed at %s", f.name, f.seenAt, previous.name, previous.seenAt)
+			t.Errorf("%s, seen at %s, was turned down after %s, seen at %s",
+				f.name, f.seenAt, previous.name, previous.seenAt)
 		}
 	}
 }
 
-// lateness returns by how much each flip came after it was due.
+// lateness returns, for each flip, the time between when it was due and when it happened.
 func lateness(found []flip, delay, interval time.Duration) []time.Duration {
 	late := make([]time.Duration, 0, len(found))
 	for i, f := range found {
@@ -114,7 +118,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// reportLateness logs how late flips were, and fails the test if one was very late.
+// reportLateness logs how late flips were, and fails the test if one was later than bound.
 func reportLateness(t *testing.T, found []flip, delay, interval, bound time.Duration) {
 	t.Helper()
 	late := lateness(found, delay, interval)
@@ -124,11 +128,11 @@ func reportLateness(t *testing.T, found []flip, delay, interval, bound time.Dura
 	slices.Sort(late)
 	t.Logf("%d flips, lateness p50 %s, max %s", len(late), late[len(late)/2], late[len(late)-1])
 	if late[len(late)-1] > bound {
-		t.Errorf("a flip was %s late", late[len(late)-1])
+		t.Errorf("a flip was %s late, want at most %s", late[len(late)-1], bound)
 	}
 }
 
-// flippingMachine creates a Machine with this flip rule and waits until all its switches are there.
+// flippingMachine creates a Machine and waits until all its switches exist. delay and interval are in seconds.
 func flippingMachine(t *testing.T, namespace, name string, count, delay, interval int32) *v1beta1.Machine {
 	t.Helper()
 	createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) {
@@ -138,14 +142,15 @@ func flippingMachine(t *testing.T, namespace, name string, count, delay, interva
 	return waitForPositions(t, namespace, name, strings.Repeat("d", int(count)), patience)
 }
 
-// turnUpInOrder turns switches up, each when the operator has noticed the one before, and returns the times.
+// turnUpInOrder turns switches up one after the other, and returns the times. After each it waits until the operator
+// has set status.seenAt.
 func turnUpInOrder(t *testing.T, switches *recording[*v1beta1.Switch], namespace string, names ...string) map[string]time.Time {
 	t.Helper()
 	ups := map[string]time.Time{}
 	for _, name := range names {
 		ups[name] = time.Now()
 		turnUp(t, namespace, name)
-		switches.untilObject(t, name, "is noticed", noticed)
+		switches.untilObject(t, name, "is up and has status.seenAt", noticed)
 	}
 	return ups
 }
@@ -154,7 +159,7 @@ func noticed(sw *v1beta1.Switch) bool {
 	return sw.Spec.Position == v1beta1.PositionUp && sw.Status.SeenAt != nil
 }
 
-// untilFlips waits for a number of flips and returns them.
+// untilFlips waits for n flips and returns them.
 func untilFlips(t *testing.T, switches *recording[*v1beta1.Switch], ups map[string]time.Time, n int) []flip {
 	t.Helper()
 	return flips(switches.until(t, fmt.Sprintf("%d flips", n), func(changes []change[*v1beta1.Switch]) bool {
@@ -165,13 +170,13 @@ func untilFlips(t *testing.T, switches *recording[*v1beta1.Switch], ups map[stri
 func TestFlips(t *testing.T) {
 	tell(t, []story{
 		{"switches are turned down one per interval, oldest first, never early", testFlipOrder},
-		{"with the default rule, three switches take fifteen seconds", testDefaultRule},
-		{"without delay and interval, all switches are turned down at once", testNoDelay},
-		{"a switch that is turned down and up by hand may stay up anew", testNewDelay},
-		{"a switch that is turned down and up by hand in an instant may stay up anew, too", testNewDelayUnseen},
-		{"an interval holds when the switch that was turned down is gone", testFlippedAndDeleted},
-		{"a machine that changes in the meantime turns its switch down nonetheless", testChangesInBetween},
-		{"position up turns all switches up once, and is down again in the end", testPositionUp},
+		{"with the default delay and interval, three switches take fifteen seconds", testDefaultRule},
+		{"without delay and interval, all switches are turned down immediately", testNoDelay},
+		{"the delay starts again when a user turns a switch down and up", testNewDelay},
+		{"the delay starts again when a user turns a switch down and up quickly", testNewDelayUnseen},
+		{"the interval holds after the last flipped switch is deleted", testFlippedAndDeleted},
+		{"changes to the machine during the delay do not prevent the flip", testChangesDuringDelay},
+		{"position up turns all switches up once, then returns to down", testPositionUp},
 	})
 }
 
@@ -193,7 +198,7 @@ func testFlipOrder(t *testing.T, namespace string) {
 	}
 	m := waitForPositions(t, namespace, "m", "ddddd", patience)
 	if last := found[len(found)-1].at; m.Status.LastFlipTime == nil || m.Status.LastFlipTime.Time.Before(last) || m.Status.SeenAt != nil {
-		t.Errorf("the last flip was at %s; status %+v", last, m.Status)
+		t.Errorf("the last flip was at %s, but the status is %+v", last, m.Status)
 	}
 }
 
@@ -207,7 +212,7 @@ func testDefaultRule(t *testing.T, namespace string) {
 	checkFlips(t, found, delay, interval)
 	reportLateness(t, found, delay, interval, 10*time.Second)
 	if took := found[2].received.Sub(ups["m-2"]); took < 15*time.Second {
-		t.Errorf("three switches were down after %s", took)
+		t.Errorf("three switches were down after %s, want at least 15s", took)
 	}
 }
 
@@ -220,12 +225,12 @@ func testNoDelay(t *testing.T, namespace string) {
 	switches := recordSwitches(t, namespace)
 	found := untilFlips(t, switches, nil, count)
 	if took := found[count-1].at.Sub(found[0].at); took > 10*time.Second {
-		t.Errorf("the last was turned down %s after the first", took)
+		t.Errorf("the last switch was turned down %s after the first, want at most 10s", took)
 	}
 	waitForPositions(t, namespace, "m", strings.Repeat("d", count), patience)
 	for name, times := range turnedDown(switches.all(t)) {
 		if times != 1 {
-			t.Errorf("%s was turned down %d times", name, times)
+			t.Errorf("%s was turned down %d times, want once", name, times)
 		}
 	}
 }
@@ -236,7 +241,7 @@ func testNewDelay(t *testing.T, namespace string) {
 	switches := recordSwitches(t, namespace)
 	turnUpInOrder(t, switches, namespace, "m-0")
 	mergePatch(t, aSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
-	switches.untilLast(t, "m-0 is down and forgotten", func(last *v1beta1.Switch) bool {
+	switches.untilLast(t, "m-0 is down and has no status.seenAt", func(last *v1beta1.Switch) bool {
 		return last.Spec.Position == v1beta1.PositionDown && last.Status.SeenAt == nil
 	})
 	ups := map[string]time.Time{"m-0": time.Now()}
@@ -245,11 +250,11 @@ func testNewDelay(t *testing.T, namespace string) {
 	checkFlips(t, found, delay, 0)
 	reportLateness(t, found, delay, 0, 10*time.Second)
 	if got := turnedDown(switches.all(t)); got["m-0"] != 2 {
-		t.Errorf("turned down %d times, not once by hand and once by the operator", got["m-0"])
+		t.Errorf("m-0 was turned down %d times, want 2: once by the test and once by the operator", got["m-0"])
 	}
 }
 
-// testNewDelayUnseen changes the switch so quickly that the operator may see it up and nothing else.
+// testNewDelayUnseen changes the switch so quickly that the operator may never see it down.
 func testNewDelayUnseen(t *testing.T, namespace string) {
 	const delay = 3 * time.Second
 	flippingMachine(t, namespace, "m", 1, 3, 0)
@@ -277,9 +282,9 @@ func testFlippedAndDeleted(t *testing.T, namespace string) {
 	reportLateness(t, found, delay, interval, 10*time.Second)
 }
 
-// testChangesInBetween changes the Machine for most of the time that its switch may stay up: the work queue keeps one
-// entry for an object, so each of the changes cancels what the controller has asked for.
-func testChangesInBetween(t *testing.T, namespace string) {
+// testChangesDuringDelay changes the Machine ten times a second during most of the delay. The work queue keeps one
+// entry per object, so each change replaces the requeue that the controller requested.
+func testChangesDuringDelay(t *testing.T, namespace string) {
 	const delay = 3 * time.Second
 	flippingMachine(t, namespace, "m", 1, 3, 0)
 	switches := recordSwitches(t, namespace)
@@ -307,20 +312,20 @@ func testPositionUp(t *testing.T, namespace string) {
 				last.Status.ObservedGeneration == last.Generation
 		})
 		if diff := cmp.Diff([]int{0, 4, 3, 2, 1, 0}, upCounts(changes)); diff != "" {
-			t.Errorf("%s time: switches that were up, as the status went on (-want +got):\n%s", round, diff)
+			t.Errorf("%s time: number of switches up, in successive statuses (-want +got):\n%s", round, diff)
 		}
 		found := flips(switches.all(t), nil)
 		if len(found) != 4 {
-			t.Errorf("%s time: %d flips, not 4", round, len(found))
+			t.Errorf("%s time: %d flips, want 4", round, len(found))
 		}
 		checkFlips(t, found, delay, interval)
 		if diff := cmp.Diff(want, getMachine(t, namespace, "m").Spec); diff != "" {
-			t.Errorf("%s time: the spec is not as it was (-before +after):\n%s", round, diff)
+			t.Errorf("%s time: the spec has changed (-before +after):\n%s", round, diff)
 		}
 	}
 }
 
-// upCounts is how many switches were up by the status, without repetitions.
+// upCounts returns how many switches were up in each successive status, without consecutive repetitions.
 func upCounts(changes []change[*v1beta1.Machine]) []int {
 	var counts []int
 	for _, change := range changes {

@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestLeaseIsServedApart asks the API server itself how it classifies requests of the operator's: however many writes are
-// waiting, the renewal of the leader's Lease is not behind them.
+// TestLeaseIsServedApart checks into which FlowSchema and priority level the API server classifies the operator's
+// requests. The renewal of the leader's Lease has its own FlowSchema, so it does not queue behind the operator's other
+// writes.
 func TestLeaseIsServedApart(t *testing.T) {
 	shared(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)
@@ -36,11 +37,11 @@ func TestLeaseIsServedApart(t *testing.T) {
 		reason, method, path  string
 		schema, priorityLevel string
 	}{
-		{"a replica looks who leads", http.MethodGet, lease, "useless-leader-election", "leader-election"},
-		{"the first one to lead makes the Lease", http.MethodPost, leases, "useless-leader-election", "leader-election"},
-		{"the leader renews it", http.MethodPut, lease, "useless-leader-election", "leader-election"},
-		{"a list of Leases elects nobody", http.MethodGet, leases, "service-accounts", "workload-low"},
-		{"all else waits for its turn", http.MethodGet, machines, "service-accounts", "workload-low"},
+		{"get the Lease", http.MethodGet, lease, "useless-leader-election", "leader-election"},
+		{"create the Lease", http.MethodPost, leases, "useless-leader-election", "leader-election"},
+		{"renew the Lease", http.MethodPut, lease, "useless-leader-election", "leader-election"},
+		{"list Leases", http.MethodGet, leases, "service-accounts", "workload-low"},
+		{"other requests", http.MethodGet, machines, "service-accounts", "workload-low"},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			schema, level := &flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}
@@ -49,7 +50,7 @@ func TestLeaseIsServedApart(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The API server takes a moment to learn of a new FlowSchema.
+			// The API server needs a moment to use a new FlowSchema.
 			eventually(t, patience, func() (bool, string) {
 				diff := cmp.Diff([]string{string(schema.UID), string(level.UID)}, classified(t, operator, c.method, config.Host+c.path))
 				return diff == "", fmt.Sprintf("FlowSchema and priority level (-want +got):\n%s", diff)
@@ -58,8 +59,8 @@ func TestLeaseIsServedApart(t *testing.T) {
 	}
 }
 
-// classified makes a request without a body, whatever is answered to that, and returns the UIDs of the FlowSchema and of
-// the priority level that it was served by.
+// classified sends a request without a body, and returns the UIDs of its FlowSchema and its priority level. It ignores
+// the status of the response.
 func classified(t *testing.T, c *http.Client, method, url string) []string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
