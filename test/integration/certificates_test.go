@@ -136,8 +136,8 @@ func certificateSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// restoreWebhooks restores the configuration of the webhooks when the test ends, with their URLs and CA bundles. It also
-// empties the certificates' Secret.
+// restoreWebhooks restores the configuration of the webhooks when the test ends, with their URLs and CA bundles. It
+// also empties the certificates' Secret.
 func restoreWebhooks(t *testing.T) {
 	t.Helper()
 	secret := certificateSecret(t)

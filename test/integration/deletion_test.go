@@ -46,7 +46,8 @@ func testPoweredDown(t *testing.T, namespace string) {
 	for _, name := range []string{"m-0", "m-2"} {
 		down := switches.untilObject(t, name, "is turned down", flipped)
 		if !before(t, down, gone) {
-			t.Errorf("%s was turned down at revision %s, after the machine was deleted at %s", name, down.ResourceVersion, gone.ResourceVersion)
+			t.Errorf("%s was turned down at revision %s, after the machine was deleted at %s",
+				name, down.ResourceVersion, gone.ResourceVersion)
 		}
 	}
 	for _, name := range []string{"m-0", "m-1", "m-2"} {
@@ -109,7 +110,8 @@ func testForeignFinalizer(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 1)
 	waitForPositions(t, namespace, "m", "d", patience)
 	machines := recordMachines(t, namespace)
-	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`, v1beta1.MachineFinalizer, foreignFinalizer)
+	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`,
+		v1beta1.MachineFinalizer, foreignFinalizer)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
 	machines.untilObject(t, "m", "has only the foreign finalizer", func(m *v1beta1.Machine) bool {
 		return slices.Equal(m.Finalizers, []string{foreignFinalizer})
@@ -189,7 +191,9 @@ func testRecreatedWhileTerminating(t *testing.T, namespace string) {
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
 	machines.untilDeleted(t, "m")
 	for _, name := range names {
-		switches.untilObject(t, name, "is terminating", func(sw *v1beta1.Switch) bool { return !sw.DeletionTimestamp.IsZero() })
+		switches.untilObject(t, name, "is terminating", func(sw *v1beta1.Switch) bool {
+			return !sw.DeletionTimestamp.IsZero()
+		})
 	}
 
 	m := slowMachine(t, namespace, "m", 3)
@@ -248,7 +252,8 @@ func neverCountedOthers(t *testing.T, uid types.UID, machines []change[*v1beta1.
 			}
 		}
 		if total := change.object.Status.Switches.Total; total > own {
-			t.Errorf("the machine's status counts %d switches at revision %s, when it had %d", total, change.object.ResourceVersion, own)
+			t.Errorf("the machine's status counts %d switches at revision %s, when it had %d",
+				total, change.object.ResourceVersion, own)
 		}
 	}
 }
