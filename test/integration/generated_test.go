@@ -25,15 +25,16 @@ import (
 
 var (
 	seed      = flag.Uint64("seed", rand.Uint64(), "seed of the generated changes")
-	generated = flag.Int("generated", 1000, "how many valid changes are generated of each kind, and how many invalid ones, in all of its versions; a fifth with -short")
+	generated = flag.Int("generated", 1000,
+		"number of valid changes, and of invalid changes, per kind over all of its versions; with -short, a fifth of it")
 )
 
-// A kindOfObject is one whose changes are generated.
+// kindOfObject is a kind in one version for which the test generates changes.
 type kindOfObject struct {
 	crd, group, version, kind string
-	versions                  int    // of the kind that are here
-	limit                     string // path of a number of which the operator allows 100
-	immutable                 string // path of what no change may touch
+	versions                  int    // number of versions of the kind in kindsOfObjects
+	limit                     string // path of a number that the operator limits to 100; may be empty
+	immutable                 string // path of an immutable field; may be empty
 }
 
 var kindsOfObjects = []kindOfObject{
@@ -52,11 +53,12 @@ var kindsOfObjects = []kindOfObject{
 	},
 }
 
-// TestGeneratedChanges makes changes out of the schemas. Those that fit are accepted, those that do not are refused and the
-// refusal names the field: by the API server, which is shown to agree with the schema alone, or by the webhook. Nobody fails.
+// TestGeneratedChanges generates changes from the schemas. The API server and the webhook must accept valid changes,
+// and reject invalid changes with a message that names the field. This shows that the API server agrees with
+// crdValidator, which uses only the schema and its CEL rules. The operator must not panic.
 func TestGeneratedChanges(t *testing.T) {
 	shared(t)
-	t.Logf("run again with -seed=%d", *seed)
+	t.Logf("repeat this run with -seed=%d", *seed)
 	before := panicsOf(t)
 	t.Cleanup(func() {
 		if after := panicsOf(t); after != before {
@@ -67,17 +69,19 @@ func TestGeneratedChanges(t *testing.T) {
 		t.Run(kind.version+" "+kind.kind, func(t *testing.T) {
 			t.Parallel()
 			c := &changes{
-				T: t, kindOfObject: kind, judge: newJudge(t, kind.crd, kind.version), namespace: newNamespace(t),
+				T: t, kindOfObject: kind, validator: newCRDValidator(t, kind.crd, kind.version),
+				namespace: newNamespace(t),
 				generator: generator{t, rand.New(rand.NewPCG(*seed, 0))},
 			}
-			c.bases()
+			c.createObjects()
 			c.each(c.valid)
 			c.each(c.invalid)
 		})
 	}
 }
 
-// panicsOf counts what the operator, which runs in this process, has recovered from.
+// panicsOf returns the number of panics that the operator has recovered from. The operator runs in this process, so its
+// metrics are in the process's registry.
 func panicsOf(t *testing.T) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -95,31 +99,31 @@ func panicsOf(t *testing.T) float64 {
 		}
 	}
 	if known == 0 {
-		t.Error("nobody counts panics")
+		t.Error("no metric counts panics")
 	}
 	return panics
 }
 
-// Changes are those of one kind.
+// changes generates and sends the changes of one kind in one version.
 type changes struct {
 	*testing.T
 	kindOfObject
-	judge     judge
+	validator crdValidator
 	namespace string
 	generator generator
-	olds      []*unstructured.Unstructured // that are there to be changed
+	olds      []*unstructured.Unstructured // stored objects that updates apply to
 }
 
-// A generatedChange is an object to create, or that an old one is to become.
+// generatedChange is an object to create, or an update of an old object.
 type generatedChange struct {
 	object map[string]any
-	old    *unstructured.Unstructured // nil for a new one
-	status bool                       // it is the status that changes
-	wrong  string                     // with it, for people
-	fields []string                   // one of which is to be named
+	old    *unstructured.Unstructured // nil for a create
+	status bool                       // updates the status subresource
+	wrong  string                     // describes what is invalid, for failure messages
+	fields []string                   // the error must contain one of them; empty if the change is valid
 }
 
-// each makes changes one after the other, from the seed, and sends several at a time.
+// each generates changes one after the other, so that they follow from the seed. It sends up to eight in parallel.
 func (c *changes) each(next func() generatedChange) {
 	c.Helper()
 	var group errgroup.Group
@@ -140,7 +144,8 @@ func (c *changes) each(next func() generatedChange) {
 	_ = group.Wait()
 }
 
-// checkAnswer says in which way the answer to a change is not as it has to be.
+// checkAnswer returns an error unless err, the response to a change, is as expected: nil for a valid change. For an
+// invalid change, it is status 422 or 400 with a message that names one of the fields.
 func checkAnswer(change generatedChange, err error) error {
 	if len(change.fields) == 0 {
 		return err
@@ -148,7 +153,7 @@ func checkAnswer(change generatedChange, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
-		return fmt.Errorf("accepted, and wrong: %s", change.wrong)
+		return fmt.Errorf("accepted, but invalid: %s", change.wrong)
 	case !errors.As(err, &status):
 		return err
 	case status.Status().Code != http.StatusUnprocessableEntity && status.Status().Code != http.StatusBadRequest:
@@ -159,10 +164,10 @@ func checkAnswer(change generatedChange, err error) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: none of %q is named: %w", change.wrong, change.fields, err)
+	return fmt.Errorf("%s: the message names none of %q: %w", change.wrong, change.fields, err)
 }
 
-// send has the API server do all but keep a change.
+// send sends a change as a dry run.
 func (c *changes) send(change generatedChange) error {
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(change.object)}
 	strict := client.FieldValidation("Strict")
@@ -175,11 +180,11 @@ func (c *changes) send(change generatedChange) error {
 	return admin(c.T).Update(c.Context(), u, client.DryRunAll, strict)
 }
 
-// bases makes what is to be changed.
-func (c *changes) bases() {
+// createObjects creates the objects that updates apply to.
+func (c *changes) createObjects() {
 	c.Helper()
 	for i := range 10 {
-		u := &unstructured.Unstructured{Object: c.fitting(fmt.Sprintf("old-%d", i), nil)}
+		u := &unstructured.Unstructured{Object: c.validObject(fmt.Sprintf("old-%d", i), nil)}
 		unstructured.RemoveNestedField(u.Object, "status")
 		if err := admin(c.T).Create(c.Context(), u); err != nil {
 			c.Fatalf("seed %d: %v", *seed, err)
@@ -188,9 +193,10 @@ func (c *changes) bases() {
 	}
 }
 
-// candidate is an object that fits the schema, and perhaps not the rules.
+// candidate generates an object that is valid by the schema's types and bounds, but perhaps not by its CEL rules. If
+// old is not nil, it is an update of old with the same immutable field.
 func (c *changes) candidate(name string, old *unstructured.Unstructured) map[string]any {
-	object := c.generator.object(c.judge.schema)
+	object := c.generator.object(c.validator.schema)
 	u := unstructured.Unstructured{Object: object}
 	u.SetAPIVersion(c.group + "/" + c.version)
 	u.SetKind(c.kind)
@@ -213,20 +219,21 @@ func (c *changes) candidate(name string, old *unstructured.Unstructured) map[str
 	return object
 }
 
-// fitting is an object that fits both, and what the operator allows.
-func (c *changes) fitting(name string, old *unstructured.Unstructured) map[string]any {
+// validObject generates an object that is valid by the schema, its CEL rules and the operator's limit.
+func (c *changes) validObject(name string, old *unstructured.Unstructured) map[string]any {
 	c.Helper()
 	for range 10_000 {
 		object := c.candidate(name, old)
-		if len(c.judge.problems(c.Context(), runtime.DeepCopyJSON(object), c.before(old))) == 0 && !c.beyondLimit(object) {
+		errs := c.validator.validate(c.Context(), runtime.DeepCopyJSON(object), c.objectOf(old))
+		if len(errs) == 0 && !c.beyondLimit(object) {
 			return object
 		}
 	}
-	c.Fatalf("seed %d: no %s fits", *seed, c.kind)
+	c.Fatalf("seed %d: no generated %s is valid", *seed, c.kind)
 	return nil
 }
 
-func (c *changes) before(old *unstructured.Unstructured) map[string]any {
+func (c *changes) objectOf(old *unstructured.Unstructured) map[string]any {
 	if old == nil {
 		return nil
 	}
@@ -241,56 +248,58 @@ func (c *changes) beyondLimit(object map[string]any) bool {
 	return err == nil && found && count > 100
 }
 
-// any is an old object, or none.
-func (c *changes) any() *unstructured.Unstructured {
+// oldOrNil returns one of the stored objects, or nil for a create.
+func (c *changes) oldOrNil() *unstructured.Unstructured {
 	if c.generator.IntN(3) == 0 {
 		return nil
 	}
 	return c.olds[c.generator.IntN(len(c.olds))]
 }
 
-// valid is a change that is to be accepted.
+// valid generates a change that must be accepted.
 func (c *changes) valid() generatedChange {
-	old := c.any()
-	made := generatedChange{object: c.fitting("new", old), old: old}
+	old := c.oldOrNil()
+	made := generatedChange{object: c.validObject("new", old), old: old}
 	made.status = old != nil && c.generator.IntN(3) == 0
 	return made
 }
 
-// invalid is a change that is to be refused: for a rule, for the operator's limit, or for one value that does not fit.
+// invalid generates a change that must be rejected: by a CEL rule, by the operator's limit, or because of one value
+// that the schema does not allow.
 func (c *changes) invalid() generatedChange {
 	for range 10_000 {
 		made := c.valid()
-		if c.generator.IntN(4) == 0 && c.outOfRule(&made) || c.broken(&made) {
+		if c.generator.IntN(4) == 0 && c.breakRule(&made) || c.breakValue(&made) {
 			return made
 		}
 	}
-	c.Fatalf("seed %d: every %s fits", *seed, c.kind)
+	c.Fatalf("seed %d: every generated %s is valid", *seed, c.kind)
 	return generatedChange{}
 }
 
-// outOfRule makes an object that fits the schema and not the rules, or not the operator's limit.
-func (c *changes) outOfRule(made *generatedChange) bool {
+// breakRule replaces the object by one that breaks a CEL rule or exceeds the operator's limit. It returns false if the
+// new object is valid.
+func (c *changes) breakRule(made *generatedChange) bool {
 	made.object, made.status = c.candidate("new", made.old), false
-	delete(made.object, "status") // which is not what changes
-	errs := c.judge.problems(c.Context(), runtime.DeepCopyJSON(made.object), c.before(made.old))
+	delete(made.object, "status") // the API server ignores it here
+	errs := c.validator.validate(c.Context(), runtime.DeepCopyJSON(made.object), c.objectOf(made.old))
 	for _, err := range errs {
 		made.wrong += err.Error() + "; "
 		made.fields = append(made.fields, err.Field)
 	}
 	if len(errs) == 0 && c.beyondLimit(made.object) {
-		made.wrong, made.fields = "too many", []string{c.limit}
+		made.wrong, made.fields = "above the operator's limit", []string{c.limit}
 	}
 	return len(made.fields) > 0
 }
 
-// broken puts one value where it does not fit.
-func (c *changes) broken(made *generatedChange) bool {
+// breakValue replaces one value by an invalid one. It returns false if the object is still valid.
+func (c *changes) breakValue(made *generatedChange) bool {
 	part := "spec"
 	if made.status {
 		part = "status"
 	}
-	schema := c.judge.schema.Properties[part]
+	schema := c.validator.schema.Properties[part]
 	value, found := made.object[part]
 	if !found {
 		return false
@@ -298,8 +307,11 @@ func (c *changes) broken(made *generatedChange) bool {
 	all := c.generator.breakages(&schema, value, []any{part})
 	one := all[c.generator.IntN(len(all))]
 	made.object, made.wrong, made.fields = one.in(made.object), one.String(), []string{dotted(one.path)}
-	if made.status { // of numbers beyond 32 bits, the API server says where they are below the status
+	if made.status { // for numbers above 32 bits, the API server's path begins below the status
 		made.fields = append(made.fields, " in "+dotted(one.path[1:]))
 	}
-	return one.path[len(one.path)-1] == unknownField || len(c.judge.problems(c.Context(), runtime.DeepCopyJSON(made.object), c.before(made.old))) > 0
+	if one.path[len(one.path)-1] == unknownField { // crdValidator ignores it, strict field validation does not
+		return true
+	}
+	return len(c.validator.validate(c.Context(), runtime.DeepCopyJSON(made.object), c.objectOf(made.old))) > 0
 }

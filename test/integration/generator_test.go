@@ -30,17 +30,17 @@ import (
 
 type schemaProps = apiextensionsv1.JSONSchemaProps
 
-// A judge says what is wrong with an object, by the schema and the rules of its version alone: with the API server's own code,
-// and without an API server.
-type judge struct {
+// crdValidator validates objects against the schema and the CEL rules of one version of a CustomResourceDefinition. It
+// uses the API server's code, but no API server.
+type crdValidator struct {
 	schema     *schemaProps
 	structural *schema.Structural
 	validator  validation.SchemaValidator
 	rules      *cel.Validator
 }
 
-// newJudge reads a CustomResourceDefinition as it is installed.
-func newJudge(t *testing.T, crd, version string) judge {
+// newCRDValidator reads the CustomResourceDefinition crd from config/crd/bases.
+func newCRDValidator(t *testing.T, crd, version string) crdValidator {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "config", "crd", "bases", crd+".yaml"))
 	if err != nil {
@@ -50,49 +50,53 @@ func newJudge(t *testing.T, crd, version string) judge {
 	if err := yaml.UnmarshalStrict(text, definition); err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
+	i := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Name == version
+	})
 	if i < 0 {
 		t.Fatalf("%s has no version %s", crd, version)
 	}
-	j := judge{schema: definition.Spec.Versions[i].Schema.OpenAPIV3Schema}
+	v := crdValidator{schema: definition.Spec.Versions[i].Schema.OpenAPIV3Schema}
 	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(j.schema, internal, nil); err != nil {
+	err = apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.schema, internal, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if j.structural, err = schema.NewStructural(internal); err != nil {
+	if v.structural, err = schema.NewStructural(internal); err != nil {
 		t.Fatal(err)
 	}
-	if j.validator, _, err = validation.NewSchemaValidator(internal); err != nil {
+	if v.validator, _, err = validation.NewSchemaValidator(internal); err != nil {
 		t.Fatal(err)
 	}
-	j.rules = cel.NewValidator(j.structural, true, celconfig.PerCallLimit)
-	return j
+	v.rules = cel.NewValidator(v.structural, true, celconfig.PerCallLimit)
+	return v
 }
 
-// problems are what is wrong with an object, or with the change of an old one into it. As in the API server, an object that
-// does not fit its schema is not shown to the rules. Defaults are filled in.
-func (j judge) problems(ctx context.Context, object, old map[string]any) field.ErrorList {
-	defaulting.Default(object, j.structural)
-	errs := validation.ValidateCustomResource(nil, object, j.validator)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, object)...)
-	if len(errs) > 0 || j.rules == nil {
+// validate returns the errors of an object, or of an update of old if old is not nil. As in the API server, CEL rules
+// are checked only if the object is valid by the schema. It sets defaults in object.
+func (v crdValidator) validate(ctx context.Context, object, old map[string]any) field.ErrorList {
+	defaulting.Default(object, v.structural)
+	errs := validation.ValidateCustomResource(nil, object, v.validator)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.structural, object)...)
+	if len(errs) > 0 || v.rules == nil {
 		return errs
 	}
-	var before any // not a map that is nil
+	var before any // an untyped nil, not a nil map
 	if old != nil {
 		before = old
 	}
-	broken, _ := j.rules.Validate(ctx, nil, j.structural, object, before, celconfig.RuntimeCELCostBudget)
+	broken, _ := v.rules.Validate(ctx, nil, v.structural, object, before, celconfig.RuntimeCELCostBudget)
 	return broken
 }
 
-// A generator makes values that fit a schema, and knows how to make them not fit.
+// generator generates values that are valid by a schema, and changes that make them invalid.
 type generator struct {
 	*testing.T
 	*rand.Rand
 }
 
-// samples are texts by the pattern that they have to match. One that is not here fails the test.
+// samples maps each pattern of the schemas to texts that match it. A test fails if it needs a pattern that is missing
+// here.
 var samples = map[string][]string{
 	`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`: {"A", "Scaled", "a_b,c:9", strings.Repeat("R", 1024)},
 	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`: {
@@ -103,13 +107,13 @@ var samples = map[string][]string{
 	},
 }
 
-// Few labels, so that selectors and templates often mean the same ones.
+// There are few labels, so that selectors and templates often use the same ones.
 var (
 	labelKeys   = []string{"tier", "team", "example.com/room", "machine"}
 	labelValues = []string{"", "front", "back", "a", "A-b_c.9", strings.Repeat("v", 63)}
 )
 
-// value is one that fits a schema. What is optional is often absent.
+// value generates a value that is valid by a schema. Optional fields are often absent.
 func (g generator) value(s *schemaProps) any {
 	switch {
 	case s.XIntOrString && g.IntN(3) == 0:
@@ -131,10 +135,12 @@ func (g generator) value(s *schemaProps) any {
 	case s.Format == "date-time":
 		return time.Unix(g.Int64N(4e9), g.Int64N(1e6)*1000).UTC().Format(time.RFC3339Nano)
 	case s.Type == "string":
-		values := slices.DeleteFunc(slices.Clone(labelValues), func(text string) bool { return s.MinLength != nil && int64(len(text)) < *s.MinLength })
+		values := slices.DeleteFunc(slices.Clone(labelValues), func(text string) bool {
+			return s.MinLength != nil && int64(len(text)) < *s.MinLength
+		})
 		return values[g.IntN(len(values))]
 	}
-	g.Fatalf("cannot make a value of type %q", s.Type)
+	g.Fatalf("cannot generate a value of type %q", s.Type)
 	return nil
 }
 
@@ -153,7 +159,7 @@ func (g generator) object(s *schemaProps) map[string]any {
 		property := s.Properties[name]
 		switch {
 		case slices.Contains([]string{"apiVersion", "kind", "metadata"}, name):
-		case name == "key": // of a label, which no schema can say
+		case name == "key": // the schema does not say that it is a label key
 			object[name] = labelKeys[g.IntN(len(labelKeys))]
 		case slices.Contains(s.Required, name) || g.IntN(5) > 1:
 			object[name] = g.value(&property)
@@ -167,7 +173,7 @@ func (g generator) object(s *schemaProps) map[string]any {
 	return object
 }
 
-// integer is often one of the ends.
+// integer generates an integer in the range of a schema, often the minimum or the maximum.
 func (g generator) integer(s *schemaProps) int64 {
 	least, most := int64(0), int64(1<<31-1)
 	if s.Minimum != nil {
@@ -185,16 +191,16 @@ func (g generator) integer(s *schemaProps) int64 {
 	return least + g.Int64N(min(most-least, 100)+1)
 }
 
-// A breakage is a value that does not fit where it is put.
+// breakage is a change of one value that makes an object invalid.
 type breakage struct {
-	path  []any // of names and indexes
-	value any   // or a removal
+	path  []any // names and indexes
+	value any   // the new value, or a removal
 }
 
-// A removal stands for a value that is absent.
+// removal, as the value of a breakage, removes the value at the path.
 type removal struct{}
 
-// unknownField is in no schema.
+// unknownField is the name of a field that no schema has.
 const unknownField = "unknown"
 
 func (b breakage) String() string {
@@ -204,7 +210,7 @@ func (b breakage) String() string {
 	return fmt.Sprintf("%s: %.100v", dotted(b.path), b.value)
 }
 
-// dotted is a path as the API server writes it.
+// dotted formats a path like the API server: spec.items[0].name.
 func dotted(path []any) string {
 	var text strings.Builder
 	for i, element := range path {
@@ -220,15 +226,15 @@ func dotted(path []any) string {
 	return text.String()
 }
 
-// breakages are all ways to break a value of a schema once.
+// breakages returns all breakages of a value with the given schema, and of the values in it.
 func (g generator) breakages(s *schemaProps, value any, path []any) []breakage {
 	var all []breakage
-	for _, misfit := range g.misfits(s) {
-		all = append(all, breakage{path, misfit})
+	for _, invalid := range g.invalidValues(s) {
+		all = append(all, breakage{path, invalid})
 	}
 	switch value := value.(type) {
 	case map[string]any:
-		return append(all, g.broken(s, value, path)...)
+		return append(all, g.objectBreakages(s, value, path)...)
 	case []any:
 		for i := range value {
 			all = append(all, g.breakages(s.Items.Schema, value[i], below(path, i))...)
@@ -243,8 +249,8 @@ func (g generator) breakages(s *schemaProps, value any, path []any) []breakage {
 	return all
 }
 
-// broken are all ways to break what an object has.
-func (g generator) broken(s *schemaProps, object map[string]any, path []any) []breakage {
+// objectBreakages returns the breakages of an object's fields.
+func (g generator) objectBreakages(s *schemaProps, object map[string]any, path []any) []breakage {
 	var all []breakage
 	for _, name := range s.Required {
 		all = append(all, breakage{below(path, name), removal{}})
@@ -257,7 +263,7 @@ func (g generator) broken(s *schemaProps, object map[string]any, path []any) []b
 		}
 	}
 	if s.MaxProperties != nil {
-		all = append(all, breakage{path, many(int(*s.MaxProperties) + 1)})
+		all = append(all, breakage{path, mapOf(int(*s.MaxProperties) + 1)})
 	}
 	if s.AdditionalProperties == nil {
 		all = append(all, breakage{below(path, unknownField), "?"})
@@ -267,8 +273,8 @@ func (g generator) broken(s *schemaProps, object map[string]any, path []any) []b
 
 func below(path []any, element any) []any { return append(slices.Clone(path), element) }
 
-// misfits are values that fit no schema like this.
-func (g generator) misfits(s *schemaProps) []any {
+// invalidValues returns values that the schema does not allow.
+func (g generator) invalidValues(s *schemaProps) []any {
 	all := slices.Clone(wrongTypes[s.Type])
 	if s.XIntOrString {
 		all = []any{true, "four", "1 G", 1.5, "", "4GB"}
@@ -291,7 +297,7 @@ func (g generator) misfits(s *schemaProps) []any {
 	return all
 }
 
-// wrongTypes are values by the type that they are not of.
+// wrongTypes maps each type to values of other types.
 var wrongTypes = map[string][]any{
 	"integer": {"three", 1.5, true, []any{}},
 	"string":  {int64(7), true, map[string]any{}},
@@ -299,7 +305,8 @@ var wrongTypes = map[string][]any{
 	"array":   {"text", map[string]any{}},
 }
 
-func many(n int) map[string]any {
+// mapOf returns a map with n keys.
+func mapOf(n int) map[string]any {
 	all := map[string]any{}
 	for i := range n {
 		all[fmt.Sprintf("key-%d", i)] = "value"
@@ -307,7 +314,7 @@ func many(n int) map[string]any {
 	return all
 }
 
-// in puts a breakage into a copy of an object.
+// in applies the breakage to a copy of an object.
 func (b breakage) in(object map[string]any) map[string]any {
 	broken := runtime.DeepCopyJSON(object)
 	var at any = broken

@@ -17,19 +17,21 @@ import (
 	"container.training/useless/test/history"
 )
 
-// maxLag is longer than watches are held back in tests: what an operator does may follow from what was that long ago.
+// maxLag is longer than the longest delay of a watch in these tests. The operator may act on a state that is this old,
+// and the invariant checker allows for it.
 const maxLag = 5 * time.Second
 
-// judgeHistory fails a test for what must not have happened in its namespace.
+// judgeHistory fails a test if an invariant was violated in its namespace.
 func judgeHistory(t testing.TB, namespace string) {
 	t.Helper()
-	for _, fault := range faultsOf(t, namespace) {
-		t.Error(fault)
+	for _, violation := range violationsIn(t, namespace) {
+		t.Error(violation)
 	}
 }
 
-// faultsOf returns what must not have happened in a namespace. It is asked once.
-func faultsOf(t testing.TB, namespace string) []error {
+// violationsIn returns the violations of invariants in a namespace. It takes the recorded revisions of the namespace,
+// so a second call returns none.
+func violationsIn(t testing.TB, namespace string) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -44,8 +46,9 @@ func faultsOf(t testing.TB, namespace string) []error {
 	return checker.Faults()
 }
 
-// TestDeletionsAreJudged has one switch of two deleted, which only users may do.
-func TestDeletionsAreJudged(t *testing.T) {
+// TestInvariantCheckerReportsDeletion deletes one of two switches. Only users may do that: when the operator does it,
+// the invariant checker must report a violation.
+func TestInvariantCheckerReportsDeletion(t *testing.T) {
 	shared(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)
 	if err != nil {
@@ -57,27 +60,30 @@ func TestDeletionsAreJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		who  string
-		by   client.Client
-		want []string
+		user   string
+		client client.Client
+		want   []string
 	}{
-		{who: "a user", by: admin(t)},
-		{who: "the operator", by: operator, want: []string{"it is deleted by the operator, and the Machine has 2 switches and asks for 2"}},
+		{user: "a user", client: admin(t)},
+		{
+			user: "the operator", client: operator,
+			want: []string{"it is deleted by the operator, and the Machine has 2 switches and asks for 2"},
+		},
 	} {
-		t.Run(test.who, func(t *testing.T) {
+		t.Run(test.user, func(t *testing.T) {
 			namespace := newNamespace(t)
 			createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 2 })
 			waitForPositions(t, namespace, "m", "dd", patience)
-			if err := test.by.Delete(t.Context(), getSwitch(t, namespace, "m-1")); err != nil {
+			if err := test.client.Delete(t.Context(), getSwitch(t, namespace, "m-1")); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, fault := range faultsOf(t, namespace) {
-				_, what, _ := strings.Cut(fault.Error(), namespace+"/m-1: ")
-				got = append(got, what)
+			for _, violation := range violationsIn(t, namespace) {
+				_, text, _ := strings.Cut(violation.Error(), namespace+"/m-1: ")
+				got = append(got, text)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
+				t.Errorf("violations (-want +got):\n%s", diff)
 			}
 		})
 	}
