@@ -34,31 +34,33 @@ const (
 	convertURL  = "/convert"
 	validateURL = "/validate-useless-container-training-v1beta1-machine"
 
-	// apiServer is the address of who calls as the API server does.
-	apiServer = "127.0.0.1"
+	// apiServerAddress is the source address of the calls that stand for the API server's.
+	apiServerAddress = "127.0.0.1"
 
-	// mostMemory is what the container in config/manager may have.
-	mostMemory = 256 << 20
+	// memoryLimit is the memory limit of the container in config/manager, in bytes.
+	memoryLimit = 256 << 20
 )
 
-// TestHostileClients has many clients send what takes memory and time, all at once, to the operator as it is shipped. Its
-// memory is enough, and what the API server asks meanwhile is answered.
+// TestHostileClients starts many abusive clients at once. Their requests to the webhooks take much memory and time. The
+// operator must stay below its memory limit and answer the API server's calls meanwhile. The operator is built as for a
+// release, without the race detector.
 func TestHostileClients(t *testing.T) {
 	alone(t)
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux says how much memory another process has had at most")
+		t.Skip("only Linux reports the peak memory of another process")
 	}
-	s := startSiege(t)
-	for range 50 { // what the first calls take
+	s := startWebhookServer(t)
+	for range 50 { // the first calls allocate memory once
 		s.call(t, "conversion", convertURL, s.conversion)
 		s.call(t, "admission", validateURL, admissionReview(`{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`))
 	}
 	s.resetPeak(t)
 	before := s.memory(t, "VmRSS")
 	ctx, cancel := context.WithCancel(t.Context())
-	latencies := s.use(ctx, t)
+	latencies := s.callUntilDone(ctx, t)
 	start := time.Now()
-	// In a process of their own, and a nice one: they would have machines of their own.
+	// The abusive clients run in a process of their own with low priority, because in a cluster they run on other
+	// nodes.
 	attackers := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
 	attackers.Env = append(os.Environ(), siegeVariable+"="+s.url)
 	if out, err := attackers.CombinedOutput(); err != nil {
@@ -67,14 +69,14 @@ func TestHostileClients(t *testing.T) {
 	took := time.Since(start)
 	cancel()
 	all := latencies()
-	most := s.memory(t, "VmHWM")
+	peak := s.memory(t, "VmHWM")
 	slices.Sort(all)
-	t.Logf("a siege of %s: %d MiB before and at most %d MiB; %d calls, the median took %s, of a hundred 99 took less than %s, the longest %s",
-		took.Round(time.Second), before>>20, most>>20, len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
-	if most > mostMemory {
-		t.Errorf("takes %d MiB, want at most %d", most>>20, mostMemory>>20)
+	t.Logf("load for %s: memory %d MiB before, peak %d MiB; %d calls, latency p50 %s, p99 %s, max %s",
+		took.Round(time.Second), before>>20, peak>>20, len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+	if peak > memoryLimit {
+		t.Errorf("peak memory is %d MiB, want at most %d", peak>>20, memoryLimit>>20)
 	}
-	if longest := all[len(all)-1]; longest > 5*time.Second { // which is when the API server gives up
+	if longest := all[len(all)-1]; longest > 5*time.Second { // the API server's timeout
 		t.Errorf("a call took %s", longest)
 	}
 	s.operator.waitUntilReady(t)
@@ -83,26 +85,27 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// TestGreedyClient has a neighbour take all that one can have, and keep it: connections, and turns for large requests, which never
-// end. What the API server asks then is answered on new connections, small or large, and before any of those is given up.
-func TestGreedyClient(t *testing.T) {
+// TestConnectionExhaustion has one client address open as many connections as it can, and start a large request on
+// eight of them. None of these requests ends. The operator must still answer the API server on new connections, with
+// small and large requests, before the abusive client's requests time out.
+func TestConnectionExhaustion(t *testing.T) {
 	alone(t)
 	if runtime.GOOS != "linux" {
-		t.Skip("elsewhere there is one address of a machine's own")
+		t.Skip("the test needs a second loopback address, which only Linux has by default")
 	}
-	s := startSiege(t)
-	neighbour := newSiege(s.url, "127.0.0.2")
+	s := startWebhookServer(t)
+	abuser := newWebhookCaller(s.url, "127.0.0.2")
 	var connections []net.Conn
 	const attempts = 1000
 	for range attempts {
-		if connection, err := neighbour.dial(t.Context()); err == nil {
+		if connection, err := abuser.dial(t.Context()); err == nil {
 			defer connection.Close()
 			_, _ = io.WriteString(connection, "POST "+convertURL+" HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n")
 			connections = append(connections, connection)
 		}
 	}
 	if n := len(connections); n < 8 || n == attempts {
-		t.Fatalf("a neighbour has %d connections", n)
+		t.Fatalf("one address has %d connections, want at least 8 and fewer than %d", n, attempts)
 	}
 	for i, connection := range connections[:8] {
 		path := []string{convertURL, validateURL}[i%2]
@@ -117,37 +120,38 @@ func TestGreedyClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered := func(what string, took time.Duration) {
+	checkLatency := func(request string, took time.Duration) {
 		t.Helper()
-		t.Logf("%s took %s", what, took)
+		t.Logf("%s took %s", request, took)
 		if took > 3*time.Second {
-			t.Errorf("%s took %s", what, took)
+			t.Errorf("%s took %s, want at most 3s", request, took)
 		}
 	}
 	for _, body := range [][]byte{s.conversion, large} {
 		s.client.CloseIdleConnections()
-		answered(fmt.Sprintf("a conversion of %d bytes", len(body)), s.call(t, "conversion", convertURL, body))
+		checkLatency(fmt.Sprintf("a conversion of %d bytes", len(body)), s.call(t, "conversion", convertURL, body))
 	}
 	for _, pad := range []int{1, 100_000} {
 		s.client.CloseIdleConnections()
-		review := admissionReview(fmt.Sprintf(`{"metadata":{"name":"m","annotations":{"pad":%q}},"spec":{"switches":{"count":3}}}`, strings.Repeat("x", pad)))
-		answered(fmt.Sprintf("a review of %d bytes", len(review)), s.call(t, "admission", validateURL, review))
+		review := admissionReview(fmt.Sprintf(
+			`{"metadata":{"name":"m","annotations":{"pad":%q}},"spec":{"switches":{"count":3}}}`, strings.Repeat("x", pad)))
+		checkLatency(fmt.Sprintf("a review of %d bytes", len(review)), s.call(t, "admission", validateURL, review))
 	}
 	s.operator.waitUntilReady(t)
 }
 
-// A siege is an operator and those who call it.
-type siege struct {
-	operator   *operatorProcess
+// webhookCaller calls an operator's webhooks from one address.
+type webhookCaller struct {
+	operator   *operatorProcess // nil in the process of the abusive clients
 	url        string
 	dialer     *net.Dialer
 	client     *http.Client
-	conversion []byte
+	conversion []byte // body of a small conversion request
 }
 
-// startSiege starts the operator without the race detector, which takes many times the memory, and without controllers: all that
-// it does is answer.
-func startSiege(t *testing.T) *siege {
+// startWebhookServer starts an operator that only serves webhooks, and returns a client with the API server's address.
+// The operator has no race detector, which takes many times the memory, and no Machine controller.
+func startWebhookServer(t *testing.T) *webhookCaller {
 	t.Helper()
 	path, err := program.BuildPlain()
 	if err != nil {
@@ -161,38 +165,41 @@ func startSiege(t *testing.T) *siege {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSiege(fmt.Sprintf("https://127.0.0.1:%d", port), apiServer)
+	s := newWebhookCaller(fmt.Sprintf("https://127.0.0.1:%d", port), apiServerAddress)
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.operator, s.conversion = operator, body
 	return s
 }
 
-// newSiege has somebody at an address call an operator, or several who begin each call anew.
-func newSiege(url, from string) *siege {
+// newWebhookCaller returns a client that calls the operator at url. from is its source address. If it is not
+// apiServerAddress, each call uses a new connection.
+func newWebhookCaller(url, from string) *webhookCaller {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	return &siege{url: url, dialer: dialer, client: &http.Client{Transport: &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: from != apiServer,
+	return &webhookCaller{url: url, dialer: dialer, client: &http.Client{Transport: &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: from != apiServerAddress,
 	}}}
 }
 
-// siegeVariable has the URL of the operator that this program is to besiege, rather than run tests.
+// siegeVariable is an environment variable. If it is set to the URL of an operator, this program runs the abusive
+// clients against that operator instead of tests.
 const siegeVariable = "USELESS_TEST_SIEGE"
 
-// besiege has all attack at once, from several addresses, and returns the exit code.
+// besiege runs all abusive clients at once, from several addresses, and returns the exit code.
 func besiege(url string) int {
-	neighbours := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
+	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	var unanswered sync.Map // by their reasons, until one of them is
-	for i, from := range neighbours {
-		for _, attack := range newSiege(url, from).attacks() {
-			if attack.served && i == 0 {
+	var unanswered sync.Map // reasons of mustServe attacks, until one of their clients gets an answer
+	for i, from := range addresses {
+		for _, attack := range newWebhookCaller(url, from).attacks() {
+			if attack.mustServe && i == 0 {
 				unanswered.Store(attack.reason, true)
 			}
 			clients := attack.clients
 			if testing.Short() {
 				clients = max(1, clients/4)
 			}
-			for client := i; client < clients; client += len(neighbours) {
+			for client := i; client < clients; client += len(addresses) {
 				attackers.Go(func() error {
 					err := attack.run(context.Background())
 					if errors.Is(err, errUnanswered) {
@@ -209,7 +216,7 @@ func besiege(url string) int {
 	}
 	err := attackers.Wait()
 	for reason := range unanswered.Range {
-		err = errors.Join(err, fmt.Errorf("%s: none was answered", reason))
+		err = errors.Join(err, fmt.Errorf("%s: no client got an answer", reason))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -218,16 +225,16 @@ func besiege(url string) int {
 	return 0
 }
 
-// resetPeak has the kernel forget how much memory the operator has had at most.
-func (s *siege) resetPeak(t *testing.T) {
+// resetPeak resets the operator's peak memory in the kernel's statistics.
+func (s *webhookCaller) resetPeak(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.operator.PID()), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// memory is a number of bytes that the kernel counts for the operator.
-func (s *siege) memory(t *testing.T, name string) int {
+// memory returns a field of the operator's /proc/PID/status, in bytes.
+func (s *webhookCaller) memory(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.operator.PID()))
 	if err != nil {
@@ -242,19 +249,20 @@ func (s *siege) memory(t *testing.T, name string) int {
 			return kilobytes << 10
 		}
 	}
-	t.Fatalf("the kernel does not count %s", name)
+	t.Fatalf("the kernel does not report %s", name)
 	return 0
 }
 
-// use has two clients call as the API server does, one after the other, and returns what gathers how long each call took.
-func (s *siege) use(ctx context.Context, t *testing.T) (latencies func() []time.Duration) {
+// callUntilDone starts two clients that call the webhooks like the API server, one for each path, until ctx is done.
+// Each sends one call at a time. latencies waits for the clients to end, and returns the duration of every call.
+func (s *webhookCaller) callUntilDone(ctx context.Context, t *testing.T) (latencies func() []time.Duration) {
 	t.Helper()
-	var users sync.WaitGroup
+	var clients sync.WaitGroup
 	var mu sync.Mutex
 	var all []time.Duration
 	review := admissionReview(`{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`)
 	for path, body := range map[string][]byte{convertURL: s.conversion, validateURL: review} {
-		users.Go(func() {
+		clients.Go(func() {
 			for ctx.Err() == nil {
 				took := s.call(t, "as the API server", path, body)
 				mu.Lock()
@@ -264,24 +272,27 @@ func (s *siege) use(ctx context.Context, t *testing.T) (latencies func() []time.
 		})
 	}
 	return func() []time.Duration {
-		users.Wait()
+		clients.Wait()
 		return all
 	}
 }
 
-// call calls the operator with what it has to accept, and returns how long that took.
-func (s *siege) call(t *testing.T, who, path string, body []byte) time.Duration {
+// call sends a request that the operator has to accept, and returns how long that took. caller is for failure messages.
+func (s *webhookCaller) call(t *testing.T, caller, path string, body []byte) time.Duration {
 	t.Helper()
 	start := time.Now()
 	status, answer := s.post(t.Context(), path, "application/json", int64(len(body)), bytes.NewReader(body))
 	if status != http.StatusOK || !strings.Contains(answer, `"allowed":true`) && !strings.Contains(answer, `"status":"Success"`) {
-		t.Errorf("%s: status %d after %s: %.300s", who, status, time.Since(start), answer)
+		t.Errorf("%s: status %d after %s: %.300s", caller, status, time.Since(start), answer)
 	}
 	return time.Since(start)
 }
 
-// post returns the answer to a body, which is of no length if that is less than zero; status 0 means none.
-func (s *siege) post(ctx context.Context, path, contentType string, length int64, body io.Reader) (status int, answer string) {
+// post sends a request and returns the response's status, and the end of its body. If length is negative, the request
+// does not declare its length. Status 0 means that there was no response; answer is the error.
+func (s *webhookCaller) post(
+	ctx context.Context, path, contentType string, length int64, body io.Reader,
+) (status int, answer string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, io.NopCloser(body))
 	if err != nil {
 		return 0, err.Error()
@@ -300,7 +311,7 @@ func (s *siege) post(ctx context.Context, path, contentType string, length int64
 	return response.StatusCode, string(end.text)
 }
 
-// A tail keeps the end of what is written.
+// tail is a writer that keeps the last 4096 bytes.
 type tail struct{ text []byte }
 
 func (w *tail) Write(p []byte) (int, error) {
@@ -309,7 +320,7 @@ func (w *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// admissionReview asks whether a Machine may be created.
+// admissionReview returns the body of a request to review the creation of a Machine.
 func admissionReview(machine string) []byte {
 	review, err := json.Marshal(map[string]any{
 		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -322,19 +333,20 @@ func admissionReview(machine string) []byte {
 	return review
 }
 
-// An attack is what several clients do at the same time. It returns an error where the operator does not answer as it has to, or
-// errUnanswered.
+// attack is what several abusive clients do at the same time.
 type attack struct {
-	reason  string
-	clients int
-	served  bool // in the end; of the others, all may be hung up on
-	run     func(ctx context.Context) error
+	reason    string
+	clients   int
+	mustServe bool // at least one client must get an answer; otherwise the operator may close all connections
+
+	// run returns errUnanswered if there was no answer, and another error if the answer was not the expected one.
+	run func(ctx context.Context) error
 }
 
 var errUnanswered = errors.New("no answer")
 
-// attacks are all there are.
-func (s *siege) attacks() []attack {
+// attacks returns all attacks.
+func (s *webhookCaller) attacks() []attack {
 	const (
 		json      = "application/json"
 		size      = 100 << 20
@@ -346,7 +358,8 @@ func (s *siege) attacks() []attack {
 	send := func(path, contentType string, length int64, body func() io.Reader, want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			status, answer := s.post(ctx, path, contentType, length, body())
-			// Who takes half a minute to say something, as all may where the processor is busy or slow, is not waited for.
+			// The operator gives up on a client that needs half a minute to send a request. On a busy or slow machine,
+			// that can happen to all clients.
 			if status == 0 || strings.Contains(answer, "i/o timeout") {
 				return errUnanswered
 			}
@@ -369,24 +382,60 @@ func (s *siege) attacks() []attack {
 	deeper := strings.Repeat(`{"a":`, 100_000)
 	large, review := object(3<<20), admission+object(3<<20)+"}}"
 	return []attack{
-		{"100 MB of Machines are converted", 2, false, send(convertURL, json, -1, func() io.Reader {
+		{"conversion of 100 MB of Machines", 2, false, send(convertURL, json, -1, func() io.Reader {
 			unit := object(10_000) + ","
 			return io.MultiReader(flood(before, unit, int64(len(before)+size/len(unit)*len(unit)))(), strings.NewReader(object(1)+"]}}"))
 		}, `"status":"Success"`)},
-		{"one Machine of 100 MB is not converted", 4, false, send(convertURL, json, size, flood(before+`{"metadata":"`, "x", size), "413 ")},
-		{"nor where nobody says how long it is", 4, false, send(convertURL, json, -1, flood(before+`{"metadata":"`, "x", endless), "413 ")},
-		{"Machines without end", 2, false, send(convertURL, json, -1, flood(before+object(1), ","+object(1000), endless), "request body too large")},
-		{"a review of 100 MB is not looked at", 4, false, send(validateURL, json, size, flood(admission+`"`, "x", size), "413 ")},
-		{"nor one without end", 4, false, send(validateURL, json, -1, flood(admission+`"`, "x", endless), "request entity is too large", "503 ")},
-		{"lists in lists are not converted", 8, false, send(convertURL, json, -1, text(before, `{"spec":`, deep), "exceeded max depth")},
-		{"nor objects in objects", 8, false, send(convertURL, json, -1, text(before, `{"metadata":`, deeper), "exceeded max depth")},
-		{"nor what is nothing else", 8, false, send(convertURL, json, -1, text(deep), "400 ")},
-		{"lists in lists are not let in", 8, false, send(validateURL, json, -1, text(admission, deep), "exceeded max depth", "503 ")},
-		{"nor objects in objects", 8, false, send(validateURL, json, -1, text(admission, deeper), "exceeded max depth", "503 ")},
-		{"what is called text is not converted", 8, false, send(convertURL, "text/plain", -1, text(before), "415 ")},
-		{"nor let in", 8, false, send(validateURL, "text/plain", 10, text("0123456789"), "expected application/json")},
-		{"many large Machines are converted", 32, true, send(convertURL, json, int64(len(before+large+"]}}")), text(before, large, "]}}"), `"status":"Success"`)},
-		{"many large ones are let in, or none has time for them", 32, true, send(validateURL, json, int64(len(review)), text(review), `"allowed":true`, "503 ")},
+		{
+			"conversion of one Machine of 100 MB", 4, false,
+			send(convertURL, json, size, flood(before+`{"metadata":"`, "x", size), "413 "),
+		},
+		{
+			"conversion of one endless Machine, without a declared length", 4, false,
+			send(convertURL, json, -1, flood(before+`{"metadata":"`, "x", endless), "413 "),
+		},
+		{
+			"conversion of an endless list of Machines", 2, false,
+			send(convertURL, json, -1, flood(before+object(1), ","+object(1000), endless), "request body too large"),
+		},
+		{"review of 100 MB", 4, false, send(validateURL, json, size, flood(admission+`"`, "x", size), "413 ")},
+		{
+			"endless review", 4, false,
+			send(validateURL, json, -1, flood(admission+`"`, "x", endless), "request entity is too large", "503 "),
+		},
+		{
+			"conversion of deeply nested lists", 8, false,
+			send(convertURL, json, -1, text(before, `{"spec":`, deep), "exceeded max depth"),
+		},
+		{
+			"conversion of deeply nested objects", 8, false,
+			send(convertURL, json, -1, text(before, `{"metadata":`, deeper), "exceeded max depth"),
+		},
+		{"conversion request that is only nested lists", 8, false, send(convertURL, json, -1, text(deep), "400 ")},
+		{
+			"review of deeply nested lists", 8, false,
+			send(validateURL, json, -1, text(admission, deep), "exceeded max depth", "503 "),
+		},
+		{
+			"review of deeply nested objects", 8, false,
+			send(validateURL, json, -1, text(admission, deeper), "exceeded max depth", "503 "),
+		},
+		{
+			"conversion with content type text/plain", 8, false,
+			send(convertURL, "text/plain", -1, text(before), "415 "),
+		},
+		{
+			"review with content type text/plain", 8, false,
+			send(validateURL, "text/plain", 10, text("0123456789"), "expected application/json"),
+		},
+		{
+			"many conversions of large Machines", 32, true,
+			send(convertURL, json, int64(len(before+large+"]}}")), text(before, large, "]}}"), `"status":"Success"`),
+		},
+		{
+			"many reviews of large Machines, accepted or rejected as overload", 32, true,
+			send(validateURL, json, int64(len(review)), text(review), `"allowed":true`, "503 "),
+		},
 		{"headers that never end", 100, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 8<<10))},
 		{"headers that are too long", 20, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 1<<20))},
 		{"conversions that never end", 100, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n" +
@@ -396,32 +445,31 @@ func (s *siege) attacks() []attack {
 	}
 }
 
-// dial connects to the operator.
-func (s *siege) dial(ctx context.Context) (net.Conn, error) {
+// dial connects to the operator with TLS.
+func (s *webhookCaller) dial(ctx context.Context) (net.Conn, error) {
 	dialer := &tls.Dialer{NetDialer: s.dialer, Config: &tls.Config{InsecureSkipVerify: true}}
 	return dialer.DialContext(ctx, "tcp", strings.TrimPrefix(s.url, "https://"))
 }
 
-// drip says the beginning of something, and more of it byte by byte, for as long as the siege takes or until the operator has
-// had enough.
-func (s *siege) drip(text string) func(ctx context.Context) error {
+// drip sends text, and then one byte every 100 ms. It stops after 12 s, or when the operator closes the connection.
+func (s *webhookCaller) drip(text string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		connection, err := s.dial(ctx)
 		if err != nil {
-			return nil // where all shake hands at once, that can take longer than the operator waits
+			return nil // with many TLS handshakes at once, one can take longer than the operator allows
 		}
 		defer connection.Close()
-		answered := make(chan struct{})
+		closed := make(chan struct{})
 		go func() {
 			_, _ = io.Copy(io.Discard, connection)
-			close(answered)
+			close(closed)
 		}()
 		_, err = io.WriteString(connection, text)
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for enough := time.After(12 * time.Second); err == nil; _, err = io.WriteString(connection, "x") {
 			select {
-			case <-answered:
+			case <-closed:
 				return nil
 			case <-enough:
 				return nil
@@ -432,7 +480,7 @@ func (s *siege) drip(text string) func(ctx context.Context) error {
 	}
 }
 
-// A repeater is a text again and again.
+// repeater is an endless reader that repeats text.
 type repeater struct {
 	text string
 	rest string
@@ -440,7 +488,7 @@ type repeater struct {
 
 func (a *repeater) Read(p []byte) (int, error) {
 	if a.text == "" {
-		return 0, errors.New("nothing again and again")
+		return 0, errors.New("nothing to repeat")
 	}
 	if a.rest == "" {
 		a.rest = strings.Repeat(a.text, max(1, 32<<10/len(a.text)))
