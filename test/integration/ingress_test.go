@@ -28,7 +28,7 @@ import (
 	"container.training/useless/internal/controller/ingress"
 )
 
-// foreign are annotations of others, which have to stay as they are, byte for byte.
+// foreign are annotations that other clients set. The operator must keep them unchanged, byte for byte.
 var foreign = map[string]string{
 	"example.com/snippet": "more_set_headers \"X-A: b\";\n\tif ($a ~* '^/\\\\d+$') {\r\n}\n",
 	"example.com/empty":   "",
@@ -53,7 +53,7 @@ func createIngress(t *testing.T, namespace, name string, annotations map[string]
 	return created
 }
 
-// waitForAnnotations waits until an Ingress has these annotations, and no others, and returns it.
+// waitForAnnotations waits until an Ingress has exactly the union of the given annotations, and returns the Ingress.
 func waitForAnnotations(t *testing.T, namespace, name string, want ...map[string]string) *networkingv1.Ingress {
 	t.Helper()
 	all := map[string]string{}
@@ -71,7 +71,7 @@ func waitForAnnotations(t *testing.T, namespace, name string, want ...map[string
 	return found
 }
 
-// waitForNote waits for an event on an object that says something.
+// waitForNote waits for an event on an object with the given reason, and a note that contains note.
 func waitForNote(t *testing.T, object client.Object, reason, note string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
@@ -82,11 +82,11 @@ func waitForNote(t *testing.T, object client.Object, reason, note string) {
 				return true, ""
 			}
 		}
-		return false, fmt.Sprintf("no event %s that says %q, but %q", reason, note, notes)
+		return false, fmt.Sprintf("no event %s with %q in its note; notes: %q", reason, note, notes)
 	})
 }
 
-// TestIngressAnnotationFooBar is the tutorial's own case, told to the operator as it is installed.
+// TestIngressAnnotationFooBar runs the example of docs/ingress.md with the operator's command-line flags.
 func TestIngressAnnotationFooBar(t *testing.T) {
 	alone(t)
 	grant(t, ingress.Name)
@@ -105,8 +105,7 @@ func TestIngressAnnotationFooBar(t *testing.T) {
 	waitForNote(t, bare, ingress.EventAnnotationsEnsured, "Set annotation foo")
 }
 
-// TestIngressConfiguration changes the annotations that are configured, as every change of the configuration does by a
-// start of the operator.
+// TestIngressConfiguration changes the configured annotations. Such a change restarts the operator.
 func TestIngressConfiguration(t *testing.T) {
 	alone(t)
 	grant(t, ingress.Name)
@@ -114,15 +113,18 @@ func TestIngressConfiguration(t *testing.T) {
 	createIngress(t, namespace, "web", foreign)
 	createIngress(t, namespace, "theirs", map[string]string{"b": "2"})
 	for _, step := range []struct {
-		what             string
-		configured, also map[string]string // also is what the second Ingress has beside it
+		name             string
+		configured, also map[string]string // also has the other annotations of the second Ingress
 		note             string
 	}{
-		{"a key is added", map[string]string{"a": "1", "b": "2"}, nil, "Set annotations a, b"},
-		{"a key is changed, one dropped, one added", map[string]string{"a": "3", "example.com/c": "4"}, map[string]string{"b": "2"}, "Removed annotation b"},
-		{"none is left", nil, map[string]string{"b": "2"}, "Removed annotations a, example.com/c"},
+		{"two keys added", map[string]string{"a": "1", "b": "2"}, nil, "Set annotations a, b"},
+		{
+			"one key changed, one removed, one added", map[string]string{"a": "3", "example.com/c": "4"},
+			map[string]string{"b": "2"}, "Removed annotation b",
+		},
+		{"all keys removed", nil, map[string]string{"b": "2"}, "Removed annotations a, example.com/c"},
 	} {
-		t.Run(step.what, func(t *testing.T) {
+		t.Run(step.name, func(t *testing.T) {
 			exclusive(t, operatorOptions{controllers: ensuring(step.configured)})
 			web := waitForAnnotations(t, namespace, "web", foreign, step.configured)
 			waitForNote(t, web, ingress.EventAnnotationsEnsured, step.note)
@@ -131,7 +133,7 @@ func TestIngressConfiguration(t *testing.T) {
 	}
 }
 
-// TestIngressRestart starts an operator where all is as it is to be.
+// TestIngressRestart restarts the operator when all annotations are already correct. It must not write them again.
 func TestIngressRestart(t *testing.T) {
 	alone(t)
 	grant(t, ingress.Name)
@@ -145,14 +147,14 @@ func TestIngressRestart(t *testing.T) {
 		controllers: ensuring(fooBar),
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
 	})
-	ingressIsThrough(t, namespace, requests)
-	want := map[string]int{"PATCH ingresses": 1, "POST events": 1} // of the fence
+	waitForIngresses(t, namespace, requests)
+	want := map[string]int{"PATCH ingresses": 1, "POST events": 1} // for the Ingress of waitForIngresses
 	if diff := cmp.Diff(want, requests.of(namespace)); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
-// ensuring turns the controller on, with these annotations.
+// ensuring enables the Ingress controller with the given annotations.
 func ensuring(annotations map[string]string) func(*controller.Options) {
 	return func(options *controller.Options) {
 		options.Selection = []string{"*", ingress.Name}
@@ -160,33 +162,45 @@ func ensuring(annotations map[string]string) func(*controller.Options) {
 	}
 }
 
-// TestIngress tells what an operator does that ensures foo: bar.
+// TestIngress tests an operator that ensures the annotation foo: bar.
 func TestIngress(t *testing.T) {
 	alone(t)
 	grant(t, ingress.Name)
-	requests, between, clock := newTally(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
+	requests, intercept, clock := newTally(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
 	exclusive(t, operatorOptions{
 		clock:       clock,
 		controllers: ensuring(fooBar),
 		transport: func(config *rest.Config) {
-			config.Wrap(between.wrap)
+			config.Wrap(intercept.wrap)
 			config.Wrap(requests.wrap)
 		},
 	})
-	t.Run("one write is enough, and a foreign change needs none", func(t *testing.T) { testIngressWrites(t, newNamespace(t), requests) })
-	t.Run("an Ingress opts out, and in again", func(t *testing.T) { testIngressOptsOut(t, newNamespace(t)) })
-	t.Run("an Ingress is paused", func(t *testing.T) { testIngressPaused(t, newNamespace(t), requests) })
-	t.Run("an Ingress that is being deleted is left alone", func(t *testing.T) { testIngressBeingDeleted(t, newNamespace(t), requests) })
-	t.Run("an Ingress deleted at the same moment is not made again", func(t *testing.T) { testIngressDeleted(t, newNamespace(t), between, requests) })
-	t.Run("another of the same name is not taken for the first", func(t *testing.T) { testIngressReplaced(t, newNamespace(t), between, requests) })
-	t.Run("a fight is told of, and the operator waits, until the rival gives in", func(t *testing.T) { testIngressFight(t, newNamespace(t), clock, requests) })
-	t.Run("a refusal is told of once", func(t *testing.T) { testIngressRefused(t, newNamespace(t), requests) })
+	t.Run("one write per Ingress, none for other changes", func(t *testing.T) {
+		testIngressWrites(t, newNamespace(t), requests)
+	})
+	t.Run("an Ingress opts out and in", func(t *testing.T) { testIngressOptsOut(t, newNamespace(t)) })
+	t.Run("a paused Ingress is not changed", func(t *testing.T) { testIngressPaused(t, newNamespace(t), requests) })
+	t.Run("an Ingress that is being deleted is not changed", func(t *testing.T) {
+		testIngressBeingDeleted(t, newNamespace(t), requests)
+	})
+	t.Run("an Ingress deleted just before the write is not created again", func(t *testing.T) {
+		testIngressDeleted(t, newNamespace(t), intercept, requests)
+	})
+	t.Run("a write does not change a new Ingress of the same name", func(t *testing.T) {
+		testIngressReplaced(t, newNamespace(t), intercept, requests)
+	})
+	t.Run("the operator backs off while another client reverts its writes", func(t *testing.T) {
+		testIngressConflict(t, newNamespace(t), clock, requests)
+	})
+	t.Run("one event for a write that is rejected repeatedly", func(t *testing.T) {
+		testIngressRejected(t, newNamespace(t), requests)
+	})
 }
 
 var fooBar = map[string]string{"foo": "bar"}
 
 func testIngressWrites(t *testing.T, namespace string, requests *tally) {
-	ingressIsThrough(t, namespace, requests) // and has found out which APIs there are
+	waitForIngresses(t, namespace, requests) // after this, the client's discovery requests are done, too
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
@@ -203,23 +217,23 @@ func testIngressWrites(t *testing.T, namespace string, requests *tally) {
 func testIngressOptsOut(t *testing.T, namespace string) {
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
-	for range 7 { // more often than would be a fight
+	for range 7 { // often enough to be a conflict if the operator counted it as one
 		mergePatch(t, web, `{"metadata":{"annotations":{%q:%q}}}`, ingress.ModeAnnotation, ingress.ModeDisabled)
 		waitForAnnotations(t, namespace, "web", foreign, map[string]string{ingress.ModeAnnotation: ingress.ModeDisabled})
 		mergePatch(t, web, `{"metadata":{"annotations":{%q:null}}}`, ingress.ModeAnnotation)
 		waitForAnnotations(t, namespace, "web", foreign, fooBar)
 	}
 	if warnings := eventsOn(t, web, ingress.EventAnnotationReverted); len(warnings) > 0 {
-		t.Errorf("warned of %v", warnings)
+		t.Errorf("unexpected events: %v", warnings)
 	}
 }
 
 func testIngressPaused(t *testing.T, namespace string, requests *tally) {
 	paused := map[string]string{v1beta1.PausedAnnotation: "true"}
 	web := createIngress(t, namespace, "web", paused)
-	ingressIsThrough(t, namespace, requests)
+	waitForIngresses(t, namespace, requests)
 	if diff := cmp.Diff(web, waitForAnnotations(t, namespace, "web", paused)); diff != "" {
-		t.Errorf("the paused Ingress was touched (-before +after):\n%s", diff)
+		t.Errorf("the paused Ingress was changed (-before +after):\n%s", diff)
 	}
 	setPaused(t, web, false)
 	waitForAnnotations(t, namespace, "web", fooBar)
@@ -234,29 +248,29 @@ func testIngressBeingDeleted(t *testing.T, namespace string, requests *tally) {
 	waitForAnnotations(t, namespace, "web", fooBar)
 	mustKubectl(t, "", "delete", "ingress", "web", "-n", namespace, "--wait=false")
 	mergePatch(t, web, `{"metadata":{"annotations":{"foo":null}}}`)
-	ingressIsThrough(t, namespace, requests)
+	waitForIngresses(t, namespace, requests)
 	waitForAnnotations(t, namespace, "web")
 	mergePatch(t, web, `{"metadata":{"finalizers":null}}`)
 }
 
-func testIngressDeleted(t *testing.T, namespace string, between *interceptor, requests *tally) {
-	answered := between.before(namespace+"/ingresses/web", func() error {
+func testIngressDeleted(t *testing.T, namespace string, intercept *interceptor, requests *tally) {
+	answered := intercept.before(namespace+"/ingresses/web", func() error {
 		return admin(t).Delete(context.Background(), anIngress(namespace, "web", nil))
 	})
 	createIngress(t, namespace, "web", foreign)
 	if status := <-answered; status != http.StatusConflict {
-		t.Errorf("the API server answers %d, want %d", status, http.StatusConflict)
+		t.Errorf("status of the operator's write: %d, want %d", status, http.StatusConflict)
 	}
-	ingressIsThrough(t, namespace, requests)
+	waitForIngresses(t, namespace, requests)
 	err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, &networkingv1.Ingress{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the Ingress is there again: %v", err)
+		t.Errorf("want the Ingress not to exist, got %v", err)
 	}
 }
 
-func testIngressReplaced(t *testing.T, namespace string, between *interceptor, requests *tally) {
+func testIngressReplaced(t *testing.T, namespace string, intercept *interceptor, requests *tally) {
 	second := anIngress(namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
-	answered := between.before(namespace+"/ingresses/web", func() error {
+	answered := intercept.before(namespace+"/ingresses/web", func() error {
 		if err := admin(t).Delete(context.Background(), anIngress(namespace, "web", nil)); err != nil {
 			return err
 		}
@@ -264,14 +278,14 @@ func testIngressReplaced(t *testing.T, namespace string, between *interceptor, r
 	})
 	createIngress(t, namespace, "web", foreign)
 	if status := <-answered; status != http.StatusUnprocessableEntity { // a UID is immutable
-		t.Errorf("the API server answers %d, want %d", status, http.StatusUnprocessableEntity)
+		t.Errorf("status of the operator's write: %d, want %d", status, http.StatusUnprocessableEntity)
 	}
-	ingressIsThrough(t, namespace, requests)
+	waitForIngresses(t, namespace, requests)
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 }
 
-// testIngressRefused has a policy keep the annotation off, until it does no more.
-func testIngressRefused(t *testing.T, namespace string, requests *tally) {
+// testIngressRejected has an admission policy reject the annotation, and then removes the policy.
+func testIngressRejected(t *testing.T, namespace string, requests *tally) {
 	web := createIngress(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 	allow := forbidUpdates(t, web, networkingv1.GroupName, "ingresses", "!('foo' in object.metadata.annotations)", `{"metadata":{"annotations":{"foo":"bar"}}}`)
 	mergePatch(t, web, `{"metadata":{"annotations":{%q:"false"}}}`, v1beta1.PausedAnnotation)
@@ -281,14 +295,15 @@ func testIngressRefused(t *testing.T, namespace string, requests *tally) {
 		return tries["PATCH ingresses 422"] > 3, fmt.Sprintf("requests: %v", tries)
 	})
 	if events := eventsOn(t, web, ingress.EventAnnotationsRefused); len(events) != 1 || events[0].Series != nil {
-		t.Errorf("told of it more than once: %v", events)
+		t.Errorf("want one event without a series, got %v", events)
 	}
 	allow()
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "false"}, fooBar)
 }
 
-// testIngressFight has a rival change the annotation back as soon as it is set, and the clock stand still.
-func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *tally) {
+// testIngressConflict has another client change the annotation back as soon as the operator has set it. The operator's
+// clock stands still unless the test moves it.
+func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *tally) {
 	ingresses := record[*networkingv1.Ingress](t, &networkingv1.IngressList{}, namespace)
 	web := createIngress(t, namespace, "web", foreign)
 	rival := func(foo string) {
@@ -303,7 +318,7 @@ func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePa
 		})
 	}
 	for reverts := 1; reverts <= 6; reverts++ {
-		ingresses.until(t, "foo is set once more", func(changes []change[*networkingv1.Ingress]) bool {
+		ingresses.until(t, "the operator sets foo again", func(changes []change[*networkingv1.Ingress]) bool {
 			set := 0
 			for _, change := range changes {
 				if change.object.Annotations["foo"] == "bar" {
@@ -315,21 +330,21 @@ func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePa
 		rival("other")
 	}
 	waitForNote(t, web, ingress.EventAnnotationReverted, "Field manager rival keeps changing annotation foo; setting it again in 10s")
-	wake := func() { mergePatch(t, web, `{"metadata":{"annotations":{"example.com/at":%q}}}`, clock.Now()) }
+	triggerReconcile := func() { mergePatch(t, web, `{"metadata":{"annotations":{"example.com/at":%q}}}`, clock.Now()) }
 	clock.SetTime(clock.Now().Add(9 * time.Second))
-	wake()
+	triggerReconcile()
 	requests.quiet(t)
 	if writes := requests.of(namespace)["PATCH ingresses"]; writes != 6 {
-		t.Errorf("%d writes before the operator waits, want 6", writes)
+		t.Errorf("%d writes before the backoff ends, want 6", writes)
 	}
 	clock.SetTime(clock.Now().Add(time.Second))
-	wake()
+	triggerReconcile()
 	setAgain()
 
 	rival("other")
 	waitForNote(t, web, ingress.EventAnnotationReverted, "setting it again in 20s")
-	rival("bar") // and so gives in
-	ingressIsThrough(t, namespace, requests)
+	rival("bar") // the conflict is over
+	waitForIngresses(t, namespace, requests)
 	clock.SetTime(clock.Now().Add(11 * time.Minute))
 	for range 2 {
 		rival("other")
@@ -337,35 +352,37 @@ func testIngressFight(t *testing.T, namespace string, clock *clocktesting.FakePa
 	}
 }
 
-// ingressIsThrough returns when the operator has done all that it will do about what happened to Ingresses before: it has
-// annotated another one, whose creation it learnt of later, and asks for nothing more.
-func ingressIsThrough(t *testing.T, namespace string, requests *tally) {
+// waitForIngresses waits until the operator has handled all earlier changes of Ingresses. It creates another Ingress,
+// waits until the operator annotates it, and then until the operator sends no more requests. The watch delivers the
+// creation after the earlier changes.
+func waitForIngresses(t *testing.T, namespace string, requests *tally) {
 	t.Helper()
-	createIngress(t, namespace, "fence", nil)
-	waitForAnnotations(t, namespace, "fence", fooBar)
+	createIngress(t, namespace, "last", nil)
+	waitForAnnotations(t, namespace, "last", fooBar)
 	requests.quiet(t)
 }
 
-// An interceptor does something just before a request gets to the API server.
+// interceptor calls a function just before a request reaches the API server.
 type interceptor struct {
-	mu   sync.Mutex
-	path string
-	do   func() error
-	then chan int
+	mu     sync.Mutex
+	path   string
+	do     func() error
+	status chan int
 }
 
-// before says what to do before the next write to an object. The channel has the status of the answer.
+// before registers do, which is called once, before the next PATCH of a path with this suffix. The channel receives the
+// status of the response.
 func (i *interceptor) before(path string, do func() error) <-chan int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.path, i.do, i.then = path, do, make(chan int, 1)
-	return i.then
+	i.path, i.do, i.status = path, do, make(chan int, 1)
+	return i.status
 }
 
 func (i *interceptor) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		i.mu.Lock()
-		do, then := i.do, i.then
+		do, status := i.do, i.status
 		hit := do != nil && request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, i.path)
 		if hit {
 			i.do = nil
@@ -379,7 +396,7 @@ func (i *interceptor) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		response, err := next.RoundTrip(request)
 		if err == nil {
-			then <- response.StatusCode
+			status <- response.StatusCode
 		}
 		return response, err
 	})
