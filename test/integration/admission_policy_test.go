@@ -264,7 +264,7 @@ func (f *policyTest) testCRDStatus(t *testing.T) {
 }
 
 func (f *policyTest) testPods(t *testing.T) {
-	const notPlain, notPeer, privileged = "it has ", "it runs as somebody else, or", "its container has privileges"
+	const addition, otherIdentity, privileged = "it has ", "it runs as somebody else, or", "its container has privileges"
 	const noVirtualMachine = "its controller is no VirtualMachine.cloudnative.tw"
 	container := func(change func(*corev1.Container)) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) { change(&pod.Spec.Containers[0]) }
@@ -281,33 +281,33 @@ func (f *policyTest) testPods(t *testing.T) {
 		{"no controller", func(p *corev1.Pod) { p.OwnerReferences = nil }, noVirtualMachine},
 		{"controlled by a Machine", func(p *corev1.Pod) { p.OwnerReferences[0] = f.ownedByMachine() }, noVirtualMachine},
 		{"a finalizer", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/kept"} }, "no finalizers"},
-		{"host network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, notPlain + "hostNetwork"},
-		{"host PID namespace", func(p *corev1.Pod) { p.Spec.HostPID = true }, notPlain + "hostPID"},
-		{"node name", func(p *corev1.Pod) { p.Spec.NodeName = "node" }, notPlain + "nodeName"},
+		{"host network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, addition + "hostNetwork"},
+		{"host PID namespace", func(p *corev1.Pod) { p.Spec.HostPID = true }, addition + "hostPID"},
+		{"node name", func(p *corev1.Pod) { p.Spec.NodeName = "node" }, addition + "nodeName"},
 		{
 			"hostPath volume",
-			volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), notPlain + "volumes",
+			volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), addition + "volumes",
 		},
 		{
 			"Secret volume",
-			volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), notPlain + "volumes",
+			volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), addition + "volumes",
 		},
 		{"environment variables from a Secret", container(func(c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}}
-		}), notPlain + "container.envFrom"},
-		{"command", container(func(c *corev1.Container) { c.Command = []string{"sh"} }), notPlain + "container.command"},
+		}), addition + "container.envFrom"},
+		{"command", container(func(c *corev1.Container) { c.Command = []string{"sh"} }), addition + "container.command"},
 		{"host port", container(func(c *corev1.Container) {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
-		}), notPlain + "container.ports"},
+		}), addition + "container.ports"},
 		{"init container", func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i"}}
-		}, notPlain + "initContainers"},
+		}, addition + "initContainers"},
 		{"second container", func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "c", Image: "c"})
 		}, "more than one container"},
-		{"ServiceAccount token", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, notPlain + "volumes"},
-		{"another ServiceAccount", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" }, notPeer},
-		{"priority class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }, notPeer},
+		{"ServiceAccount token", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, addition + "volumes"},
+		{"another ServiceAccount", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" }, otherIdentity},
+		{"priority class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }, otherIdentity},
 		{"root user", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "its user may be root"},
 		{"unconfined seccomp profile", func(p *corev1.Pod) {
 			p.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined

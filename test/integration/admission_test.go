@@ -809,9 +809,9 @@ func TestWithoutWebhook(t *testing.T) {
 	stop := exclusive(t, operatorOptions{})
 	for _, ns := range []string{namespace, doomed} {
 		for _, version := range []string{beta, alpha} {
-			mustKubectl(t, fmt.Sprintf("{apiVersion: useless.container.training/%s, kind: Machine, metadata: {name: made-as-%[1]s}}", version),
+			mustKubectl(t, fmt.Sprintf("{apiVersion: useless.container.training/%s, kind: Machine, metadata: {name: created-as-%[1]s}}", version),
 				"create", "-n", ns, "-f", "-")
-			waitForPositions(t, ns, "made-as-"+version, "d", 10*time.Second)
+			waitForPositions(t, ns, "created-as-"+version, "d", 10*time.Second)
 		}
 	}
 	stop()
@@ -829,7 +829,7 @@ func TestWithoutWebhook(t *testing.T) {
 	t.Run("Machines are read as v1beta1", func(t *testing.T) {
 		// Without the conversion webhook, a v1alpha1 read succeeds only if the API server converted the object before.
 		for _, version := range []string{beta, alpha} {
-			u := read(t, beta, "machines", namespace, "made-as-"+version)
+			u := read(t, beta, "machines", namespace, "created-as-"+version)
 			if got := at(u, "status.positions"); got != "d" {
 				t.Errorf("positions are %v", got)
 			}
@@ -843,7 +843,7 @@ func TestWithoutWebhook(t *testing.T) {
 	})
 	for _, version := range []string{beta, alpha} {
 		t.Run("a Machine created as "+version+" can be changed and deleted", func(t *testing.T) {
-			testChangedAndDeleted(t, namespace, "made-as-"+version)
+			testChangedAndDeleted(t, namespace, "created-as-"+version)
 		})
 	}
 	t.Run("a namespace with Machines is deleted", func(t *testing.T) {
@@ -863,11 +863,11 @@ func checkWithoutWebhook(t *testing.T, test invalidInput, namespace string) {
 		err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "bad", test.base, test.bad))
 		checkRejected(t, "create", err, beta, want)
 	}
-	if test.base == nil { // the Machine made-as-v1beta1 has the same spec
+	if test.base == nil { // the Machine created-as-v1beta1 has the same spec
 		if test.onUpdate != nil {
 			want = test.onUpdate
 		}
-		err := update(t, beta, namespace, "made-as-v1beta1", test.bad)
+		err := update(t, beta, namespace, "created-as-v1beta1", test.bad)
 		checkRejected(t, "update", err, beta, want)
 	}
 }
@@ -878,7 +878,7 @@ const (
 )
 
 func testValidIsRejected(t *testing.T, namespace string) {
-	before := getMachine(t, namespace, "made-as-v1beta1")
+	before := getMachine(t, namespace, "created-as-v1beta1")
 	for operation, test := range map[string]struct {
 		manifest string
 		args     []string
@@ -888,15 +888,15 @@ func testValidIsRejected(t *testing.T, namespace string) {
 			manifest: "{apiVersion: useless.container.training/v1beta1, kind: Machine, metadata: {name: right}}",
 			args:     []string{"create", "-f", "-"}, want: failedCalling,
 		},
-		"update": {args: []string{"patch", "machine", "made-as-v1beta1", "--type=merge", "-p", `{"spec": {"switches": {"count": 2}}}`}, want: failedCalling},
-		"scale":  {args: []string{"scale", "machine", "made-as-v1beta1", "--replicas=2"}, want: failedCallingScale},
+		"update": {args: []string{"patch", "machine", "created-as-v1beta1", "--type=merge", "-p", `{"spec": {"switches": {"count": 2}}}`}, want: failedCalling},
+		"scale":  {args: []string{"scale", "machine", "created-as-v1beta1", "--replicas=2"}, want: failedCallingScale},
 	} {
 		_, stderr, err := kubectl(t, test.manifest, append(test.args, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: %v, with the message\n%s\nwhich lacks\n%s", operation, err, stderr, test.want)
 		}
 	}
-	if diff := cmp.Diff(before, getMachine(t, namespace, "made-as-v1beta1")); diff != "" {
+	if diff := cmp.Diff(before, getMachine(t, namespace, "created-as-v1beta1")); diff != "" {
 		t.Errorf("the Machine changed (-before +after):\n%s", diff)
 	}
 }

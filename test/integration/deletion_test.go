@@ -237,8 +237,8 @@ func noneAdded(t *testing.T, changes []change[*v1beta1.Switch]) {
 	}
 }
 
-// neverCountedOthers fails the test if a status of the Machine with this UID ever counted more switches than had been
-// created for it by then.
+// neverCountedOthers reads every status of the Machine with this UID. It fails the test if one counts more
+// switches than the operator had created for the Machine by then.
 func neverCountedOthers(t *testing.T, uid types.UID, machines []change[*v1beta1.Machine], switches []change[*v1beta1.Switch]) {
 	t.Helper()
 	for _, change := range machines {

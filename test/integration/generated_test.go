@@ -259,18 +259,18 @@ func (c *changes) oldOrNil() *unstructured.Unstructured {
 // valid generates a change that must be accepted.
 func (c *changes) valid() generatedChange {
 	old := c.oldOrNil()
-	made := generatedChange{object: c.validObject("new", old), old: old}
-	made.status = old != nil && c.generator.IntN(3) == 0
-	return made
+	change := generatedChange{object: c.validObject("new", old), old: old}
+	change.status = old != nil && c.generator.IntN(3) == 0
+	return change
 }
 
 // invalid generates a change that must be rejected: by a CEL rule, by the operator's limit, or because of one value
 // that the schema does not allow.
 func (c *changes) invalid() generatedChange {
 	for range 10_000 {
-		made := c.valid()
-		if c.generator.IntN(4) == 0 && c.breakRule(&made) || c.breakValue(&made) {
-			return made
+		change := c.valid()
+		if c.generator.IntN(4) == 0 && c.breakRule(&change) || c.breakValue(&change) {
+			return change
 		}
 	}
 	c.Fatalf("seed %d: every generated %s is valid", *seed, c.kind)
@@ -279,39 +279,39 @@ func (c *changes) invalid() generatedChange {
 
 // breakRule replaces the object by one that breaks a CEL rule or exceeds the operator's limit. It returns false if the
 // new object is valid.
-func (c *changes) breakRule(made *generatedChange) bool {
-	made.object, made.status = c.candidate("new", made.old), false
-	delete(made.object, "status") // the API server ignores it here
-	errs := c.validator.validate(c.Context(), runtime.DeepCopyJSON(made.object), c.objectOf(made.old))
+func (c *changes) breakRule(change *generatedChange) bool {
+	change.object, change.status = c.candidate("new", change.old), false
+	delete(change.object, "status") // the API server ignores it here
+	errs := c.validator.validate(c.Context(), runtime.DeepCopyJSON(change.object), c.objectOf(change.old))
 	for _, err := range errs {
-		made.wrong += err.Error() + "; "
-		made.fields = append(made.fields, err.Field)
+		change.wrong += err.Error() + "; "
+		change.fields = append(change.fields, err.Field)
 	}
-	if len(errs) == 0 && c.beyondLimit(made.object) {
-		made.wrong, made.fields = "above the operator's limit", []string{c.limit}
+	if len(errs) == 0 && c.beyondLimit(change.object) {
+		change.wrong, change.fields = "above the operator's limit", []string{c.limit}
 	}
-	return len(made.fields) > 0
+	return len(change.fields) > 0
 }
 
 // breakValue replaces one value by an invalid one. It returns false if the object is still valid.
-func (c *changes) breakValue(made *generatedChange) bool {
+func (c *changes) breakValue(change *generatedChange) bool {
 	part := "spec"
-	if made.status {
+	if change.status {
 		part = "status"
 	}
 	schema := c.validator.schema.Properties[part]
-	value, found := made.object[part]
+	value, found := change.object[part]
 	if !found {
 		return false
 	}
 	all := c.generator.breakages(&schema, value, []any{part})
 	one := all[c.generator.IntN(len(all))]
-	made.object, made.wrong, made.fields = one.in(made.object), one.String(), []string{dotted(one.path)}
-	if made.status { // for numbers above 32 bits, the API server's path begins below the status
-		made.fields = append(made.fields, " in "+dotted(one.path[1:]))
+	change.object, change.wrong, change.fields = one.in(change.object), one.String(), []string{dotted(one.path)}
+	if change.status { // for numbers above 32 bits, the API server's path begins below the status
+		change.fields = append(change.fields, " in "+dotted(one.path[1:]))
 	}
 	if one.path[len(one.path)-1] == unknownField { // crdValidator ignores it, strict field validation does not
 		return true
 	}
-	return len(c.validator.validate(c.Context(), runtime.DeepCopyJSON(made.object), c.objectOf(made.old))) > 0
+	return len(c.validator.validate(c.Context(), runtime.DeepCopyJSON(change.object), c.objectOf(change.old))) > 0
 }

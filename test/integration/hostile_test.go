@@ -59,8 +59,8 @@ func TestHostileClients(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	latencies := s.callUntilDone(ctx, t)
 	start := time.Now()
-	// The abusive clients run in a process of their own with low priority, because in a cluster they run on other
-	// nodes.
+	// The abusive clients run in a process of their own with low priority. In a cluster, they would not
+	// share the operator's processors.
 	attackers := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
 	attackers.Env = append(os.Environ(), siegeVariable+"="+s.url)
 	if out, err := attackers.CombinedOutput(); err != nil {
@@ -87,7 +87,7 @@ func TestHostileClients(t *testing.T) {
 
 // TestConnectionExhaustion has one client address open as many connections as it can, and start a large request on
 // eight of them. None of these requests ends. The operator must still answer the API server on new connections, with
-// small and large requests, before the abusive client's requests time out.
+// small and large requests, while the abusive client's requests are still open.
 func TestConnectionExhaustion(t *testing.T) {
 	alone(t)
 	if runtime.GOOS != "linux" {
@@ -181,8 +181,8 @@ func newWebhookCaller(url, from string) *webhookCaller {
 	}}}
 }
 
-// siegeVariable is an environment variable. If it is set to the URL of an operator, this program runs the abusive
-// clients against that operator instead of tests.
+// siegeVariable is an environment variable with the URL of an operator. If it is set, this program runs no tests, but
+// the abusive clients against that operator.
 const siegeVariable = "USELESS_TEST_SIEGE"
 
 // besiege runs all abusive clients at once, from several addresses, and returns the exit code.
