@@ -21,23 +21,23 @@ import (
 	"container.training/useless/internal/controller"
 )
 
-func TestMistakesAtTheStart(t *testing.T) {
+func TestInvalidConfiguration(t *testing.T) {
 	shared(t)
 	for _, tt := range []struct {
 		reason string
 		args   []string
 		env    []string
-		want   []string // parts of the one line
+		want   []string // each must be part of the error line
 	}{
 		{reason: "an unknown flag", args: []string{"--nope"}, want: []string{"-nope"}},
 		{reason: "a bad value", args: []string{"--max-switches=many"}, want: []string{"many", "max-switches"}},
 		{reason: "a value out of range", args: []string{"--max-switches=1001"}, want: []string{"1001", "--max-switches", "from 1 to 1000"}},
 		{reason: "a bad value in the environment", env: []string{"USELESS_MAX_SWITCHES=many"}, want: []string{"many", "USELESS_MAX_SWITCHES"}},
 		{reason: "an unknown controller", args: []string{"--controllers=nope"}, want: append(controller.Names(), "nope")},
-		{reason: "something that is no flag", args: []string{"run"}, want: []string{"run"}},
-		{reason: "certificates without a place", args: []string{"--self-managed-certs"}, want: []string{"--namespace"}},
+		{reason: "an argument that is not a flag", args: []string{"run"}, want: []string{"run"}},
+		{reason: "self-managed certificates without a namespace", args: []string{"--self-managed-certs"}, want: []string{"--namespace"}},
 	} {
-		t.Run(tt.reason+" ends the operator with one clear line", func(t *testing.T) {
+		t.Run(tt.reason+" ends the operator with a one-line error", func(t *testing.T) {
 			t.Parallel()
 			operator := startOperator(t, tt.env, tt.args...)
 			if code := operator.ended(t); code != 1 {
@@ -45,39 +45,40 @@ func TestMistakesAtTheStart(t *testing.T) {
 			}
 			line, more, _ := strings.Cut(operator.Log(), "\n")
 			if more != "" || !strings.HasPrefix(line, "error: ") {
-				t.Errorf("not one line of error: %s", operator.Log())
+				t.Errorf("the log is not one line that begins with \"error: \":\n%s", operator.Log())
 			}
 			for _, part := range tt.want {
 				if !strings.Contains(line, part) {
-					t.Errorf("%q does not say %q", line, part)
+					t.Errorf("%q does not contain %q", line, part)
 				}
 			}
 		})
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestLifecycle(t *testing.T) {
 	alone(t)
 	namespace := newNamespace(t)
 	metricsPort := freePort(t)
 	operator := startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort))
-	t.Run("it is ready when the webhooks serve, and not before", func(t *testing.T) { testReadiness(t, operator) })
-	t.Run("a flag's twin in the environment holds", func(t *testing.T) { testMaxSwitches(t, namespace, 3) })
-	t.Run("only those who may read the metrics do", func(t *testing.T) { testMetrics(t, namespace, metricsPort) })
+	t.Run("the operator becomes ready only after its webhooks serve", func(t *testing.T) { testReadiness(t, operator) })
+	t.Run("an environment variable sets a flag", func(t *testing.T) { testMaxSwitches(t, namespace, 3) })
+	t.Run("metrics require a token with permission to read them", func(t *testing.T) { testMetrics(t, namespace, metricsPort) })
 	for name, port := range map[string]int{"webhooks": clusterOf(t).webhookPort, "metrics": metricsPort} {
-		t.Run("it serves "+name+" over HTTP/1.1 and TLS 1.3, and nothing else", func(t *testing.T) {
+		t.Run("the "+name+" endpoint accepts only HTTP/1.1 over TLS 1.3", func(t *testing.T) {
 			onlyHTTP1(t, port)
 			onlyTLS13(t, port)
 		})
 	}
-	t.Run("it ends soon when it is asked to, in the middle of its work", func(t *testing.T) { testGracefulEnd(t, operator, namespace) })
-	t.Run("a flag wins over its twin in the environment", func(t *testing.T) {
+	t.Run("SIGTERM ends a busy operator within 20 s", func(t *testing.T) { testGracefulEnd(t, operator, namespace) })
+	t.Run("a flag overrides its environment variable", func(t *testing.T) {
 		startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, "--max-switches=5").waitUntilReady(t)
 		testMaxSwitches(t, namespace, 5)
 	})
 }
 
-// testReadiness asks from the start on: whenever the operator says that it is ready, its webhooks must be there.
+// testReadiness polls the readiness probe from the start of the operator. As soon as the probe succeeds, the webhook
+// port must accept a connection.
 func testReadiness(t *testing.T, operator *operatorProcess) {
 	eventually(t, patience, func() (bool, string) {
 		status, body := operator.probe(t, "/readyz")
@@ -86,7 +87,7 @@ func testReadiness(t *testing.T, operator *operatorProcess) {
 		}
 		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
-			t.Fatalf("ready without webhooks: %v", err)
+			t.Fatalf("the operator is ready, but its webhook port accepts no connection: %v", err)
 		}
 		connection.Close()
 		return true, ""
@@ -96,14 +97,15 @@ func testReadiness(t *testing.T, operator *operatorProcess) {
 	}
 }
 
-// testMaxSwitches asks for as many switches as allowed, and for one more. Nothing is created.
-func testMaxSwitches(t *testing.T, namespace string, most int32) {
-	for _, count := range []int32{most, most + 1} {
+// testMaxSwitches creates Machines with maxSwitches and maxSwitches+1 switches in a dry run. Only the second is
+// rejected.
+func testMaxSwitches(t *testing.T, namespace string, maxSwitches int32) {
+	for _, count := range []int32{maxSwitches, maxSwitches + 1} {
 		m := aMachine(namespace, "max")
 		m.Spec.Switches.Count = count
 		err := admin(t).Create(t.Context(), m, client.DryRunAll)
-		if refused := err != nil; refused != (count > most) {
-			t.Errorf("%d switches, when %d are allowed: %v", count, most, err)
+		if rejected := err != nil; rejected != (count > maxSwitches) {
+			t.Errorf("create a Machine with %d switches when --max-switches is %d: %v", count, maxSwitches, err)
 		}
 	}
 }
@@ -114,7 +116,7 @@ func testMetrics(t *testing.T, namespace string, port int) {
 	turnUp(t, namespace, "m-1")
 	switches.untilObject(t, "m-1", "is turned down", flipped)
 
-	reader, nobody := createServiceAccount(t, namespace, "reader"), createServiceAccount(t, namespace, "nobody")
+	reader, other := createServiceAccount(t, namespace, "reader"), createServiceAccount(t, namespace, "other")
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "useless-metrics-reader"},
@@ -128,9 +130,9 @@ func testMetrics(t *testing.T, namespace string, port int) {
 		status        int
 		want          []string
 	}{
-		{"no token says nobody is there", "", http.StatusUnauthorized, nil},
-		{"whoever is there needs the right", nobody, http.StatusForbidden, nil},
-		{"who has the right reads", reader, http.StatusOK, []string{
+		{"no token", "", http.StatusUnauthorized, nil},
+		{"a token without permission", other, http.StatusForbidden, nil},
+		{"a token with permission", reader, http.StatusOK, []string{
 			"\nuseless_flips_total 1\n",
 			"\nuseless_flip_lateness_seconds_count 1\n",
 			"\nuseless_events_dropped_total 0\n",
@@ -139,7 +141,7 @@ func testMetrics(t *testing.T, namespace string, port int) {
 		}},
 	} {
 		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // self-signed, without a folder for its certificate
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the certificate is self-signed: no certificate directory is configured
 			DisableKeepAlives: true,
 		}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/metrics", port), nil)
@@ -149,15 +151,15 @@ func testMetrics(t *testing.T, namespace string, port int) {
 		if tt.token != "" {
 			request.Header.Set("Authorization", "Bearer "+tt.token)
 		}
-		// The API server may learn of the binding a moment later.
+		// The API server's authorizer caches RBAC objects, so the binding may take effect a moment later.
 		eventually(t, patience, func() (bool, string) {
 			status, body := answer(t, client, request)
 			for _, part := range tt.want {
 				if !strings.Contains(body, part) {
-					return false, fmt.Sprintf("%s: no %q in status %d:\n%s", tt.reason, part, status, body)
+					return false, fmt.Sprintf("%s: the response with status %d does not contain %q:\n%s", tt.reason, status, part, body)
 				}
 			}
-			return status == tt.status, fmt.Sprintf("%s: status %d: %s", tt.reason, status, body)
+			return status == tt.status, fmt.Sprintf("%s: status %d, want %d: %s", tt.reason, status, tt.status, body)
 		})
 	}
 }
@@ -176,6 +178,7 @@ func createServiceAccount(t *testing.T, namespace, name string) (token string) {
 	return request.Status.Token
 }
 
+// onlyHTTP1 checks that the server on a port never negotiates HTTP/2 and rejects a client that offers only HTTP/2.
 func onlyHTTP1(t *testing.T, port int) {
 	t.Helper()
 	for _, tt := range []struct {
@@ -186,26 +189,26 @@ func onlyHTTP1(t *testing.T, port int) {
 		{offer: []string{"h2"}},
 	} {
 		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true, NextProtos: tt.offer})
-		if refused := err != nil; refused != (tt.want == "") {
-			t.Errorf("offered %v: %v", tt.offer, err)
+		if rejected := err != nil; rejected != (tt.want == "") {
+			t.Errorf("the client offers %v: got error %v, want protocol %q", tt.offer, err, tt.want)
 		}
 		if err != nil {
 			continue
 		}
 		if got := connection.ConnectionState().NegotiatedProtocol; got != tt.want {
-			t.Errorf("offered %v, chose %q", tt.offer, got)
+			t.Errorf("the client offers %v: the server chose %q, want %q", tt.offer, got, tt.want)
 		}
 		connection.Close()
 	}
 }
 
-// onlyTLS13 offers no newer version than each, which only the newest of them is enough for.
+// onlyTLS13 checks that the server on a port rejects a client that supports at most TLS 1.2, and accepts TLS 1.3.
 func onlyTLS13(t *testing.T, port int) {
 	t.Helper()
-	for newest, refused := range map[uint16]bool{tls.VersionTLS12: true, tls.VersionTLS13: false} {
+	for newest, rejected := range map[uint16]bool{tls.VersionTLS12: true, tls.VersionTLS13: false} {
 		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true, MaxVersion: newest})
-		if (err != nil) != refused {
-			t.Errorf("offered %s: %v", tls.VersionName(newest), err)
+		if (err != nil) != rejected {
+			t.Errorf("a client with at most %s: %v", tls.VersionName(newest), err)
 		}
 		if err == nil {
 			connection.Close()
@@ -218,15 +221,15 @@ func testGracefulEnd(t *testing.T, operator *operatorProcess, namespace string) 
 	waitForPositions(t, namespace, "waiting", "dd", patience)
 	turnUp(t, namespace, "waiting-0")
 	waitForPositions(t, namespace, "waiting", "ud", patience)
-	asked := time.Now()
+	signalled := time.Now()
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if code := operator.ended(t); code != 0 {
 		t.Errorf("exit code %d: %v", code, operator.Err())
 	}
-	t.Logf("ended %s after SIGTERM", time.Since(asked))
-	if took := time.Since(asked); took > 20*time.Second {
+	t.Logf("ended %s after SIGTERM", time.Since(signalled))
+	if took := time.Since(signalled); took > 20*time.Second {
 		t.Errorf("ended %s after SIGTERM", took)
 	}
 }

@@ -3,9 +3,12 @@
 
 // Package integration tests the operator's user stories on real control planes.
 //
-// All tests run in parallel. A test begins with shared or alone, which choose its control plane. Tests that call shared
-// use one control plane and one operator, like the users of a cluster, and have a namespace each. A test that starts,
-// stops or configures an operator calls alone: no other test uses its control plane at the same time.
+// All tests run in parallel. Each test first calls shared or alone, which assigns a control plane to it.
+//
+//   - shared: the tests share one control plane and one operator, like the users of a cluster. Each test has its own
+//     namespace.
+//   - alone: no other test uses the control plane at the same time. Tests that start, stop or configure an operator
+//     need this.
 package integration
 
 import (
@@ -53,12 +56,12 @@ import (
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook"
-	_ "container.training/useless/test/mutation" // no test may change an object of a cache
+	_ "container.training/useless/test/mutation" // fails a test that changes a cached object
 )
 
 const repository = "../.."
 
-// installation is what make deploy applies.
+// installation is the manifest that make deploy applies.
 var installation = filepath.Join(repository, "dist", "install.yaml")
 
 func TestMain(m *testing.M) {
@@ -66,13 +69,13 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(siegeVariable); url != "" {
 		os.Exit(besiege(url))
 	}
-	runSideBySide()
+	setParallelism()
 	os.Exit(testMain(m))
 }
 
-// runSideBySide lets more tests run at the same time than there are processors, unless the command line says how many:
-// tests wait more than they compute.
-func runSideBySide() {
+// setParallelism runs six tests at the same time, unless the command line sets -parallel. The default of go test is the
+// number of processors, but these tests wait more than they compute.
+func setParallelism() {
 	const name = "test.parallel"
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
@@ -94,7 +97,8 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "cannot build the control plane:", err)
 		return 1
 	}
-	// Ctrl-C ends the tests' processes, too: go test forwards nothing and would leave them to Pdeathsig.
+	// Ctrl-C also stops the control planes. go test does not forward the signal; without this, only Pdeathsig would
+	// end their processes.
 	interrupted := context.AfterFunc(ctx, func() {
 		_ = stopClusters()
 		os.Exit(130)
@@ -113,9 +117,9 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "FAIL: the shared operator:", err)
 		return 1
 	}
-	if everythingRan() {
-		if err := judgeRights(); err != nil {
-			fmt.Fprintln(os.Stderr, "FAIL: rights:", err)
+	if allTestsSelected() {
+		if err := checkPermissions(); err != nil {
+			fmt.Fprintln(os.Stderr, "FAIL: permissions of the operator:", err)
 			return 1
 		}
 	}
@@ -135,7 +139,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// logFile writes the operator's log to the file that USELESS_TEST_LOG names, for whoever looks into a failure.
+// logFile writes the operator's log to the file that the environment variable USELESS_TEST_LOG names. Without the
+// variable, the log is discarded.
 type logFile struct{}
 
 var openLog = sync.OnceValue(func() *os.File {
@@ -157,21 +162,21 @@ func (logFile) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// operatorOptions are what tests change about an operator.
+// operatorOptions configures an operator that runs within the test process.
 type operatorOptions struct {
 	maxSwitches int32                     // 100 if zero
-	noWebhooks  bool                      // somebody else serves them, or nobody
-	transport   func(*rest.Config)        // wraps what goes to the API server
-	clock       clock.PassiveClock        // the real one if nil
-	registry    *prometheus.Registry      // for its metrics; one of its own if nil
-	controllers func(*controller.Options) // says which run, and how
+	noWebhooks  bool                      // this operator serves no webhooks
+	transport   func(*rest.Config)        // wraps the transport to the API server
+	clock       clock.PassiveClock        // the real clock if nil
+	registry    *prometheus.Registry      // for the operator's metrics; a new registry if nil
+	controllers func(*controller.Options) // changes the default options of the controllers
 
-	leaderElection string        // name of the lease that it waits for; none if empty
+	leaderElection string        // name of the Lease for leader election; no leader election if empty
 	usageInterval  time.Duration // five seconds if zero
 }
 
-// exclusive runs an operator on the control plane of a test that has called alone. The operator stops with the test, or
-// earlier by the function that is returned.
+// exclusive runs an operator on the control plane of a test that has called alone. The operator stops when the test
+// ends, or earlier when the test calls stop. The test fails if the operator ends with an error.
 func exclusive(t testing.TB, options operatorOptions) (stop func()) {
 	t.Helper()
 	end, err := clusterOf(t).runOperator(options)
@@ -183,17 +188,17 @@ func exclusive(t testing.TB, options operatorOptions) (stop func()) {
 			t.Error(err)
 		}
 	})
-	return func() { _ = end() } // which the cleanup judges
+	return func() { _ = end() } // the cleanup reports the error
 }
 
-// processes are as many as there were of the operator, those within this process included.
-var processes atomic.Int64
+// operatorCount counts the operators that were started, in processes of their own or within the test process.
+var operatorCount atomic.Int64
 
-// processName is by what the next one is known to the API server.
-func processName() string { return fmt.Sprintf("operator-%d", processes.Add(1)) }
+// processName returns a unique name for the next operator. The operator uses it as its user agent.
+func processName() string { return fmt.Sprintf("operator-%d", operatorCount.Add(1)) }
 
-// runOperator runs the operator within this process, as its ServiceAccount, and waits until it serves. Whoever stops it learns
-// what it ended with.
+// runOperator runs the operator within the test process, with the permissions of its ServiceAccount. It returns when
+// the operator is ready. The function stop returns the error that the operator ended with.
 func (c *testCluster) runOperator(options operatorOptions) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, ready, err := c.newOperator(ctx, options)
@@ -271,8 +276,8 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	return mgr, mgr.GetWebhookServer().StartedChecker(), webhook.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100))
 }
 
-// newNamespace makes a namespace for one test. At the end it judges all that has become of Machines and switches there, and
-// deletes it without waiting.
+// newNamespace creates a namespace for one test. When the test ends, newNamespace checks the invariants on the history
+// of the Machines and Switches in the namespace. Then it deletes the namespace and does not wait for the deletion.
 func newNamespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -288,21 +293,21 @@ func newNamespace(t testing.TB) string {
 	return namespace.Name
 }
 
-// kubectl runs kubectl as an administrator, with a manifest on its standard input if there is one, and returns what it
-// prints on standard output, and on standard error. It ends kubectl after two minutes: of itself, that waits for days.
+// kubectl runs kubectl as an administrator, with manifest as its standard input. It returns kubectl's standard output
+// and standard error. It ends kubectl after two minutes, because kubectl itself can wait for days.
 func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	command := clusterOf(t).Kubectl(ctx, args...)
 	var out, problems strings.Builder
-	// With this line, an older kubectl does not take a manifest that begins with a brace for JSON.
+	// An older kubectl parses a manifest that begins with a brace as JSON. The first line "---" prevents that.
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader("---\n"+manifest), &out, &problems
 	err = command.Run()
 	return out.String(), problems.String(), errors.Join(err, ctx.Err())
 }
 
-// mustKubectl is kubectl for what must succeed.
+// mustKubectl runs kubectl and returns its standard output. The test fails if kubectl fails.
 func mustKubectl(t *testing.T, manifest string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := kubectl(t, manifest, args...)
@@ -312,10 +317,11 @@ func mustKubectl(t *testing.T, manifest string, args ...string) string {
 	return stdout
 }
 
-// polling asks often at first. Later it asks less often, because the questions of all tests together are a load.
+// polling polls often at first, then less often, because the polls of all tests together load the API server.
 var polling = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 250 * time.Millisecond}
 
-// eventually waits until a condition holds. If it does not hold in time, the test fails with what the condition said last.
+// eventually waits until condition returns true. If that takes longer than within, the test fails and reports the last
+// value of got.
 func eventually(t testing.TB, within time.Duration, condition func() (ok bool, got string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -326,11 +332,11 @@ func eventually(t testing.TB, within time.Duration, condition func() (ok bool, g
 		return ok, nil
 	})
 	if err != nil {
-		t.Fatalf("not within %s: %s", within, got)
+		t.Fatalf("timed out after %s: %s", within, got)
 	}
 }
 
-// createMachine creates a v1beta1 Machine.
+// createMachine creates a v1beta1 Machine. The function change may change its spec; it may be nil.
 func createMachine(t *testing.T, namespace, name string, change func(*v1beta1.MachineSpec)) *v1beta1.Machine {
 	t.Helper()
 	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -361,7 +367,7 @@ func getSwitch(t *testing.T, namespace, name string) *v1beta1.Switch {
 	return sw
 }
 
-// switchesOf lists the switches that a Machine controls, by the API server's account.
+// switchesOf lists the Switches that a Machine controls. It reads them from the API server, not from a cache.
 func switchesOf(t *testing.T, m *v1beta1.Machine) []v1beta1.Switch {
 	t.Helper()
 	list := &v1beta1.SwitchList{}
@@ -377,7 +383,7 @@ func switchesOf(t *testing.T, m *v1beta1.Machine) []v1beta1.Switch {
 	return own
 }
 
-// turnUp turns a switch up, as a user does.
+// turnUp sets the position of a Switch to up, as a user would.
 func turnUp(t *testing.T, namespace, name string) {
 	t.Helper()
 	sw := &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -387,7 +393,8 @@ func turnUp(t *testing.T, namespace, name string) {
 	}
 }
 
-// waitForPositions waits until a Machine's status has the positions and describes its current spec, and returns it.
+// waitForPositions waits until a Machine's status shows these positions and has observed the current generation. It
+// returns the Machine.
 func waitForPositions(t *testing.T, namespace, name, positions string, within time.Duration) *v1beta1.Machine {
 	t.Helper()
 	var m *v1beta1.Machine

@@ -40,29 +40,30 @@ import (
 
 var plurals = []string{"machines", "switches"}
 
-// TestStorageMigration upgrades from a release that stored v1alpha1.
+// TestStorageMigration upgrades from a release that stored objects as v1alpha1.
 func TestStorageMigration(t *testing.T) {
 	alone(t)
 	u := &upgrade{olm: installOLM(t), rested: newNamespace(t), busy: newNamespace(t)}
 	u.storeAlpha(t)
-	t.Run("without a converter no Machine is touched, and the operator waits", u.testWithoutConverter)
+	t.Run("without a conversion webhook the operator waits and changes no Machine", u.testWithoutConverter)
 	u.runController(t)
-	t.Run("an operator that is killed leaves the rest to the next", u.testKilled)
-	t.Run("everything is rewritten while others write and delete", u.testRewritten)
-	t.Run("objects are what they were, and the Machine controller has written nothing", u.checkUnchanged)
-	t.Run("where there is nothing to migrate nothing is written", u.testNothingToDo)
-	t.Run("a roll-back takes everything back to v1alpha1, with which a release without v1beta1 can go on", func(t *testing.T) { u.checkMove(t, beta, alpha) })
-	t.Run("and everything comes forward again", func(t *testing.T) {
+	t.Run("after an operator is killed the next one can continue", u.testKilled)
+	t.Run("all objects are rewritten while a user updates and deletes some", u.testRewritten)
+	t.Run("the migration changes no fields and the Machine controller writes nothing", u.checkUnchanged)
+	t.Run("a second migration writes nothing", u.testNothingToDo)
+	// A release without v1beta1 can then run again.
+	t.Run("a roll-back stores all objects as v1alpha1", func(t *testing.T) { u.checkMove(t, beta, alpha) })
+	t.Run("another upgrade stores all objects as v1beta1", func(t *testing.T) {
 		if testing.Short() {
-			t.Skip("it is like the first move: make test-all runs it")
+			t.Skip("it repeats the first migration: make test-all runs it")
 		}
 		u.checkMove(t, alpha, beta)
 	})
 }
 
-var migrated = flag.Int("migrated", 200, "how many Machines are migrated; three tenths of them with -short")
+var migrated = flag.Int("migrated", 200, "number of Machines to migrate; with -short, three tenths of it")
 
-// restedMachines returns the number of Machines that nothing changes during the migration.
+// restedMachines returns the number of Machines that only the migration changes.
 func restedMachines() int {
 	if testing.Short() {
 		return *migrated * 3 / 10
@@ -73,31 +74,32 @@ func restedMachines() int {
 // busyMachines is the number of Machines that a user changes during the migration.
 const busyMachines = 20
 
-// An upgrade is one from a release that stored v1alpha1. The operator that migrates is a process that runs no
-// controllers, so that what it writes can be told from what the Machine controller does, which runs beside it.
+// An upgrade is an upgrade from a release that stored objects as v1alpha1. Two operators run: one migrates and runs no
+// controllers, the other runs the Machine controller. So the test can distinguish their writes.
 type upgrade struct {
 	olm          olm
-	rested, busy string         // namespaces
-	before       map[string]any // what was in the former
-	requests     *tally         // of the Machine controller
+	rested, busy string         // namespaces of restedMachines and busyMachines
+	before       map[string]any // the objects in rested before the migration, from readAll
+	requests     *tally         // requests of the Machine controller
 	machines     *recording[*v1beta1.Machine]
 	switches     *recording[*v1beta1.Switch]
 	events       *recording[*eventsv1.Event]
 }
 
+// migrator starts the operator that migrates.
 func (u *upgrade) migrator(t *testing.T) *operatorProcess {
 	t.Helper()
 	return startOperatorIn(t, u.olm.launcher, u.olm.env, "--controllers=-machine", "--webhooks=false")
 }
 
-// storeAlpha leaves objects that are stored in v1alpha1, and CustomResourceDefinitions that store v1beta1.
+// storeAlpha creates objects that are stored as v1alpha1. Then it sets the storage version to v1beta1.
 func (u *upgrade) storeAlpha(t *testing.T) {
 	t.Helper()
 	stop := exclusive(t, operatorOptions{})
 	storeIn(t, alpha)
 	createAlphaMachines(t, u.rested, restedMachines())
 	createAlphaMachines(t, u.busy, busyMachines)
-	held := aMachine(u.busy, "held") // and being deleted all the while
+	held := aMachine(u.busy, "held") // its finalizer keeps it in deletion during the migration
 	held.Finalizers = []string{"example.com/kept"}
 	for _, err := range []error{admin(t).Create(t.Context(), held), admin(t).Delete(t.Context(), held)} {
 		if err != nil {
@@ -107,14 +109,14 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 	u.before = readAll(t, u.rested)
 	stored := storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")
 	if diff := cmp.Diff(map[string]int{alpha: 2 * restedMachines()}, stored); diff != "" {
-		t.Fatalf("objects by the version that they are stored in (-want +got):\n%s", diff)
+		t.Fatalf("number of objects by stored version (-want +got):\n%s", diff)
 	}
 	storeIn(t, beta)
 	stop()
-	u.switches = recordSwitches(t, u.rested) // whose versions need no converter
+	u.switches = recordSwitches(t, u.rested) // no webhook converts Switches
 }
 
-// runController runs the converter and the Machine controller, which finds everything as it should be.
+// runController runs the conversion webhook and the Machine controller. The controller has nothing to change.
 func (u *upgrade) runController(t *testing.T) {
 	t.Helper()
 	u.requests = newTally()
@@ -133,7 +135,8 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	operator := u.migrator(t)
 	waitForLog(t, operator, "Cannot migrate yet")
 	operator.waitUntilReady(t)
-	// The API server refuses to list Machines. If it has them in a cache, it refuses to rewrite the first one.
+	// Without the conversion webhook, the API server rejects the list of Machines. If its watch cache already has them,
+	// it rejects the first rewrite instead.
 	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored objects in the storage version: ")
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -142,7 +145,7 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if diff := cmp.Diff(map[string]int{alpha: restedMachines()}, storedIn(t, "machines/"+u.rested+"/")); diff != "" {
-		t.Errorf("Machines by the version that they are stored in (-want +got):\n%s", diff)
+		t.Errorf("number of Machines by stored version (-want +got):\n%s", diff)
 	}
 }
 
@@ -151,30 +154,30 @@ func (u *upgrade) testKilled(t *testing.T) {
 	u.machines.until(t, "some Machines are rewritten", func(changes []change[*v1beta1.Machine]) bool { return len(changes) >= 5 })
 	operator.Kill()
 	stored := storedIn(t, "machines/"+u.rested+"/")
-	t.Logf("killed when the Machines were stored in %v", stored)
+	t.Logf("number of Machines by stored version when the operator was killed: %v", stored)
 	if stored[alpha] == 0 {
-		t.Error("the operator was killed too late for this test to tell anything")
+		t.Error("the operator had rewritten all Machines before it was killed: the test proves nothing")
 	}
 	for _, plural := range plurals {
 		if versions := crd(t, plural).Status.StoredVersions; !slices.Contains(versions, alpha) {
-			t.Errorf("the stored versions of %s are %v", plural, versions)
+			t.Errorf("status.storedVersions of %s is %v, want v1alpha1 in it", plural, versions)
 		}
 	}
 	for _, plural := range plurals {
-		if drop(t, plural, alpha) == nil {
-			t.Errorf("%s could do without v1alpha1 before they are migrated", plural)
+		if dropVersion(t, plural, alpha) == nil {
+			t.Errorf("the API server lets v1alpha1 of %s be removed before the migration", plural)
 		}
 	}
 }
 
 func (u *upgrade) testRewritten(t *testing.T) {
 	operator := u.migrator(t)
-	ctx, calm := context.WithCancel(t.Context())
-	var disturbing errgroup.Group
-	disturbing.Go(func() error { return disturb(ctx, admin(t), u.busy) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var changing errgroup.Group
+	changing.Go(func() error { return changeMachines(ctx, admin(t), u.busy) })
 	waitUntilMigrated(t, operator, beta)
-	calm()
-	if err := disturbing.Wait(); err != nil {
+	cancel()
+	if err := changing.Wait(); err != nil {
 		t.Error(err)
 	}
 	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All objects")
@@ -184,11 +187,11 @@ func (u *upgrade) testRewritten(t *testing.T) {
 		}
 	}
 	if stored := storedIn(t, "machines/", "switches/"); stored[alpha] != 0 || stored[beta] < 2*restedMachines() {
-		t.Errorf("objects by the version that they are stored in: %v", stored)
+		t.Errorf("number of objects by stored version: %v, want none in v1alpha1", stored)
 	}
 	for _, plural := range plurals {
-		if err := drop(t, plural, alpha); err != nil {
-			t.Errorf("%s cannot do without v1alpha1: %v", plural, err)
+		if err := dropVersion(t, plural, alpha); err != nil {
+			t.Errorf("the API server does not let v1alpha1 of %s be removed: %v", plural, err)
 		}
 	}
 }
@@ -197,21 +200,22 @@ func (u *upgrade) checkUnchanged(t *testing.T) {
 	t.Helper()
 	u.checkRewrittenOnce(t)
 	if changes := u.events.all(t); len(changes) > 0 {
-		t.Errorf("events:\n%s", describe(changes))
+		t.Errorf("the migration caused events:\n%s", describe(changes))
 	}
 	u.requests.check(t, u.rested, nil)
 	if diff := cmp.Diff(u.before, readAll(t, u.rested)); diff != "" {
-		t.Errorf("objects before and after (-before +after):\n%s", diff)
+		t.Errorf("the migration changed objects (-before +after):\n%s", diff)
 	}
 }
 
-// checkMove has another version be the storage version, as after an upgrade or a roll-back, and the operator migrate to it.
+// checkMove changes the storage version, as an upgrade or a roll-back does, and checks that the operator migrates to
+// it.
 func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	t.Helper()
-	storeIn(t, to) // which ends all watches
+	storeIn(t, to) // this ends all watches
 	for _, plural := range plurals {
-		if drop(t, plural, from) == nil {
-			t.Errorf("%s could do without %s before they are migrated", plural, from)
+		if dropVersion(t, plural, from) == nil {
+			t.Errorf("the API server lets %s of %s be removed before the migration", from, plural)
 		}
 	}
 	u.machines, u.switches = recordMachines(t, u.rested), recordSwitches(t, u.rested)
@@ -219,11 +223,11 @@ func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	u.requests.reset()
 	waitUntilMigrated(t, u.migrator(t), to)
 	if diff := cmp.Diff(map[string]int{to: 2 * restedMachines()}, storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")); diff != "" {
-		t.Errorf("objects by the version that they are stored in (-want +got):\n%s", diff)
+		t.Errorf("number of objects by stored version (-want +got):\n%s", diff)
 	}
 	for _, plural := range plurals {
-		if err := drop(t, plural, from); err != nil {
-			t.Errorf("%s cannot do without %s: %v", plural, from, err)
+		if err := dropVersion(t, plural, from); err != nil {
+			t.Errorf("the API server does not let %s of %s be removed: %v", from, plural, err)
 		}
 	}
 	u.checkUnchanged(t)
@@ -245,8 +249,8 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 	u.checkRewrittenOnce(t)
 }
 
-// checkRewrittenOnce fails the test unless every Machine and every Switch that is left in peace was modified exactly
-// once since the upgrade, and none came or went.
+// checkRewrittenOnce checks that every Machine and Switch in the namespace rested was modified exactly once since the
+// upgrade, and that none was created or deleted.
 func (u *upgrade) checkRewrittenOnce(t *testing.T) {
 	t.Helper()
 	want := map[string]int{}
@@ -262,11 +266,11 @@ func (u *upgrade) checkRewrittenOnce(t *testing.T) {
 		got[fmt.Sprintf("%s %s", change.object.Name, change.kind)]++
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("how often each object was written (-want +got):\n%s", diff)
+		t.Errorf("number of events in the watch by object (-want +got):\n%s", diff)
 	}
 }
 
-// createAlphaMachines creates v1alpha1 Machines with a switch each and waits until they are at rest.
+// createAlphaMachines creates v1alpha1 Machines with one switch each and waits until all of them are ready.
 func createAlphaMachines(t *testing.T, namespace string, count int) {
 	t.Helper()
 	start := time.Now()
@@ -298,11 +302,11 @@ func createAlphaMachines(t *testing.T, namespace string, count int) {
 		}
 		return ready == count, fmt.Sprintf("%d of %d Machines are ready", ready, count)
 	})
-	t.Logf("%d Machines are at rest after %s", count, time.Since(start))
+	t.Logf("%d Machines are ready after %s", count, time.Since(start))
 }
 
-// disturb writes Machines, deletes some and creates them anew, until the context ends.
-func disturb(ctx context.Context, c client.Client, namespace string) error {
+// changeMachines updates Machines, deletes some of them and creates them again, until the context ends.
+func changeMachines(ctx context.Context, c client.Client, namespace string) error {
 	for i := 0; ; i++ {
 		m := aMachine(namespace, fmt.Sprintf("m%d", i%busyMachines))
 		var err error
@@ -325,7 +329,7 @@ func disturb(ctx context.Context, c client.Client, namespace string) error {
 	}
 }
 
-// deleteMachines deletes all Machines of some namespaces and waits until they are gone.
+// deleteMachines deletes all Machines in the namespaces and waits until the API server has none of them.
 func deleteMachines(t *testing.T, namespaces ...string) {
 	t.Helper()
 	start := time.Now()
@@ -345,12 +349,12 @@ func deleteMachines(t *testing.T, namespaces ...string) {
 		return true, nil
 	})
 	if err != nil {
-		t.Errorf("the Machines are not gone: %v", err)
+		t.Errorf("wait until the Machines are deleted: %v", err)
 	}
-	t.Logf("the Machines were gone after %s", time.Since(start))
+	t.Logf("the Machines were deleted in %s", time.Since(start))
 }
 
-// readAll reads all Machines and Switches of a namespace in both versions, without what every write changes.
+// readAll returns all Machines and Switches of a namespace in both versions, without their resourceVersion.
 func readAll(t *testing.T, namespace string) map[string]any {
 	t.Helper()
 	objects := map[string]any{}
@@ -380,16 +384,17 @@ func crd(t *testing.T, plural string) *apiextensionsv1.CustomResourceDefinition 
 	return crd
 }
 
-// drop asks the API server whether a CustomResourceDefinition could do without a version.
-func drop(t *testing.T, plural, version string) error {
+// dropVersion removes a version from a CustomResourceDefinition in a dry run. The API server rejects this while the
+// version is in status.storedVersions.
+func dropVersion(t *testing.T, plural, version string) error {
 	t.Helper()
 	without := crd(t, plural)
 	without.Spec.Versions = slices.DeleteFunc(without.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
 	return admin(t).Update(t.Context(), without, client.DryRunAll)
 }
 
-// storeIn has the API server store Machines and Switches in a version, and waits until it does. At the end of the test
-// it is as installed again.
+// storeIn sets the storage version of Machines and Switches and waits until the API server stores new objects in it.
+// When the test ends, v1beta1 is the storage version again.
 func storeIn(t *testing.T, version string) {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -414,11 +419,12 @@ func storeIn(t *testing.T, version string) {
 				return false, err.Error()
 			}
 			stored := etcd(t, plural+"/"+namespace+"/")
-			return stored[namespace+"/"+probe.GetName()] == version, fmt.Sprintf("%s are stored in %v", plural, stored)
+			return stored[namespace+"/"+probe.GetName()] == version, fmt.Sprintf("the stored versions of %s are %v, want %s", plural, stored, version)
 		})
 	}
 }
 
+// setStorage sets the storage version in a CustomResourceDefinition.
 func setStorage(t *testing.T, plural, version string) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -429,30 +435,30 @@ func setStorage(t *testing.T, plural, version string) {
 		return admin(t).Update(context.Background(), changed)
 	})
 	if err != nil {
-		t.Errorf("store %s in %s: %v", plural, version, err)
+		t.Errorf("set the storage version of %s to %s: %v", plural, version, err)
 	}
 }
 
-// etcd returns the versions that objects are stored in, by namespace and name, as etcd has them.
+// etcd returns the stored versions of the objects below a path in etcd, by "namespace/name".
 func etcd(t *testing.T, below string) map[string]string {
 	t.Helper()
 	prefix := "/registry/" + v1beta1.GroupVersion.Group + "/" + below
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
-	question, err := json.Marshal(map[string][]byte{"key": []byte(prefix), "range_end": []byte(end)})
+	query, err := json.Marshal(map[string][]byte{"key": []byte(prefix), "range_end": []byte(end)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := clusterOf(t).Etcd().Post("http://etcd/v3/kv/range", "application/json", bytes.NewReader(question))
+	response, err := clusterOf(t).Etcd().Post("http://etcd/v3/kv/range", "application/json", bytes.NewReader(query))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	var answer struct{ Kvs []struct{ Key, Value []byte } }
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+	var result struct{ Kvs []struct{ Key, Value []byte } }
+	if err := json.NewDecoder(response.Body).Decode(&result); err != nil {
 		t.Fatal(err)
 	}
 	versions := map[string]string{}
-	for _, pair := range answer.Kvs {
+	for _, pair := range result.Kvs {
 		var object metav1.PartialObjectMetadata
 		if err := json.Unmarshal(pair.Value, &object); err != nil {
 			t.Fatal(err)
@@ -462,7 +468,7 @@ func etcd(t *testing.T, below string) map[string]string {
 	return versions
 }
 
-// storedIn counts the objects below some paths by the version that they are stored in.
+// storedIn counts the objects below some paths in etcd by their stored version.
 func storedIn(t *testing.T, paths ...string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -474,17 +480,18 @@ func storedIn(t *testing.T, paths ...string) map[string]int {
 	return counts
 }
 
-// An olm is what OLM provides an operator with to tell it things. It has nothing where this machine does not let a test
-// show a process files that others do not see.
+// An olm is the environment in which OLM runs an operator, and its OperatorCondition. It is empty on a machine that
+// does not allow mount namespaces for unprivileged users; then the tests check no OperatorCondition.
 type olm struct {
 	condition     client.ObjectKey
-	launcher, env []string
+	launcher, env []string // for startOperatorIn
 }
 
-// olmNamespace and olmName are those of the OperatorCondition.
+// olmNamespace and olmName are the namespace and name of the OperatorCondition.
 const olmNamespace, olmName = "useless-system", "useless-operator.v0.1.0"
 
-// olmLauncher starts a program in a mount namespace with the file in which a process of a Pod finds its namespace.
+// olmLauncher returns a command that starts a program in a mount namespace of its own. The mount namespace has the file
+// from which a process in a Pod reads the name of its Kubernetes namespace.
 func olmLauncher() []string {
 	const folder = "/var/run/secrets/kubernetes.io/serviceaccount"
 	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
@@ -492,7 +499,7 @@ func olmLauncher() []string {
 	return []string{"unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"}
 }
 
-// noMountNamespaces returns why olmLauncher does not work on this machine, or nil if it works.
+// noMountNamespaces returns the error with which olmLauncher fails on this machine, or nil if it works.
 var noMountNamespaces = sync.OnceValue(func() error {
 	command := append(olmLauncher(), "true")
 	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -501,29 +508,29 @@ var noMountNamespaces = sync.OnceValue(func() error {
 	return nil
 })
 
-// installOLM makes for the operator what OLM does: an OperatorCondition, and the right to write it.
+// installOLM creates what OLM creates for an operator: an OperatorCondition, and a Role to write it.
 func installOLM(t *testing.T) olm {
 	t.Helper()
 	if err := noMountNamespaces(); err != nil {
-		t.Logf("this machine has no mount namespaces for users, so nothing is said about OperatorConditions: %v", err)
+		t.Logf("the OperatorCondition is not tested: users cannot create mount namespaces on this machine: %v", err)
 		return olm{}
 	}
 	definition := crds.OperatorCondition()
-	of := metav1.ObjectMeta{Namespace: olmNamespace, Name: olmName}
+	objectMeta := metav1.ObjectMeta{Namespace: olmNamespace, Name: olmName}
 	for _, object := range []client.Object{
 		definition,
-		&rbacv1.Role{ObjectMeta: of, Rules: []rbacv1.PolicyRule{{
+		&rbacv1.Role{ObjectMeta: objectMeta, Rules: []rbacv1.PolicyRule{{
 			Verbs: []string{"get", "update", "patch"}, APIGroups: []string{operatorsv2.GroupVersion.Group},
 			Resources: []string{"operatorconditions"}, ResourceNames: []string{olmName},
 		}}},
 		&rbacv1.RoleBinding{
-			ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: olmName},
+			ObjectMeta: objectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: olmName},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: olmNamespace, Name: "useless-controller-manager"}},
 		},
-		&operatorsv2.OperatorCondition{ObjectMeta: of},
+		&operatorsv2.OperatorCondition{ObjectMeta: objectMeta},
 	} {
 		eventually(t, patience, func() (bool, string) {
-			err := admin(t).Create(t.Context(), object) // a kind takes a moment to be served
+			err := admin(t).Create(t.Context(), object) // fails until the API server serves the new kind
 			return err == nil, fmt.Sprint(err)
 		})
 		t.Cleanup(func() {
@@ -539,7 +546,8 @@ func installOLM(t *testing.T) olm {
 	}
 }
 
-// waitForUpgradeable waits until the operator tells OLM whether it may be upgraded, and why.
+// waitForUpgradeable waits until the condition Upgradeable of the OperatorCondition has this status and a message that
+// begins with message.
 func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, message string) {
 	t.Helper()
 	if o.launcher == nil {
@@ -556,7 +564,8 @@ func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, mes
 	})
 }
 
-// leaveNotUpgradeable leaves what an operator leaves that crashes.
+// leaveNotUpgradeable sets the condition Upgradeable to False, as an operator that crashed during a migration leaves
+// it.
 func (o olm) leaveNotUpgradeable(t *testing.T) {
 	t.Helper()
 	if o.launcher == nil {
@@ -574,12 +583,12 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 	}
 }
 
-// perObject is how long the operator may take to look at an object, on a machine that is busy with other tests. One after
-// the other, it looks at all of them twice.
+// perObject is the time limit for the migration of one object, on a machine that is busy with other tests. The operator
+// reads the objects one after the other, each of them twice.
 const perObject = 200 * time.Millisecond
 
-// waitUntilMigrated waits until the operator says that it has migrated everything. It asks the API server for nothing
-// meanwhile: fifty questions a second would cost that as much as the migration itself.
+// waitUntilMigrated waits until the operator logs that it has migrated all objects. It does not poll the API server:
+// fifty requests per second would load the API server as much as the migration itself.
 func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
 	t.Helper()
 	start := time.Now()
@@ -587,12 +596,12 @@ func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
 	t.Logf("migrated in %s", time.Since(start))
 	for _, plural := range plurals {
 		if diff := cmp.Diff([]string{to}, crd(t, plural).Status.StoredVersions); diff != "" {
-			t.Errorf("the stored versions of %s (-want +got):\n%s", plural, diff)
+			t.Errorf("status.storedVersions of %s (-want +got):\n%s", plural, diff)
 		}
 	}
 }
 
-// waitForLog waits until the operator's log says something.
+// waitForLog waits until the operator's log contains a text.
 func waitForLog(t *testing.T, operator *operatorProcess, text string) {
 	t.Helper()
 	waitForLogWithin(t, patience, operator, text)
@@ -601,6 +610,6 @@ func waitForLog(t *testing.T, operator *operatorProcess, text string) {
 func waitForLogWithin(t *testing.T, within time.Duration, operator *operatorProcess, text string) {
 	t.Helper()
 	eventually(t, within, func() (bool, string) {
-		return strings.Contains(operator.Log(), text), fmt.Sprintf("the log does not say %q", text)
+		return strings.Contains(operator.Log(), text), fmt.Sprintf("the log does not contain %q", text)
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"container.training/useless/test/docs"
 )
 
-// grant gives the operator the rights that a component of config/components gives it, until the test ends. They hold when
-// it returns.
+// grant gives the operator the permissions of a component in config/components until the test ends. It returns when the
+// permissions are in effect.
 func grant(t *testing.T, component string) {
 	t.Helper()
 	dir := filepath.Join(repository, "config", "components", component)
@@ -34,8 +34,8 @@ func grant(t *testing.T, component string) {
 	waitForSetup(t, component, "<nil>")
 }
 
-// waitForSetup waits until a controller can be set up, or fails to be with a problem, and returns what the problem tells
-// people to do about it.
+// waitForSetup sets up a controller until the error begins with problem; "<nil>" stands for success. It returns the
+// kubectl command that the error recommends, without the word kubectl.
 func waitForSetup(t *testing.T, name, problem string) (command string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
@@ -44,13 +44,14 @@ func waitForSetup(t *testing.T, name, problem string) (command string) {
 			noWebhooks:  true,
 		})
 		_, command, _ = strings.Cut(fmt.Sprint(err), "with kubectl ")
-		return strings.HasPrefix(fmt.Sprint(err), problem), fmt.Sprintf("got %v, want %s", err, problem)
+		return strings.HasPrefix(fmt.Sprint(err), problem), fmt.Sprintf("set up %s: got error %v, want %s", name, err, problem)
 	})
 	return command
 }
 
-// TestRightsComeFirst turns controllers on that have yet to be given their rights, and then does what the errors say.
-func TestRightsComeFirst(t *testing.T) {
+// TestMissingPermissions enables controllers without their permissions. Then it runs the commands that the errors
+// recommend, until the controllers start.
+func TestMissingPermissions(t *testing.T) {
 	alone(t)
 	for name, resource := range map[string]string{podcount.Name: "replicasets.apps", ingress.Name: "ingresses.networking.k8s.io"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +71,8 @@ func TestRightsComeFirst(t *testing.T) {
 	}
 }
 
-// TestDocumentedKustomizations has the API server check what people apply who follow the documentation, in the place of
-// what is installed.
+// TestDocumentedKustomizations applies the kustomizations of the documentation over the installation, in a server-side
+// dry run.
 func TestDocumentedKustomizations(t *testing.T) {
 	shared(t)
 	clone, err := filepath.Abs(repository)
@@ -87,16 +88,17 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As the manager that has installed what it is to replace, the URLs of the webhooks among it.
+		// The field manager is the one of the installation. Otherwise, the apply would conflict with it, for example about
+		// the URLs of the webhooks.
 		out := mustKubectl(t, "", "apply", "-k", dir, "--server-side", "--field-manager=useless-cluster", "--dry-run=server", "-o", "name")
 		want := "clusterrolebinding.rbac.authorization.k8s.io/useless-" + strings.TrimSuffix(page, ".md") + "-rolebinding"
 		if !strings.Contains(out, want+"\n") {
-			t.Errorf("docs/%s: no %s among\n%s", page, want, out)
+			t.Errorf("docs/%s: the applied objects do not include %s:\n%s", page, want, out)
 		}
 	}
 }
 
-// documented is the first manifest on a page of the documentation, which people copy.
+// documented returns the first manifest on a page of the documentation.
 func documented(t *testing.T, page string) string {
 	t.Helper()
 	return docs.Block(t, page, "apiVersion:")

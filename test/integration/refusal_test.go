@@ -107,8 +107,8 @@ func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
 	return lift
 }
 
-// forbidUpdates keeps an object from updates that do not satisfy an expression, such as a patch, until the function that
-// it returns is called.
+// forbidUpdates keeps an object from updates that do not satisfy an expression, such as a patch, until the function
+// that it returns is called.
 func forbidUpdates(t *testing.T, object client.Object, group, resource, expression, patch string) (allow func()) {
 	t.Helper()
 	namespace := object.GetNamespace()

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is, the
-// difference becomes a line of the table that make test-versions writes.
+// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is,
+// the difference becomes a line of the table that make test-versions writes.
 func olderThan(t *testing.T, minor int, difference string) bool {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(clusterOf(t).Config)
@@ -50,7 +50,8 @@ var newerWordings = []struct {
 	{regexp.MustCompile(`Invalid value: "(?:object|string)": `), `Invalid value: `},
 }
 
-// hasWording reports whether a message has a text. For an API server before 1.36, it may have the older wording of the text.
+// hasWording reports whether a message has a text. For an API server before 1.36, it may have the older wording of the
+// text.
 func hasWording(t *testing.T, message, text string) bool {
 	t.Helper()
 	if strings.Contains(message, text) {
@@ -65,7 +66,8 @@ func hasWording(t *testing.T, message, text string) bool {
 	return strings.Contains(message, text)
 }
 
-// noMutatingPolicies is the difference of an API server without MutatingAdmissionPolicy in admissionregistration.k8s.io/v1.
+// noMutatingPolicies is the difference of an API server without MutatingAdmissionPolicy in
+// admissionregistration.k8s.io/v1.
 const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. The story of one that removes the label of a Pod is not tested."
 
 // noStreams is the difference of an API server that does not stream lists.

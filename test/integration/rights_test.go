@@ -71,9 +71,9 @@ var othersRights = map[right]string{
 
 const grantedByOLM = "OLM grants it"
 
-// everythingRan reports whether the command line asked for all tests, of which alone it can be told what the operator
-// does not need.
-func everythingRan() bool {
+// allTestsSelected reports whether the command line asked for all tests, of which alone it can be told what the
+// operator does not need.
+func allTestsSelected() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if flag.Lookup(name).Value.String() != "" {
 			return false
@@ -82,9 +82,9 @@ func everythingRan() bool {
 	return true
 }
 
-// judgeRights compares what the operator was granted with what it has used in all tests of this package. The audit
+// checkPermissions compares what the operator was granted with what it has used in all tests of this package. The audit
 // logs of the API servers show what it used. No permission may be missing, and none may be unused.
-func judgeRights() error {
+func checkPermissions() error {
 	granted, err := grantedRights()
 	if err != nil {
 		return err
@@ -204,8 +204,8 @@ func usedRights(log io.Reader) (map[right]string, error) {
 	return used, lines.Err()
 }
 
-// compareRights says what is granted and not used, and what is used and not granted, unless there is a reason for either. What
-// is granted in all namespaces has to be used outside the operator's own.
+// compareRights says what is granted and not used, and what is used and not granted, unless there is a reason for
+// either. What is granted in all namespaces has to be used outside the operator's own.
 func compareRights(granted, used, unusedReasons, othersReasons map[right]string) (problems []string) {
 	unused, others := maps.Clone(granted), map[right]string{}
 	for asked, why := range used {

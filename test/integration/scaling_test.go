@@ -79,9 +79,9 @@ func testQuotaFlip(t *testing.T, namespace string) {
 
 const switchQuota = "count/switches.useless.container.training"
 
-// createQuota limits the switches in a namespace. It returns when the API server enforces the limit: when its own cache has
-// the numbers of the quota controller, which is later than a client can read them. A dry run does not count, so no number
-// of them shows a limit of some switches. The quota has a second limit for that: it allows no Secret.
+// createQuota limits the switches in a namespace. It returns when the API server enforces the limit: when its own cache
+// has the numbers of the quota controller, which is later than a client can read them. A dry run does not count, so no
+// number of them shows a limit of some switches. The quota has a second limit for that: it allows no Secret.
 func createQuota(t *testing.T, namespace string, switches int64) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{

@@ -39,9 +39,9 @@ func (c *adjustedClock) by(at time.Time) time.Time { return at.Add(time.Duration
 // friday is an hour of 20 November 2026, which is a Friday.
 func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 
-// TestScheduleAcrossTheWeekend follows the documentation's example, the Deployment web with 3 replicas from Monday to Friday, 7
-// to 20 o'clock in Berlin, from its stop on a Friday, which comes by itself, to its start on Monday, for which the operator is
-// too late.
+// TestScheduleAcrossTheWeekend follows the documentation's example, the Deployment web with 3 replicas from Monday to
+// Friday, 7 to 20 o'clock in Berlin, from its stop on a Friday, which comes by itself, to its start on Monday, for
+// which the operator is too late.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
 	alone(t)
 	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
@@ -150,8 +150,8 @@ func TestScheduleWithAnOldView(t *testing.T) {
 	requests.check(t, namespace, nil)
 }
 
-// createSettled creates a Deployment that is to be stopped in an hour, and to which its own controller has done all that
-// it will do.
+// createSettled creates a Deployment that is to be stopped in an hour, and to which its own controller has done all
+// that it will do.
 func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
@@ -204,8 +204,8 @@ func TestScheduleAmongOtherWriters(t *testing.T) {
 	}
 }
 
-// TestScheduleWithoutAnAnswer lets the connection break while a Deployment is being stopped, as it does when the operator
-// ends just then. Nothing was refused, so nobody is told so.
+// TestScheduleWithoutAnAnswer lets the connection break while a Deployment is being stopped, as it does when the
+// operator ends just then. Nothing was refused, so nobody is told so.
 func TestScheduleWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"and the request does not arrive": false, "and the request has arrived": true} {

@@ -29,8 +29,9 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
-// TestHostileTenant has a user of one namespace name what is in another one, in every way that an object has: by owner, by
-// label, by selector, by target and by name. The operator, which may write to all namespaces, is to do nothing there.
+// TestHostileTenant has a user of one namespace name what is in another one, in every way that an object has: by owner,
+// by label, by selector, by target and by name. The operator, which may write to all namespaces, is to do nothing
+// there.
 func TestHostileTenant(t *testing.T) {
 	alone(t)
 	grant(t, podcount.Name)
@@ -92,8 +93,8 @@ func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
 	}
 }
 
-// attackTenant fills another namespace with objects that are after those of the victim, and returns when the operator has seen
-// to all of them.
+// attackTenant fills another namespace with objects that are after those of the victim, and returns when the operator
+// has seen to all of them.
 func attackTenant(t *testing.T, namespace, victim string, owners map[string]metav1.OwnerReference) {
 	t.Helper()
 	owned := func(object client.Object, kind string) client.Object {
@@ -143,8 +144,8 @@ func attackTenant(t *testing.T, namespace, victim string, owners map[string]meta
 	}
 }
 
-// everythingIn is all that the operator could have changed in a namespace: of its own kinds every revision, of others what
-// is not their status, which changes by itself.
+// everythingIn is all that the operator could have changed in a namespace: of its own kinds every revision, of others
+// what is not their status, which changes by itself.
 func everythingIn(t *testing.T, namespace string) map[string]metav1.ObjectMeta {
 	t.Helper()
 	found := map[string]metav1.ObjectMeta{}

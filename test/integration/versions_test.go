@@ -401,8 +401,8 @@ func TestStatusIsWrittenInEitherVersion(t *testing.T) {
 	}
 }
 
-// TestManyMachinesAreListedInEitherVersion lists 500 Machines. It has the machine for itself: the API server's watch cache
-// of v1alpha1 converts one event after another, and pages wait for it.
+// TestManyMachinesAreListedInEitherVersion lists 500 Machines. It has the machine for itself: the API server's watch
+// cache of v1alpha1 converts one event after another, and pages wait for it.
 func TestManyMachinesAreListedInEitherVersion(t *testing.T) {
 	alone(t)
 	exclusive(t, operatorOptions{})

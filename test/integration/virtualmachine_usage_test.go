@@ -28,7 +28,8 @@ import (
 	"container.training/useless/hack/cluster/standin"
 )
 
-// TestVirtualMachineUsage has a metrics API of its own, which the API server passes on what is asked of metrics.k8s.io to.
+// TestVirtualMachineUsage has a metrics API of its own, which the API server passes on what is asked of metrics.k8s.io
+// to.
 func TestVirtualMachineUsage(t *testing.T) {
 	alone(t)
 	exclusive(t, operatorOptions{usageInterval: time.Second})

@@ -169,8 +169,9 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// A tally counts requests by namespace, and by method and resource. Requests for all namespaces are under "". Those that
-// were refused are counted with the status; watches, and questions about usage, which are asked by the clock, not at all.
+// A tally counts requests by namespace, and by method and resource. Requests for all namespaces are under "". Those
+// that were refused are counted with the status; watches, and questions about usage, which are asked by the clock, not
+// at all.
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
@@ -236,7 +237,8 @@ func (c *tally) of(namespace string) map[string]int {
 	return maps.Clone(c.counts[namespace])
 }
 
-// quiet waits until there was no request, or none about these namespaces, for a while that is longer than any lag in a test.
+// quiet waits until there was no request, or none about these namespaces, for a while that is longer than any lag in a
+// test.
 func (c *tally) quiet(t testing.TB, namespaces ...string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
