@@ -22,51 +22,53 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A story is a test with a namespace of its own.
+// A story is a subtest with a namespace of its own.
 type story struct {
 	name string
-	tell func(t *testing.T, namespace string)
+	test func(t *testing.T, namespace string)
 }
 
-// tell runs stories in parallel, with the shared operator.
+// tell runs stories in parallel on the shared control plane, where the shared operator runs.
 func tell(t *testing.T, stories []story) {
 	t.Helper()
 	shared(t)
 	tellHere(t, stories)
 }
 
-// tellHere runs stories in parallel, on the control plane that the test has.
+// tellHere runs stories in parallel on the control plane that the test already has.
 func tellHere(t *testing.T, stories []story) {
 	t.Helper()
 	for _, story := range stories {
 		t.Run(story.name, func(t *testing.T) {
 			t.Parallel()
-			story.tell(t, newNamespace(t))
+			story.test(t, newNamespace(t))
 		})
 	}
 }
 
 func TestOwnership(t *testing.T) {
 	tell(t, []story{
-		{"a switch that is relabelled away is released, and adopted again when it comes back", testRelabelledAway},
-		{"a switch that is relabelled to another machine changes hands", testRelabelledToAnother},
-		{"a switch that somebody adds by label is adopted, and one too many goes", testAddedByLabel},
-		{"of too many switches, those that are down and the newest go first", testSurplusOrder},
-		{"a switch that something else controls is left alone", testForeignController},
-		{"a switch that is deleted by hand comes back under the lowest free name", testDeletedByHand},
-		{"a switch that is taken away by hand is replaced", testTakenAway},
-		{"a name that something else has is passed over", testTakenNames},
-		{"machines of the same name in two namespaces do not touch each other", testNamespacesApart},
+		{"a switch whose label is changed is released, and adopted again when the label is restored", testRelabelledAway},
+		{"a switch that gets the label of another machine is adopted by that machine", testRelabelledToAnother},
+		{"a new switch with the label of a machine is adopted, and a surplus switch is deleted", testAddedByLabel},
+		{"surplus switches are deleted in order: switches that are down first, then the newest", testSurplusOrder},
+		{"a switch that another object controls is not changed", testForeignController},
+		{"a switch that a user deletes is replaced under the lowest free name", testDeletedByHand},
+		{"a switch whose owner reference a user removes is replaced", testTakenAway},
+		{"a name that is already taken is skipped", testTakenNames},
+		{"machines of the same name in two namespaces do not change each other's switches", testNamespacesApart},
 	})
 }
 
-// TestTakenNameUnseen has a switch take the first name just before an operator that has yet to hear of it.
-func TestTakenNameUnseen(t *testing.T) {
+// TestNameTakenBeforeCacheUpdate creates a Switch that takes the first name of a Machine. The operator creates the
+// Machine's switches before its cache has that Switch.
+func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	alone(t)
 	requests := newTally()
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { // The operator must not hear of m-0 before it creates a switch, also on a busy machine.
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			// Long enough, also on a busy machine: the cache gets m-0 only after the operator has created a switch.
 			return laggingWatch{next, "/switches", 4 * time.Second}
 		})
 	}})
@@ -76,8 +78,8 @@ func TestTakenNameUnseen(t *testing.T) {
 	waitForNames(t, m, "m-1")
 	waitForTotal(t, namespace, "m", 1)
 	requests.quiet(t)
-	if looks := requests.of(namespace)["GET switches"]; looks != 1 {
-		t.Errorf("looked at it %d times", looks)
+	if gets := requests.of(namespace)["GET switches"]; gets != 1 {
+		t.Errorf("the operator read the taken name %d times, want once", gets)
 	}
 }
 
@@ -85,7 +87,7 @@ func testRelabelledAway(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 3)
 	m := waitForPositions(t, namespace, "m", "ddd", patience)
 
-	setLabel(t, namespace, "m-1", "nobody")
+	setLabel(t, namespace, "m-1", "other")
 	waitForEvent(t, m, v1beta1.EventReleased)
 	waitForNames(t, m, "m-0", "m-2", "m-3")
 	if owner := metav1.GetControllerOf(getSwitch(t, namespace, "m-1")); owner != nil {
@@ -95,7 +97,7 @@ func testRelabelledAway(t *testing.T, namespace string) {
 
 	setLabel(t, namespace, "m-1", "m")
 	waitForEvent(t, m, v1beta1.EventAdopted)
-	// m-3 is the newest: it replaced m-1, and has to go again.
+	// m-3 replaced m-1. It is the newest switch, so the operator deletes it again.
 	waitForNames(t, m, "m-0", "m-1", "m-2")
 	waitForTotal(t, namespace, "m", 3)
 }
@@ -104,7 +106,7 @@ func testRelabelledToAnother(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "a", 2)
 	slowMachine(t, namespace, "b", 1)
 	a, b := waitForPositions(t, namespace, "a", "dd", patience), waitForPositions(t, namespace, "b", "d", patience)
-	// One that is up stays, so it is plain which one b keeps.
+	// A switch that is up is deleted last, so b keeps a-0 and deletes b-0.
 	turnUp(t, namespace, "a-0")
 	waitForPositions(t, namespace, "a", "ud", patience)
 
@@ -128,7 +130,7 @@ func testAddedByLabel(t *testing.T, namespace string) {
 	waitForNames(t, m, "extra", "m-0")
 	waitForPositions(t, namespace, "m", "ud", patience)
 	if most := mostAtOnce(switches.all(t)); most != 1 {
-		t.Errorf("there were %d new switches at once, not only the one that was added", most)
+		t.Errorf("%d new switches existed at once, want only the added one", most)
 	}
 }
 
@@ -155,7 +157,7 @@ func testSurplusOrder(t *testing.T, namespace string) {
 }
 
 func testForeignController(t *testing.T, namespace string) {
-	// It has to exist: the garbage collector removes what belongs to nothing.
+	// The owner has to exist: the garbage collector deletes objects whose owner does not exist.
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
 	if err := admin(t).Create(t.Context(), owner); err != nil {
 		t.Fatal(err)
@@ -167,7 +169,7 @@ func testForeignController(t *testing.T, namespace string) {
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	})
 	m := waitForPositions(t, namespace, "m", "dd", patience)
-	// Flips, counts and deletes while the foreign switch is there and up.
+	// The operator flips, scales and deletes while the foreign switch exists and is up.
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
 	switches.untilObject(t, "m-0", "is turned down", flipped)
@@ -180,7 +182,7 @@ func testForeignController(t *testing.T, namespace string) {
 	switches.untilDeleted(t, "m-0")
 
 	if diff := cmp.Diff(foreign, getSwitch(t, namespace, "foreign")); diff != "" {
-		t.Errorf("the foreign switch was touched (-before +after):\n%s", diff)
+		t.Errorf("the foreign switch was changed (-before +after):\n%s", diff)
 	}
 }
 
@@ -197,7 +199,7 @@ func testDeletedByHand(t *testing.T, namespace string) {
 }
 
 func testTakenAway(t *testing.T, namespace string) {
-	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil) // whose name does not tell whose it is
+	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil) // its name does not contain the name of the Machine
 	slowMachine(t, namespace, "m", 2)
 	m := waitForPositions(t, namespace, "m", "dd", patience)
 	waitForNames(t, m, "extra", "m-0")
@@ -220,7 +222,7 @@ func testTakenNames(t *testing.T, namespace string) {
 	waitForNames(t, m, "m-0", "m-3", "m-4")
 	for _, sw := range taken {
 		if diff := cmp.Diff(sw, getSwitch(t, namespace, sw.Name)); diff != "" {
-			t.Errorf("%s was touched (-before +after):\n%s", sw.Name, diff)
+			t.Errorf("%s was changed (-before +after):\n%s", sw.Name, diff)
 		}
 	}
 }
@@ -233,7 +235,7 @@ func testNamespacesApart(t *testing.T, namespace string) {
 	waitForPositions(t, other, "m", "ddd", patience)
 	machines, switches := recordMachines(t, other), recordSwitches(t, other)
 
-	setLabel(t, namespace, "m-2", "nobody")
+	setLabel(t, namespace, "m-2", "other")
 	waitForNames(t, m, "m-0", "m-1", "m-3")
 	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
 	waitForPositions(t, namespace, "m", "udd", patience)
@@ -242,14 +244,14 @@ func testNamespacesApart(t *testing.T, namespace string) {
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
 
 	if changes := machines.all(t); len(changes) > 0 {
-		t.Errorf("the machine in the other namespace was touched:\n%s", describe(changes))
+		t.Errorf("the machine in the other namespace was changed:\n%s", describe(changes))
 	}
 	if changes := switches.all(t); len(changes) > 0 {
-		t.Errorf("switches in the other namespace were touched:\n%s", describe(changes))
+		t.Errorf("switches in the other namespace were changed:\n%s", describe(changes))
 	}
 }
 
-// slowMachine creates a Machine that turns no switch down while a test runs.
+// slowMachine creates a Machine with a flip delay of an hour: it turns no switch down during a test.
 func slowMachine(t *testing.T, namespace, name string, count int32) *v1beta1.Machine {
 	t.Helper()
 	return createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) {
@@ -258,7 +260,7 @@ func slowMachine(t *testing.T, namespace, name string, count int32) *v1beta1.Mac
 	})
 }
 
-// createSwitch creates a switch with the machine label if there is a value for it, and with an owner if there is one.
+// createSwitch creates a Switch. It has no machine label if machine is empty, and no owner if owner is nil.
 func createSwitch(t *testing.T, namespace, name, machine string, position v1beta1.Position, owner *metav1.OwnerReference) *v1beta1.Switch {
 	t.Helper()
 	sw := &v1beta1.Switch{
@@ -277,7 +279,7 @@ func createSwitch(t *testing.T, namespace, name, machine string, position v1beta
 	return sw
 }
 
-// mergePatch changes an object as kubectl patch does.
+// mergePatch applies a JSON merge patch to an object, as kubectl patch --type=merge does.
 func mergePatch(t *testing.T, object client.Object, format string, args ...any) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
@@ -294,7 +296,7 @@ func aSwitch(namespace, name string) *v1beta1.Switch {
 	return &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// setLabel says which machine a switch belongs to.
+// setLabel sets the machine label of a Switch.
 func setLabel(t *testing.T, namespace, name, machine string) {
 	t.Helper()
 	mergePatch(t, aSwitch(namespace, name), `{"metadata":{"labels":{%q:%q}}}`, v1beta1.MachineLabel, machine)
@@ -310,6 +312,7 @@ func flipped(sw *v1beta1.Switch) bool {
 	return sw.Spec.Position == v1beta1.PositionDown && sw.Annotations[v1beta1.FlippedAtAnnotation] != ""
 }
 
+// namesAndUIDs returns the names and UIDs of the switches that a Machine controls.
 func namesAndUIDs(t *testing.T, m *v1beta1.Machine) (names []string, uids []types.UID) {
 	t.Helper()
 	for _, sw := range switchesOf(t, m) {
@@ -318,16 +321,18 @@ func namesAndUIDs(t *testing.T, m *v1beta1.Machine) (names []string, uids []type
 	return names, uids
 }
 
-// waitForNames waits until a Machine controls exactly the switches of these names, in the order of the alphabet.
+// waitForNames waits until a Machine controls exactly the switches with these names. The names must be sorted
+// alphabetically.
 func waitForNames(t *testing.T, m *v1beta1.Machine, want ...string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
 		got, _ := namesAndUIDs(t, m)
-		return slices.Equal(got, want), fmt.Sprintf("%s controls %v, not %v", m.Name, got, want)
+		return slices.Equal(got, want), fmt.Sprintf("%s controls %v, want %v", m.Name, got, want)
 	})
 }
 
-// waitForTotal waits until a Machine's status has so many switches, and says that this is what was asked for.
+// waitForTotal waits until a Machine's status counts total switches and its condition Scaled is True for the current
+// generation.
 func waitForTotal(t *testing.T, namespace, name string, total int32) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
@@ -339,7 +344,7 @@ func waitForTotal(t *testing.T, namespace, name string, total int32) {
 	})
 }
 
-// eventsOn lists the events of a reason on an object.
+// eventsOn lists the events on an object that have a reason.
 func eventsOn(t *testing.T, object client.Object, reason string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}
@@ -354,6 +359,6 @@ func eventsOn(t *testing.T, object client.Object, reason string) []eventsv1.Even
 func waitForEvent(t *testing.T, object client.Object, reason string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
-		return len(eventsOn(t, object, reason)) > 0, "no event " + reason + " on " + object.GetName()
+		return len(eventsOn(t, object, reason)) > 0, "there is no event " + reason + " on " + object.GetName()
 	})
 }

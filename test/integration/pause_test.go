@@ -15,12 +15,12 @@ import (
 
 func TestPause(t *testing.T) {
 	tell(t, []story{
-		{"a machine that is paused from the start is not touched until it is unpaused", testPausedFromTheStart},
-		{"a machine that is paused turns no switch down until it is unpaused", testPausedMachine},
-		{"a machine that is paused can be deleted", testPausedMachineDeleted},
-		{"a switch that is paused is not turned down until it is unpaused, and others are", testPausedSwitchUp},
-		{"a switch that is paused is not deleted until it is unpaused, and others are", testPausedSwitchSurplus},
-		{"a switch that is paused is not adopted until it is unpaused", testPausedSwitchNotAdopted},
+		{"a machine that is created paused is not changed until it is unpaused", testPausedFromTheStart},
+		{"a paused machine turns no switch down until it is unpaused", testPausedMachine},
+		{"a paused machine can be deleted", testPausedMachineDeleted},
+		{"a paused switch is not turned down until it is unpaused, but other switches are", testPausedSwitchUp},
+		{"a paused switch is not deleted until it is unpaused, but other switches are", testPausedSwitchSurplus},
+		{"a paused switch is not adopted until it is unpaused", testPausedSwitchNotAdopted},
 	})
 }
 
@@ -31,9 +31,9 @@ func testPausedFromTheStart(t *testing.T, namespace string) {
 	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
-	operatorIsThrough(t, namespace)
+	waitUntilProcessed(t, namespace)
 	if diff := cmp.Diff(paused, getMachine(t, namespace, "paused")); diff != "" {
-		t.Errorf("the paused machine was touched (-before +after):\n%s", diff)
+		t.Errorf("the paused machine was changed (-before +after):\n%s", diff)
 	}
 	if switches := switchesOf(t, paused); len(switches) > 0 {
 		t.Errorf("the paused machine has %d switches", len(switches))
@@ -45,18 +45,18 @@ func testPausedFromTheStart(t *testing.T, namespace string) {
 func testPausedMachine(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 2, 0, 0)
 	setPaused(t, aMachine(namespace, "m"), true)
-	// A machine and its switches come by different watches: wait until the operator knows that this one is paused.
-	operatorIsThrough(t, namespace)
+	// The operator watches Machines and Switches separately. Wait until it has seen that the Machine is paused.
+	waitUntilProcessed(t, namespace)
 	before := getMachine(t, namespace, "m")
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-1")
 	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
-	operatorIsThrough(t, namespace)
+	waitUntilProcessed(t, namespace)
 	if diff := cmp.Diff(before, getMachine(t, namespace, "m")); diff != "" {
-		t.Errorf("the paused machine was touched (-before +after):\n%s", diff)
+		t.Errorf("the paused machine was changed (-before +after):\n%s", diff)
 	}
 	if sw := getSwitch(t, namespace, "m-1"); sw.Spec.Position != v1beta1.PositionUp || sw.Status.SeenAt != nil {
-		t.Errorf("the paused machine's switch was touched: position %s, status %+v", sw.Spec.Position, sw.Status)
+		t.Errorf("the paused machine's switch was changed: position %s, status %+v", sw.Spec.Position, sw.Status)
 	}
 	if owner := metav1.GetControllerOf(getSwitch(t, namespace, "extra")); owner != nil {
 		t.Errorf("the paused machine adopted a switch: %+v", owner)
@@ -89,11 +89,11 @@ func testPausedSwitchUp(t *testing.T, namespace string) {
 	up := getSwitch(t, namespace, "m-0")
 	turnUp(t, namespace, "m-1")
 	switches.untilObject(t, "m-1", "is turned down", flipped)
-	// It is counted all the same: it is there.
+	// The status counts paused switches, too.
 	waitForPositions(t, namespace, "m", "udd", patience)
-	operatorIsThrough(t, namespace)
+	waitUntilProcessed(t, namespace)
 	if diff := cmp.Diff(up, getSwitch(t, namespace, "m-0")); diff != "" {
-		t.Errorf("the paused switch was touched (-before +after):\n%s", diff)
+		t.Errorf("the paused switch was changed (-before +after):\n%s", diff)
 	}
 	setPaused(t, aSwitch(namespace, "m-0"), false)
 	waitForPositions(t, namespace, "m", "ddd", patience)
@@ -103,7 +103,8 @@ func testPausedSwitchUp(t *testing.T, namespace string) {
 func testPausedSwitchSurplus(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 4)
 	m := waitForPositions(t, namespace, "m", "dddd", patience)
-	// The newest, which would go first; and the operator knows, because its status says so.
+	// m-3 is the newest switch, which the operator would delete first. The change of its position shows in the Machine's
+	// status when the operator has seen the annotation, too.
 	mergePatch(t, aSwitch(namespace, "m-3"), `{"metadata":{"annotations":{%q:"true"}},"spec":{"position":"up"}}`, v1beta1.PausedAnnotation)
 	waitForPositions(t, namespace, "m", "dddu", patience)
 	mergePatch(t, aSwitch(namespace, "m-3"), `{"spec":{"position":"down"}}`)
@@ -114,7 +115,7 @@ func testPausedSwitchSurplus(t *testing.T, namespace string) {
 	waitForTotal(t, namespace, "m", 2)
 	setPaused(t, aSwitch(namespace, "m-0"), true)
 	scale(t, namespace, "m", 1)
-	operatorIsThrough(t, namespace)
+	waitUntilProcessed(t, namespace)
 	waitForNames(t, m, "m-0", "m-3")
 	setPaused(t, aSwitch(namespace, "m-3"), false)
 	waitForNames(t, m, "m-0")
@@ -131,14 +132,14 @@ func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
 	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
-	// One that is not paused is adopted; it goes again, for one is too many.
+	// A switch that is not paused is adopted, and then m-1 is surplus.
 	switches := recordSwitches(t, namespace)
 	createSwitch(t, namespace, "other", "m", v1beta1.PositionUp, nil)
 	switches.untilDeleted(t, "m-1")
 	waitForNames(t, m, "m-0", "other")
 	waitForTotal(t, namespace, "m", 2)
 	if diff := cmp.Diff(paused, getSwitch(t, namespace, "extra")); diff != "" {
-		t.Errorf("the paused switch was touched (-before +after):\n%s", diff)
+		t.Errorf("the paused switch was changed (-before +after):\n%s", diff)
 	}
 	setPaused(t, aSwitch(namespace, "extra"), false)
 	eventually(t, patience, func() (bool, string) {
@@ -157,11 +158,11 @@ func setPaused(t *testing.T, object client.Object, paused bool) {
 	mergePatch(t, object, `{"metadata":{"annotations":{%q:%s}}}`, v1beta1.PausedAnnotation, value)
 }
 
-// operatorIsThrough returns when the operator has done all that it will do about what happened before: it has made
-// another machine, whose creation it learnt of later, and turned down one of its switches.
-func operatorIsThrough(t *testing.T, namespace string) {
+// waitUntilProcessed returns when the operator has processed all earlier changes in a namespace. It creates another
+// Machine, turns up its switch and waits until the operator turns that switch down.
+func waitUntilProcessed(t *testing.T, namespace string) {
 	t.Helper()
-	machine := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "fence-"}}
+	machine := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "barrier-"}}
 	machine.Spec.Flip.DelaySeconds, machine.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	switches := recordSwitches(t, namespace)
 	if err := admin(t).Create(t.Context(), machine); err != nil {

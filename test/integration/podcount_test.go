@@ -25,18 +25,18 @@ func TestPodCount(t *testing.T) {
 	alone(t)
 	countPods(t)
 	tellHere(t, []story{
-		{"the ReplicaSets of a Deployment say how many Pods they have, and those that have none say so", testPodCountDocumented},
-		{"a ReplicaSet without labels gets one, and keeps all else", testPodCountNilLabels},
-		{"two ReplicaSets with equal template labels are counted apart", testPodCountTwins},
+		{"the ReplicaSet of a Deployment has the number of its Pods as a label, also when it is 0", testPodCountDocumented},
+		{"a ReplicaSet without labels gets the label and no other change", testPodCountNilLabels},
+		{"two ReplicaSets with the same template labels are counted separately", testPodCountSameLabels},
 		{"a Pod whose owner changes is counted once", testPodCountOwnerChanges},
 		{"Pods that are being deleted are not counted", testPodCountTerminating},
-		{"a ReplicaSet that is being deleted is left alone", testPodCountDeleted},
-		{"a ReplicaSet that is paused is left alone until it is unpaused", testPodCountPaused},
-		{"a label that somebody changes is put right", testPodCountReverted},
+		{"a ReplicaSet that is being deleted is not changed", testPodCountDeleted},
+		{"a paused ReplicaSet is not changed until it is unpaused", testPodCountPaused},
+		{"a label that a user changes is restored", testPodCountReverted},
 	})
 }
 
-// countPods runs an operator that has no other controller than podcount. It returns the requests of that operator.
+// countPods runs an operator that has only the controller podcount. It returns the tally of the operator's requests.
 func countPods(t *testing.T) *tally {
 	t.Helper()
 	grant(t, podcount.Name)
@@ -49,7 +49,7 @@ func countPods(t *testing.T) *tally {
 	return requests
 }
 
-// aReplicaSet has Pods with the label app=web.
+// aReplicaSet returns a ReplicaSet whose Pods have the label app=web.
 func aReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": "web"}
 	return &appsv1.ReplicaSet{
@@ -77,7 +77,8 @@ func createReplicaSet(t *testing.T, namespace, name string, replicas int32, chan
 	return rs
 }
 
-// waitForPodCount waits until the label of a ReplicaSet has a value, and returns the ReplicaSet.
+// waitForPodCount waits until the pod-count label of a ReplicaSet has the value count, or is absent if count is empty.
+// It returns the ReplicaSet.
 func waitForPodCount(t *testing.T, namespace, name, count string) *appsv1.ReplicaSet {
 	t.Helper()
 	rs := &appsv1.ReplicaSet{}
@@ -90,7 +91,8 @@ func waitForPodCount(t *testing.T, namespace, name, count string) *appsv1.Replic
 	return rs
 }
 
-// podsOf lists the Pods that a ReplicaSet controls and that are not being deleted, by the API server's account.
+// podsOf lists the Pods that a ReplicaSet controls, without Pods that are being deleted. It reads them from the API
+// server, not from a cache.
 func podsOf(t *testing.T, rs *appsv1.ReplicaSet) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
@@ -123,7 +125,7 @@ func testPodCountDocumented(t *testing.T, namespace string) {
 func testPodCountNilLabels(t *testing.T, namespace string) {
 	created := createReplicaSet(t, namespace, "web", 0)
 	if created.Labels != nil {
-		t.Fatalf("has the labels %v", created.Labels)
+		t.Fatalf("the new ReplicaSet has labels %v, want none", created.Labels)
 	}
 	rs := waitForPodCount(t, namespace, "web", "0")
 	if diff := cmp.Diff(map[string]string{"pod-count": "0"}, rs.Labels); diff != "" {
@@ -133,11 +135,11 @@ func testPodCountNilLabels(t *testing.T, namespace string) {
 		t.Errorf("generation %d, was %d; spec (-before +after):\n%s", rs.Generation, created.Generation, diff)
 	}
 	if !slices.ContainsFunc(rs.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == "useless-operator-podcount" }) {
-		t.Errorf("the API server does not know who wrote it: %v", rs.ManagedFields)
+		t.Errorf("no managedFields entry has the manager useless-operator-podcount: %v", rs.ManagedFields)
 	}
 }
 
-func testPodCountTwins(t *testing.T, namespace string) {
+func testPodCountSameLabels(t *testing.T, namespace string) {
 	createReplicaSet(t, namespace, "a", 2)
 	createReplicaSet(t, namespace, "b", 3)
 	waitForPodCount(t, namespace, "a", "2")
@@ -154,14 +156,14 @@ func testPodCountOwnerChanges(t *testing.T, namespace string) {
 	if err := admin(t).Patch(t.Context(), &moved, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	// kube-controller-manager gives a another Pod, and takes one from b.
+	// kube-controller-manager creates another Pod for a, and deletes one of b.
 	for _, rs := range []*appsv1.ReplicaSet{a, b} {
 		eventually(t, patience, func() (bool, string) {
 			n := len(podsOf(t, rs))
 			return n == 2, fmt.Sprintf("%s has %d Pods", rs.Name, n)
 		})
 	}
-	podCountIsThrough(t, namespace)
+	waitUntilPodCountProcessed(t, namespace)
 	waitForPodCount(t, namespace, "a", "2")
 	waitForPodCount(t, namespace, "b", "2")
 }
@@ -176,7 +178,7 @@ func testPodCountTerminating(t *testing.T, namespace string) {
 	waitForPodCount(t, namespace, "web", "0")
 	list := &corev1.PodList{}
 	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) != 2 {
-		t.Errorf("%d Pods are there, want the two that are being deleted; %v", len(list.Items), err)
+		t.Errorf("%d Pods exist, want the two that are being deleted; error %v", len(list.Items), err)
 	}
 	for _, pod := range list.Items {
 		mergePatch(t, &pod, `{"metadata":{"finalizers":null}}`)
@@ -190,7 +192,7 @@ func testPodCountDeleted(t *testing.T, namespace string) {
 	for _, pod := range podsOf(t, rs) {
 		mustKubectl(t, "", "delete", "pod", pod.Name, "-n", namespace)
 	}
-	podCountIsThrough(t, namespace)
+	waitUntilPodCountProcessed(t, namespace)
 	waitForPodCount(t, namespace, "web", "2")
 	mergePatch(t, rs, `{"metadata":{"finalizers":null}}`)
 }
@@ -203,7 +205,7 @@ func testPodCountPaused(t *testing.T, namespace string) {
 		n := len(podsOf(t, paused))
 		return n == 2, fmt.Sprintf("%d Pods", n)
 	})
-	podCountIsThrough(t, namespace)
+	waitUntilPodCountProcessed(t, namespace)
 	if rs := waitForPodCount(t, namespace, "web", ""); rs.Labels != nil {
 		t.Errorf("the paused ReplicaSet has the labels %v", rs.Labels)
 	}
@@ -220,10 +222,10 @@ func testPodCountReverted(t *testing.T, namespace string) {
 	}
 }
 
-// TestPodCountWrites has kube-controller-manager create 500 Pods and delete them, at its default rate of about 20 in a
-// second. The operator may write the label 20 times.
+// TestPodCountWrites lets kube-controller-manager create 500 Pods and delete them, at its default rate of about 20 per
+// second. The operator may write the label at most 20 times.
 func TestPodCountWrites(t *testing.T) {
-	const most = 20
+	const maxWrites = 20
 	alone(t)
 	requests := countPods(t)
 	namespace := newNamespace(t)
@@ -238,20 +240,20 @@ func TestPodCountWrites(t *testing.T) {
 			return err == nil && rs.Labels[podcount.DefaultLabel] == strconv.Itoa(replicas), fmt.Sprintf("labels %v; %v", rs.Labels, err)
 		})
 	}
-	podCountIsThrough(t, namespace)
-	writes := requests.of(namespace)["PATCH replicasets"] - 1 // that of the fence
+	waitUntilPodCountProcessed(t, namespace)
+	writes := requests.of(namespace)["PATCH replicasets"] - 1 // without the write to the barrier ReplicaSet
 	t.Logf("%d writes in %s", writes, time.Since(start).Round(time.Second))
-	if writes > most {
-		t.Errorf("%d writes of the label, want at most %d", writes, most)
+	if writes > maxWrites {
+		t.Errorf("%d writes of the label, want at most %d", writes, maxWrites)
 	}
 }
 
-// podCountIsThrough returns when the operator has counted what happened before: it has counted the Pods of another
-// ReplicaSet, whose creation it learnt of later.
-func podCountIsThrough(t *testing.T, namespace string) {
+// waitUntilPodCountProcessed returns when the operator has processed all earlier changes in a namespace. It creates
+// another ReplicaSet and waits until the operator has labelled it.
+func waitUntilPodCountProcessed(t *testing.T, namespace string) {
 	t.Helper()
-	createReplicaSet(t, namespace, "fence", 0, func(rs *appsv1.ReplicaSet) {
-		rs.Spec.Selector.MatchLabels["app"] = "fence"
+	createReplicaSet(t, namespace, "barrier", 0, func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Selector.MatchLabels["app"] = "barrier"
 	})
-	waitForPodCount(t, namespace, "fence", "0")
+	waitForPodCount(t, namespace, "barrier", "0")
 }

@@ -20,16 +20,16 @@ import (
 	"container.training/useless/internal/controller/machine"
 )
 
-// workers is how many Machines the operator has in hand at a time.
+// workers is the number of Machines that the operator reconciles at the same time.
 const workers = machine.DefaultConcurrentSyncs
 
-// TestUsersComeBeforeNewMachines has a user turn a switch up while the operator has its hands full.
-func TestUsersComeBeforeNewMachines(t *testing.T) {
+// TestUserChangesBeforeNewMachines turns a switch up while all workers are busy and many new Machines are queued.
+func TestUserChangesBeforeNewMachines(t *testing.T) {
 	alone(t)
-	const crowd = 200
+	const newMachines = 200
 	busy := newNamespace(t)
-	requests, held, open := newTally(), make(chan struct{}, crowd), make(chan struct{})
-	letGo := sync.OnceFunc(func() { close(open) })
+	requests, held, open := newTally(), make(chan struct{}, newMachines), make(chan struct{})
+	release := sync.OnceFunc(func() { close(open) })
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -43,77 +43,77 @@ func TestUsersComeBeforeNewMachines(t *testing.T) {
 			})
 		})
 	}})
-	t.Cleanup(letGo) // before the operator is to stop
+	t.Cleanup(release) // runs before the operator stops
 	namespace := newNamespace(t)
 	flippingMachine(t, namespace, "m", 1, 0, 0)
 	switches := recordSwitches(t, namespace)
-	for i := range crowd {
+	for i := range newMachines {
 		createMachine(t, busy, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 5 })
 	}
 	eventually(t, patience, func() (bool, string) { return len(held) == workers, fmt.Sprintf("%d requests held", len(held)) })
 	turnUp(t, namespace, "m-0")
 	switches.untilObject(t, "m-0", "is up", func(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp })
-	letGo()
+	release()
 	switches.untilObject(t, "m-0", "is turned down", flipped)
-	begun := requests.successes(busy, "PATCH machines") // their finalizers
-	t.Logf("turned down after %d of %d new machines were begun", begun, crowd)
-	if begun > crowd/2 {
-		t.Errorf("a user waited for %d of %d new machines", begun, crowd)
+	started := requests.successes(busy, "PATCH machines") // the operator first adds the finalizer
+	t.Logf("the operator had started %d of %d new machines when it turned the switch down", started, newMachines)
+	if started > newMachines/2 {
+		t.Errorf("the user's change waited for %d of %d new machines", started, newMachines)
 	}
 }
 
-// TestFlipsComeFirst has many switches be due at once, at a start.
-func TestFlipsComeFirst(t *testing.T) {
+// TestFlipsBeforeOtherWrites starts an operator when many switches are due.
+func TestFlipsBeforeOtherWrites(t *testing.T) {
 	alone(t)
-	const crowd = 60
+	const machines = 60
 	anHourAgo := clocktesting.NewFakePassiveClock(time.Now().Add(-time.Hour))
-	stop := exclusive(t, operatorOptions{clock: anHourAgo}) // for which nothing is ever due
+	stop := exclusive(t, operatorOptions{clock: anHourAgo}) // with this clock, no switch is due
 	namespace := newNamespace(t)
-	for i := range crowd {
+	for i := range machines {
 		createMachine(t, namespace, fmt.Sprintf("m%d", i), nil)
 	}
-	for i := range crowd {
+	for i := range machines {
 		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", patience)
 		turnUp(t, namespace, fmt.Sprintf("m%d-0", i))
 	}
-	for i := range crowd {
+	for i := range machines {
 		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "u", patience)
 	}
 	stop()
 
 	requests, order := newTally(), &sequence{}
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(requests.wrap); config.Wrap(order.wrap) }})
-	for i := range crowd {
+	for i := range machines {
 		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", patience)
 	}
 	requests.quiet(t)
 	got := requests.of(namespace)
 	delete(got, "POST events")
 	want := map[string]int{
-		"PATCH switches":        crowd,
-		"PATCH switches/status": crowd, // forgotten
-		"PATCH machines/status": crowd,
+		"PATCH switches":        machines,
+		"PATCH switches/status": machines, // resets seenAt
+		"PATCH machines/status": machines,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	// Each of the other workers may have its last flip still ahead when one is done with its own.
-	if first := slices.Index(order.all(), "PATCH machines/status"); first <= crowd-workers {
-		t.Errorf("of %d switches that were due, %d at most were turned down before something else was written", crowd, first)
+	// When the first worker has no more flips, each of the other workers may still have one flip to do.
+	if first := slices.Index(order.all(), "PATCH machines/status"); first <= machines-workers {
+		t.Errorf("at most %d of %d due switches were turned down before the first other write", first, machines)
 	}
 }
 
-// A sequence is the order in which requests were begun.
+// A sequence records the operator's patches in the order in which they were sent.
 type sequence struct {
-	mu    sync.Mutex
-	begun []string
+	mu      sync.Mutex
+	patches []string
 }
 
 func (s *sequence) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		if _, what := subject(request.URL.Path); request.Method == http.MethodPatch {
+		if _, resource := subject(request.URL.Path); request.Method == http.MethodPatch {
 			s.mu.Lock()
-			s.begun = append(s.begun, request.Method+" "+what)
+			s.patches = append(s.patches, request.Method+" "+resource)
 			s.mu.Unlock()
 		}
 		return next.RoundTrip(request)
@@ -123,5 +123,5 @@ func (s *sequence) wrap(next http.RoundTripper) http.RoundTripper {
 func (s *sequence) all() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.begun)
+	return slices.Clone(s.patches)
 }

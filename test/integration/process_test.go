@@ -20,20 +20,21 @@ import (
 	"container.training/useless/test/program"
 )
 
-// An operatorProcess is the operator as it is shipped: a process that can be killed.
+// An operatorProcess is the released program, running in a process of its own that a test can kill.
 type operatorProcess struct {
 	*cluster.Process
-	probes string // URL of the health probes
+	probes string // base URL of the health probes
 }
 
-// startOperator starts the operator with its ServiceAccount's rights and returns at once. Arguments come after those
-// that every test needs, and win over them. It ends with the test.
+// startOperator starts the operator with the permissions of its ServiceAccount and does not wait until it is ready. The
+// args come after the default arguments and override them. The operator is stopped when the test ends.
 func startOperator(t *testing.T, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	return startOperatorIn(t, nil, env, args...)
 }
 
-// startOperatorIn is startOperator by way of another program, which is to become the operator.
+// startOperatorIn is like startOperator, but runs the command launcher with the operator's command line as arguments.
+// The launcher must replace itself with the operator (exec).
 func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	path, err := program.Build()
@@ -43,7 +44,8 @@ func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *oper
 	return startProgram(t, append(slices.Clip(launcher), path), env, args...)
 }
 
-// startProgram is startOperator for an operator that was built in another way, with the programs before it.
+// startProgram is like startOperatorIn for any build of the operator. The last element of command is its path; the
+// elements before it are the launcher.
 func startProgram(t *testing.T, command, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	port := freePort(t)
@@ -67,7 +69,7 @@ func startProgram(t *testing.T, command, env []string, args ...string) *operator
 	t.Cleanup(func() {
 		process.Stop(10 * time.Second)
 		if text, err := os.ReadFile(log); err != nil || strings.Contains(string(text), "DATA RACE") {
-			t.Errorf("the operator has a data race, or no log: %v", err)
+			t.Errorf("the operator's log reports a data race, or cannot be read: %v", err)
 		}
 		if t.Failed() {
 			t.Logf("the end of the operator's log:\n%s", process.Log())
@@ -76,7 +78,7 @@ func startProgram(t *testing.T, command, env []string, args ...string) *operator
 	return &operatorProcess{process, fmt.Sprintf("http://127.0.0.1:%d", port)}
 }
 
-// startedOperator is startOperator for an operator that is to work, and returns when it is ready.
+// startedOperator is like startOperator, but returns when the operator is ready.
 func startedOperator(t *testing.T, args ...string) *operatorProcess {
 	t.Helper()
 	operator := startOperator(t, nil, args...)
@@ -92,7 +94,7 @@ func (p *operatorProcess) waitUntilReady(t *testing.T) {
 	})
 }
 
-// probe asks for the operator's health; status 0 means that it did not answer.
+// probe requests a health probe. The status is 0 if the request failed. The test fails if the operator has ended.
 func (p *operatorProcess) probe(t *testing.T, path string) (status int, body string) {
 	t.Helper()
 	select {
@@ -107,7 +109,7 @@ func (p *operatorProcess) probe(t *testing.T, path string) (status int, body str
 	return answer(t, http.DefaultClient, request)
 }
 
-// answer returns what a server answers; status 0 means nothing.
+// answer sends a request and returns the response. If the request fails, the status is 0 and the body is the error.
 func answer(t *testing.T, client *http.Client, request *http.Request) (status int, body string) {
 	t.Helper()
 	response, err := client.Do(request)

@@ -72,7 +72,7 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	allow := forbidUpdates(t, aSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
 		"has(object.metadata.ownerReferences)", `{"metadata":{"ownerReferences":null}}`)
 	setLabel(t, namespace, "m-0", "other")
-	operatorIsThrough(t, namespace) // or m-0 may still count when the Machine is scaled
+	waitUntilProcessed(t, namespace) // otherwise, m-0 may still count when the Machine is scaled
 	scale(t, namespace, "m", 1)
 	switches.untilDeleted(t, goes)
 	waitForNames(t, m, "m-0", stays)

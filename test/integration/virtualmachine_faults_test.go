@@ -64,7 +64,7 @@ func TestVirtualMachineLag(t *testing.T) {
 				{"orphaned", testVirtualMachineOrphan},
 				{"created again", testVirtualMachineRecreated},
 			} {
-				t.Run(story.name, func(t *testing.T) { story.tell(t, newNamespace(t)) })
+				t.Run(story.name, func(t *testing.T) { story.test(t, newNamespace(t)) })
 			}
 		})
 	}
