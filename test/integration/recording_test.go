@@ -22,35 +22,35 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// patience is how long a test waits for what should take a moment, on a machine that is busy with other things.
+// patience is the default time limit for a condition that should hold within moments on an idle machine.
 const patience = time.Minute
 
-// A recording is everything that happens to the objects of one kind in a namespace from some moment on, by the API
-// server's account.
+// A recording records all changes to the objects of one kind in a namespace, from its start on. It watches the API
+// server.
 type recording[T client.Object] struct {
-	start     client.ObjectList // what there was at that moment
+	start     client.ObjectList // the objects that existed at the start
 	namespace string
 
 	mu      sync.Mutex
 	changes []change[T]
 	err     error
-	more    chan struct{} // closed and replaced when there is more
+	more    chan struct{} // closed and replaced when a change is added
 }
 
 // A change is one revision of an object.
 type change[T client.Object] struct {
-	at     time.Time // when this process was told
+	at     time.Time // when the test received the watch event
 	kind   watch.EventType
 	object T
 }
 
-// record starts a recording, which ends with the test. The list says which kind.
+// record starts a recording of the list's kind. It ends with the test.
 func record[T client.Object](t *testing.T, list client.ObjectList, namespace string) *recording[T] {
 	t.Helper()
 	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
-	// Not t.Context(), whose end would look like a failure.
+	// Not t.Context(): it ends before the cleanup, and the watch would then report an error.
 	ctx, cancel := context.WithCancel(context.Background())
 	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
 	watcher, err := admin(t).Watch(ctx, list, from)
@@ -90,13 +90,13 @@ func (r *recording[T]) add(at time.Time, event watch.Event) {
 	if object, ok := event.Object.(T); ok {
 		r.changes = append(r.changes, change[T]{at, event.Type, object})
 	} else {
-		r.err = fmt.Errorf("the watch says %s: %v", event.Type, event.Object)
+		r.err = fmt.Errorf("the watch sent %s: %v", event.Type, event.Object)
 	}
 	close(r.more)
 	r.more = make(chan struct{})
 }
 
-// soFar returns all that was recorded, and a channel that is closed when there is more.
+// soFar returns the changes that are recorded so far, and a channel that is closed when the next change is added.
 func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
 	t.Helper()
 	r.mu.Lock()
@@ -107,7 +107,7 @@ func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
 	return slices.Clip(r.changes), r.more
 }
 
-// all returns everything that has happened. It waits until the recording has got as far as the API server has.
+// all returns all changes up to now. It lists the objects and waits until the watch has caught up with that list.
 func (r *recording[T]) all(t *testing.T) []change[T] {
 	t.Helper()
 	current := r.start.DeepCopyObject().(client.ObjectList)
@@ -115,7 +115,7 @@ func (r *recording[T]) all(t *testing.T) []change[T] {
 		t.Fatal(err)
 	}
 	want := versions(t, current)
-	return r.until(t, "has recorded everything", func(changes []change[T]) bool {
+	return r.until(t, "the recording has caught up with the API server", func(changes []change[T]) bool {
 		latest, alive := versions(t, r.start), versions(t, r.start)
 		for _, change := range changes {
 			name, version := change.object.GetName(), change.object.GetResourceVersion()
@@ -131,14 +131,14 @@ func (r *recording[T]) all(t *testing.T) []change[T] {
 		}
 		for name, version := range alive {
 			if want[name] == "" && !reaches(version, current.GetResourceVersion()) {
-				return false // its deletion has yet to be recorded
+				return false // its deletion is not yet recorded
 			}
 		}
 		return true
 	})
 }
 
-// versions are the versions of a list's objects by name.
+// versions returns the resourceVersions of a list's objects by name.
 func versions(t *testing.T, list client.ObjectList) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -153,13 +153,14 @@ func versions(t *testing.T, list client.ObjectList) map[string]string {
 	return found
 }
 
-// reaches reports whether a version, if there is one, is another one or later.
+// reaches reports whether a resourceVersion is equal to other or later. It is false if version is empty.
 func reaches(version, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order >= 0
 }
 
-// until waits for what the changes so far are to show, and returns them.
+// until waits until shown returns true for the changes so far, and returns them. The text what names the condition in
+// the failure message.
 func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) bool) []change[T] {
 	t.Helper()
 	timeout := time.After(patience)
@@ -171,12 +172,12 @@ func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) 
 		select {
 		case <-more:
 		case <-timeout:
-			t.Fatalf("not within %s: %s; recorded:\n%s", patience, what, describe(changes))
+			t.Fatalf("timed out after %s: %s; recorded changes:\n%s", patience, what, describe(changes))
 		}
 	}
 }
 
-// untilLast waits until the last change shows something, and returns all.
+// untilLast waits until shown returns true for the object of the last change, and returns all changes.
 func (r *recording[T]) untilLast(t *testing.T, what string, shown func(T) bool) []change[T] {
 	t.Helper()
 	return r.until(t, what, func(changes []change[T]) bool {
@@ -184,7 +185,7 @@ func (r *recording[T]) untilLast(t *testing.T, what string, shown func(T) bool) 
 	})
 }
 
-// untilObject waits for one revision of an object that shows something, and returns it.
+// untilObject waits until shown returns true for a revision of the named object, and returns that revision.
 func (r *recording[T]) untilObject(t *testing.T, name, what string, shown func(T) bool) T {
 	t.Helper()
 	var found T
@@ -200,7 +201,8 @@ func (r *recording[T]) untilObject(t *testing.T, name, what string, shown func(T
 	return found
 }
 
-// untilDeleted waits until an object is gone, and returns its last revision, which is that of its deletion.
+// untilDeleted waits until the named object is deleted, and returns its last revision, with the resourceVersion of the
+// deletion.
 func (r *recording[T]) untilDeleted(t *testing.T, name string) T {
 	t.Helper()
 	var last T
@@ -216,7 +218,7 @@ func (r *recording[T]) untilDeleted(t *testing.T, name string) T {
 	return last
 }
 
-// mostAtOnce is the greatest number of objects that there were at any revision.
+// mostAtOnce returns the largest number of added objects that existed at the same time.
 func mostAtOnce[T client.Object](changes []change[T]) int {
 	most, now := 0, 0
 	for _, change := range changes {
@@ -231,6 +233,7 @@ func mostAtOnce[T client.Object](changes []change[T]) int {
 	return most
 }
 
+// describe formats changes for a failure message, one per line.
 func describe[T client.Object](changes []change[T]) string {
 	var text strings.Builder
 	for _, change := range changes {
@@ -246,7 +249,7 @@ func describe[T client.Object](changes []change[T]) string {
 	return text.String()
 }
 
-// before reports whether one revision came before another, of any two objects.
+// before reports whether a is an earlier revision than b. They may be different objects.
 func before(t *testing.T, a, b client.Object) bool {
 	t.Helper()
 	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())

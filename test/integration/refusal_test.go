@@ -16,12 +16,12 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestRefusal shows that what the API server refuses about one switch is no trouble for the others.
+// TestRefusal checks that a rejected write to one switch does not block the writes to other switches.
 func TestRefusal(t *testing.T) {
 	tell(t, []story{
-		{"a switch that may not be turned down keeps no other one up", testFlipRefused},
-		{"a switch that may not be turned up keeps no other one up either", testRaiseRefused},
-		{"a switch that may not be let go keeps no other one from going", testReleaseRefused},
+		{"a switch that cannot be turned down does not block the others", testFlipRefused},
+		{"a switch that cannot be turned up does not block the others", testRaiseRefused},
+		{"a switch that cannot be released does not block the deletion of others", testReleaseRefused},
 	})
 }
 
@@ -35,7 +35,7 @@ func testFlipRefused(t *testing.T, namespace string) {
 	switches.untilObject(t, "m-1", "is turned down", flipped)
 	switches.untilObject(t, "m-2", "is turned down", flipped)
 	if sw := getSwitch(t, namespace, "m-0"); sw.Spec.Position != v1beta1.PositionUp {
-		t.Fatal("m-0 was turned down, which nobody may do")
+		t.Fatal("m-0 was turned down although the policy forbids it")
 	}
 	allow()
 	switches.untilObject(t, "m-0", "is turned down", flipped)
@@ -47,7 +47,7 @@ func testRaiseRefused(t *testing.T, namespace string) {
 	machines := recordMachines(t, namespace)
 	forbid(t, namespace, "m-0", v1beta1.PositionUp)
 	mergePatch(t, aMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
-	machines.untilObject(t, "m", "has turned the others up", func(m *v1beta1.Machine) bool { return m.Status.Positions == "duu" })
+	machines.untilObject(t, "m", "has turned the other switches up", func(m *v1beta1.Machine) bool { return m.Status.Positions == "duu" })
 	machines.untilLast(t, "m is down again", func(m *v1beta1.Machine) bool {
 		return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "ddd"
 	})
@@ -57,7 +57,7 @@ func testRaiseRefused(t *testing.T, namespace string) {
 				return true, ""
 			}
 		}
-		return false, "no warning of the switch that was left down"
+		return false, "there is no Warning event about the switch that stayed down"
 	})
 }
 
@@ -66,7 +66,7 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForPositions(t, namespace, "m", "ddd", patience)
 	stays, goes := "m-1", "m-2"
 	if getSwitch(t, namespace, stays).CreationTimestamp.After(getSwitch(t, namespace, goes).CreationTimestamp.Time) {
-		stays, goes = goes, stays // they were created at once, in two seconds
+		stays, goes = goes, stays // creation timestamps have seconds: the two switches may fall into different ones
 	}
 	switches := recordSwitches(t, namespace)
 	allow := forbidUpdates(t, aSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
@@ -80,7 +80,7 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForNames(t, m, stays)
 }
 
-// forbid keeps a switch from being turned to a position until the function that it returns is called.
+// forbid makes the API server reject updates that turn a switch to a position, until allow is called or the test ends.
 func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
 	t.Helper()
 	return forbidUpdates(t, aSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",
@@ -88,7 +88,7 @@ func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (al
 		fmt.Sprintf(`{"spec":{"position":%q}}`, position))
 }
 
-// enforce creates a policy and its binding, until the function that it returns is called or the test ends.
+// enforce creates an admission policy and its binding. It deletes them when lift is called or the test ends.
 func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
 	t.Helper()
 	lift = func() {
@@ -140,7 +140,7 @@ func forbidUpdates(t *testing.T, object client.Object, group, resource, expressi
 	try := client.RawPatch("application/merge-patch+json", []byte(patch))
 	eventually(t, patience, func() (bool, string) {
 		err := admin(t).Patch(t.Context(), object.DeepCopyObject().(client.Object), try, client.DryRunAll)
-		return err != nil, "the policy is not in force"
+		return err != nil, "the API server does not enforce the policy yet"
 	})
 	return allow
 }

@@ -35,11 +35,11 @@ func olderThan(t *testing.T, minor int, difference string) bool {
 	return true
 }
 
-// wording is the difference of an API server that words refusals in another manner.
-const wording = "Before 1.36, the API server words some refusals of a schema differently: it adds the type of a value, does not " +
-	"name the format of a number, and does not name the unit of a length."
+// wording is the difference of an API server with other error messages.
+const wording = "Before 1.36, some validation errors of the API server have other texts: they add the type of a value, do not " +
+	"name the format of a number, and do not name the unit of a length."
 
-// newerWordings has what an API server before 1.36 says, and what a newer one says instead.
+// newerWordings maps the texts of an API server before 1.36 to the texts of 1.36.
 var newerWordings = []struct {
 	older *regexp.Regexp
 	newer string
@@ -68,7 +68,7 @@ func hasWording(t *testing.T, message, text string) bool {
 
 // noMutatingPolicies is the difference of an API server without MutatingAdmissionPolicy in
 // admissionregistration.k8s.io/v1.
-const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. The story of one that removes the label of a Pod is not tested."
+const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. So no test has a policy that removes the label of a Pod."
 
 // noStreams is the difference of an API server that does not stream lists.
 const noStreams = "Before 1.34, the API server does not stream lists. The operator fills its caches with ordinary lists, and logs " +

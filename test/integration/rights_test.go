@@ -33,46 +33,46 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
-// Who the operator is.
+// The operator's ServiceAccount.
 const (
 	operatorNamespace = "useless-system"
 	operatorAccount   = "useless-controller-manager"
 )
 
-// wrongdoer is the user agent of a test that does as the operator what the operator must not.
+// wrongdoer is the user agent of negative tests: they send requests as the operator that the operator must not send.
 const wrongdoer = "wrongdoer"
 
-// operatorUser is who the operator is to the API server.
+// operatorUser is the operator's username at the API server.
 var operatorUser = serviceaccount.MakeUsername(operatorNamespace, operatorAccount)
 
-// A right is one thing that may be asked of the API server.
-type right struct {
+// A permission allows one verb on one resource.
+type permission struct {
 	verb, resource string
-	name           string // empty where it is for objects of any name
-	own            bool   // in the operator's own namespace only
+	name           string // of the only permitted object; empty permits all objects
+	ownNamespace   bool   // only in the operator's own namespace
 }
 
-// unusedRights are those that the operator has without ever using them here, with the reason.
-var unusedRights = map[right]string{
-	{verb: "patch", resource: "events.events.k8s.io"}: "if the same is told twice of one revision, the library makes a series of it",
-	{verb: "update", resource: "customresourcedefinitions.apiextensions.k8s.io/status", name: "virtualmachines.cloudnative.tw"}: "it has had one version so far",
+// unusedPermissions are permissions that the operator has but does not use in these tests, with the reason.
+var unusedPermissions = map[permission]string{
+	{verb: "patch", resource: "events.events.k8s.io"}: "the events library patches an event into a series if the same event occurs again",
+	{verb: "update", resource: "customresourcedefinitions.apiextensions.k8s.io/status", name: "virtualmachines.cloudnative.tw"}: "this CustomResourceDefinition has had only one version",
 	{verb: "update", resource: "machines.useless.container.training/finalizers"}:                                                ownerReferencesAdmission,
 	{verb: "update", resource: "virtualmachines.cloudnative.tw/finalizers"}:                                                     ownerReferencesAdmission,
 }
 
-const ownerReferencesAdmission = "no request: the admission plugin OwnerReferencesPermissionEnforcement, where it is on, asks whether it is granted"
+const ownerReferencesAdmission = "no request uses it: the admission plugin OwnerReferencesPermissionEnforcement, if enabled, checks it"
 
-// othersRights are those that are used here and that the installation does not grant, with the reason.
-var othersRights = map[right]string{
-	{"list", "leases.coordination.k8s.io", "", true}:                                       "TestLeaseIsServedApart has it refused",
+// externalPermissions are permissions that these tests use but that the installation does not grant, with the reason.
+var externalPermissions = map[permission]string{
+	{"list", "leases.coordination.k8s.io", "", true}:                                       "TestLeaseIsServedApart sends this request, and the API server denies it",
 	{"get", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}:    grantedByOLM,
 	{"update", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}: grantedByOLM,
 }
 
 const grantedByOLM = "OLM grants it"
 
-// allTestsSelected reports whether the command line asked for all tests, of which alone it can be told what the
-// operator does not need.
+// allTestsSelected reports whether the command line selects all tests. Only then can the tests show which permissions
+// the operator does not need.
 func allTestsSelected() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if flag.Lookup(name).Value.String() != "" {
@@ -82,48 +82,49 @@ func allTestsSelected() bool {
 	return true
 }
 
-// checkPermissions compares what the operator was granted with what it has used in all tests of this package. The audit
-// logs of the API servers show what it used. No permission may be missing, and none may be unused.
+// checkPermissions compares the operator's permissions with the permissions that it used in all tests of this package,
+// as the API servers' audit logs show. It reports missing and unused permissions.
 func checkPermissions() error {
-	granted, err := grantedRights()
+	granted, err := grantedPermissions()
 	if err != nil {
 		return err
 	}
-	used := map[right]string{}
+	used := map[permission]string{}
 	for _, c := range clusters.all {
-		more, err := readUsedRights(c.AuditLog())
+		more, err := readUsedPermissions(c.AuditLog())
 		if err != nil {
 			return err
 		}
 		maps.Copy(used, more)
 	}
-	others := maps.Clone(othersRights)
+	external := maps.Clone(externalPermissions)
 	if noMountNamespaces() != nil {
-		maps.DeleteFunc(others, func(_ right, reason string) bool { return reason == grantedByOLM }) // there was no OLM
+		maps.DeleteFunc(external, func(_ permission, reason string) bool { return reason == grantedByOLM }) // the tests had no OLM environment
 	}
-	if problems := compareRights(granted, used, unusedRights, others); len(problems) > 0 {
+	if problems := comparePermissions(granted, used, unusedPermissions, external); len(problems) > 0 {
 		return errors.New("\n\t" + strings.Join(problems, "\n\t"))
 	}
 	return nil
 }
 
-func readUsedRights(path string) (map[right]string, error) {
+// readUsedPermissions reads the audit log at a path.
+func readUsedPermissions(path string) (map[permission]string, error) {
 	log, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	return usedRights(log)
+	return usedPermissions(log)
 }
 
-// grantedRights are those of all roles that the installation and the components of optional controllers bind to the
-// operator, with the roles that have them.
-func grantedRights() (map[right]string, error) {
+// grantedPermissions returns the permissions that the installation and the components of optional controllers grant to
+// the operator, with the name of the role that has each.
+func grantedPermissions() (map[permission]string, error) {
 	components, err := filepath.Glob(filepath.Join(repository, "config", "components", "*", "*", "*.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	granted := map[right]string{}
+	granted := map[permission]string{}
 	for _, path := range append(components, installation) {
 		if filepath.Base(path) == "kustomization.yaml" {
 			continue
@@ -135,15 +136,15 @@ func grantedRights() (map[right]string, error) {
 		for _, object := range objects {
 			var role rbacv1.ClusterRole // a Role has the same rules
 			kind := object.GetKind()
-			if kind != "ClusterRole" && kind != "Role" || forPeople(object.GetName()) {
+			if kind != "ClusterRole" && kind != "Role" || isUserRole(object.GetName()) {
 				continue
 			}
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
 				return nil, err
 			}
 			for _, rule := range role.Rules {
-				for _, right := range rightsOf(rule, kind == "Role") {
-					granted[right] = role.Name
+				for _, permission := range permissionsOf(rule, kind == "Role") {
+					granted[permission] = role.Name
 				}
 			}
 		}
@@ -151,12 +152,13 @@ func grantedRights() (map[right]string, error) {
 	return granted, nil
 }
 
-// forPeople reports whether a role is not for the operator.
-func forPeople(role string) bool {
+// isUserRole reports whether a role is for users and not for the operator.
+func isUserRole(role string) bool {
 	return slices.Contains([]string{"useless-viewer-role", "useless-editor-role", "useless-metrics-reader"}, role)
 }
 
-func rightsOf(rule rbacv1.PolicyRule, own bool) (rights []right) {
+// permissionsOf returns the permissions that a rule grants.
+func permissionsOf(rule rbacv1.PolicyRule, ownNamespace bool) (permissions []permission) {
 	names := rule.ResourceNames
 	if len(names) == 0 {
 		names = []string{""}
@@ -165,15 +167,15 @@ func rightsOf(rule rbacv1.PolicyRule, own bool) (rights []right) {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
 				for _, name := range names {
-					rights = append(rights, right{verb, qualified(group, resource), name, own})
+					permissions = append(permissions, permission{verb, qualified(group, resource), name, ownNamespace})
 				}
 			}
 		}
 	}
-	return rights
+	return permissions
 }
 
-// qualified is a resource as kubectl auth can-i takes it, such as deployments.apps/scale.
+// qualified returns a resource in the format of kubectl auth can-i, such as deployments.apps/scale.
 func qualified(group, resource string) string {
 	resource, subresource, found := strings.Cut(resource, "/")
 	resource = schema.GroupResource{Group: group, Resource: resource}.String()
@@ -183,9 +185,10 @@ func qualified(group, resource string) string {
 	return resource
 }
 
-// usedRights reads an audit log: all that the operator has asked for, and why the API server granted or refused it.
-func usedRights(log io.Reader) (map[right]string, error) {
-	used := map[right]string{}
+// usedPermissions reads an audit log. It returns the permissions that the operator's requests used, with the API
+// server's decision and its reason.
+func usedPermissions(log io.Reader) (map[permission]string, error) {
+	used := map[permission]string{}
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -194,73 +197,75 @@ func usedRights(log io.Reader) (map[right]string, error) {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
 		object := event.ObjectRef
-		if event.User.Username != operatorUser || event.UserAgent == wrongdoer || object == nil { // the last is discovery, which everybody may use
+		// Requests without an object are discovery, which all users may use.
+		if event.User.Username != operatorUser || event.UserAgent == wrongdoer || object == nil {
 			continue
 		}
 		resource := strings.TrimSuffix(object.Resource+"/"+object.Subresource, "/")
-		asked := right{event.Verb, qualified(object.APIGroup, resource), object.Name, object.Namespace == operatorNamespace}
-		used[asked] = event.Annotations["authorization.k8s.io/decision"] + ": " + event.Annotations["authorization.k8s.io/reason"]
+		request := permission{event.Verb, qualified(object.APIGroup, resource), object.Name, object.Namespace == operatorNamespace}
+		used[request] = event.Annotations["authorization.k8s.io/decision"] + ": " + event.Annotations["authorization.k8s.io/reason"]
 	}
 	return used, lines.Err()
 }
 
-// compareRights says what is granted and not used, and what is used and not granted, unless there is a reason for
-// either. What is granted in all namespaces has to be used outside the operator's own.
-func compareRights(granted, used, unusedReasons, othersReasons map[right]string) (problems []string) {
-	unused, others := maps.Clone(granted), map[right]string{}
-	for asked, why := range used {
-		isGranted := slices.ContainsFunc(asked.grantedBy(), func(r right) bool { return granted[r] != "" })
-		if !isGranted && !everybodys(why) || strings.HasPrefix(why, "forbid") {
-			others[asked] = why
+// comparePermissions returns a line for each permission that is granted but not used, or used but not granted, unless
+// the exceptions have a reason for it. A permission in all namespaces must be used outside the operator's own
+// namespace. An exception without effect is also a problem.
+func comparePermissions(granted, used, unusedReasons, externalReasons map[permission]string) (problems []string) {
+	unused, external := maps.Clone(granted), map[permission]string{}
+	for request, why := range used {
+		isGranted := slices.ContainsFunc(request.grantedBy(), func(r permission) bool { return granted[r] != "" })
+		if !isGranted && !isBasicUser(why) || strings.HasPrefix(why, "forbid") {
+			external[request] = why
 		}
-		delete(unused, asked)
-		delete(unused, right{asked.verb, asked.resource, "", asked.own})
+		delete(unused, request)
+		delete(unused, permission{request.verb, request.resource, "", request.ownNamespace})
 	}
-	report := func(format string, found, reasons map[right]string) {
-		for right, why := range found {
-			if _, ok := reasons[right]; !ok {
-				problems = append(problems, fmt.Sprintf(format, right, why))
+	report := func(format string, found, reasons map[permission]string) {
+		for permission, why := range found {
+			if _, ok := reasons[permission]; !ok {
+				problems = append(problems, fmt.Sprintf(format, permission, why))
 			}
 		}
-		for right, reason := range reasons {
-			if _, ok := found[right]; !ok {
-				problems = append(problems, fmt.Sprintf("%s: the reason %q is none any more", right, reason))
+		for permission, reason := range reasons {
+			if _, ok := found[permission]; !ok {
+				problems = append(problems, fmt.Sprintf("%s: the exception with the reason %q is no longer needed", permission, reason))
 			}
 		}
 	}
-	report("%s: granted by %s, and never used", unused, unusedReasons)
-	report("%s: used, and not granted (%s)", others, othersReasons)
+	report("%s: granted by %s, but never used", unused, unusedReasons)
+	report("%s: used, but not granted (%s)", external, externalReasons)
 	slices.Sort(problems)
 	return problems
 }
 
-// grantedBy are the rights of which each is enough.
-func (r right) grantedBy() (all []right) {
+// grantedBy returns the permissions that each suffice for a request that uses r.
+func (r permission) grantedBy() (all []permission) {
 	for _, name := range []string{r.name, ""} {
-		for _, own := range []bool{r.own, false} {
-			all = append(all, right{r.verb, r.resource, name, own})
+		for _, ownNamespace := range []bool{r.ownNamespace, false} {
+			all = append(all, permission{r.verb, r.resource, name, ownNamespace})
 		}
 	}
 	return all
 }
 
-// everybodys reports whether a request was granted by what Kubernetes lets everybody do.
-func everybodys(why string) bool {
+// isBasicUser reports whether a request was allowed by a permission that Kubernetes grants to all authenticated users.
+func isBasicUser(why string) bool {
 	return strings.HasPrefix(why, `allow: RBAC: allowed by ClusterRoleBinding "system:basic-user"`)
 }
 
-// String is what kubectl auth can-i takes.
-func (r right) String() string {
+// String returns the permission as arguments of kubectl auth can-i.
+func (r permission) String() string {
 	text := strings.TrimSpace(r.verb + " " + r.resource + " " + r.name)
-	if r.own {
+	if r.ownNamespace {
 		text += " --namespace=" + operatorNamespace
 	}
 	return text
 }
 
-// TestListsThatAreNotStreamed has an operator fill its caches with lists, as it does on an API server before 1.34. On a
-// newer one, the operator's client asks for no stream.
-func TestListsThatAreNotStreamed(t *testing.T) {
+// TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists, as it does on an API server
+// before 1.34. For a newer API server, the test disables streaming in the operator's client.
+func TestCachesWithoutStreamedLists(t *testing.T) {
 	alone(t)
 	grant(t, podcount.Name)
 	grant(t, ingress.Name)
@@ -273,14 +278,14 @@ func TestListsThatAreNotStreamed(t *testing.T) {
 		"--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
 	operator.waitUntilReady(t)
 	if !strings.Contains(operator.Log(), "the API server does not stream them") {
-		t.Error("the operator's log does not say that it reads with lists")
+		t.Error("the operator's log does not say that the API server does not stream lists")
 	}
 	namespace := newNamespace(t)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	createReplicaSet(t, namespace, "rs", 0)
 	createIngress(t, namespace, "ingress", nil)
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = hence(-time.Hour)
+		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(-time.Hour)
 	})
 	waitForActive(t, vm)
 	waitForPodCount(t, namespace, "rs", "0")
@@ -288,8 +293,8 @@ func TestListsThatAreNotStreamed(t *testing.T) {
 	waitForReplicas(t, d, 0)
 }
 
-// TestRightsAreCompared is about the comparison itself, with a log that is written here.
-func TestRightsAreCompared(t *testing.T) {
+// TestComparePermissions tests the comparison itself, with an audit log that the test defines.
+func TestComparePermissions(t *testing.T) {
 	t.Parallel()
 	const log = `{"verb":"get","requestURI":"/apis","annotations":{"authorization.k8s.io/decision":"allow"}}
 {"verb":"list","objectRef":{"resource":"pods"},"annotations":{"authorization.k8s.io/decision":"allow"}}
@@ -297,68 +302,68 @@ func TestRightsAreCompared(t *testing.T) {
 {"verb":"get","objectRef":{"resource":"leases","apiGroup":"coordination.k8s.io","name":"mine","namespace":"useless-system"},"annotations":{"authorization.k8s.io/decision":"allow"}}
 {"verb":"create","objectRef":{"resource":"selfsubjectaccessreviews","apiGroup":"authorization.k8s.io"},"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"system:basic-user\" of"}}
 `
-	const others = `{"user":{"username":"admin"},"verb":"delete","objectRef":{"resource":"pods"},"annotations":{"authorization.k8s.io/decision":"allow"}}
+	const otherUser = `{"user":{"username":"admin"},"verb":"delete","objectRef":{"resource":"pods"},"annotations":{"authorization.k8s.io/decision":"allow"}}
 `
-	all := []right{
+	all := []permission{
 		{verb: "list", resource: "pods"}, {verb: "patch", resource: "pods/resize"}, {"get", "leases.coordination.k8s.io", "mine", true},
 	}
 	for _, tt := range []struct {
 		reason  string
-		granted []right
+		granted []permission
 		more    string
-		reasons map[right]string
+		reasons map[permission]string
 		want    []string
 	}{
-		{reason: "what is used is granted, and nothing else", granted: all},
+		{reason: "exactly the used permissions are granted", granted: all},
 		{
-			reason: "a right of one verb too many", granted: slices.Concat(all, []right{{verb: "watch", resource: "pods"}}),
-			want: []string{"watch pods: granted by role, and never used"},
+			reason: "an unused verb", granted: slices.Concat(all, []permission{{verb: "watch", resource: "pods"}}),
+			want: []string{"watch pods: granted by role, but never used"},
 		},
 		{
-			reason: "a right for an object that is not used", granted: slices.Concat(all, []right{{"get", "leases.coordination.k8s.io", "yours", true}}),
-			want: []string{"get leases.coordination.k8s.io yours --namespace=useless-system: granted by role, and never used"},
+			reason: "an unused object name", granted: slices.Concat(all, []permission{{"get", "leases.coordination.k8s.io", "yours", true}}),
+			want: []string{"get leases.coordination.k8s.io yours --namespace=useless-system: granted by role, but never used"},
 		},
 		{
-			reason: "a right in all namespaces that is used in one", granted: slices.Concat(all[:2], []right{{verb: "get", resource: "leases.coordination.k8s.io", name: "mine"}}),
-			want: []string{"get leases.coordination.k8s.io mine: granted by role, and never used"},
+			reason: "a permission in all namespaces that is used only in the operator's own namespace", granted: slices.Concat(all[:2], []permission{{verb: "get", resource: "leases.coordination.k8s.io", name: "mine"}}),
+			want: []string{"get leases.coordination.k8s.io mine: granted by role, but never used"},
 		},
 		{
-			reason: "a right in one namespace that is used in others", granted: slices.Concat(all[1:], []right{{verb: "list", resource: "pods", own: true}}),
+			reason: "a permission in the operator's own namespace that is used in other namespaces", granted: slices.Concat(all[1:], []permission{{verb: "list", resource: "pods", ownNamespace: true}}),
 			want: []string{
-				"list pods --namespace=useless-system: granted by role, and never used",
-				"list pods: used, and not granted (allow: )",
+				"list pods --namespace=useless-system: granted by role, but never used",
+				"list pods: used, but not granted (allow: )",
 			},
 		},
 		{
-			reason: "an unused right that there is a reason for", granted: slices.Concat(all, []right{{verb: "watch", resource: "pods"}}),
-			reasons: map[right]string{{verb: "watch", resource: "pods"}: "later"},
+			reason: "an unused permission with an exception", granted: slices.Concat(all, []permission{{verb: "watch", resource: "pods"}}),
+			reasons: map[permission]string{{verb: "watch", resource: "pods"}: "later"},
 		},
 		{
-			reason: "a reason that has become none", granted: all,
-			reasons: map[right]string{{verb: "list", resource: "pods"}: "later"},
-			want:    []string{`list pods: the reason "later" is none any more`},
+			reason: "an exception that is no longer needed", granted: all,
+			reasons: map[permission]string{{verb: "list", resource: "pods"}: "later"},
+			want:    []string{`list pods: the exception with the reason "later" is no longer needed`},
 		},
 		{
-			reason: "a right that somebody else has given", granted: all[:2],
-			want: []string{"get leases.coordination.k8s.io mine --namespace=useless-system: used, and not granted (allow: )"},
+			reason: "a used permission that the installation does not grant", granted: all[:2],
+			want: []string{"get leases.coordination.k8s.io mine --namespace=useless-system: used, but not granted (allow: )"},
 		},
 		{
-			reason: "a right that there is for another namespace", granted: all,
+			reason: "a request that the API server denied", granted: all,
 			more: `{"verb":"list","objectRef":{"resource":"pods"},"annotations":{"authorization.k8s.io/decision":"forbid"}}`,
-			want: []string{"list pods: used, and not granted (forbid: )"},
+			want: []string{"list pods: used, but not granted (forbid: )"},
 		},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
-			asked := strings.ReplaceAll(log+tt.more, `{"verb"`, `{"user":{"username":"`+operatorUser+`"},"verb"`)
-			used, err := usedRights(strings.NewReader(others + asked))
+			entries := strings.ReplaceAll(log+tt.more, `{"verb"`, `{"user":{"username":"`+operatorUser+`"},"verb"`)
+			used, err := usedPermissions(strings.NewReader(otherUser + entries))
 			if err != nil {
 				t.Fatal(err)
 			}
-			granted := map[right]string{}
-			for _, right := range tt.granted {
-				granted[right] = "role"
+			granted := map[permission]string{}
+			for _, permission := range tt.granted {
+				granted[permission] = "role"
 			}
-			if diff := cmp.Diff(tt.want, compareRights(granted, used, tt.reasons, nil)); diff != "" {
+			if diff := cmp.Diff(tt.want, comparePermissions(granted, used, tt.reasons, nil)); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})

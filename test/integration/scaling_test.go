@@ -21,9 +21,9 @@ import (
 
 func TestScaling(t *testing.T) {
 	tell(t, []story{
-		{"positions are in the order of the switches' numbers", testNaturalOrder},
-		{"a machine that a quota keeps small says so once, and grows when the quota does", testQuotaRaised},
-		{"a machine that a quota keeps small turns its switches down on time", testQuotaFlip},
+		{"status.positions follows the numbers in the names of the switches", testNaturalOrder},
+		{"a machine limited by a quota emits one warning and grows when the quota is raised", testQuotaRaised},
+		{"a machine limited by a quota turns its switches down on time", testQuotaFlip},
 	})
 }
 
@@ -49,8 +49,8 @@ func testQuotaRaised(t *testing.T, namespace string) {
 	onlyOneQuotaWarning(t, m)
 }
 
-// testQuotaFlip waits for longer than it otherwise would: by the time at which the switch is due, the next retry of
-// the refused creation is as far away as the last one, many seconds, and the flip must not wait for it.
+// testQuotaFlip has a long flip delay. When the switch is due, the operator waits many seconds between its attempts to
+// create the missing switches (exponential backoff). The flip must not wait for the next attempt.
 func testQuotaFlip(t *testing.T, namespace string) {
 	createQuota(t, namespace, 3)
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
@@ -65,7 +65,7 @@ func testQuotaFlip(t *testing.T, namespace string) {
 	switches.untilObject(t, "m-1", "is turned down", flipped)
 	found := flips(switches.all(t), ups)
 	if len(found) != 1 {
-		t.Fatalf("%d flips, not 1:\n%s", len(found), describe(switches.all(t)))
+		t.Fatalf("%d flips, want 1:\n%s", len(found), describe(switches.all(t)))
 	}
 	checkFlips(t, found, 12*time.Second, 5*time.Second)
 	if late := lateness(found, 12*time.Second, 5*time.Second)[0]; late > 4*time.Second {
@@ -95,23 +95,24 @@ func createQuota(t *testing.T, namespace string, switches int64) *corev1.Resourc
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "too-many"}}
-	untilQuotaRefuses(t, quota.Name, secret)
+	waitForQuotaRejection(t, quota.Name, secret)
 	if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota); err != nil {
 		t.Fatal(err)
 	}
 	return quota
 }
 
-// untilQuotaRefuses waits until a quota refuses an object, in a dry run.
-func untilQuotaRefuses(t *testing.T, quota string, object client.Object) {
+// waitForQuotaRejection waits until a quota rejects the creation of an object, in a dry run.
+func waitForQuotaRejection(t *testing.T, quota string, object client.Object) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
 		err := admin(t).Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
-		refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+quota)
-		return refused, fmt.Sprintf("the quota is not enforced: %v", err)
+		rejected := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+quota)
+		return rejected, fmt.Sprintf("the quota is not enforced: %v", err)
 	})
 }
 
+// waitForQuotaExceeded waits until a Machine has three switches and reports that the quota prevents more.
 func waitForQuotaExceeded(t *testing.T, namespace, name string) *v1beta1.Machine {
 	t.Helper()
 	var m *v1beta1.Machine
@@ -125,7 +126,7 @@ func waitForQuotaExceeded(t *testing.T, namespace, name string) *v1beta1.Machine
 	return m
 }
 
-// onlyOneQuotaWarning fails the test if the quota's refusal was told more than once.
+// onlyOneQuotaWarning checks that the operator emitted exactly one event about the quota, a Warning.
 func onlyOneQuotaWarning(t *testing.T, m *v1beta1.Machine) {
 	t.Helper()
 	events := eventsOn(t, m, v1beta1.ReasonQuotaExceeded)

@@ -20,7 +20,8 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
-// BenchmarkSchedule stops 2,000 Deployments in the same second, with one write each, and reports how late that is.
+// BenchmarkSchedule stops 2,000 Deployments in the same second, with one write each. It reports the lateness of the
+// writes.
 func BenchmarkSchedule(b *testing.B) {
 	const n = 2_000
 	alone(b)
@@ -43,11 +44,11 @@ func BenchmarkSchedule(b *testing.B) {
 		requests.quiet(b)
 		stop()
 
-		stopped, stop := run(due.Add(-20 * time.Second)) // by when the operator knows them all again
+		stopped, stop := run(due.Add(-20 * time.Second)) // enough time to fill the caches
 		b.StartTimer()
 		stopped.wait(b, n)
 		b.StopTimer()
-		requests.quiet(b) // so that a second write would be counted
+		requests.quiet(b) // a second write to a Deployment would be counted, too
 		stop()
 		stopped.report(b, due, n)
 		if err := admin(b).DeleteAllOf(b.Context(), &appsv1.Deployment{}, client.InNamespace(namespace)); err != nil {
@@ -76,15 +77,15 @@ func createMany(b *testing.B, namespace string, n int) {
 	}
 }
 
-// arrivals are when the API server has answered the operator's writes to Deployments.
+// arrivals records when the API server answered the operator's writes to Deployments.
 type arrivals struct {
 	clock *adjustedClock
 
 	mu        sync.Mutex
 	written   []time.Time
-	writes    map[string]int // by path
+	writes    map[string]int // successful writes by path
 	conflicts int
-	others    map[string]int // answers that are neither, by status
+	others    map[string]int // all other responses by status
 }
 
 func (a *arrivals) wrap(next http.RoundTripper) http.RoundTripper {
@@ -108,23 +109,24 @@ func (a *arrivals) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// wait waits until so many Deployments are written.
+// wait waits until n Deployments have been written at least once.
 func (a *arrivals) wait(b *testing.B, n int) {
 	b.Helper()
 	eventually(b, 5*time.Minute, func() (bool, string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return len(a.writes) >= n, fmt.Sprintf("%d deployments are written, and %d are to be", len(a.writes), n)
+		return len(a.writes) >= n, fmt.Sprintf("%d of %d deployments have been written", len(a.writes), n)
 	})
 }
 
-// report fails the benchmark unless there was one write for each, none of them early, and says how late they were.
+// report reports the lateness of the writes. It fails the benchmark unless each of the n Deployments was written
+// exactly once, and not before the due time.
 func (a *arrivals) report(b *testing.B, due time.Time, n int) {
 	b.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.written) != n || len(a.writes) != n || len(a.others) > 0 {
-		b.Fatalf("%d writes to %d deployments, want one to each of %d; other answers: %v", len(a.written), len(a.writes), n, a.others)
+		b.Fatalf("%d writes to %d deployments, want one to each of %d; other responses: %v", len(a.written), len(a.writes), n, a.others)
 	}
 	slices.SortFunc(a.written, time.Time.Compare)
 	lag := func(i int) float64 { return a.written[i].Sub(due).Seconds() }

@@ -25,36 +25,37 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
-// scheduleManager is who the API server says the replicas are from, which the documentation names.
+// scheduleManager is the field manager of the operator's writes to Deployments. The documentation names it.
 const scheduleManager = "useless-operator-schedule"
 
 func TestSchedule(t *testing.T) {
 	tell(t, []story{
-		{"a deployment is stopped, and started again once the stop is put off", testStopAndStart},
-		{"a deployment that is scaled by hand after a stop stays as it is", testScaledByHand},
-		{"a deployment whose manifest is applied again after a stop has what that says", testAppliedAgain},
-		{"a deployment whose schedule is removed gets back what a stop has taken", testScheduleRemoved},
-		{"a deployment with a schedule that cannot be read is warned of once, and mended", testInvalidSchedule},
-		{"a deployment with an autoscaler is not stopped at 1 until the autoscaler goes", testAutoscaler},
-		{"a deployment with an autoscaler is stopped at 0", testAutoscalerAtZero},
-		{"a deployment that KEDA scales is not stopped", testKEDA},
-		{"a deployment that is paused is stopped once it goes on", testPausedDeployment},
-		{"a deployment that something controls is left alone until it is let go", testOwnedDeployment},
-		{"a deployment that is being deleted is left alone", testDeletedDeployment},
-		{"a stop that the API server refuses is warned of once, and tried again", testScaleRefused},
+		{"a deployment is stopped, and started when its stop time is moved to the future", testStopAndStart},
+		{"a deployment that a user scales after a stop keeps its replicas", testScaledByHand},
+		{"applying the manifest again after a stop sets its replicas", testAppliedAgain},
+		{"removing the schedule of a stopped deployment restores its replicas", testScheduleRemoved},
+		{"an invalid schedule causes one warning, and a corrected schedule takes effect", testInvalidSchedule},
+		{"a deployment with an autoscaler is not scaled to 1 until the autoscaler is deleted", testAutoscaler},
+		{"a deployment with an autoscaler is scaled to 0", testAutoscalerAtZero},
+		{"a deployment with a ScaledObject of KEDA is not stopped", testKEDA},
+		{"a paused deployment is stopped when it is unpaused", testPausedDeployment},
+		{"a deployment with a controller is not stopped until its owner reference is removed", testOwnedDeployment},
+		{"a deployment that is being deleted is not changed", testDeletedDeployment},
+		{"a stop that the API server rejects causes one warning and is retried", testScaleRefused},
 	})
 }
 
-// hence is a time of day, so far from now, in UTC.
-func hence(d time.Duration) string { return time.Now().UTC().Add(d).Format("15:04") }
+// timeOfDayIn returns the time of day in UTC, d from now, such as 15:04. A negative d is in the past.
+func timeOfDayIn(d time.Duration) string { return time.Now().UTC().Add(d).Format("15:04") }
 
-// aDeployment has 3 replicas and a schedule whose last event was a stop an hour ago.
+// aDeployment returns a Deployment with 3 replicas. By its schedule, it was started two hours ago and stopped an hour
+// ago.
 func aDeployment(namespace, name string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
-			schedule.StartScheduleAnnotation: hence(-2 * time.Hour),
-			schedule.StopScheduleAnnotation:  hence(-time.Hour),
+			schedule.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
+			schedule.StopScheduleAnnotation:  timeOfDayIn(-time.Hour),
 		}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(3)),
@@ -67,7 +68,7 @@ func aDeployment(namespace, name string) *appsv1.Deployment {
 	}
 }
 
-// createDeployment creates what aDeployment returns, changed.
+// createDeployment creates the Deployment of aDeployment, which change may change. It may be nil.
 func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
 	d := aDeployment(namespace, name)
@@ -89,18 +90,18 @@ func getDeployment(t *testing.T, namespace, name string) *appsv1.Deployment {
 	return d
 }
 
-// waitForReplicas waits until a Deployment has so many replicas, and returns it.
+// waitForReplicas waits until spec.replicas of a Deployment has a value, and returns the Deployment.
 func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1.Deployment {
 	t.Helper()
 	var got *appsv1.Deployment
 	eventually(t, patience, func() (bool, string) {
 		got = getDeployment(t, d.Namespace, d.Name)
-		return *got.Spec.Replicas == replicas, fmt.Sprintf("there are %d replicas, not %d; annotations %v", *got.Spec.Replicas, replicas, got.Annotations)
+		return *got.Spec.Replicas == replicas, fmt.Sprintf("the deployment has %d replicas, want %d; annotations %v", *got.Spec.Replicas, replicas, got.Annotations)
 	})
 	return got
 }
 
-// annotate sets annotations, at once; an empty value takes one away.
+// annotate sets annotations in one patch. An empty value removes the annotation.
 func annotate(t *testing.T, d *appsv1.Deployment, keysAndValues ...string) {
 	t.Helper()
 	annotations := map[string]any{}
@@ -116,38 +117,40 @@ func annotate(t *testing.T, d *appsv1.Deployment, keysAndValues ...string) {
 	mergePatch(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}, "%s", patch)
 }
 
-// schedulerIsThrough returns when the operator has done all that it will do about the Deployments there are: it has
-// stopped another one, which it learnt of later.
-func schedulerIsThrough(t *testing.T, namespace string) {
+// waitUntilScheduleProcessed returns when the operator has processed all earlier changes in a namespace. It creates
+// another Deployment and waits until the operator has stopped it.
+func waitUntilScheduleProcessed(t *testing.T, namespace string) {
 	t.Helper()
-	fence := aDeployment(namespace, "")
-	fence.GenerateName = "fence-"
-	if err := admin(t).Create(t.Context(), fence); err != nil {
+	barrier := aDeployment(namespace, "")
+	barrier.GenerateName = "barrier-"
+	if err := admin(t).Create(t.Context(), barrier); err != nil {
 		t.Fatal(err)
 	}
-	waitForReplicas(t, fence, 0)
+	waitForReplicas(t, barrier, 0)
 	clusterOf(t).requests.quiet(t, namespace)
 }
 
-// checkUntouched fails the test where the operator changes a Deployment.
-func checkUntouched(t *testing.T, d *appsv1.Deployment, why string) {
+// checkUnchanged fails the test if the operator changes a Deployment. The text description follows "the deployment" in
+// the failure message.
+func checkUnchanged(t *testing.T, d *appsv1.Deployment, description string) {
 	t.Helper()
 	before := getDeployment(t, d.Namespace, d.Name)
-	schedulerIsThrough(t, d.Namespace)
+	waitUntilScheduleProcessed(t, d.Namespace)
 	after := getDeployment(t, d.Namespace, d.Name)
 	if diff := cmp.Diff(before.Spec, after.Spec) + cmp.Diff(annotationsOf(before), annotationsOf(after), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("the deployment %s was touched (-before +after):\n%s", why, diff)
+		t.Errorf("the deployment %s was changed (-before +after):\n%s", description, diff)
 	}
 }
 
-// annotationsOf are those of a Deployment without the one that its own controller writes.
+// annotationsOf returns the annotations of a Deployment without the one that the deployment controller of Kubernetes
+// writes.
 func annotationsOf(d *appsv1.Deployment) map[string]string {
 	annotations := maps.Clone(d.Annotations)
 	delete(annotations, "deployment.kubernetes.io/revision")
 	return annotations
 }
 
-// checkEvents compares the notes of all events for a reason.
+// checkEvents waits for an event with a reason and compares the notes of all such events.
 func checkEvents(t *testing.T, d *appsv1.Deployment, reason string, want ...string) {
 	t.Helper()
 	waitForEvent(t, d, reason)
@@ -155,7 +158,7 @@ func checkEvents(t *testing.T, d *appsv1.Deployment, reason string, want ...stri
 	for _, event := range eventsOn(t, d, reason) {
 		notes = append(notes, event.Note)
 		if event.Series != nil {
-			t.Errorf("%s is told %d times", reason, event.Series.Count)
+			t.Errorf("event %s is a series of %d, want single events", reason, event.Series.Count)
 		}
 	}
 	if diff := cmp.Diff(want, notes); diff != "" {
@@ -169,7 +172,7 @@ func testStopAndStart(t *testing.T, namespace string) {
 	d = waitForReplicas(t, d, 0)
 	due, err := time.Parse(time.RFC3339, d.Annotations[schedule.LastScheduleTimeAnnotation])
 	if err != nil || due.Format("15:04") != user[schedule.StopScheduleAnnotation] {
-		t.Errorf("the stop was due at %s, by its annotation at %s: %v", user[schedule.StopScheduleAnnotation], due, err)
+		t.Errorf("the stop was due at %s, but the annotation has %s: %v", user[schedule.StopScheduleAnnotation], due, err)
 	}
 	want := maps.Clone(user)
 	maps.Copy(want, map[string]string{
@@ -185,15 +188,15 @@ func testStopAndStart(t *testing.T, namespace string) {
 	if !slices.ContainsFunc(d.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == scheduleManager && strings.Contains(f.FieldsV1.GetRawString(), "f:replicas")
 	}) {
-		t.Errorf("%s does not own the replicas", scheduleManager)
+		t.Errorf("field manager %s does not own spec.replicas", scheduleManager)
 	}
 	checkEvents(t, d, schedule.EventScheduledStop, fmt.Sprintf("Scaled in from 3 to 0 replicas (stop-schedule %q, due %s)",
 		user[schedule.StopScheduleAnnotation], due.Format(time.RFC3339)))
 
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(time.Hour))
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(time.Hour))
 	d = waitForReplicas(t, d, 3)
 	if state, original := d.Annotations[schedule.StateAnnotation], d.Annotations[schedule.OriginalReplicasAnnotation]; state != schedule.StateStarted || original != "" {
-		t.Errorf("after the start, the state is %q and %q replicas are remembered", state, original)
+		t.Errorf("after the start, the annotations have state %q and original replicas %q", state, original)
 	}
 	checkEvents(t, d, schedule.EventScheduledStart, fmt.Sprintf("Scaled out from 0 to 3 replicas (start-schedule %q, due %s)",
 		user[schedule.StartScheduleAnnotation], due.Add(-time.Hour).Format(time.RFC3339)))
@@ -202,9 +205,9 @@ func testStopAndStart(t *testing.T, namespace string) {
 func testScaledByHand(t *testing.T, namespace string) {
 	d := waitForReplicas(t, createDeployment(t, namespace, "d", nil), 0)
 	mustKubectl(t, "", "scale", "deployment", "d", "--replicas=2", "-n", namespace)
-	checkUntouched(t, d, "that was scaled by hand")
+	checkUnchanged(t, d, "that a user scaled")
 	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 2 {
-		t.Errorf("there are %d replicas", *d.Spec.Replicas)
+		t.Errorf("the deployment has %d replicas, want 2", *d.Spec.Replicas)
 	}
 }
 
@@ -218,21 +221,21 @@ func testAppliedAgain(t *testing.T, namespace string) {
 	d = waitForReplicas(t, d, 0)
 	_, stderr, err := kubectl(t, manifest, apply...)
 	if want := fmt.Sprintf("conflict with %q", scheduleManager); err == nil || !strings.Contains(stderr, want) {
-		t.Errorf("applying the manifest again does not say %s: %v\n%s", want, err, stderr)
+		t.Errorf("applying the manifest again: got error %v, want %s:\n%s", err, want, stderr)
 	}
 	mustKubectl(t, withoutReplicas, apply...)
-	checkUntouched(t, d, "that was applied without replicas")
+	checkUnchanged(t, d, "that was applied without replicas")
 	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 0 {
-		t.Errorf("applied without replicas, there are %d of them", *d.Spec.Replicas)
+		t.Errorf("after a manifest without replicas is applied, the deployment has %d replicas, want 0", *d.Spec.Replicas)
 	}
 	mustKubectl(t, manifest, append(apply, "--force-conflicts")...)
-	checkUntouched(t, d, "that was applied again")
+	checkUnchanged(t, d, "that was applied again")
 	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 3 || d.Annotations[schedule.OriginalReplicasAnnotation] != "3" {
-		t.Errorf("there are %d replicas; annotations %v", *d.Spec.Replicas, d.Annotations)
+		t.Errorf("the deployment has %d replicas, want 3; annotations %v", *d.Spec.Replicas, d.Annotations)
 	}
 }
 
-// manifestOf is what people write to have a Deployment.
+// manifestOf returns a Deployment as a JSON manifest.
 func manifestOf(t *testing.T, d *appsv1.Deployment) string {
 	t.Helper()
 	d.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
@@ -248,10 +251,10 @@ func testScheduleRemoved(t *testing.T, namespace string) {
 	mustKubectl(t, "", "annotate", "deployment", "d", "-n", namespace, schedule.StartScheduleAnnotation+"-", schedule.StopScheduleAnnotation+"-")
 	d = waitForReplicas(t, d, 3)
 	if diff := cmp.Diff(map[string]string{}, annotationsOf(d), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("annotations that are left (-want +got):\n%s", diff)
+		t.Errorf("annotations after the schedule is removed (-want +got):\n%s", diff)
 	}
 	checkEvents(t, d, schedule.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had scaled in is gone")
-	checkUntouched(t, d, "without a schedule")
+	checkUnchanged(t, d, "without a schedule")
 }
 
 func testInvalidSchedule(t *testing.T, namespace string) {
@@ -263,19 +266,19 @@ func testInvalidSchedule(t *testing.T, namespace string) {
 	for i := range 3 {
 		annotate(t, d, "touched", fmt.Sprint(i))
 	}
-	checkUntouched(t, d, "with an invalid schedule")
+	checkUnchanged(t, d, "with an invalid schedule")
 	checkEvents(t, d, schedule.EventInvalidSchedule,
 		`useless.container.training/stop-schedule "25:00": 25:00 is no time of day from 00:00 to 23:59; use for example "Mon-Fri 20:00", "20:00" or "0 20 * * 1-5". `+
 			`useless.container.training/stop-replicas "none": it is no whole number from 0 to 2147483647; use for example "0"`)
 
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour), schedule.TimeZoneAnnotation, "Mars/Olympus", schedule.StopReplicasAnnotation, "0")
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour), schedule.TimeZoneAnnotation, "Mars/Olympus", schedule.StopReplicasAnnotation, "0")
 	checkEvents(t, d, schedule.EventUnknownTimeZone,
 		`useless.container.training/time-zone "Mars/Olympus": the time zone database does not have it; use for example "Europe/Berlin" or "UTC"`)
 	annotate(t, d, schedule.TimeZoneAnnotation, "UTC")
 	waitForReplicas(t, d, 0)
 }
 
-// createAutoscaler makes an autoscaler of a Deployment, with a controller if there is one.
+// createAutoscaler creates a HorizontalPodAutoscaler for a Deployment, with optional owners.
 func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.OwnerReference) *autoscalingv2.HorizontalPodAutoscaler {
 	t.Helper()
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{
@@ -291,11 +294,12 @@ func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.Owner
 	return hpa
 }
 
-// startedAtOne is a Deployment with an autoscaler that has to be stopped at 1, some time.
-func startedAtOne(t *testing.T, namespace string, owners ...metav1.OwnerReference) (*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler) {
+// createWithAutoscaler creates a Deployment with an autoscaler, and a schedule that scales it to 1 in an hour. It
+// returns when the operator has warned about the autoscaler.
+func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.OwnerReference) (*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler) {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = hence(time.Hour)
+		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 		d.Annotations[schedule.StopReplicasAnnotation] = "1"
 	})
 	hpa := createAutoscaler(t, d, owners...)
@@ -304,9 +308,9 @@ func startedAtOne(t *testing.T, namespace string, owners ...metav1.OwnerReferenc
 }
 
 func testAutoscaler(t *testing.T, namespace string) {
-	d, hpa := startedAtOne(t, namespace)
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
-	checkUntouched(t, d, "with an autoscaler")
+	d, hpa := createWithAutoscaler(t, namespace)
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	checkUnchanged(t, d, "with an autoscaler")
 	checkEvents(t, d, schedule.EventAutoscalerConflict,
 		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so there is none; use "0", which turns it off meanwhile`)
 	if err := admin(t).Delete(t.Context(), hpa); err != nil {
@@ -316,19 +320,19 @@ func testAutoscaler(t *testing.T, namespace string) {
 }
 
 func testAutoscalerAtZero(t *testing.T, namespace string) {
-	d, _ := startedAtOne(t, namespace)
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour), schedule.StopReplicasAnnotation, "0")
+	d, _ := createWithAutoscaler(t, namespace)
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour), schedule.StopReplicasAnnotation, "0")
 	waitForReplicas(t, d, 0)
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(time.Hour))
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(time.Hour))
 	waitForReplicas(t, d, 3)
 }
 
 func testKEDA(t *testing.T, namespace string) {
-	d, _ := startedAtOne(t, namespace, metav1.OwnerReference{
+	d, _ := createWithAutoscaler(t, namespace, metav1.OwnerReference{
 		APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject", Name: "events", UID: "not-there", Controller: new(true),
 	})
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour), schedule.StopReplicasAnnotation, "0")
-	checkUntouched(t, d, "that KEDA scales")
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour), schedule.StopReplicasAnnotation, "0")
+	checkUnchanged(t, d, "that KEDA scales")
 	checkEvents(t, d, schedule.EventAutoscalerConflict,
 		"ScaledObject events would undo a stop, so there is none: pause it with its annotation autoscaling.keda.sh/paused-replicas instead")
 }
@@ -336,8 +340,8 @@ func testKEDA(t *testing.T, namespace string) {
 func testPausedDeployment(t *testing.T, namespace string) {
 	annotated := createDeployment(t, namespace, "annotated", func(d *appsv1.Deployment) { d.Annotations[v1beta1.PausedAnnotation] = "true" })
 	rollout := createDeployment(t, namespace, "rollout", func(d *appsv1.Deployment) { d.Spec.Paused = true })
-	checkUntouched(t, annotated, "that is paused")
-	checkUntouched(t, rollout, "whose rollout is paused")
+	checkUnchanged(t, annotated, "that is paused")
+	checkUnchanged(t, rollout, "whose rollout is paused")
 	annotate(t, annotated, v1beta1.PausedAnnotation, "")
 	mustKubectl(t, "", "rollout", "resume", "deployment", "rollout", "-n", namespace)
 	waitForReplicas(t, annotated, 0)
@@ -352,7 +356,7 @@ func testOwnedDeployment(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
 		d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
 	})
-	checkUntouched(t, d, "that something controls")
+	checkUnchanged(t, d, "that has a controller")
 	mergePatch(t, d, `{"metadata":{"ownerReferences":null}}`)
 	waitForReplicas(t, d, 0)
 }
@@ -372,20 +376,20 @@ func testDeletedDeployment(t *testing.T, namespace string) {
 		t.Fatal(err)
 	}
 	annotate(t, d, schedule.SuspendAnnotation, "", schedule.StopReplicasAnnotation, "1")
-	checkUntouched(t, d, "that is being deleted")
+	checkUnchanged(t, d, "that is being deleted")
 }
 
 func testScaleRefused(t *testing.T, namespace string) {
-	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) { d.Annotations[schedule.StopScheduleAnnotation] = hence(time.Hour) })
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) { d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour) })
 	allow := forbidUpdates(t, d, appsv1.GroupName, "deployments", "object.spec.replicas > 0", `{"spec":{"replicas":0}}`)
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	waitForEvent(t, d, schedule.EventScaleFailed)
-	checkUntouched(t, d, "that may not be scaled")
+	checkUnchanged(t, d, "whose scaling the API server rejects")
 	allow()
 	waitForReplicas(t, d, 0)
 	waitForEvent(t, d, schedule.EventScheduledStop)
 	failures := eventsOn(t, d, schedule.EventScaleFailed)
 	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, "Could not scale from 3 to 0 replicas: ") {
-		t.Errorf("want one event that says why, got %+v", failures)
+		t.Errorf("events about the rejected stop: %+v; want one that says why", failures)
 	}
 }

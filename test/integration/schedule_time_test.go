@@ -22,7 +22,7 @@ import (
 	"container.training/useless/test/docs"
 )
 
-// An adjustedClock runs as fast as the real one, and shows another time.
+// An adjustedClock runs as fast as the real clock, but shows a different time.
 type adjustedClock struct{ ahead atomic.Int64 }
 
 // Now implements clock.PassiveClock.
@@ -31,17 +31,20 @@ func (c *adjustedClock) Now() time.Time { return time.Now().Add(time.Duration(c.
 // Since implements clock.PassiveClock.
 func (c *adjustedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
 
+// set makes the clock show a time now.
 func (c *adjustedClock) set(to time.Time) { c.ahead.Store(int64(time.Until(to))) }
 
-// by returns what the clock shows at an instant of the real one.
+// by converts a time of the real clock to the time that this clock shows at that moment.
 func (c *adjustedClock) by(at time.Time) time.Time { return at.Add(time.Duration(c.ahead.Load())) }
 
-// friday is an hour of 20 November 2026, which is a Friday.
+// friday returns an hour (UTC) of 20 November 2026, a Friday.
 func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 
-// TestScheduleAcrossTheWeekend follows the documentation's example, the Deployment web with 3 replicas from Monday to
-// Friday, 7 to 20 o'clock in Berlin, from its stop on a Friday, which comes by itself, to its start on Monday, for
-// which the operator is too late.
+// TestScheduleAcrossTheWeekend follows the example of the documentation: the Deployment web has 3 replicas from Monday
+// to Friday, 07:00 to 20:00 in Berlin.
+//
+// The operator stops web on Friday, when the stop becomes due. Then the operator is stopped. It starts again on Monday
+// after the start was due, and must start web late.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
 	alone(t)
 	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
@@ -49,7 +52,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	stop := exclusive(t, options)
 	namespace := newNamespace(t)
 
-	clock.set(friday(19).Add(-15 * time.Second)) // before 20 o'clock in Berlin
+	clock.set(friday(19).Add(-15 * time.Second)) // 15 s before 20:00 in Berlin
 	deployments := record[*appsv1.Deployment](t, &appsv1.DeploymentList{}, namespace)
 	mustKubectl(t, docs.Block(t, "schedule.md", "apiVersion: apps/v1"), "apply", "-n", namespace, "-f", "-")
 	stopped := func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 0 }
@@ -57,14 +60,14 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 		return len(changes) > 0 && stopped(changes[len(changes)-1].object)
 	}) {
 		if at := clock.by(change.at); stopped(change.object) && at.Before(friday(19)) {
-			t.Errorf("web was stopped at %s", at)
+			t.Errorf("web was stopped at %s, before it was due at %s", at, friday(19))
 		}
 	}
 	web := getDeployment(t, namespace, "web")
 	checkEvents(t, web, schedule.EventScheduledStop, `Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T19:00:00Z)`)
 	requests.quiet(t)
-	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // the schedule is known, the stop is made
-		t.Errorf("%d writes until web is stopped, want 2", got)
+	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // one records the schedule, one stops web
+		t.Errorf("%d writes to web until it is stopped, want 2", got)
 	}
 	checkMetrics(t, registry, namespace, map[string]float64{
 		"useless_schedule_deployments":        1,
@@ -83,13 +86,13 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 
 	stop()
 	exclusive(t, options)
-	checkUntouchedAt(t, web, clock, requests)
-	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and what is created to be stopped
-		t.Errorf("%d writes until nothing is left to do, want 2", got)
+	checkUnchangedAt(t, web, clock, requests)
+	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and the barrier Deployment
+		t.Errorf("%d writes to Deployments after the start and a restart of the operator, want 2", got)
 	}
 }
 
-// checkMetrics compares the gauges of schedules in a namespace, added up by name.
+// checkMetrics compares the useless_schedule_* gauges of a namespace. It adds up gauges of the same name.
 func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string, want map[string]float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -111,24 +114,24 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string,
 	}
 }
 
-// checkUntouchedAt fails the test where the operator changes a Deployment, at another time than now.
-func checkUntouchedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *tally) {
+// checkUnchangedAt is like checkUnchanged for an operator with an adjustedClock.
+func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *tally) {
 	t.Helper()
-	fence := aDeployment(d.Namespace, "fence")
-	fence.Annotations = map[string]string{schedule.StopScheduleAnnotation: clock.Now().UTC().Add(-time.Hour).Format("15:04")}
-	if err := admin(t).Create(t.Context(), fence); err != nil {
+	barrier := aDeployment(d.Namespace, "barrier")
+	barrier.Annotations = map[string]string{schedule.StopScheduleAnnotation: clock.Now().UTC().Add(-time.Hour).Format("15:04")}
+	if err := admin(t).Create(t.Context(), barrier); err != nil {
 		t.Fatal(err)
 	}
-	waitForReplicas(t, fence, 0)
+	waitForReplicas(t, barrier, 0)
 	requests.quiet(t)
 	if after := getDeployment(t, d.Namespace, d.Name); *after.Spec.Replicas != *d.Spec.Replicas ||
 		after.Annotations[schedule.LastScheduleTimeAnnotation] != d.Annotations[schedule.LastScheduleTimeAnnotation] {
-		t.Errorf("the deployment was touched: %d replicas, %v", *after.Spec.Replicas, after.Annotations)
+		t.Errorf("the deployment was changed: %d replicas, annotations %v", *after.Spec.Replicas, after.Annotations)
 	}
 }
 
-// TestScheduleWithAnOldView shows that the operator does not try again what it has done where its cache lags behind.
-func TestScheduleWithAnOldView(t *testing.T) {
+// TestScheduleWithStaleCache checks that the operator does not repeat a stop that its cache does not show yet.
+func TestScheduleWithStaleCache(t *testing.T) {
 	alone(t)
 	requests := newTally()
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
@@ -138,24 +141,24 @@ func TestScheduleWithAnOldView(t *testing.T) {
 	namespace := newNamespace(t)
 	d := createSettled(t, namespace)
 	requests.reset()
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	waitForReplicas(t, d, 0)
-	// What it did may be seen before the answers have arrived, which count.
+	// The replicas may change before the tally has counted the responses. Wait for the responses.
 	eventually(t, patience, func() (bool, string) {
 		return requests.successes(namespace, "PATCH deployments") > 0 && requests.successes(namespace, "POST events") > 0,
 			fmt.Sprintf("requests %v", requests.of(namespace))
 	})
 	requests.reset()
-	createAutoscaler(t, d) // which wakes the operator, before it sees what it has written
+	createAutoscaler(t, d) // triggers a reconcile before the cache shows the operator's write
 	requests.check(t, namespace, nil)
 }
 
-// createSettled creates a Deployment that is to be stopped in an hour, and to which its own controller has done all
-// that it will do.
+// createSettled creates a Deployment whose stop is due in an hour. It returns when the operator and the deployment
+// controller of Kubernetes have nothing left to do.
 func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = hence(time.Hour)
+		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 	})
 	eventually(t, patience, func() (bool, string) {
 		d = getDeployment(t, namespace, "d")
@@ -165,17 +168,17 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	return d
 }
 
-// TestScheduleAmongOtherWriters lets somebody else write to a Deployment while it is being stopped.
-func TestScheduleAmongOtherWriters(t *testing.T) {
+// TestScheduleConflict lets a user scale a Deployment just before the operator's write that stops it.
+func TestScheduleConflict(t *testing.T) {
 	alone(t)
 	requests := newTally()
-	var meddle atomic.Bool
+	var userScales atomic.Bool
 	namespace := newNamespace(t)
 	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
-				if request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/deployments/d") && meddle.CompareAndSwap(true, false) {
+				if request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/deployments/d") && userScales.CompareAndSwap(true, false) {
 					mergePatch(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "d"}}, `{"spec":{"replicas":5}}`)
 				}
 				return next.RoundTrip(request)
@@ -185,30 +188,30 @@ func TestScheduleAmongOtherWriters(t *testing.T) {
 	d := createSettled(t, namespace)
 	requests.quiet(t)
 	requests.reset()
-	meddle.Store(true)
-	annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+	userScales.Store(true)
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	d = waitForReplicas(t, d, 0)
 	if got := d.Annotations[schedule.OriginalReplicasAnnotation]; got != "5" {
-		t.Errorf("%s replicas are remembered, want the 5 that somebody has asked for just then", got)
+		t.Errorf("the annotation has %s original replicas, want the 5 that the user just set", got)
 	}
 	waitForEvent(t, d, schedule.EventScheduledStop)
 	if stops := eventsOn(t, d, schedule.EventScheduledStop); len(stops) != 1 || !strings.HasPrefix(stops[0].Note, "Scaled in from 5 to 0 replicas") {
-		t.Errorf("want one event that tells of 5 replicas, got %+v", stops)
+		t.Errorf("events about the stop: %+v; want one with 5 replicas", stops)
 	}
 	requests.quiet(t)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
 		t.Errorf("%d writes, want 1", got)
 	}
 	if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
-		t.Errorf("a conflict was shown: %+v", failures)
+		t.Errorf("a conflict caused events: %+v", failures)
 	}
 }
 
-// TestScheduleWithoutAnAnswer lets the connection break while a Deployment is being stopped, as it does when the
-// operator ends just then. Nothing was refused, so nobody is told so.
-func TestScheduleWithoutAnAnswer(t *testing.T) {
+// TestScheduleLostResponse breaks the connection during the operator's write that stops a Deployment, as when the
+// operator ends. The API server has not rejected anything, so the operator must not emit a ScaleFailed event.
+func TestScheduleLostResponse(t *testing.T) {
 	t.Parallel()
-	for name, arrives := range map[string]bool{"and the request does not arrive": false, "and the request has arrived": true} {
+	for name, arrives := range map[string]bool{"the request is lost": false, "only the response is lost": true} {
 		t.Run(name, func(t *testing.T) {
 			alone(t)
 			requests := newTally()
@@ -237,21 +240,21 @@ func TestScheduleWithoutAnAnswer(t *testing.T) {
 			requests.reset()
 			lose.Store(true)
 			d := getDeployment(t, namespace, "d")
-			annotate(t, d, schedule.StopScheduleAnnotation, hence(-time.Hour))
+			annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 			waitForReplicas(t, d, 0)
-			// The answer to the one that counts may come later than what it did is seen.
+			// The replicas may change before the tally has counted the response.
 			eventually(t, patience, func() (bool, string) {
-				return requests.successes(namespace, "PATCH deployments") > 0, "no write was answered"
+				return requests.successes(namespace, "PATCH deployments") > 0, "no write has succeeded"
 			})
 			requests.quiet(t)
 			if lose.Load() {
-				t.Error("no answer was lost")
+				t.Error("the test broke no connection")
 			}
 			if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
 				t.Errorf("%d writes, want 1", got)
 			}
 			if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
-				t.Errorf("it is called a failure: %+v", failures)
+				t.Errorf("the lost response caused events: %+v", failures)
 			}
 		})
 	}

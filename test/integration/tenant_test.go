@@ -29,9 +29,9 @@ import (
 	"container.training/useless/internal/controller/schedule"
 )
 
-// TestHostileTenant has a user of one namespace name what is in another one, in every way that an object has: by owner,
-// by label, by selector, by target and by name. The operator, which may write to all namespaces, is to do nothing
-// there.
+// TestHostileTenant is a negative test. A user of one namespace creates objects that refer to objects in another
+// namespace in every way that the API has: by owner, label, selector, target and name. The operator has permission to
+// write in all namespaces, but must not send a request about the other namespace.
 func TestHostileTenant(t *testing.T) {
 	alone(t)
 	grant(t, podcount.Name)
@@ -50,7 +50,7 @@ func TestHostileTenant(t *testing.T) {
 	before := everythingIn(t, victim)
 	requests.reset()
 
-	attackTenant(t, tenant, victim, owners)
+	createHostileObjects(t, tenant, victim, owners)
 	requests.quiet(t)
 	mustKubectl(t, "", "delete", "namespace", tenant, "--timeout=60s")
 	requests.quiet(t)
@@ -62,15 +62,15 @@ func TestHostileTenant(t *testing.T) {
 	}
 }
 
-// victimOf fills a namespace with what every controller keeps, waits until there is nothing left to do, and returns
-// ownerReferences to it by kind.
+// victimOf creates objects for every controller in a namespace and waits until the operator has processed them. It
+// returns ownerReferences to some of them, by kind.
 func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
 	t.Helper()
 	slowMachine(t, namespace, "m", 2)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
-	createSwitch(t, namespace, "orphan", "nobody", v1beta1.PositionUp, nil)
+	createSwitch(t, namespace, "orphan", "missing", v1beta1.PositionUp, nil)
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = hence(time.Hour)
+		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 	})
 	rs := createReplicaSet(t, namespace, "rs", 1)
 	createIngress(t, namespace, "ingress", nil)
@@ -93,16 +93,16 @@ func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
 	}
 }
 
-// attackTenant fills another namespace with objects that are after those of the victim, and returns when the operator
-// has seen to all of them.
-func attackTenant(t *testing.T, namespace, victim string, owners map[string]metav1.OwnerReference) {
+// createHostileObjects fills a namespace with objects that refer to the victim's objects. It returns when the operator
+// has processed all of them.
+func createHostileObjects(t *testing.T, namespace, victim string, owners map[string]metav1.OwnerReference) {
 	t.Helper()
 	owned := func(object client.Object, kind string) client.Object {
 		object.SetOwnerReferences([]metav1.OwnerReference{owners[kind]})
 		return object
 	}
-	// The garbage collector takes what names an owner that is not in its namespace.
 	mine := createSwitch(t, namespace, "mine", "m", v1beta1.PositionUp, nil)
+	// The garbage collector deletes these objects, because their owners are not in their namespace.
 	for _, object := range []client.Object{
 		owned(aSwitch(namespace, "m-0"), "Machine"),
 		owned(aPod(namespace, "vm-vm", map[string]string{cloudnativev1alpha1.VirtualMachineLabel: "vm"}), "VirtualMachine"),
@@ -115,7 +115,7 @@ func attackTenant(t *testing.T, namespace, victim string, owners map[string]meta
 		})
 	}
 	for name, labels := range map[string]map[string]v1beta1.LabelValue{
-		"m": {v1beta1.MachineLabel: "m"}, "greedy": {v1beta1.MachineLabel: "nobody"},
+		"m": {v1beta1.MachineLabel: "m"}, "orphans": {v1beta1.MachineLabel: "missing"},
 		"elsewhere": {corev1.LabelMetadataName: v1beta1.LabelValue(victim)},
 	} {
 		m := aMachine(namespace, name)
@@ -129,23 +129,23 @@ func attackTenant(t *testing.T, namespace, victim string, owners map[string]meta
 	}
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = hence(-time.Hour)
+		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(-time.Hour)
 	})
 	createAutoscaler(t, d)
 	createIngress(t, namespace, "ingress", map[string]string{ingress.ModeAnnotation: ingress.ModeDisabled})
 
-	for _, name := range []string{"m", "greedy", "elsewhere"} {
+	for _, name := range []string{"m", "orphans", "elsewhere"} {
 		waitForPositions(t, namespace, name, "d", patience)
 	}
 	waitForReplicas(t, d, 0)
 	waitForActive(t, vm)
 	if owner := metav1.GetControllerOf(getSwitch(t, namespace, mine.Name)); owner == nil || owner.UID == owners["Machine"].UID {
-		t.Errorf("the tenant's switch has the owner %v", owner)
+		t.Errorf("the tenant's switch has the owner %v, want the tenant's Machine", owner)
 	}
 }
 
-// everythingIn is all that the operator could have changed in a namespace: of its own kinds every revision, of others
-// what is not their status, which changes by itself.
+// everythingIn returns the metadata of all objects in a namespace that the operator could change. For kinds other than
+// the operator's, it omits resourceVersion and managedFields, because their status changes without the operator.
 func everythingIn(t *testing.T, namespace string) map[string]metav1.ObjectMeta {
 	t.Helper()
 	found := map[string]metav1.ObjectMeta{}

@@ -11,11 +11,11 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestTutorial applies the tutorial's manifests as they are, with the operator's real flip delay.
+// TestTutorial applies the tutorial's manifests unchanged, with the default flip delay of 5 s.
 func TestTutorial(t *testing.T) {
 	shared(t)
 
-	t.Run("a machine that is switched up is switched down after 5 s", func(t *testing.T) {
+	t.Run("a machine that is turned up is turned down after 5 s", func(t *testing.T) {
 		t.Parallel()
 		namespace := newNamespace(t)
 		start := time.Now()
@@ -31,11 +31,11 @@ spec: {switchPosition: up}
 			return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "d", fmt.Sprintf("%+v", m)
 		})
 		if took := time.Since(start); took < 5*time.Second {
-			t.Errorf("was switched down after %s, which is early", took)
+			t.Errorf("the machine was turned down after %s, want at least 5s", took)
 		}
 	})
 
-	t.Run("a machine with three switches has them all down", func(t *testing.T) {
+	t.Run("a machine with three switches turns them all down", func(t *testing.T) {
 		t.Parallel()
 		namespace := newNamespace(t)
 		mustKubectl(t, `
@@ -52,7 +52,8 @@ kind: Switch
 metadata: {generateName: switch-, labels: {machine: machine-2}}
 spec: {position: up}
 `, "create", "-n", namespace, "-f", "-")
-		// The switch is one too many, and up; one that is down goes instead. Its name comes after the others'.
+		// There are now four switches. The operator deletes one that is down and keeps the new one, which is up. The name
+		// of the new switch sorts last.
 		waitForPositions(t, namespace, "machine-2", "ddu", 10*time.Second)
 		waitForPositions(t, namespace, "machine-2", "ddd", 10*time.Second)
 	})

@@ -429,7 +429,7 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 	}
 	pod := aPod(namespace, "too-large", nil)
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1000")}
-	untilQuotaRefuses(t, quota.Name, pod)
+	waitForQuotaRejection(t, quota.Name, pod)
 	return quota
 }
 

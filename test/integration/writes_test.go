@@ -21,17 +21,17 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestWrites counts what an operator asks of the API server. What it costs must not depend on how quickly the operator
-// learns of its own writes.
+// TestWrites counts the operator's requests to the API server. The number must not depend on how soon the operator's
+// caches show its own writes.
 func TestWrites(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, path string
 		lag        time.Duration
 	}{
-		{name: "with a fresh view"},
-		{"with a view of switches that is half a second old", "/switches", 500 * time.Millisecond},
-		{"with a view of machines that is half a second old", "/machines", 500 * time.Millisecond},
+		{name: "with an up-to-date cache"},
+		{"with a cache of switches that is half a second old", "/switches", 500 * time.Millisecond},
+		{"with a cache of machines that is half a second old", "/machines", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			alone(t)
@@ -41,10 +41,10 @@ func TestWrites(t *testing.T) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
 			}})
 			namespace := newNamespace(t)
-			t.Run("a new machine of 20 costs a write per switch and three more", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
-			t.Run("so does each of 100 at once, but for events", func(t *testing.T) { testCostOfMachines(t, requests) })
+			t.Run("a new machine with 20 switches costs 23 writes", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
+			t.Run("each of 100 new machines costs a write per switch, two more and at most one event", func(t *testing.T) { testCostOfMachines(t, requests) })
 			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
-			t.Run("a deletion costs a write per switch that is up and two more", func(t *testing.T) { testCostOfDeletion(t, requests, namespace) })
+			t.Run("a deletion costs a write per switch that is up, one more and one event", func(t *testing.T) { testCostOfDeletion(t, requests, namespace) })
 		})
 	}
 }
@@ -64,9 +64,10 @@ func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
 	})
 }
 
-// testCostOfMachines has more Machines than there are workers, and than there are events in a burst.
+// testCostOfMachines creates more Machines than the operator has workers, and more than its event limit allows in a
+// burst.
 func testCostOfMachines(t *testing.T, requests *tally) {
-	const each, burst, perSecond = 6, 50, 2
+	const switchesPerMachine, burst, perSecond = 6, 50, 2
 	machines := 100
 	if testing.Short() {
 		machines = 60
@@ -74,19 +75,19 @@ func testCostOfMachines(t *testing.T, requests *tally) {
 	namespace := newNamespace(t)
 	requests.quiet(t)
 	requests.reset()
-	began := time.Now()
+	start := time.Now()
 	for i := range machines {
-		createMachine(t, namespace, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) { spec.Switches.Count = each })
+		createMachine(t, namespace, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) { spec.Switches.Count = switchesPerMachine })
 	}
 	for i := range machines {
-		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", each), patience)
+		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", switchesPerMachine), patience)
 	}
-	most := min(machines, burst+perSecond*int(time.Since(began).Seconds()+1))
-	if events := requests.take(t, namespace, "POST events"); events > most {
-		t.Errorf("%d events, more than %d", events, most)
+	maxEvents := min(machines, burst+perSecond*int(time.Since(start).Seconds()+1))
+	if events := requests.take(t, namespace, "POST events"); events > maxEvents {
+		t.Errorf("%d events, want at most %d", events, maxEvents)
 	}
 	requests.check(t, namespace, map[string]int{
-		"POST switches":         machines * each,
+		"POST switches":         machines * switchesPerMachine,
 		"PATCH machines":        machines, // the finalizers
 		"PATCH machines/status": machines,
 	})
@@ -96,11 +97,11 @@ func testCostOfFlip(t *testing.T, requests *tally, namespace string) {
 	requests.reset()
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-7")
-	switches.untilLast(t, "m-7 is turned down and forgotten", func(last *v1beta1.Switch) bool {
+	switches.untilLast(t, "m-7 is turned down and its seenAt is reset", func(last *v1beta1.Switch) bool {
 		return flipped(last) && last.Status.SeenAt == nil
 	})
 	requests.check(t, namespace, map[string]int{
-		"PATCH switches/status": 2, // noticed, forgotten
+		"PATCH switches/status": 2, // sets and resets seenAt
 		"PATCH switches":        1,
 		"PATCH machines/status": 2, // up, down
 		"POST events":           1,
@@ -125,17 +126,17 @@ func testCostOfDeletion(t *testing.T, requests *tally, namespace string) {
 	})
 }
 
-// TestRest shows that an operator with nothing to do does nothing.
-func TestRest(t *testing.T) {
-	tell(t, []story{{"at rest, nothing is written for a minute", testRest}})
+// TestIdle checks that an operator with nothing to do writes nothing.
+func TestIdle(t *testing.T) {
+	tell(t, []story{{"an idle operator writes nothing for a minute", testIdle}})
 }
 
-func testRest(t *testing.T, namespace string) {
+func testIdle(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 20, 0, 0)
 	m := waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
-	switches.untilLast(t, "m-0 is turned down and forgotten", func(last *v1beta1.Switch) bool {
+	switches.untilLast(t, "m-0 is turned down and its seenAt is reset", func(last *v1beta1.Switch) bool {
 		return flipped(last) && last.Status.SeenAt == nil
 	})
 	waitForEvent(t, m, v1beta1.EventScaled)
@@ -160,22 +161,24 @@ func testRest(t *testing.T, namespace string) {
 	case <-time.After(time.Minute):
 		return
 	}
-	t.Errorf("written at rest:\n%s%s%s", describe(machines.all(t)), describe(switches.all(t)), describe(events.all(t)))
+	t.Errorf("the idle operator wrote:\n%s%s%s", describe(machines.all(t)), describe(switches.all(t)), describe(events.all(t)))
 }
 
+// closed returns a closed channel.
 func closed() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }
 
-// A tally counts requests by namespace, and by method and resource. Requests for all namespaces are under "". Those
-// that were refused are counted with the status; watches, and questions about usage, which are asked by the clock, not
-// at all.
+// A tally counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests for all
+// namespaces have the namespace "". Failed requests are counted separately, with their status or error in the key. A
+// tally does not count watches. It also does not count requests to the metrics API, which the operator sends
+// periodically.
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
-	last   map[string]time.Time
+	last   map[string]time.Time // of the last request, by namespace
 }
 
 func newTally() *tally {
@@ -207,7 +210,8 @@ func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// subject is the namespace of a request and the resource with its subresource, if it is for one.
+// subject returns the namespace and the resource of a request, with the subresource if there is one. For a path without
+// a namespace, it returns the path.
 func subject(path string) (namespace, resource string) {
 	_, rest, found := strings.Cut(path, "/namespaces/")
 	if !found {
@@ -230,15 +234,15 @@ func (c *tally) reset() {
 	c.counts = map[string]map[string]int{}
 }
 
-// of returns how many requests there were about a namespace so far.
+// of returns the counts of the requests about a namespace so far.
 func (c *tally) of(namespace string) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.counts[namespace])
 }
 
-// quiet waits until there was no request, or none about these namespaces, for a while that is longer than any lag in a
-// test.
+// quiet waits until the operator has sent no request for one second. That is longer than the watch delay in TestWrites.
+// If namespaces are given, only requests about them count.
 func (c *tally) quiet(t testing.TB, namespaces ...string) {
 	t.Helper()
 	eventually(t, patience, func() (bool, string) {
@@ -254,7 +258,7 @@ func (c *tally) quiet(t testing.TB, namespaces ...string) {
 	})
 }
 
-// take waits until requests have ceased, and returns how many there were of a kind, which are no longer counted.
+// take waits until quiet, returns the count of one kind of request and resets that count.
 func (c *tally) take(t *testing.T, namespace, what string) int {
 	t.Helper()
 	c.quiet(t)
@@ -264,8 +268,8 @@ func (c *tally) take(t *testing.T, namespace, what string) int {
 	return c.counts[namespace][what]
 }
 
-// check waits until requests have ceased and compares them, those about a namespace and those about all of them: there
-// must be none of the latter, as the caches are full.
+// check waits until quiet and compares the counts of the requests about a namespace. There must be no requests for all
+// namespaces, because the caches are filled.
 func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 	t.Helper()
 	c.quiet(t)
@@ -274,7 +278,7 @@ func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 	got := maps.Clone(c.counts[namespace])
 	for what, count := range c.counts[""] {
 		if strings.HasPrefix(what, "GET /api") && olderThan(t, 34, noStreams) {
-			continue // a cache that starts with a list, which may be read after the reset
+			continue // a cache starts with a list, which may come after the reset
 		}
 		if got == nil {
 			got = map[string]int{}
@@ -286,7 +290,7 @@ func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 	}
 }
 
-// successes is how many requests of a kind have succeeded.
+// successes returns the number of successful requests of a kind.
 func (c *tally) successes(namespace, what string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,10 +301,10 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// laggingWatch holds back what watches of a resource tell, as a busy API server does.
+// laggingWatch delays the watch events of a resource, as a busy API server does.
 type laggingWatch struct {
 	next   http.RoundTripper
-	suffix string // of the path
+	suffix string // of the path of the delayed watches
 	lag    time.Duration
 }
 
@@ -312,7 +316,7 @@ func (w laggingWatch) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// A laggingBody hands on every piece of a body a while after it came.
+// A laggingBody delays every piece of a response body by lag.
 type laggingBody struct {
 	body   io.ReadCloser
 	lag    time.Duration
@@ -324,9 +328,9 @@ type laggingBody struct {
 }
 
 type piece struct {
-	came time.Time
-	data []byte
-	err  error
+	received time.Time
+	data     []byte
+	err      error
 }
 
 func newLaggingBody(body io.ReadCloser, lag time.Duration) *laggingBody {
@@ -359,7 +363,7 @@ func (b *laggingBody) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 && b.err == nil {
 		select {
 		case next := <-b.pieces:
-			if !b.wait(time.Until(next.came.Add(b.lag))) {
+			if !b.wait(time.Until(next.received.Add(b.lag))) {
 				return 0, io.ErrClosedPipe
 			}
 			b.rest, b.err = next.data, next.err
@@ -375,7 +379,7 @@ func (b *laggingBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait reports whether the time passed before the body was closed.
+// wait waits for lag. It returns false if the body is closed before.
 func (b *laggingBody) wait(lag time.Duration) bool {
 	select {
 	case <-time.After(lag):
