@@ -22,14 +22,14 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// The versions that the API is served in.
+// The served versions of the API.
 const (
 	alpha = "v1alpha1"
 	beta  = "v1beta1"
 )
 
-// homes says where a field of v1beta1 is in v1alpha1. What is not in here is in the same place.
-var homes = []struct{ beta, alpha string }{
+// fieldPaths maps paths of fields in v1beta1 to their paths in v1alpha1. All other fields have the same path in both.
+var fieldPaths = []struct{ beta, alpha string }{
 	{"spec.switches.count", "spec.switches"},
 	{"spec.switches.selector", "spec.selector"},
 	{"spec.switches.template", "spec.template"},
@@ -38,24 +38,25 @@ var homes = []struct{ beta, alpha string }{
 	{"spec.flip.intervalSeconds", "spec.flipIntervalSeconds"},
 }
 
-// in rewrites v1beta1's field paths, in a path or a message, to those of a version.
+// in replaces the v1beta1 field paths in a text by the paths of a version.
 func in(version, text string) string {
 	if version == beta {
 		return text
 	}
 	var fromTo []string
-	for _, home := range homes {
-		fromTo = append(fromTo, home.beta, home.alpha)
+	for _, path := range fieldPaths {
+		fromTo = append(fromTo, path.beta, path.alpha)
 	}
 	return strings.NewReplacer(fromTo...).Replace(text)
 }
 
-// resource names the machines or switches of a version, as kubectl wants it.
+// resource returns the name of a resource in a version for kubectl, such as
+// machines.v1beta1.useless.container.training.
 func resource(plural, version string) string {
 	return plural + "." + version + "." + v1beta1.GroupVersion.Group
 }
 
-// object reads JSON.
+// object parses a JSON object.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -65,13 +66,13 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// read gets an object in a version, as kubectl prints it.
+// read returns an object in a version, as kubectl get prints it.
 func read(t *testing.T, version, plural, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
 	return object(t, mustKubectl(t, "", "get", resource(plural, version), name, "-n", namespace, "-o", "json", "--show-managed-fields"))
 }
 
-// at is the value at a path, nil if there is none.
+// at returns the value at a dotted path, nil if there is none. It returns an error as the value if the path is invalid.
 func at(u *unstructured.Unstructured, path string) any {
 	value, _, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
 	if err != nil {
@@ -80,7 +81,7 @@ func at(u *unstructured.Unstructured, path string) any {
 	return value
 }
 
-// machineFields are the fields of a Machine by their v1beta1 paths, whatever version it is in.
+// machineFields returns the fields of a Machine of either version by their v1beta1 paths.
 func machineFields(u *unstructured.Unstructured) map[string]any {
 	fields := map[string]any{
 		"status":               at(u, "status"),
@@ -89,13 +90,14 @@ func machineFields(u *unstructured.Unstructured) map[string]any {
 		"metadata.finalizers":  at(u, "metadata.finalizers"),
 		"metadata.uid":         at(u, "metadata.uid"),
 	}
-	for _, home := range homes {
-		fields[home.beta] = at(u, in(u.GroupVersionKind().Version, home.beta))
+	for _, path := range fieldPaths {
+		fields[path.beta] = at(u, in(u.GroupVersionKind().Version, path.beta))
 	}
 	return fields
 }
 
-// Every field, with a value that is not the default. The operator leaves the Machine alone.
+// everyField has a Machine in each version, with a value other than the default in every field. The Machine is paused,
+// so the operator does not change it.
 var everyField = map[string]string{
 	beta: `
 apiVersion: useless.container.training/v1beta1
@@ -145,7 +147,7 @@ spec:
 `,
 }
 
-// everyValue is what everyField says.
+// everyValue returns the values in everyField, by v1beta1 path.
 func everyValue() map[string]any {
 	return map[string]any{
 		"spec.switches.count": int64(3),
@@ -211,13 +213,13 @@ func compareBoth(t *testing.T, namespace, name string, want map[string]any) {
 				t.Errorf("%s in %s (-want +got):\n%s", in(version, path), version, diff)
 			}
 		}
-		if spec := at(u, "spec").(map[string]any); version == alpha && len(spec) != len(homes) {
-			t.Errorf("the v1alpha1 spec has %d fields, not %d: %v", len(spec), len(homes), spec)
+		if spec := at(u, "spec").(map[string]any); version == alpha && len(spec) != len(fieldPaths) {
+			t.Errorf("the v1alpha1 spec has %d fields, want %d: %v", len(spec), len(fieldPaths), spec)
 		}
 	}
 }
 
-// dropFinalizers lets a Machine go at the end of a test.
+// dropFinalizers removes the finalizers of a Machine at the end of a test, so that it can be deleted.
 func dropFinalizers(t *testing.T, namespace, name string) {
 	t.Helper()
 	command := clusterOf(t).Kubectl(context.Background(), "patch", "machine", name, "-n", namespace, "--type=merge", "-p", `{"metadata": {"finalizers": null}}`)
@@ -226,13 +228,14 @@ func dropFinalizers(t *testing.T, namespace, name string) {
 	}
 }
 
+// everyStatus is a patch that sets every field of a Machine's status.
 const everyStatus = `{"status": {
 	"observedGeneration": 1, "switches": {"total": 3, "up": 1, "down": 2}, "positions": "udd", "position": "up",
 	"selector": "machine=full", "seenAt": "2026-11-20T09:00:00.123456Z", "lastFlipTime": "2026-11-20T08:00:00.000001Z",
 	"conditions": [{"type": "Ready", "status": "False", "reason": "SwitchesUp", "message": "One is up", "observedGeneration": 1,
 		"lastTransitionTime": "2026-11-20T09:00:00Z"}]}}`
 
-// TestServerSideApplyInTwoVersions has two managers apply one Machine, each in a version of its own.
+// TestServerSideApplyInTwoVersions lets two field managers apply the same Machine, each in another version.
 func TestServerSideApplyInTwoVersions(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
@@ -258,7 +261,7 @@ func TestServerSideApplyInTwoVersions(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(owned, ownedFields(t, u, "ann", "bob")); diff != "" {
-				t.Errorf("who owns what, read in %s (-want +got):\n%s", version, diff)
+				t.Errorf("owned fields by manager, read in %s (-want +got):\n%s", version, diff)
 			}
 		}
 	}
@@ -283,7 +286,7 @@ spec: {flipIntervalSeconds: 20, template: {metadata: {labels: {colour: red}}}}
 		"bob v1alpha1": {"spec.flipIntervalSeconds", "spec.template.metadata.labels.colour"},
 	})
 
-	// Both change one field and drop another.
+	// Both managers change one field and remove another.
 	must("ann", `
 apiVersion: useless.container.training/v1beta1
 kind: Machine
@@ -306,16 +309,16 @@ spec: {flipIntervalSeconds: 30}
 	}
 	check(agreed, owners)
 
-	// Each wants what the other has: a conflict that names the other and the field in the other's version, and nothing
-	// changes.
-	bobWants := `
+	// Each manager applies a field that the other one owns. The API server rejects this as a conflict. The message names
+	// the other manager, and the field in the other manager's version. Nothing changes.
+	bobConflict := `
 apiVersion: useless.container.training/v1alpha1
 kind: Machine
 metadata: {name: applied}
 spec: {switches: 9, flipIntervalSeconds: 30}
 `
-	if stderr, err := apply("bob", bobWants); err == nil || !strings.Contains(stderr, `conflict with "ann": .spec.switches.count`) {
-		t.Errorf("bob takes ann's field: %v, with the message\n%s", err, stderr)
+	if stderr, err := apply("bob", bobConflict); err == nil || !strings.Contains(stderr, `conflict with "ann": .spec.switches.count`) {
+		t.Errorf("bob applies ann's field: error %v, standard error\n%s", err, stderr)
 	}
 	if stderr, err := apply("ann", `
 apiVersion: useless.container.training/v1beta1
@@ -323,11 +326,11 @@ kind: Machine
 metadata: {name: applied, annotations: {useless.container.training/paused: "true"}}
 spec: {switches: {count: 3}, flip: {intervalSeconds: 1}}
 `); err == nil || !strings.Contains(stderr, `conflict with "bob": .spec.flipIntervalSeconds`) {
-		t.Errorf("ann takes bob's field: %v, with the message\n%s", err, stderr)
+		t.Errorf("ann applies bob's field: error %v, standard error\n%s", err, stderr)
 	}
 	check(agreed, owners)
 
-	must("bob", bobWants, "--force-conflicts")
+	must("bob", bobConflict, "--force-conflicts")
 	agreed["spec.switches.count"] = int64(9)
 	check(agreed, map[string][]string{
 		"ann v1beta1":  {"metadata.annotations." + v1beta1.PausedAnnotation},
@@ -335,7 +338,7 @@ spec: {switches: {count: 3}, flip: {intervalSeconds: 1}}
 	})
 }
 
-// ownedFields are the leaves that managers own, by manager and version.
+// ownedFields returns the paths of the fields that the managers own, by "manager version".
 func ownedFields(t *testing.T, u *unstructured.Unstructured, managers ...string) map[string][]string {
 	t.Helper()
 	owned := map[string][]string{}
@@ -354,7 +357,7 @@ func ownedFields(t *testing.T, u *unstructured.Unstructured, managers ...string)
 	return owned
 }
 
-// fieldLeaves are the paths of a set of fields, sorted.
+// fieldLeaves returns the sorted paths of the leaves in a FieldsV1 set.
 func fieldLeaves(prefix string, set map[string]any) (paths []string) {
 	for key, below := range set {
 		name, isField := strings.CutPrefix(key, "f:")
@@ -371,8 +374,8 @@ func fieldLeaves(prefix string, set map[string]any) (paths []string) {
 	return paths
 }
 
-// TestStatusIsWrittenInEitherVersion patches the status of a Machine in one version and reads it in the other.
-func TestStatusIsWrittenInEitherVersion(t *testing.T) {
+// TestStatusInBothVersions patches the status of a Machine in each version and reads it in both.
+func TestStatusInBothVersions(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
 	mustKubectl(t, everyField[beta], "create", "-n", namespace, "-f", "-")
@@ -386,7 +389,7 @@ func TestStatusIsWrittenInEitherVersion(t *testing.T) {
 			"switches": map[string]any{"total": int64(i + 1), "up": int64(i + 1), "down": int64(0)},
 			"seenAt":   fmt.Sprintf("2026-11-20T09:00:00.00000%dZ", i),
 		}
-		// What is written beside the status goes nowhere.
+		// The status subresource ignores the changes to the spec.
 		patch, err := json.Marshal(map[string]any{"status": status, "spec": map[string]any{"position": "down", "switchPosition": "down"}})
 		if err != nil {
 			t.Fatal(err)
@@ -401,9 +404,10 @@ func TestStatusIsWrittenInEitherVersion(t *testing.T) {
 	}
 }
 
-// TestManyMachinesAreListedInEitherVersion lists 500 Machines. It has the machine for itself: the API server's watch
-// cache of v1alpha1 converts one event after another, and pages wait for it.
-func TestManyMachinesAreListedInEitherVersion(t *testing.T) {
+// TestListInBothVersions lists 500 Machines in both versions. It needs a control plane of its own, because other tests
+// would slow it down: the API server's watch cache of v1alpha1 converts one event after another, and paginated lists
+// wait for it.
+func TestListInBothVersions(t *testing.T) {
 	alone(t)
 	exclusive(t, operatorOptions{})
 	namespace := newNamespace(t)
@@ -435,7 +439,7 @@ func TestManyMachinesAreListedInEitherVersion(t *testing.T) {
 	if err := creating.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d Machines are created in %s", count, time.Since(start))
+	t.Logf("created %d Machines in %s", count, time.Since(start))
 
 	for _, limit := range []int64{0, 120} {
 		gotBeta := map[string]v1beta1.MachineSpec{}
@@ -461,7 +465,8 @@ func TestManyMachinesAreListedInEitherVersion(t *testing.T) {
 	}
 }
 
-// listPages lists everything in a namespace, in pages of a limit if there is one.
+// listPages lists all objects in a namespace and passes each page to take, which returns the number of items. A limit
+// of 0 means one page. There must be count objects in total.
 func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64, count int, list L, take func(L) int) {
 	t.Helper()
 	start, pages, total := time.Now(), 0, 0
@@ -471,22 +476,22 @@ func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64,
 		}
 		taken := take(list)
 		if limit > 0 && int64(taken) > limit {
-			t.Errorf("a page of %T has %d items, more than %d", list, taken, limit)
+			t.Errorf("a page of %T has %d items, want at most %d", list, taken, limit)
 		}
 		total += taken
 		next = list.GetContinue()
 	}
-	t.Logf("%T: %d items in %d pages take %s", list, total, pages, time.Since(start))
+	t.Logf("listed %T: %d items in %d pages in %s", list, total, pages, time.Since(start))
 	wantPages := 1
 	if limit > 0 {
 		wantPages = (count + int(limit) - 1) / int(limit)
 	}
 	if total != count || pages != wantPages {
-		t.Errorf("%T has %d items in %d pages, not %d in %d", list, total, pages, count, wantPages)
+		t.Errorf("%T has %d items in %d pages, want %d in %d", list, total, pages, count, wantPages)
 	}
 }
 
-// TestDeprecatedVersionWarns reads kubectl's standard error.
+// TestDeprecatedVersionWarns checks that kubectl prints a deprecation warning for v1alpha1, and none for v1beta1.
 func TestDeprecatedVersionWarns(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
@@ -506,7 +511,7 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 				{"delete", "-f", "-"},
 			} {
 				_, stderr, err := kubectl(t, manifest, append(args, "-n", namespace)...)
-				// kubectl apply has something to say about objects that kubectl create made.
+				// Ignore the warning of kubectl apply about objects that kubectl create created.
 				var lines []string
 				for line := range strings.Lines(stderr) {
 					if !strings.Contains(line, "last-applied-configuration") {
@@ -514,14 +519,14 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 					}
 				}
 				if got := strings.Join(lines, ""); err != nil || got != want {
-					t.Errorf("kubectl %v with %s %s: %v, with %q on standard error, not %q", args, version, kind, err, got, want)
+					t.Errorf("kubectl %v with %s %s: error %v, standard error %q, want %q", args, version, kind, err, got, want)
 				}
 			}
 		}
 	}
 }
 
-// TestColumns reads what kubectl get prints.
+// TestColumns checks the columns that kubectl get prints.
 func TestColumns(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
@@ -532,11 +537,11 @@ func TestColumns(t *testing.T) {
 	mustKubectl(t, "", "patch", "switch", "lone", "-n", namespace, "--subresource=status", "--type=merge",
 		"-p", `{"status": {"seenAt": "2020-01-01T00:00:00.000000Z"}}`)
 
-	const age = "*" // any
+	const age = "*" // matches any age
 	machine, theSwitch := []string{"columns", "2", "dd", "True", age}, []string{"columns-1", "columns", "down", age}
 	for _, test := range []struct {
 		what, name string
-		want       [][]string // the heading and the row
+		want       [][]string // the heading and one row
 	}{
 		{"machines", "columns", [][]string{{"NAME", "SWITCHES", "POSITIONS", "READY", "AGE"}, machine}},
 		{resource("machines", beta), "columns", [][]string{{"NAME", "SWITCHES", "POSITIONS", "READY", "AGE"}, machine}},
@@ -558,7 +563,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreTheSameInBothVersions creates Machines that say nothing, or little.
+// TestDefaultsAreTheSameInBothVersions creates Machines with an empty spec, or with null or empty fields.
 func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
@@ -596,7 +601,7 @@ func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
 	}
 }
 
-// TestScaleSubresource scales a Machine as any other workload is scaled.
+// TestScaleSubresource scales a Machine with kubectl scale and reads its scale subresource.
 func TestScaleSubresource(t *testing.T) {
 	shared(t)
 	namespace := newNamespace(t)
@@ -608,7 +613,7 @@ func TestScaleSubresource(t *testing.T) {
 		mustKubectl(t, "", "scale", resource("machines", step.version), "scaled", "-n", namespace, fmt.Sprintf("--replicas=%d", step.replicas))
 		waitForPositions(t, namespace, "scaled", strings.Repeat("d", step.replicas), 10*time.Second)
 		if got := len(switchesOf(t, m)); got != step.replicas {
-			t.Errorf("there are %d switches, not %d", got, step.replicas)
+			t.Errorf("the Machine has %d switches, want %d", got, step.replicas)
 		}
 		for _, version := range []string{alpha, beta} {
 			scale := object(t, mustKubectl(t, "", "get", resource("machines", version), "scaled", "-n", namespace, "--subresource=scale", "-o", "json"))
@@ -621,11 +626,12 @@ func TestScaleSubresource(t *testing.T) {
 	}
 }
 
-// TestSwitchInBothVersions writes Switches in either version. They read the same, so no webhook converts them.
+// TestSwitchInBothVersions writes and reads Switches in both versions. Both have the same fields, so no webhook
+// converts them.
 func TestSwitchInBothVersions(t *testing.T) {
 	shared(t)
 	if got := mustKubectl(t, "", "get", "crd", "switches."+v1beta1.GroupVersion.Group, "-o", "jsonpath={.spec.conversion}"); got != `{"strategy":"None"}` {
-		t.Errorf("Switches are converted by %s", got)
+		t.Errorf("spec.conversion of the CustomResourceDefinition of Switches is %s, want the strategy None", got)
 	}
 	for _, test := range []struct{ created, edited string }{{alpha, beta}, {beta, alpha}} {
 		t.Run("a Switch created as "+test.created+" is edited as "+test.edited, func(t *testing.T) {
@@ -635,7 +641,7 @@ func TestSwitchInBothVersions(t *testing.T) {
 	}
 }
 
-// writeSwitch creates a Switch in one version, and turns it up and writes its status in another.
+// writeSwitch creates a Switch in one version. In the other version, it turns the Switch up and writes its status.
 func writeSwitch(t *testing.T, namespace, created, edited string) {
 	t.Helper()
 	check := func(position string, status any) {

@@ -18,7 +18,8 @@ import (
 	"container.training/useless/hack/cluster/standin"
 )
 
-// TestVirtualMachineRestart shows that an operator is as patient with a server that fails as the one before it was.
+// TestVirtualMachineRestart checks that an operator continues the backoff of the previous operator after a Pod has
+// failed.
 func TestVirtualMachineRestart(t *testing.T) {
 	alone(t)
 	stop := exclusive(t, operatorOptions{})
@@ -29,11 +30,11 @@ func TestVirtualMachineRestart(t *testing.T) {
 	stop()
 	node(t).Set(serverKey(vm), standin.Fate{})
 	exclusive(t, operatorOptions{})
-	pods.until(t, "the server is replaced", func(changes []change[*corev1.Pod]) bool {
+	pods.until(t, "the Pod is replaced", func(changes []change[*corev1.Pod]) bool {
 		for _, change := range changes {
 			if change.kind == watch.Deleted {
 				if retry := vm.Status.RetryTime.Time; change.at.Before(retry) {
-					t.Errorf("it was replaced at %s, before %s", change.at, retry)
+					t.Errorf("the Pod was replaced at %s, before status.retryTime %s", change.at, retry)
 				}
 				return true
 			}
@@ -41,19 +42,20 @@ func TestVirtualMachineRestart(t *testing.T) {
 		return false
 	})
 	if vm = waitForActive(t, vm); vm.Status.Failures != 1 {
-		t.Errorf("there were %d failures", vm.Status.Failures)
+		t.Errorf("status.failures is %d, want 1", vm.Status.Failures)
 	}
 }
 
-// TestVirtualMachineLag has an operator that learns late of what others do, and of what it has done itself.
-func TestVirtualMachineLag(t *testing.T) {
+// TestVirtualMachineStaleCache runs an operator whose cache shows changes 0.3 s late, including the operator's own
+// writes.
+func TestVirtualMachineStaleCache(t *testing.T) {
 	t.Parallel()
-	for _, late := range []string{"virtualmachines", "pods"} {
-		t.Run(late, func(t *testing.T) {
+	for _, resource := range []string{"virtualmachines", "pods"} {
+		t.Run(resource, func(t *testing.T) {
 			alone(t)
 			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-					return laggingWatch{next, "/" + late, 300 * time.Millisecond}
+					return laggingWatch{next, "/" + resource, 300 * time.Millisecond}
 				})
 			}})
 			for _, story := range []story{
@@ -70,17 +72,17 @@ func TestVirtualMachineLag(t *testing.T) {
 	}
 }
 
-// TestVirtualMachineWrites counts what an operator asks of the API server. What it costs must not depend on how quickly
-// the operator learns of its own writes.
+// TestVirtualMachineWrites counts the operator's requests to the API server. The number must not depend on how soon the
+// operator's caches show its own writes.
 func TestVirtualMachineWrites(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, path string
 		lag        time.Duration
 	}{
-		{name: "with a fresh view"},
-		{"with a view of virtual machines that is half a second old", "/virtualmachines", 500 * time.Millisecond},
-		{"with a view of servers that is half a second old", "/pods", 500 * time.Millisecond},
+		{name: "with an up-to-date cache"},
+		{"with a cache of virtual machines that is half a second old", "/virtualmachines", 500 * time.Millisecond},
+		{"with a cache of Pods that is half a second old", "/pods", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			alone(t)
@@ -105,7 +107,7 @@ func TestVirtualMachineWrites(t *testing.T) {
 				waitForEvent(t, vm, v1alpha1.EventResized)
 				requests.check(t, namespace, map[string]int{
 					"PATCH pods/resize":            1,
-					"PATCH virtualmachines/status": 1, // the generation
+					"PATCH virtualmachines/status": 1, // observedGeneration
 					"POST events":                  1,
 				})
 				requests.reset()
@@ -113,8 +115,8 @@ func TestVirtualMachineWrites(t *testing.T) {
 			stop(t, vm)
 			requests.check(t, namespace, map[string]int{
 				"DELETE pods":                  1,
-				"GET virtualmachines":          1, // whether it is to stop
-				"GET pods 404":                 1, // whether it is gone
+				"GET virtualmachines":          1, // checks that it is still inactive
+				"GET pods 404":                 1, // checks that the Pod is deleted
 				"PATCH virtualmachines/status": 2, // stopping, stopped
 				"POST events":                  2,
 			})
@@ -133,7 +135,7 @@ func TestVirtualMachineWrites(t *testing.T) {
 			requests.check(t, namespace, map[string]int{
 				"PATCH virtualmachines/status": 1,
 				"DELETE pods":                  1,
-				"GET pods 404":                 1, // whether it is gone
+				"GET pods 404":                 1, // checks that the Pod is deleted
 				"PATCH virtualmachines":        1, // the finalizer
 				"POST events":                  1,
 			})
@@ -153,37 +155,37 @@ func testVirtualMachineToggledLate(t *testing.T, namespace string) {
 	setAction(t, vm, v1alpha1.ActionInactive)
 	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
 	if most := mostAtOnce(pods.all(t)); most > 1 {
-		t.Errorf("there were %d servers at once", most)
+		t.Errorf("%d Pods existed at the same time, want at most 1", most)
 	}
 }
 
-// testVirtualMachineStoppedAtOnce stops a VirtualMachine before the operator knows of the server that it has made.
+// testVirtualMachineStoppedAtOnce stops a VirtualMachine before the operator's cache has the Pod that it created.
 func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 	pods := recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
-	pods.untilObject(t, serverKey(vm).Name, "is there", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
+	pods.untilObject(t, serverKey(vm).Name, "exists", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
 	stop(t, vm)
 	waitForEvent(t, vm, v1alpha1.EventStopped)
 	for _, reason := range []string{v1alpha1.EventDeleted, v1alpha1.EventStopped} {
 		if events := eventsOn(t, vm, reason); len(events) > 1 {
-			t.Errorf("of one stop there are %d events %s", len(events), reason)
+			t.Errorf("one stop caused %d events %s, want one", len(events), reason)
 		}
 	}
 }
 
-// testVirtualMachineDeletedAtOnce deletes a VirtualMachine before the operator knows of the server that it has made.
+// testVirtualMachineDeletedAtOnce deletes a VirtualMachine before the operator's cache has the Pod that it created.
 func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
 	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
-	pods.untilObject(t, serverKey(vm).Name, "is there", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
+	pods.untilObject(t, serverKey(vm).Name, "exists", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--wait=false")
 	gone := machines.untilDeleted(t, "vm")
 	for _, change := range pods.all(t) {
 		if !before(t, change.object, gone) {
-			t.Errorf("the server was %s after its virtual machine had gone", change.kind)
+			t.Errorf("the Pod was %s after the virtual machine was deleted", change.kind)
 		}
 	}
 	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the server is still there: %v", err)
+		t.Errorf("get the Pod after the virtual machine is deleted: got error %v, want NotFound", err)
 	}
 }

@@ -28,8 +28,7 @@ import (
 	"container.training/useless/hack/cluster/standin"
 )
 
-// TestVirtualMachineUsage has a metrics API of its own, which the API server passes on what is asked of metrics.k8s.io
-// to.
+// TestVirtualMachineUsage serves a metrics API of its own. The API server forwards requests for metrics.k8s.io to it.
 func TestVirtualMachineUsage(t *testing.T) {
 	alone(t)
 	exclusive(t, operatorOptions{usageInterval: time.Second})
@@ -48,10 +47,10 @@ func TestVirtualMachineUsage(t *testing.T) {
 	}
 
 	steady := getVirtualMachine(t, namespace, "test-vm")
-	api.set("test-vm-vm", "501m", "1001M") // the same, rounded
+	api.set("test-vm-vm", "501m", "1001M") // rounds to the same percentages
 	api.waitForRequests(t, 3)
 	if diff := cmp.Diff(steady, getVirtualMachine(t, namespace, "test-vm")); diff != "" {
-		t.Errorf("a usage that stays the same was written (-before +after):\n%s", diff)
+		t.Errorf("the operator wrote an unchanged usage (-before +after):\n%s", diff)
 	}
 
 	api.set("test-vm-vm", "0", "2G")
@@ -59,7 +58,7 @@ func TestVirtualMachineUsage(t *testing.T) {
 	setAction(t, vm, v1alpha1.ActionInactive)
 	stopped := waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
 	if stopped.Status.Server != nil {
-		t.Errorf("a stopped virtual machine uses %+v", stopped.Status.Server)
+		t.Errorf("the stopped virtual machine has status.server %+v", stopped.Status.Server)
 	}
 	setAction(t, vm, v1alpha1.ActionActive)
 	waitForActive(t, vm)
@@ -81,7 +80,7 @@ func waitForUsage(t *testing.T, vm *v1alpha1.VirtualMachine, want v1alpha1.Usage
 	})
 }
 
-// A metricsAPI serves metrics.k8s.io, in place of a metrics server, which needs nodes to ask.
+// A metricsAPI serves metrics.k8s.io. It replaces metrics-server, which would need real nodes.
 type metricsAPI struct {
 	namespace string
 
@@ -105,7 +104,7 @@ func serveMetrics(t *testing.T, namespace string) *metricsAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A name is all that a Service may point to on a loopback interface.
+	// Endpoints must not be loopback addresses. A Service of type ExternalName may point to localhost.
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "metrics"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
@@ -153,7 +152,7 @@ func (a *metricsAPI) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case request.URL.Path == root+"/pods" && request.URL.Query().Get("labelSelector") == v1alpha1.VirtualMachineLabel:
 		a.requests++
 		answer = a.list()
-	default: // one Pod, or all there are
+	default: // a single Pod, or all Pods
 		http.NotFound(w, request)
 		return
 	}
@@ -186,7 +185,7 @@ func (a *metricsAPI) breakDown() {
 	a.broken = true
 }
 
-// waitForRequests waits until the operator has asked so many times more.
+// waitForRequests waits until the operator has sent this number of further requests.
 func (a *metricsAPI) waitForRequests(t *testing.T, more int) {
 	t.Helper()
 	count := func() int {
@@ -195,5 +194,7 @@ func (a *metricsAPI) waitForRequests(t *testing.T, more int) {
 		return a.requests
 	}
 	from := count()
-	eventually(t, patience, func() (bool, string) { return count() >= from+more, "the operator does not ask" })
+	eventually(t, patience, func() (bool, string) {
+		return count() >= from+more, "the operator sends no requests to the metrics API"
+	})
 }
