@@ -28,7 +28,7 @@ func TestVirtualMachineRestart(t *testing.T) {
 	pods := recordPods(t, namespace)
 	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "Evicted")
 	stop()
-	node(t).Set(serverKey(vm), standin.Fate{})
+	node(t).Set(podKey(vm), standin.Fate{})
 	exclusive(t, operatorOptions{})
 	pods.until(t, "the Pod is replaced", func(changes []change[*corev1.Pod]) bool {
 		for _, change := range changes {
@@ -163,7 +163,7 @@ func testVirtualMachineToggledLate(t *testing.T, namespace string) {
 func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 	pods := recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
-	pods.untilObject(t, serverKey(vm).Name, "exists", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
+	pods.untilObject(t, podKey(vm).Name, "exists", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
 	stop(t, vm)
 	waitForEvent(t, vm, v1alpha1.EventStopped)
 	for _, reason := range []string{v1alpha1.EventDeleted, v1alpha1.EventStopped} {
@@ -177,7 +177,7 @@ func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
 	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
-	pods.untilObject(t, serverKey(vm).Name, "exists", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
+	pods.untilObject(t, podKey(vm).Name, "exists", func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, vm) })
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--wait=false")
 	gone := machines.untilDeleted(t, "vm")
 	for _, change := range pods.all(t) {
@@ -185,7 +185,7 @@ func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
 			t.Errorf("the Pod was %s after the virtual machine was deleted", change.kind)
 		}
 	}
-	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+	if err := admin(t).Get(t.Context(), podKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("get the Pod after the virtual machine is deleted: got error %v, want NotFound", err)
 	}
 }

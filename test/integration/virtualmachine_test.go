@@ -28,24 +28,24 @@ import (
 
 func TestVirtualMachine(t *testing.T) {
 	tell(t, []story{
-		{"a virtual machine becomes active, with a server as it asks for", testVirtualMachineActive},
-		{"a server passes where the restricted profile is enforced", testVirtualMachineRestricted},
-		{"a virtual machine that no node can take is being created until one can", testVirtualMachineUnschedulable},
-		{"a virtual machine without its image has failed until there is one", testVirtualMachineImagePull},
-		{"a virtual machine whose server crashes has failed until it does not", testVirtualMachineCrashLoop},
-		{"a server that is evicted is replaced after a while", testVirtualMachineEvicted},
-		{"a server that is deleted by hand is replaced at once", testVirtualMachineDeletedByHand},
-		{"a server that loses its label is replaced", testVirtualMachineUnlabelled},
-		{"a server that admission takes the label from is not kept", testVirtualMachineNotLabelled},
-		{"a virtual machine that a quota refuses is created when it does no more", testVirtualMachineQuota},
-		{"a virtual machine that a webhook cannot be asked about says so, until it can", testVirtualMachineWebhookDown},
-		{"a pod of the server's name is left alone, until it goes", testVirtualMachineNameConflict},
-		{"a pod of the server's name that has the label is left alone, until it goes", testVirtualMachineNameConflictLabelled},
-		{"an inactive virtual machine has no server", testVirtualMachineInactive},
-		{"there is a way from every phase to every other", testVirtualMachinePhases},
-		{"a virtual machine that is turned on and off has one server at most", testVirtualMachineToggled},
-		{"a virtual machine that is paused is not touched", testVirtualMachinePaused},
-		{"two virtual machines of one name in two namespaces do not touch each other", testVirtualMachineNamespaces},
+		{"a virtual machine becomes active and its Pod has the requested resources", testVirtualMachineActive},
+		{"a Pod passes the restricted Pod Security profile", testVirtualMachineRestricted},
+		{"a virtual machine without a suitable node stays Creating until there is one", testVirtualMachineUnschedulable},
+		{"a virtual machine is Failed while its image cannot be pulled", testVirtualMachineImagePull},
+		{"a virtual machine is Failed while its container crashes", testVirtualMachineCrashLoop},
+		{"an evicted Pod is replaced after a backoff", testVirtualMachineEvicted},
+		{"a Pod that a user deletes is replaced immediately", testVirtualMachineDeletedByHand},
+		{"a Pod that loses its label is replaced", testVirtualMachineUnlabelled},
+		{"a Pod is deleted if admission removes its label", testVirtualMachineNotLabelled},
+		{"a Pod that a quota rejects is created when the quota allows it", testVirtualMachineQuota},
+		{"a virtual machine reports an unreachable webhook until the webhook is removed", testVirtualMachineWebhookDown},
+		{"an unrelated Pod with the same name is not changed and blocks the virtual machine", testVirtualMachineNameConflict},
+		{"an unrelated Pod with the same name and label is not changed and blocks the virtual machine", testVirtualMachineNameConflictLabelled},
+		{"an inactive virtual machine has no Pod", testVirtualMachineInactive},
+		{"a virtual machine can go from every phase to every other", testVirtualMachinePhases},
+		{"a virtual machine that is turned on and off has at most one Pod", testVirtualMachineToggled},
+		{"a paused virtual machine is not changed", testVirtualMachinePaused},
+		{"virtual machines of the same name in two namespaces do not affect each other", testVirtualMachineNamespaces},
 	})
 }
 
@@ -53,30 +53,30 @@ func TestVirtualMachineResize(t *testing.T) {
 	shared(t)
 	if olderThan(t, 33, noResize) {
 		tellHere(t, []story{
-			{"a server that the cluster cannot resize says so, and is resized by a restart", testVirtualMachineNotResizable},
+			{"without in-place resize the condition says so and a restart applies the new size", testVirtualMachineNotResizable},
 		})
 		return
 	}
 	tellHere(t, []story{
-		{"a server is resized in place", testVirtualMachineResized},
-		{"a server that has no node yet is resized, too", testVirtualMachineResizedEarly},
-		{"a resize that the node cannot do says so, until it can", testVirtualMachineNotResized},
-		{"a resize that a quota refuses says so, until it does no more", testVirtualMachineResizeRefused},
+		{"a Pod is resized in place", testVirtualMachineResized},
+		{"a Pod without a node is resized, too", testVirtualMachineResizedEarly},
+		{"the condition reports a resize that the node cannot do until the node can", testVirtualMachineNotResized},
+		{"the condition reports a resize that a quota rejects until the quota allows it", testVirtualMachineResizeRefused},
 	})
 }
 
 func TestVirtualMachineDeletion(t *testing.T) {
 	tell(t, []story{
-		{"a virtual machine that is deleted goes after its server, in every phase", testVirtualMachineDeletedInEveryPhase},
-		{"a virtual machine that is deleted in the foreground goes after its server, which is not replaced", testVirtualMachineForeground},
-		{"a server that is to be kept is kept", testVirtualMachineOrphan},
-		{"a virtual machine that is paused can be deleted, and its server follows", testVirtualMachinePausedDeleted},
-		{"a virtual machine that is in the way of a name goes", testVirtualMachineConflictDeleted},
-		{"a virtual machine that is created again at once has a server of its own", testVirtualMachineRecreated},
+		{"a deleted virtual machine is removed after its Pod, in every phase", testVirtualMachineDeletedInEveryPhase},
+		{"foreground deletion removes the Pod first and does not replace it", testVirtualMachineForeground},
+		{"orphan deletion keeps the Pod", testVirtualMachineOrphan},
+		{"a paused virtual machine can be deleted and its Pod is deleted, too", testVirtualMachinePausedDeleted},
+		{"a virtual machine with a name conflict can be deleted", testVirtualMachineConflictDeleted},
+		{"a virtual machine that is recreated immediately gets a new Pod", testVirtualMachineRecreated},
 	})
 }
 
-// node makes sure that there is something that stands in for a node.
+// node returns the stand-in for a node. It starts the stand-in if it does not run yet.
 func node(t *testing.T) *standin.Node {
 	t.Helper()
 	standIn, err := clusterOf(t).node()
@@ -95,18 +95,20 @@ func aVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
 	}
 }
 
-// createVirtualMachine creates a VirtualMachine of two CPUs whose server has a fate.
+// createVirtualMachine creates a VirtualMachine with two CPUs. The fate defines what the stand-in node does with its
+// Pod.
 func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fate) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := aVirtualMachine(namespace, name)
-	node(t).Set(serverKey(vm), fate)
+	node(t).Set(podKey(vm), fate)
 	if err := admin(t).Create(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
 	return vm
 }
 
-func serverKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
+// podKey returns the name of the VirtualMachine's Pod.
+func podKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
 	return client.ObjectKey{Namespace: vm.Namespace, Name: vm.Name + "-vm"}
 }
 
@@ -119,24 +121,25 @@ func getVirtualMachine(t *testing.T, namespace, name string) *v1alpha1.VirtualMa
 	return vm
 }
 
-func getServer(t *testing.T, vm *v1alpha1.VirtualMachine) *corev1.Pod {
+// getPod returns the VirtualMachine's Pod.
+func getPod(t *testing.T, vm *v1alpha1.VirtualMachine) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
-	if err := admin(t).Get(t.Context(), serverKey(vm), pod); err != nil {
+	if err := admin(t).Get(t.Context(), podKey(vm), pod); err != nil {
 		t.Fatal(err)
 	}
 	return pod
 }
 
-// waitForReason waits until a VirtualMachine is in a phase for a reason, which its status and its condition Ready agree
-// on, and returns it.
+// waitForReason waits until a VirtualMachine has a phase and reason for its current generation, and returns it. It also
+// checks the condition Ready.
 func waitForReason(t *testing.T, vm *v1alpha1.VirtualMachine, phase v1alpha1.Phase, reason string) *v1alpha1.VirtualMachine {
 	t.Helper()
 	var got *v1alpha1.VirtualMachine
 	eventually(t, patience, func() (bool, string) {
 		got = getVirtualMachine(t, vm.Namespace, vm.Name)
 		return got.Status.Phase == phase && got.Status.Reason == reason && got.Status.ObservedGeneration == got.Generation,
-			fmt.Sprintf("it is not %s for %s: %+v", phase, reason, got.Status)
+			fmt.Sprintf("the phase is not %s with reason %s: status %+v", phase, reason, got.Status)
 	})
 	value := metav1.ConditionFalse
 	if reason == v1alpha1.ReasonServerReady {
@@ -155,7 +158,7 @@ func checkCondition(t *testing.T, vm *v1alpha1.VirtualMachine, conditionType str
 	t.Helper()
 	condition := meta.FindStatusCondition(vm.Status.Conditions, conditionType)
 	if condition == nil || condition.Status != value || condition.Reason != reason {
-		t.Errorf("condition %s of %s is %+v, not %s for %s", conditionType, vm.Name, condition, value, reason)
+		t.Errorf("condition %s of %s is %+v, want %s with reason %s", conditionType, vm.Name, condition, value, reason)
 	}
 }
 
@@ -191,12 +194,12 @@ func testVirtualMachineActive(t *testing.T, namespace string) {
 	mustKubectl(t, manifest, "apply", "-n", namespace, "-f", "-")
 	vm := waitForActive(t, aVirtualMachine(namespace, "test-vm"))
 	if vm.Labels["app"] != "shop" {
-		t.Fatalf("the test gives no label to keep from the server: %s", manifest)
+		t.Fatalf("the virtual machine does not have the label app=shop, which its Pod must not get: %s", manifest)
 	}
-	pod := getServer(t, vm)
+	pod := getPod(t, vm)
 
 	if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
-		t.Errorf("the server is %s", pod.Status.QOSClass)
+		t.Errorf("the QoS class of the Pod is %s, want %s", pod.Status.QOSClass, corev1.PodQOSGuaranteed)
 	}
 	if diff := cmp.Diff(map[string]string{v1alpha1.VirtualMachineLabel: "test-vm"}, pod.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
@@ -207,7 +210,7 @@ func testVirtualMachineActive(t *testing.T, namespace string) {
 		t.Errorf("limits (-want +got):\n%s", diff)
 	}
 	if len(pod.Spec.Volumes) > 0 || pod.Spec.Containers[0].Image != virtualmachine.DefaultImage || !metav1.IsControlledBy(pod, vm) {
-		t.Errorf("the server is %+v", pod)
+		t.Errorf("the Pod has volumes, or the wrong image or controller: %+v", pod)
 	}
 	want := &v1alpha1.ServerStatus{ID: pod.UID, Name: "test-vm-vm", Node: standin.NodeName, State: v1alpha1.ServerRunning, StartTime: vm.Status.Server.StartTime}
 	if diff := cmp.Diff(want, vm.Status.Server); diff != "" || want.StartTime == nil || vm.Status.LastUpdateTime == nil {
@@ -224,15 +227,15 @@ func testVirtualMachineActive(t *testing.T, namespace string) {
 func testVirtualMachineRestricted(t *testing.T, namespace string) {
 	mergePatch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
-	// The profile is enforced as soon as admission has heard of it.
+	// The API server enforces the profile when its admission plugin has seen the label.
 	eventually(t, patience, func() (bool, string) {
 		err := admin(t).Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
-		return apierrors.IsForbidden(err), fmt.Sprintf("a pod that is not restricted is let in: %v", err)
+		return apierrors.IsForbidden(err), fmt.Sprintf("a Pod that violates the restricted profile is not rejected: %v", err)
 	})
 	waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 }
 
-// aPod is a Pod of somebody else.
+// aPod returns a Pod that does not belong to a VirtualMachine. An empty name generates one.
 func aPod(namespace, name string, labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, GenerateName: "pod-", Labels: labels},
@@ -245,92 +248,93 @@ func testVirtualMachineUnschedulable(t *testing.T, namespace string) {
 	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
 	checkCondition(t, vm, v1alpha1.ConditionScheduled, metav1.ConditionFalse, corev1.PodReasonUnschedulable)
 	if !strings.Contains(vm.Status.Message, "Insufficient cpu") || vm.Status.Server.State != v1alpha1.ServerWaiting {
-		t.Errorf("the status is %+v", vm.Status)
+		t.Errorf("unexpected status %+v", vm.Status)
 	}
 	waitForEvent(t, vm, v1alpha1.EventUnschedulable)
-	node(t).Set(serverKey(vm), standin.Fate{})
+	node(t).Set(podKey(vm), standin.Fate{})
 	waitForActive(t, vm)
 }
 
 func testVirtualMachineImagePull(t *testing.T, namespace string) {
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Waiting: "ImagePullBackOff"})
 	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "ImagePullBackOff")
-	failed := getServer(t, vm)
-	node(t).Set(serverKey(vm), standin.Fate{})
+	failed := getPod(t, vm)
+	node(t).Set(podKey(vm), standin.Fate{})
 	vm = waitForActive(t, vm)
-	if pod := getServer(t, vm); pod.UID != failed.UID || vm.Status.Failures != 0 {
-		t.Errorf("a kubelet tries again by itself, and yet there were %d failures, and the server is another: %v", vm.Status.Failures, pod.UID != failed.UID)
+	// The kubelet retries the pull, so the operator neither replaces the Pod nor counts a failure.
+	if pod := getPod(t, vm); pod.UID != failed.UID || vm.Status.Failures != 0 {
+		t.Errorf("status.failures is %d, want 0; the Pod was replaced: %t", vm.Status.Failures, pod.UID != failed.UID)
 	}
-	// It is no more of a failure for having been active.
-	node(t).Set(serverKey(vm), standin.Fate{Waiting: "ErrImagePull"})
+	// An image that cannot be pulled has the same effect after the virtual machine was active.
+	node(t).Set(podKey(vm), standin.Fate{Waiting: "ErrImagePull"})
 	waitForReason(t, vm, v1alpha1.PhaseFailed, "ErrImagePull")
 }
 
 func testVirtualMachineCrashLoop(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	for range 3 {
-		node(t).Set(serverKey(vm), standin.Fate{Waiting: "CrashLoopBackOff"})
+		node(t).Set(podKey(vm), standin.Fate{Waiting: "CrashLoopBackOff"})
 		waitForReason(t, vm, v1alpha1.PhaseFailed, "CrashLoopBackOff")
 		waitForEvent(t, vm, v1alpha1.EventCrashLoop)
-		node(t).Set(serverKey(vm), standin.Fate{})
+		node(t).Set(podKey(vm), standin.Fate{})
 		waitForActive(t, vm)
 	}
-	if told := eventsOn(t, vm, v1alpha1.EventCrashLoop); len(told) != 1 {
-		t.Errorf("of one server that crashes there are %d events", len(told))
+	if events := eventsOn(t, vm, v1alpha1.EventCrashLoop); len(events) != 1 {
+		t.Errorf("the crashes of one Pod caused %d events, want 1", len(events))
 	}
 	if started := eventsOn(t, vm, v1alpha1.EventStarted); len(started) != 1 {
-		t.Errorf("there are %d events about its start", len(started))
+		t.Errorf("there are %d events about the start of the Pod, want 1", len(started))
 	}
 }
 
 func testVirtualMachineEvicted(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
-	evicted := getServer(t, vm)
+	evicted := getPod(t, vm)
 	pods := recordPods(t, namespace)
-	node(t).Set(serverKey(vm), standin.Fate{Evicted: "The node was low on memory."})
+	node(t).Set(podKey(vm), standin.Fate{Evicted: "The node was low on memory."})
 	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "Evicted")
 	if vm.Status.Failures != 1 || vm.Status.RetryTime == nil || !strings.Contains(vm.Status.Message, "low on memory") {
-		t.Errorf("the status is %+v", vm.Status)
+		t.Errorf("unexpected status %+v", vm.Status)
 	}
-	node(t).Set(serverKey(vm), standin.Fate{})
+	node(t).Set(podKey(vm), standin.Fate{})
 	pods.untilDeleted(t, evicted.Name)
 	if now := time.Now(); now.Before(vm.Status.RetryTime.Time) {
-		t.Errorf("it is replaced at %s, before %s", now, vm.Status.RetryTime)
+		t.Errorf("the Pod was replaced at %s, before status.retryTime %s", now, vm.Status.RetryTime)
 	}
 	vm = waitForActive(t, vm)
 	if vm.Status.Failures != 1 || vm.Status.RetryTime != nil || vm.Status.Server.ID == evicted.UID {
-		t.Errorf("the status is %+v", vm.Status)
+		t.Errorf("unexpected status %+v", vm.Status)
 	}
 	waitForEvent(t, vm, v1alpha1.EventDeleted)
 }
 
 func testVirtualMachineDeletedByHand(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{Lingering: true}))
-	first := getServer(t, vm)
+	first := getPod(t, vm)
 	mustKubectl(t, "", "delete", "pod", first.Name, "-n", namespace, "--wait=false")
 	waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing)
 	pods := recordPods(t, namespace)
-	node(t).Set(serverKey(vm), standin.Fate{})
+	node(t).Set(podKey(vm), standin.Fate{})
 	pods.untilDeleted(t, first.Name)
 	vm = waitForActive(t, vm)
 	if vm.Status.Server.ID == first.UID || mostAtOnce(pods.all(t)) > 1 {
-		t.Errorf("the server is %+v", vm.Status.Server)
+		t.Errorf("status.server is %+v, want a new Pod, and never two Pods at once", vm.Status.Server)
 	}
 }
 
 func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	unlabel := func() {
-		mustKubectl(t, "", "label", "pod", serverKey(vm).Name, "-n", namespace, v1alpha1.VirtualMachineLabel+"-")
+		mustKubectl(t, "", "label", "pod", podKey(vm).Name, "-n", namespace, v1alpha1.VirtualMachineLabel+"-")
 	}
 	first := vm.Status.Server.ID
 	unlabel()
 	eventually(t, patience, func() (bool, string) {
 		vm = getVirtualMachine(t, namespace, "vm")
-		return vm.Status.Reason == v1alpha1.ReasonServerReady && vm.Status.Server.ID != first, fmt.Sprintf("the server is not replaced: %+v", vm.Status)
+		return vm.Status.Reason == v1alpha1.ReasonServerReady && vm.Status.Server.ID != first, fmt.Sprintf("the Pod is not replaced: status %+v", vm.Status)
 	})
-	if labels := getServer(t, vm).Labels; labels[v1alpha1.VirtualMachineLabel] != "vm" {
-		t.Errorf("the server that replaces it has labels %v", labels)
+	if labels := getPod(t, vm).Labels; labels[v1alpha1.VirtualMachineLabel] != "vm" {
+		t.Errorf("the new Pod has labels %v", labels)
 	}
 	unlabel()
 	stop(t, vm)
@@ -338,7 +342,7 @@ func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
 
 func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
 	if olderThan(t, 36, noMutatingPolicies) {
-		t.Skip("the API server has no MutatingAdmissionPolicy")
+		t.Skip("the API server has no MutatingAdmissionPolicy v1")
 	}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
@@ -365,40 +369,40 @@ func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
 	eventually(t, patience, func() (bool, string) {
 		pod := aPod(namespace, "", nil)
 		err := admin(t).Create(t.Context(), pod, client.DryRunAll)
-		return err == nil && pod.Labels["other"] != "", fmt.Sprintf("the policy is not in force: %v", err)
+		return err == nil && pod.Labels["other"] != "", fmt.Sprintf("the API server does not apply the policy yet: %v", err)
 	})
 	pods := recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Unschedulable: "not to run"})
 	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed)
 	if !strings.Contains(vm.Status.Message, v1alpha1.VirtualMachineLabel) {
-		t.Errorf("the message is %s", vm.Status.Message)
+		t.Errorf("unexpected message: %s", vm.Status.Message)
 	}
 	allow()
 	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
-	made := map[types.UID]bool{}
+	created := map[types.UID]bool{}
 	for _, change := range pods.all(t) {
-		made[change.object.UID] = true
+		created[change.object.UID] = true
 	}
-	// At first it is tried again after a second, and the policy goes a moment after it was deleted.
-	if len(made) > 5 || getServer(t, vm).Labels[v1alpha1.VirtualMachineLabel] == "" {
-		t.Errorf("%d servers were made", len(made))
+	// The first retries follow within seconds, and the API server applies a deleted policy for a moment longer.
+	if len(created) > 5 || getPod(t, vm).Labels[v1alpha1.VirtualMachineLabel] == "" {
+		t.Errorf("%d Pods were created, want at most 5 and the last one with the label", len(created))
 	}
 }
 
-// stop makes a VirtualMachine inactive and checks that it does not say to have stopped before its server is gone.
+// stop makes a VirtualMachine inactive. It checks that the phase becomes Stopped only after the Pod is deleted.
 func stop(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	t.Helper()
 	machines, pods := recordVirtualMachines(t, vm.Namespace), recordPods(t, vm.Namespace)
 	setAction(t, vm, v1alpha1.ActionInactive)
-	stopped := machines.untilObject(t, vm.Name, "has stopped", func(vm *v1alpha1.VirtualMachine) bool {
+	stopped := machines.untilObject(t, vm.Name, "is stopped", func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Spec.Action == v1alpha1.ActionInactive && vm.Status.Phase == v1alpha1.PhaseStopped
 	})
-	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
-		t.Errorf("a stopped virtual machine has a server: %v", err)
+	if err := admin(t).Get(t.Context(), podKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("get the Pod of the stopped virtual machine: got error %v, want NotFound", err)
 	}
 	for _, change := range pods.all(t) {
 		if !before(t, change.object, stopped) {
-			t.Errorf("the server was %s after its virtual machine had stopped", change.kind)
+			t.Errorf("the Pod was %s after the virtual machine was stopped", change.kind)
 		}
 	}
 }
@@ -408,7 +412,7 @@ func testVirtualMachineQuota(t *testing.T, namespace string) {
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded)
 	if !strings.Contains(vm.Status.Message, "exceeded quota") {
-		t.Errorf("the message is %s", vm.Status.Message)
+		t.Errorf("unexpected message: %s", vm.Status.Message)
 	}
 	waitForEvent(t, vm, v1alpha1.EventCreateFailed)
 	if err := admin(t).Delete(t.Context(), quota); err != nil {
@@ -460,13 +464,13 @@ func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 	t.Cleanup(allow)
 	eventually(t, patience, func() (bool, string) {
 		err := admin(t).Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
-		return apierrors.IsInternalError(err), fmt.Sprintf("the webhook is not asked: %v", err)
+		return apierrors.IsInternalError(err), fmt.Sprintf("the API server does not call the webhook yet: %v", err)
 	})
 	machines := recordVirtualMachines(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed)
 	if !strings.Contains(vm.Status.Message, hook.Name) {
-		t.Errorf("the message is %s", vm.Status.Message)
+		t.Errorf("unexpected message: %s", vm.Status.Message)
 	}
 	waitForEvent(t, vm, v1alpha1.EventCreateFailed)
 	allow()
@@ -478,7 +482,7 @@ func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 		}
 	}
 	if len(failures) != 1 {
-		t.Errorf("the failure was written %d times", len(failures))
+		t.Errorf("the operator wrote the failure %d times, want once", len(failures))
 	}
 }
 
@@ -488,6 +492,7 @@ func testVirtualMachineNameConflictLabelled(t *testing.T, namespace string) {
 	testConflict(t, namespace, map[string]string{v1alpha1.VirtualMachineLabel: "vm"})
 }
 
+// testConflict creates an unrelated Pod under the name of the VirtualMachine's Pod, and then the VirtualMachine.
 func testConflict(t *testing.T, namespace string, labels map[string]string) {
 	node(t)
 	foreign := aPod(namespace, "vm-vm", labels)
@@ -504,12 +509,12 @@ func testConflict(t *testing.T, namespace string, labels map[string]string) {
 	waitForReason(t, vm, v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict)
 	for _, change := range pods.all(t) {
 		if change.kind != watch.Modified || change.object.UID != foreign.UID || len(change.object.OwnerReferences) > 0 {
-			t.Errorf("the pod was %s: %+v", change.kind, change.object.ObjectMeta)
+			t.Errorf("the unrelated Pod was %s: %+v", change.kind, change.object.ObjectMeta)
 		}
 	}
 	eventually(t, patience, func() (bool, string) {
 		events := len(eventsOn(t, vm, v1alpha1.EventNameConflict))
-		return events == 2, fmt.Sprintf("of two conflicts there are %d events", events)
+		return events == 2, fmt.Sprintf("the two conflicts caused %d events, want 2", events)
 	})
 	if err := admin(t).Delete(t.Context(), foreign); err != nil {
 		t.Fatal(err)
@@ -522,28 +527,28 @@ func testVirtualMachineInactive(t *testing.T, namespace string) {
 	first := vm.Status.Server.ID
 	setAction(t, vm, v1alpha1.ActionInactive)
 	waitForReason(t, vm, v1alpha1.PhaseActive, v1alpha1.ReasonStopping)
-	node(t).Set(serverKey(vm), standin.Fate{})
+	node(t).Set(podKey(vm), standin.Fate{})
 	vm = waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
 	if vm.Status.Server != nil {
-		t.Errorf("a stopped virtual machine has server %+v", vm.Status.Server)
+		t.Errorf("the stopped virtual machine has status.server %+v", vm.Status.Server)
 	}
 	checkCondition(t, vm, v1alpha1.ConditionScheduled, metav1.ConditionFalse, v1alpha1.ReasonNoServer)
 	checkCondition(t, vm, v1alpha1.ConditionUsageAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoServer)
-	if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
-		t.Errorf("a stopped virtual machine has a pod: %v", err)
+	if err := admin(t).Get(t.Context(), podKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("get the Pod of the stopped virtual machine: got error %v, want NotFound", err)
 	}
 	waitForEvent(t, vm, v1alpha1.EventStopped)
 	setAction(t, vm, v1alpha1.ActionActive)
 	if vm = waitForActive(t, vm); vm.Status.Server.ID == first {
-		t.Error("the server is the same again")
+		t.Error("the virtual machine has the same Pod as before the stop")
 	}
 }
 
 func testVirtualMachinePhases(t *testing.T, namespace string) {
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	pods := recordPods(t, namespace)
-	meets := func(fate standin.Fate) {
-		node(t).Set(serverKey(vm), fate)
+	activate := func(fate standin.Fate) {
+		node(t).Set(podKey(vm), fate)
 		setAction(t, vm, v1alpha1.ActionActive)
 	}
 	phases := []struct {
@@ -552,12 +557,12 @@ func testVirtualMachinePhases(t *testing.T, namespace string) {
 		enter  func()
 	}{
 		{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, func() {
-			meets(standin.Fate{Unschedulable: "no node"})
-			// A server that has a node keeps it; the next one gets none.
-			mustKubectl(t, "", "delete", "pod", serverKey(vm).Name, "-n", namespace, "--ignore-not-found", "--wait=false")
+			activate(standin.Fate{Unschedulable: "no node"})
+			// A Pod that has a node keeps it. Delete it, so that the next Pod stays unscheduled.
+			mustKubectl(t, "", "delete", "pod", podKey(vm).Name, "-n", namespace, "--ignore-not-found", "--wait=false")
 		}},
-		{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, func() { meets(standin.Fate{}) }},
-		{v1alpha1.PhaseFailed, "ImagePullBackOff", func() { meets(standin.Fate{Waiting: "ImagePullBackOff"}) }},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, func() { activate(standin.Fate{}) }},
+		{v1alpha1.PhaseFailed, "ImagePullBackOff", func() { activate(standin.Fate{Waiting: "ImagePullBackOff"}) }},
 		{v1alpha1.PhaseStopped, v1alpha1.ReasonStopped, func() { setAction(t, vm, v1alpha1.ActionInactive) }},
 	}
 	for _, from := range phases {
@@ -569,7 +574,7 @@ func testVirtualMachinePhases(t *testing.T, namespace string) {
 		}
 	}
 	if most := mostAtOnce(pods.all(t)); most > 1 {
-		t.Errorf("there were %d servers at once", most)
+		t.Errorf("%d Pods existed at the same time, want at most 1", most)
 	}
 }
 
@@ -588,13 +593,14 @@ func testVirtualMachineToggled(t *testing.T, namespace string) {
 		waitForActive(t, vm)
 	}
 	if most := mostAtOnce(pods.all(t)); most > 1 {
-		t.Errorf("there were %d servers at once", most)
+		t.Errorf("%d Pods existed at the same time, want at most 1", most)
 	}
 }
 
 func testVirtualMachinePaused(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
-	// Another one that is paused from the start, and a third that comes when the operator knows.
+	// The second VirtualMachine is created paused. The third is a barrier: when it is active, the operator has processed
+	// the earlier changes.
 	paused := aVirtualMachine(namespace, "paused")
 	paused.Annotations = map[string]string{"useless.container.training/paused": "true"}
 	if err := admin(t).Create(t.Context(), paused); err != nil {
@@ -602,12 +608,12 @@ func testVirtualMachinePaused(t *testing.T, namespace string) {
 	}
 	setPaused(t, aVirtualMachine(namespace, "vm"), true)
 	setAction(t, vm, v1alpha1.ActionInactive)
-	waitForActive(t, createVirtualMachine(t, namespace, "fence", standin.Fate{}))
-	if got := getVirtualMachine(t, namespace, "vm"); got.Status.Phase != v1alpha1.PhaseActive || !getServer(t, vm).DeletionTimestamp.IsZero() {
-		t.Errorf("the paused virtual machine was touched: %+v", got.Status)
+	waitForActive(t, createVirtualMachine(t, namespace, "barrier", standin.Fate{}))
+	if got := getVirtualMachine(t, namespace, "vm"); got.Status.Phase != v1alpha1.PhaseActive || !getPod(t, vm).DeletionTimestamp.IsZero() {
+		t.Errorf("the paused virtual machine was changed: %+v", got.Status)
 	}
 	if diff := cmp.Diff(paused, getVirtualMachine(t, namespace, "paused")); diff != "" {
-		t.Errorf("the paused virtual machine was touched (-before +after):\n%s", diff)
+		t.Errorf("the paused virtual machine was changed (-before +after):\n%s", diff)
 	}
 	setPaused(t, aVirtualMachine(namespace, "vm"), false)
 	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
@@ -621,23 +627,27 @@ func testVirtualMachineNamespaces(t *testing.T, namespace string) {
 	two := waitForActive(t, createVirtualMachine(t, other, "vm", standin.Fate{}))
 	setAction(t, two, v1alpha1.ActionInactive)
 	waitForReason(t, two, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
-	if pod := getServer(t, one); pod.UID != one.Status.Server.ID || !pod.DeletionTimestamp.IsZero() {
-		t.Errorf("the other server was touched: %+v", pod.ObjectMeta)
+	if pod := getPod(t, one); pod.UID != one.Status.Server.ID || !pod.DeletionTimestamp.IsZero() {
+		t.Errorf("the Pod in the other namespace was changed: %+v", pod.ObjectMeta)
 	}
 }
 
+// resize changes the CPU and memory of a VirtualMachine.
 func resize(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	t.Helper()
 	mergePatch(t, aVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"resource":{"cpu":%q,"memory":%q}}}`, cpu, memory)
 }
 
+// checkResources checks the requests and limits of a VirtualMachine's Pod. The Pod must be the one in vm.Status,
+// without restarts.
 func checkResources(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	t.Helper()
-	pod := getServer(t, vm)
+	pod := getPod(t, vm)
 	want := corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse(cpu), corev1.ResourceMemory: apiresource.MustParse(memory)}
 	got := pod.Spec.Containers[0].Resources
 	if diff := cmp.Diff(want, got.Requests) + cmp.Diff(want, got.Limits); diff != "" || pod.UID != vm.Status.Server.ID || pod.Status.ContainerStatuses[0].RestartCount > 0 {
-		t.Errorf("server %s of %s (-want +got):\n%s", pod.UID, vm.Status.Server.ID, diff)
+		t.Errorf("Pod %s, want %s, with %d restarts; resources (-want +got):\n%s", pod.UID, vm.Status.Server.ID,
+			pod.Status.ContainerStatuses[0].RestartCount, diff)
 	}
 }
 
@@ -645,8 +655,8 @@ func testVirtualMachineResized(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	resize(t, vm, "500m", "8Gi")
 	eventually(t, patience, func() (bool, string) {
-		applied := getServer(t, vm).Status.ContainerStatuses[0].Resources
-		return applied.Limits.Cpu().MilliValue() == 500, fmt.Sprintf("the server has %v", applied.Limits)
+		applied := getPod(t, vm).Status.ContainerStatuses[0].Resources
+		return applied.Limits.Cpu().MilliValue() == 500, fmt.Sprintf("the applied limits are %v", applied.Limits)
 	})
 	checkResources(t, vm, "500m", "8Gi")
 	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
@@ -660,7 +670,7 @@ func testVirtualMachineNotResizable(t *testing.T, namespace string) {
 	vm = waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, v1alpha1.ReasonResizeRefused)
 	message := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionResizing).Message
 	if !strings.Contains(message, "takes Kubernetes 1.33") {
-		t.Errorf("the message is %s", message)
+		t.Errorf("unexpected message: %s", message)
 	}
 	checkResources(t, waitForActive(t, vm), "2", "4G")
 	stop(t, vm)
@@ -675,19 +685,19 @@ func testVirtualMachineResizedEarly(t *testing.T, namespace string) {
 	vm = waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
 	resize(t, vm, "1", "1G")
 	waitForEvent(t, vm, v1alpha1.EventResized)
-	node(t).Set(serverKey(vm), standin.Fate{})
+	node(t).Set(podKey(vm), standin.Fate{})
 	checkResources(t, waitForActive(t, vm), "1", "1G")
 }
 
 func testVirtualMachineNotResized(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	for _, reason := range []string{v1alpha1.ReasonInfeasible, v1alpha1.ReasonDeferred} {
-		node(t).Set(serverKey(vm), standin.Fate{NoResize: reason})
+		node(t).Set(podKey(vm), standin.Fate{NoResize: reason})
 		resize(t, vm, "1000", "4G")
 		waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, reason)
 	}
-	waitForActive(t, vm) // as it was
-	node(t).Set(serverKey(vm), standin.Fate{})
+	waitForActive(t, vm) // the old size still runs
+	node(t).Set(podKey(vm), standin.Fate{})
 	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
 	checkResources(t, vm, "1000", "4G")
 }
@@ -698,7 +708,7 @@ func testVirtualMachineResizeRefused(t *testing.T, namespace string) {
 	resize(t, vm, "4", "4G")
 	vm = waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, v1alpha1.ReasonResizeRefused)
 	if message := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionResizing).Message; !strings.Contains(message, "exceeded quota") {
-		t.Errorf("the message is %s", message)
+		t.Errorf("unexpected message: %s", message)
 	}
 	checkResources(t, waitForActive(t, vm), "2", "4G")
 	if err := admin(t).Delete(t.Context(), quota); err != nil {
@@ -714,12 +724,13 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 		fate    standin.Fate
 		reached func(t *testing.T, vm *v1alpha1.VirtualMachine)
 	}{
-		// Not earlier: while the finalizer is being put on, Kubernetes may delete an object and disregard it.
+		// Not before the finalizer is set: if the deletion is concurrent to that write, Kubernetes may delete the object
+		// and ignore the finalizer.
 		"at-once": {reached: func(t *testing.T, vm *v1alpha1.VirtualMachine) {
 			t.Helper()
 			eventually(t, patience, func() (bool, string) {
 				finalizers := getVirtualMachine(t, vm.Namespace, vm.Name).Finalizers
-				return len(finalizers) > 0, "it has no finalizer"
+				return len(finalizers) > 0, "the virtual machine has no finalizer"
 			})
 		}},
 		"unschedulable": {standin.Fate{Unschedulable: "no node"}, isIn(v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)},
@@ -735,7 +746,7 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 		"replacing": {lingering, func(t *testing.T, vm *v1alpha1.VirtualMachine) {
 			t.Helper()
 			waitForActive(t, vm)
-			mustKubectl(t, "", "delete", "pod", serverKey(vm).Name, "-n", namespace, "--wait=false")
+			mustKubectl(t, "", "delete", "pod", podKey(vm).Name, "-n", namespace, "--wait=false")
 			waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing)
 		}},
 		"stopped": {standin.Fate{}, func(t *testing.T, vm *v1alpha1.VirtualMachine) {
@@ -753,16 +764,16 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 			mustKubectl(t, "", "delete", "vm", name, "-n", namespace, "--wait=false")
 			if c.fate.Lingering {
 				waitForReason(t, vm, v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating)
-				node(t).Set(serverKey(vm), standin.Fate{})
+				node(t).Set(podKey(vm), standin.Fate{})
 			}
 			gone := machines.untilDeleted(t, name)
 			for _, change := range pods.all(t) {
-				if change.object.Name == serverKey(vm).Name && !before(t, change.object, gone) {
-					t.Errorf("pod %s was %s after its virtual machine had gone", change.object.Name, change.kind)
+				if change.object.Name == podKey(vm).Name && !before(t, change.object, gone) {
+					t.Errorf("Pod %s was %s after the virtual machine was deleted", change.object.Name, change.kind)
 				}
 			}
-			if err := admin(t).Get(t.Context(), serverKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
-				t.Errorf("its pod is still there: %v", err)
+			if err := admin(t).Get(t.Context(), podKey(vm), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+				t.Errorf("get the Pod after the virtual machine is deleted: got error %v, want NotFound", err)
 			}
 		})
 	}
@@ -779,13 +790,13 @@ func testVirtualMachineForeground(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--cascade=foreground")
-	gone, pod := machines.untilDeleted(t, "vm"), pods.untilDeleted(t, serverKey(vm).Name)
+	gone, pod := machines.untilDeleted(t, "vm"), pods.untilDeleted(t, podKey(vm).Name)
 	if !before(t, pod, gone) {
-		t.Error("the server went after its virtual machine")
+		t.Error("the Pod was deleted after the virtual machine")
 	}
 	for _, change := range pods.all(t) {
 		if change.kind == watch.Added {
-			t.Errorf("the server was replaced by %s", change.object.UID)
+			t.Errorf("the Pod was replaced by %s", change.object.UID)
 		}
 	}
 }
@@ -794,8 +805,8 @@ func testVirtualMachineOrphan(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--cascade=orphan")
 	eventually(t, patience, func() (bool, string) {
-		pod := getServer(t, vm)
-		return len(pod.OwnerReferences) == 0 && pod.DeletionTimestamp.IsZero(), fmt.Sprintf("the server is %+v", pod.ObjectMeta)
+		pod := getPod(t, vm)
+		return len(pod.OwnerReferences) == 0 && pod.DeletionTimestamp.IsZero(), fmt.Sprintf("the Pod is not orphaned: %+v", pod.ObjectMeta)
 	})
 }
 
@@ -804,7 +815,7 @@ func testVirtualMachinePausedDeleted(t *testing.T, namespace string) {
 	setPaused(t, aVirtualMachine(namespace, "vm"), true)
 	pods := recordPods(t, namespace)
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
-	pods.untilDeleted(t, serverKey(vm).Name)
+	pods.untilDeleted(t, podKey(vm).Name)
 }
 
 func testVirtualMachineConflictDeleted(t *testing.T, namespace string) {
@@ -815,8 +826,8 @@ func testVirtualMachineConflictDeleted(t *testing.T, namespace string) {
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	waitForReason(t, vm, v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict)
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
-	if pod := getServer(t, vm); pod.UID != foreign.UID || !pod.DeletionTimestamp.IsZero() {
-		t.Errorf("the pod is %+v", pod.ObjectMeta)
+	if pod := getPod(t, vm); pod.UID != foreign.UID || !pod.DeletionTimestamp.IsZero() {
+		t.Errorf("the unrelated Pod was changed: %+v", pod.ObjectMeta)
 	}
 }
 
@@ -826,8 +837,8 @@ func testVirtualMachineRecreated(t *testing.T, namespace string) {
 		before := vm
 		mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
 		vm = waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
-		if vm.Status.Server.ID == before.Status.Server.ID || !metav1.IsControlledBy(getServer(t, vm), vm) {
-			t.Errorf("the server is %+v", vm.Status.Server)
+		if vm.Status.Server.ID == before.Status.Server.ID || !metav1.IsControlledBy(getPod(t, vm), vm) {
+			t.Errorf("status.server is %+v, want a new Pod that the virtual machine controls", vm.Status.Server)
 		}
 	}
 }
