@@ -31,11 +31,20 @@ func TestInvalidConfiguration(t *testing.T) {
 	}{
 		{reason: "an unknown flag", args: []string{"--nope"}, want: []string{"-nope"}},
 		{reason: "a bad value", args: []string{"--max-switches=many"}, want: []string{"many", "max-switches"}},
-		{reason: "a value out of range", args: []string{"--max-switches=1001"}, want: []string{"1001", "--max-switches", "from 1 to 1000"}},
-		{reason: "a bad value in the environment", env: []string{"USELESS_MAX_SWITCHES=many"}, want: []string{"many", "USELESS_MAX_SWITCHES"}},
+		{
+			reason: "a value out of range",
+			args:   []string{"--max-switches=1001"}, want: []string{"1001", "--max-switches", "from 1 to 1000"},
+		},
+		{
+			reason: "a bad value in the environment",
+			env:    []string{"USELESS_MAX_SWITCHES=many"}, want: []string{"many", "USELESS_MAX_SWITCHES"},
+		},
 		{reason: "an unknown controller", args: []string{"--controllers=nope"}, want: append(controller.Names(), "nope")},
 		{reason: "an argument that is not a flag", args: []string{"run"}, want: []string{"run"}},
-		{reason: "self-managed certificates without a namespace", args: []string{"--self-managed-certs"}, want: []string{"--namespace"}},
+		{
+			reason: "self-managed certificates without a namespace",
+			args:   []string{"--self-managed-certs"}, want: []string{"--namespace"},
+		},
 	} {
 		t.Run(tt.reason+" ends the operator with a one-line error", func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +72,9 @@ func TestLifecycle(t *testing.T) {
 	operator := startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort))
 	t.Run("the operator becomes ready only after its webhooks serve", func(t *testing.T) { testReadiness(t, operator) })
 	t.Run("an environment variable sets a flag", func(t *testing.T) { testMaxSwitches(t, namespace, 3) })
-	t.Run("metrics require a token with permission to read them", func(t *testing.T) { testMetrics(t, namespace, metricsPort) })
+	t.Run("metrics require a token with permission to read them", func(t *testing.T) {
+		testMetrics(t, namespace, metricsPort)
+	})
 	for name, port := range map[string]int{"webhooks": clusterOf(t).webhookPort, "metrics": metricsPort} {
 		t.Run("the "+name+" endpoint accepts only HTTP/1.1 over TLS 1.3", func(t *testing.T) {
 			onlyHTTP1(t, port)
@@ -141,7 +152,8 @@ func testMetrics(t *testing.T, namespace string, port int) {
 		}},
 	} {
 		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the certificate is self-signed: no certificate directory is configured
+			// The certificate is self-signed, because no certificate directory is configured.
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 			DisableKeepAlives: true,
 		}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/metrics", port), nil)

@@ -419,7 +419,8 @@ func storeIn(t *testing.T, version string) {
 				return false, err.Error()
 			}
 			stored := etcd(t, plural+"/"+namespace+"/")
-			return stored[namespace+"/"+probe.GetName()] == version, fmt.Sprintf("the stored versions of %s are %v, want %s", plural, stored, version)
+			return stored[namespace+"/"+probe.GetName()] == version,
+				fmt.Sprintf("the stored versions of %s are %v, want %s", plural, stored, version)
 		})
 	}
 }

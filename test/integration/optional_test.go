@@ -44,7 +44,8 @@ func waitForSetup(t *testing.T, name, problem string) (command string) {
 			noWebhooks:  true,
 		})
 		_, command, _ = strings.Cut(fmt.Sprint(err), "with kubectl ")
-		return strings.HasPrefix(fmt.Sprint(err), problem), fmt.Sprintf("set up %s: got error %v, want %s", name, err, problem)
+		return strings.HasPrefix(fmt.Sprint(err), problem),
+			fmt.Sprintf("set up %s: got error %v, want %s", name, err, problem)
 	})
 	return command
 }

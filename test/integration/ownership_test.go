@@ -199,7 +199,8 @@ func testDeletedByHand(t *testing.T, namespace string) {
 }
 
 func testTakenAway(t *testing.T, namespace string) {
-	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil) // its name does not contain the name of the Machine
+	// The name of this switch does not begin with the name of the Machine.
+	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil)
 	slowMachine(t, namespace, "m", 2)
 	m := waitForPositions(t, namespace, "m", "dd", patience)
 	waitForNames(t, m, "extra", "m-0")

@@ -47,7 +47,9 @@ func testRaiseRefused(t *testing.T, namespace string) {
 	machines := recordMachines(t, namespace)
 	forbid(t, namespace, "m-0", v1beta1.PositionUp)
 	mergePatch(t, aMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
-	machines.untilObject(t, "m", "has turned the other switches up", func(m *v1beta1.Machine) bool { return m.Status.Positions == "duu" })
+	machines.untilObject(t, "m", "has turned the other switches up", func(m *v1beta1.Machine) bool {
+		return m.Status.Positions == "duu"
+	})
 	machines.untilLast(t, "m is down again", func(m *v1beta1.Machine) bool {
 		return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "ddd"
 	})

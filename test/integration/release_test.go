@@ -36,8 +36,8 @@ func olderThan(t *testing.T, minor int, difference string) bool {
 }
 
 // wording is the difference of an API server with other error messages.
-const wording = "Before 1.36, some validation errors of the API server have other texts: they add the type of a value, do not " +
-	"name the format of a number, and do not name the unit of a length."
+const wording = "Before 1.36, some validation errors of the API server have other texts: they add the type of a value, " +
+	"do not name the format of a number, and do not name the unit of a length."
 
 // newerWordings maps the texts of an API server before 1.36 to the texts of 1.36.
 var newerWordings = []struct {
@@ -68,7 +68,8 @@ func hasWording(t *testing.T, message, text string) bool {
 
 // noMutatingPolicies is the difference of an API server without MutatingAdmissionPolicy in
 // admissionregistration.k8s.io/v1.
-const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. So no test has a policy that removes the label of a Pod."
+const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. " +
+	"So no test has a policy that removes the label of a Pod."
 
 // noStreams is the difference of an API server that does not stream lists.
 const noStreams = "Before 1.34, the API server does not stream lists. The operator fills its caches with ordinary lists, and logs " +

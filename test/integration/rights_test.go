@@ -54,17 +54,22 @@ type permission struct {
 
 // unusedPermissions are permissions that the operator has but does not use in these tests, with the reason.
 var unusedPermissions = map[permission]string{
-	{verb: "patch", resource: "events.events.k8s.io"}: "the events library patches an event into a series if the same event occurs again",
-	{verb: "update", resource: "customresourcedefinitions.apiextensions.k8s.io/status", name: "virtualmachines.cloudnative.tw"}: "this CustomResourceDefinition has had only one version",
-	{verb: "update", resource: "machines.useless.container.training/finalizers"}:                                                ownerReferencesAdmission,
-	{verb: "update", resource: "virtualmachines.cloudnative.tw/finalizers"}:                                                     ownerReferencesAdmission,
+	{verb: "patch", resource: "events.events.k8s.io"}: "the events library patches an event into a series " +
+		"if the same event occurs again",
+	{
+		verb: "update", resource: "customresourcedefinitions.apiextensions.k8s.io/status",
+		name: "virtualmachines.cloudnative.tw",
+	}: "this CustomResourceDefinition has had only one version",
+	{verb: "update", resource: "machines.useless.container.training/finalizers"}: ownerReferencesAdmission,
+	{verb: "update", resource: "virtualmachines.cloudnative.tw/finalizers"}:      ownerReferencesAdmission,
 }
 
-const ownerReferencesAdmission = "no request uses it: the admission plugin OwnerReferencesPermissionEnforcement, if enabled, checks it"
+const ownerReferencesAdmission = "no request uses it: " +
+	"the admission plugin OwnerReferencesPermissionEnforcement, if enabled, checks it"
 
 // externalPermissions are permissions that these tests use but that the installation does not grant, with the reason.
 var externalPermissions = map[permission]string{
-	{"list", "leases.coordination.k8s.io", "", true}:                                       "TestLeaseIsServedApart sends this request, and the API server denies it",
+	{"list", "leases.coordination.k8s.io", "", true}:                                       "denied in TestLeaseIsServedApart",
 	{"get", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}:    grantedByOLM,
 	{"update", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}: grantedByOLM,
 }
@@ -99,7 +104,8 @@ func checkPermissions() error {
 	}
 	external := maps.Clone(externalPermissions)
 	if noMountNamespaces() != nil {
-		maps.DeleteFunc(external, func(_ permission, reason string) bool { return reason == grantedByOLM }) // the tests had no OLM environment
+		// The tests had no OLM environment.
+		maps.DeleteFunc(external, func(_ permission, reason string) bool { return reason == grantedByOLM })
 	}
 	if problems := comparePermissions(granted, used, unusedPermissions, external); len(problems) > 0 {
 		return errors.New("\n\t" + strings.Join(problems, "\n\t"))
@@ -202,8 +208,10 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 			continue
 		}
 		resource := strings.TrimSuffix(object.Resource+"/"+object.Subresource, "/")
-		request := permission{event.Verb, qualified(object.APIGroup, resource), object.Name, object.Namespace == operatorNamespace}
-		used[request] = event.Annotations["authorization.k8s.io/decision"] + ": " + event.Annotations["authorization.k8s.io/reason"]
+		ownNamespace := object.Namespace == operatorNamespace
+		request := permission{event.Verb, qualified(object.APIGroup, resource), object.Name, ownNamespace}
+		used[request] = event.Annotations["authorization.k8s.io/decision"] + ": " +
+			event.Annotations["authorization.k8s.io/reason"]
 	}
 	return used, lines.Err()
 }
@@ -229,7 +237,8 @@ func comparePermissions(granted, used, unusedReasons, externalReasons map[permis
 		}
 		for permission, reason := range reasons {
 			if _, ok := found[permission]; !ok {
-				problems = append(problems, fmt.Sprintf("%s: the exception with the reason %q is no longer needed", permission, reason))
+				problems = append(problems, fmt.Sprintf("%s: the exception with the reason %q is no longer needed",
+					permission, reason))
 			}
 		}
 	}
@@ -320,22 +329,26 @@ func TestComparePermissions(t *testing.T) {
 			want: []string{"watch pods: granted by role, but never used"},
 		},
 		{
-			reason: "an unused object name", granted: slices.Concat(all, []permission{{"get", "leases.coordination.k8s.io", "yours", true}}),
-			want: []string{"get leases.coordination.k8s.io yours --namespace=useless-system: granted by role, but never used"},
+			reason:  "an unused object name",
+			granted: slices.Concat(all, []permission{{"get", "leases.coordination.k8s.io", "yours", true}}),
+			want:    []string{"get leases.coordination.k8s.io yours --namespace=useless-system: granted by role, but never used"},
 		},
 		{
-			reason: "a permission in all namespaces that is used only in the operator's own namespace", granted: slices.Concat(all[:2], []permission{{verb: "get", resource: "leases.coordination.k8s.io", name: "mine"}}),
-			want: []string{"get leases.coordination.k8s.io mine: granted by role, but never used"},
+			reason:  "a permission in all namespaces that is used only in the operator's own namespace",
+			granted: slices.Concat(all[:2], []permission{{verb: "get", resource: "leases.coordination.k8s.io", name: "mine"}}),
+			want:    []string{"get leases.coordination.k8s.io mine: granted by role, but never used"},
 		},
 		{
-			reason: "a permission in the operator's own namespace that is used in other namespaces", granted: slices.Concat(all[1:], []permission{{verb: "list", resource: "pods", ownNamespace: true}}),
+			reason:  "a permission in the operator's own namespace that is used in other namespaces",
+			granted: slices.Concat(all[1:], []permission{{verb: "list", resource: "pods", ownNamespace: true}}),
 			want: []string{
 				"list pods --namespace=useless-system: granted by role, but never used",
 				"list pods: used, but not granted (allow: )",
 			},
 		},
 		{
-			reason: "an unused permission with an exception", granted: slices.Concat(all, []permission{{verb: "watch", resource: "pods"}}),
+			reason:  "an unused permission with an exception",
+			granted: slices.Concat(all, []permission{{verb: "watch", resource: "pods"}}),
 			reasons: map[permission]string{{verb: "watch", resource: "pods"}: "later"},
 		},
 		{

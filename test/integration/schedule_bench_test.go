@@ -126,7 +126,8 @@ func (a *arrivals) report(b *testing.B, due time.Time, n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.written) != n || len(a.writes) != n || len(a.others) > 0 {
-		b.Fatalf("%d writes to %d deployments, want one to each of %d; other responses: %v", len(a.written), len(a.writes), n, a.others)
+		b.Fatalf("%d writes to %d deployments, want one to each of %d; other responses: %v",
+			len(a.written), len(a.writes), n, a.others)
 	}
 	slices.SortFunc(a.written, time.Time.Compare)
 	lag := func(i int) float64 { return a.written[i].Sub(due).Seconds() }

@@ -96,7 +96,8 @@ func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1
 	var got *appsv1.Deployment
 	eventually(t, patience, func() (bool, string) {
 		got = getDeployment(t, d.Namespace, d.Name)
-		return *got.Spec.Replicas == replicas, fmt.Sprintf("the deployment has %d replicas, want %d; annotations %v", *got.Spec.Replicas, replicas, got.Annotations)
+		return *got.Spec.Replicas == replicas, fmt.Sprintf("the deployment has %d replicas, want %d; annotations %v",
+			*got.Spec.Replicas, replicas, got.Annotations)
 	})
 	return got
 }
@@ -271,7 +272,8 @@ func testInvalidSchedule(t *testing.T, namespace string) {
 		`useless.container.training/stop-schedule "25:00": 25:00 is no time of day from 00:00 to 23:59; use for example "Mon-Fri 20:00", "20:00" or "0 20 * * 1-5". `+
 			`useless.container.training/stop-replicas "none": it is no whole number from 0 to 2147483647; use for example "0"`)
 
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour), schedule.TimeZoneAnnotation, "Mars/Olympus", schedule.StopReplicasAnnotation, "0")
+	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour),
+		schedule.TimeZoneAnnotation, "Mars/Olympus", schedule.StopReplicasAnnotation, "0")
 	checkEvents(t, d, schedule.EventUnknownTimeZone,
 		`useless.container.training/time-zone "Mars/Olympus": the time zone database does not have it; use for example "Europe/Berlin" or "UTC"`)
 	annotate(t, d, schedule.TimeZoneAnnotation, "UTC")
@@ -296,7 +298,9 @@ func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.Owner
 
 // createWithAutoscaler creates a Deployment with an autoscaler, and a schedule that scales it to 1 in an hour. It
 // returns when the operator has warned about the autoscaler.
-func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.OwnerReference) (*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler) {
+func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.OwnerReference) (
+	*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler,
+) {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
 		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
@@ -380,7 +384,9 @@ func testDeletedDeployment(t *testing.T, namespace string) {
 }
 
 func testScaleRefused(t *testing.T, namespace string) {
-	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) { d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour) })
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
+		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
+	})
 	allow := forbidUpdates(t, d, appsv1.GroupName, "deployments", "object.spec.replicas > 0", `{"spec":{"replicas":0}}`)
 	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	waitForEvent(t, d, schedule.EventScaleFailed)

@@ -118,7 +118,8 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string,
 func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *tally) {
 	t.Helper()
 	barrier := aDeployment(d.Namespace, "barrier")
-	barrier.Annotations = map[string]string{schedule.StopScheduleAnnotation: clock.Now().UTC().Add(-time.Hour).Format("15:04")}
+	due := clock.Now().UTC().Add(-time.Hour)
+	barrier.Annotations = map[string]string{schedule.StopScheduleAnnotation: due.Format("15:04")}
 	if err := admin(t).Create(t.Context(), barrier); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,8 @@ func TestScheduleConflict(t *testing.T) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
-				if request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/deployments/d") && userScales.CompareAndSwap(true, false) {
+				if request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/deployments/d") &&
+					userScales.CompareAndSwap(true, false) {
 					mergePatch(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "d"}}, `{"spec":{"replicas":5}}`)
 				}
 				return next.RoundTrip(request)

@@ -317,7 +317,8 @@ kind: Machine
 metadata: {name: applied}
 spec: {switches: 9, flipIntervalSeconds: 30}
 `
-	if stderr, err := apply("bob", bobConflict); err == nil || !strings.Contains(stderr, `conflict with "ann": .spec.switches.count`) {
+	stderr, err := apply("bob", bobConflict)
+	if err == nil || !strings.Contains(stderr, `conflict with "ann": .spec.switches.count`) {
 		t.Errorf("bob applies ann's field: error %v, standard error\n%s", err, stderr)
 	}
 	if stderr, err := apply("ann", `

@@ -64,27 +64,95 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 		set    fields
 		want   string // part of the error message; empty if the API server accepts the object
 	}{
-		"NoResource":     {reason: "spec.resource is required", set: fields{"spec.action": "active"}, want: "spec.resource: Required value"},
-		"NoCPU":          {reason: "cpu is required", set: fields{"spec.resource": "{memory: 4G}"}, want: "spec.resource.cpu: Required value"},
-		"NoMemory":       {reason: "memory is required", set: fields{"spec.resource": "{cpu: 2}"}, want: "spec.resource.memory: Required value"},
-		"ZeroCPU":        {reason: "cpu must be positive", set: fields{"spec.resource": "{cpu: 0, memory: 4G}"}, want: "cpu must be more than 0 and at most 1P, such as 2 or 500m"},
-		"NegativeMemory": {reason: "memory must be positive", set: fields{"spec.resource": "{cpu: 1, memory: -1Gi}"}, want: "memory must be more than 0 bytes"},
-		"ZeroDisk":       {reason: "rootDisk must be positive", set: fields{"spec.resource": "{cpu: 1, memory: 1Gi, rootDisk: 0}"}, want: "rootDisk must be more than 0 bytes"},
-		"TooMuchCPU":     {reason: "the number of milli-CPUs does not fit into 64 bits", set: fields{"spec.resource": "{cpu: 1001P, memory: 4G}"}, want: "cpu must be more than 0 and at most 1P"},
-		"TooMuchMemory":  {reason: "Kubernetes serializes it as 1", set: fields{"spec.resource": "{cpu: 1, memory: 1000E}"}, want: "memory must be more than 0 bytes and at most 1E"},
-		"TooMuchDisk":    {reason: "it exceeds the maximum by one byte", set: fields{"spec.resource": "{cpu: 1, memory: 1Gi, rootDisk: 1000000000000000001}"}, want: "rootDisk must be more than 0 bytes and at most 1E"},
-		"HugeExponent":   {reason: "parsing it would write out all its digits", set: fields{"spec.resource": "{cpu: 1e2147483647, memory: 1Gi}"}, want: "cpu must be more than 0 and at most 1P"},
-		"HugeFraction":   {reason: "the quantity would be rounded", set: fields{"spec.resource": "{cpu: 1, memory: 1e-2147483647}"}, want: "memory must be more than 0 bytes and at most 1E"},
-		"LongQuantity":   {reason: "a quantity has at most 64 characters", set: fields{"spec.resource": "{cpu: 1, memory: 1, rootDisk: \"" + strings.Repeat("0", 64) + "1\"}"}, want: "rootDisk must be more than 0 bytes and at most 1E"},
-		"Largest":        {reason: "the bounds are inclusive", set: fields{"spec.resource": "{cpu: 1P, memory: 1E, rootDisk: 1E}"}},
-		"NoQuantity":     {reason: "the word two is not a quantity", set: fields{"spec.resource": "{cpu: two, memory: 1Gi}"}, want: "spec.resource.cpu"},
-		"OddExponent":    {reason: "it matches the pattern of the schema but is not a quantity", set: fields{"spec.resource": "{cpu: \"1e1.5\", memory: 1Gi}"}, want: "cpu must be more than 0"},
-		"Action":         {reason: "only active and inactive are valid actions", set: fields{"spec.resource": "{cpu: 1, memory: 1Gi}", "spec.action": "paused"}, want: `supported values: "active", "inactive"`},
-		"LongName":       {reason: "the name of the Pod is a host name, so it has at most 63 characters", name: strings.Repeat("x", 61), set: smallVirtualMachine, want: "name must have at most 60 characters"},
-		"LongestName":    {reason: "60 characters and the suffix -vm are 63 characters", name: strings.Repeat("x", 60), set: smallVirtualMachine},
-		"FractionOfCPU":  {reason: "half a CPU is allowed", set: fields{"spec.resource": "{cpu: 500m, memory: 512Mi}"}},
-		"DecimalsAsText": {reason: "quantities may have decimals", set: fields{"spec.resource": `{cpu: "1.5", memory: 0.5Gi}`}},
-		"NumbersOfBytes": {reason: "a quantity may be a number", set: fields{"spec.resource": "{cpu: 1, memory: 4000000000, rootDisk: 4000000000}"}},
+		"NoResource": {
+			reason: "spec.resource is required",
+			set:    fields{"spec.action": "active"}, want: "spec.resource: Required value",
+		},
+		"NoCPU": {
+			reason: "cpu is required",
+			set:    fields{"spec.resource": "{memory: 4G}"}, want: "spec.resource.cpu: Required value",
+		},
+		"NoMemory": {
+			reason: "memory is required",
+			set:    fields{"spec.resource": "{cpu: 2}"}, want: "spec.resource.memory: Required value",
+		},
+		"ZeroCPU": {
+			reason: "cpu must be positive",
+			set:    fields{"spec.resource": "{cpu: 0, memory: 4G}"},
+			want:   "cpu must be more than 0 and at most 1P, such as 2 or 500m",
+		},
+		"NegativeMemory": {
+			reason: "memory must be positive",
+			set:    fields{"spec.resource": "{cpu: 1, memory: -1Gi}"}, want: "memory must be more than 0 bytes",
+		},
+		"ZeroDisk": {
+			reason: "rootDisk must be positive",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 1Gi, rootDisk: 0}"},
+			want:   "rootDisk must be more than 0 bytes",
+		},
+		"TooMuchCPU": {
+			reason: "the number of milli-CPUs does not fit into 64 bits",
+			set:    fields{"spec.resource": "{cpu: 1001P, memory: 4G}"}, want: "cpu must be more than 0 and at most 1P",
+		},
+		"TooMuchMemory": {
+			reason: "Kubernetes serializes it as 1",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 1000E}"},
+			want:   "memory must be more than 0 bytes and at most 1E",
+		},
+		"TooMuchDisk": {
+			reason: "it exceeds the maximum by one byte",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 1Gi, rootDisk: 1000000000000000001}"},
+			want:   "rootDisk must be more than 0 bytes and at most 1E",
+		},
+		"HugeExponent": {
+			reason: "parsing it would write out all its digits",
+			set:    fields{"spec.resource": "{cpu: 1e2147483647, memory: 1Gi}"},
+			want:   "cpu must be more than 0 and at most 1P",
+		},
+		"HugeFraction": {
+			reason: "the quantity would be rounded",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 1e-2147483647}"},
+			want:   "memory must be more than 0 bytes and at most 1E",
+		},
+		"LongQuantity": {
+			reason: "a quantity has at most 64 characters",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 1, rootDisk: \"" + strings.Repeat("0", 64) + "1\"}"},
+			want:   "rootDisk must be more than 0 bytes and at most 1E",
+		},
+		"Largest": {
+			reason: "the bounds are inclusive",
+			set:    fields{"spec.resource": "{cpu: 1P, memory: 1E, rootDisk: 1E}"},
+		},
+		"NoQuantity": {
+			reason: "the word two is not a quantity",
+			set:    fields{"spec.resource": "{cpu: two, memory: 1Gi}"}, want: "spec.resource.cpu",
+		},
+		"OddExponent": {
+			reason: "it matches the pattern of the schema but is not a quantity",
+			set:    fields{"spec.resource": "{cpu: \"1e1.5\", memory: 1Gi}"}, want: "cpu must be more than 0",
+		},
+		"Action": {
+			reason: "only active and inactive are valid actions",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 1Gi}", "spec.action": "paused"},
+			want:   `supported values: "active", "inactive"`,
+		},
+		"LongName": {
+			reason: "the name of the Pod is a host name, so it has at most 63 characters",
+			name:   strings.Repeat("x", 61), set: smallVirtualMachine, want: "name must have at most 60 characters",
+		},
+		"LongestName": {
+			reason: "60 characters and the suffix -vm are 63 characters",
+			name:   strings.Repeat("x", 60), set: smallVirtualMachine,
+		},
+		"FractionOfCPU": {reason: "half a CPU is allowed", set: fields{"spec.resource": "{cpu: 500m, memory: 512Mi}"}},
+		"DecimalsAsText": {
+			reason: "quantities may have decimals",
+			set:    fields{"spec.resource": `{cpu: "1.5", memory: 0.5Gi}`},
+		},
+		"NumbersOfBytes": {
+			reason: "a quantity may be a number",
+			set:    fields{"spec.resource": "{cpu: 1, memory: 4000000000, rootDisk: 4000000000}"},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -111,13 +179,34 @@ func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
 		patch  string
 		want   string // part of the error message; empty if the API server accepts the object
 	}{
-		"Changed":   {reason: "the size of a disk cannot change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable},
-		"Removed":   {reason: "a disk cannot be removed", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":null}}}`, want: immutable},
-		"Added":     {reason: "a disk cannot be added later", base: without, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable},
-		"Huge":      {reason: "the immutability rule also parses the size", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"1e2147483647"}}}`, want: immutable},
-		"Respelled": {reason: "the same size in another notation is not a change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":40000000000}}}`},
-		"Resized":   {reason: "cpu and memory can change", base: smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":"500m","memory":"8G"}}}`},
-		"ToZero":    {reason: "the rules for creation also apply to updates", base: smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":0}}}`, want: "cpu must be more than 0"},
+		"Changed": {
+			reason: "the size of a disk cannot change",
+			base:   smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable,
+		},
+		"Removed": {
+			reason: "a disk cannot be removed",
+			base:   smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":null}}}`, want: immutable,
+		},
+		"Added": {
+			reason: "a disk cannot be added later",
+			base:   without, patch: `{"spec":{"resource":{"rootDisk":"50G"}}}`, want: immutable,
+		},
+		"Huge": {
+			reason: "the immutability rule also parses the size",
+			base:   smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":"1e2147483647"}}}`, want: immutable,
+		},
+		"Respelled": {
+			reason: "the same size in another notation is not a change",
+			base:   smallVirtualMachine, patch: `{"spec":{"resource":{"rootDisk":40000000000}}}`,
+		},
+		"Resized": {
+			reason: "cpu and memory can change",
+			base:   smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":"500m","memory":"8G"}}}`,
+		},
+		"ToZero": {
+			reason: "the rules for creation also apply to updates",
+			base:   smallVirtualMachine, patch: `{"spec":{"resource":{"cpu":0}}}`, want: "cpu must be more than 0",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

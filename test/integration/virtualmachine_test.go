@@ -40,7 +40,7 @@ func TestVirtualMachine(t *testing.T) {
 		{"a Pod that a quota rejects is created when the quota allows it", testVirtualMachineQuota},
 		{"a virtual machine reports an unreachable webhook until the webhook is removed", testVirtualMachineWebhookDown},
 		{"an unrelated Pod with the same name is not changed and blocks the virtual machine", testVirtualMachineNameConflict},
-		{"an unrelated Pod with the same name and label is not changed and blocks the virtual machine", testVirtualMachineNameConflictLabelled},
+		{"an unrelated Pod with the same name and label is not changed, either", testVirtualMachineNameConflictLabelled},
 		{"an inactive virtual machine has no Pod", testVirtualMachineInactive},
 		{"a virtual machine can go from every phase to every other", testVirtualMachinePhases},
 		{"a virtual machine that is turned on and off has at most one Pod", testVirtualMachineToggled},
@@ -331,7 +331,8 @@ func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
 	unlabel()
 	eventually(t, patience, func() (bool, string) {
 		vm = getVirtualMachine(t, namespace, "vm")
-		return vm.Status.Reason == v1alpha1.ReasonServerReady && vm.Status.Server.ID != first, fmt.Sprintf("the Pod is not replaced: status %+v", vm.Status)
+		return vm.Status.Reason == v1alpha1.ReasonServerReady && vm.Status.Server.ID != first,
+			fmt.Sprintf("the Pod is not replaced: status %+v", vm.Status)
 	})
 	if labels := getPod(t, vm).Labels; labels[v1alpha1.VirtualMachineLabel] != "vm" {
 		t.Errorf("the new Pod has labels %v", labels)
@@ -609,7 +610,8 @@ func testVirtualMachinePaused(t *testing.T, namespace string) {
 	setPaused(t, aVirtualMachine(namespace, "vm"), true)
 	setAction(t, vm, v1alpha1.ActionInactive)
 	waitForActive(t, createVirtualMachine(t, namespace, "barrier", standin.Fate{}))
-	if got := getVirtualMachine(t, namespace, "vm"); got.Status.Phase != v1alpha1.PhaseActive || !getPod(t, vm).DeletionTimestamp.IsZero() {
+	if got := getVirtualMachine(t, namespace, "vm"); got.Status.Phase != v1alpha1.PhaseActive ||
+		!getPod(t, vm).DeletionTimestamp.IsZero() {
 		t.Errorf("the paused virtual machine was changed: %+v", got.Status)
 	}
 	if diff := cmp.Diff(paused, getVirtualMachine(t, namespace, "paused")); diff != "" {
@@ -806,7 +808,8 @@ func testVirtualMachineOrphan(t *testing.T, namespace string) {
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--cascade=orphan")
 	eventually(t, patience, func() (bool, string) {
 		pod := getPod(t, vm)
-		return len(pod.OwnerReferences) == 0 && pod.DeletionTimestamp.IsZero(), fmt.Sprintf("the Pod is not orphaned: %+v", pod.ObjectMeta)
+		return len(pod.OwnerReferences) == 0 && pod.DeletionTimestamp.IsZero(),
+			fmt.Sprintf("the Pod is not orphaned: %+v", pod.ObjectMeta)
 	})
 }
 

@@ -41,10 +41,16 @@ func TestWrites(t *testing.T) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
 			}})
 			namespace := newNamespace(t)
-			t.Run("a new machine with 20 switches costs 23 writes", func(t *testing.T) { testCostOfMachine(t, requests, namespace) })
-			t.Run("each of 100 new machines costs a write per switch, two more and at most one event", func(t *testing.T) { testCostOfMachines(t, requests) })
+			t.Run("a new machine with 20 switches costs 23 writes", func(t *testing.T) {
+				testCostOfMachine(t, requests, namespace)
+			})
+			t.Run("each of many new machines costs a write per switch, two more and at most one event", func(t *testing.T) {
+				testCostOfMachines(t, requests)
+			})
 			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
-			t.Run("a deletion costs a write per switch that is up, one more and one event", func(t *testing.T) { testCostOfDeletion(t, requests, namespace) })
+			t.Run("a deletion costs a write per switch that is up, one more and one event", func(t *testing.T) {
+				testCostOfDeletion(t, requests, namespace)
+			})
 		})
 	}
 }
@@ -77,7 +83,9 @@ func testCostOfMachines(t *testing.T, requests *tally) {
 	requests.reset()
 	start := time.Now()
 	for i := range machines {
-		createMachine(t, namespace, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) { spec.Switches.Count = switchesPerMachine })
+		createMachine(t, namespace, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) {
+			spec.Switches.Count = switchesPerMachine
+		})
 	}
 	for i := range machines {
 		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", switchesPerMachine), patience)
@@ -161,7 +169,8 @@ func testIdle(t *testing.T, namespace string) {
 	case <-time.After(time.Minute):
 		return
 	}
-	t.Errorf("the idle operator wrote:\n%s%s%s", describe(machines.all(t)), describe(switches.all(t)), describe(events.all(t)))
+	t.Errorf("the idle operator wrote:\n%s%s%s",
+		describe(machines.all(t)), describe(switches.all(t)), describe(events.all(t)))
 }
 
 // closed returns a closed channel.
