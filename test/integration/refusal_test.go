@@ -109,8 +109,8 @@ func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
 	return lift
 }
 
-// forbidUpdates keeps an object from updates that do not satisfy an expression, such as a patch, until the function
-// that it returns is called.
+// forbidUpdates makes the API server reject updates of an object that violate a CEL expression, until allow is called
+// or the test ends. It returns when a dry run of patch, which must violate the expression, is rejected.
 func forbidUpdates(t *testing.T, object client.Object, group, resource, expression, patch string) (allow func()) {
 	t.Helper()
 	namespace := object.GetNamespace()

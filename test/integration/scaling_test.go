@@ -79,9 +79,10 @@ func testQuotaFlip(t *testing.T, namespace string) {
 
 const switchQuota = "count/switches.useless.container.training"
 
-// createQuota limits the switches in a namespace. It returns when the API server enforces the limit: when its own cache
-// has the numbers of the quota controller, which is later than a client can read them. A dry run does not count, so no
-// number of them shows a limit of some switches. The quota has a second limit for that: it allows no Secret.
+// createQuota limits the number of Switches in a namespace. It returns when the API server enforces the quota. That is
+// later than the moment when a client can read the quota's status, because the API server has a cache of its own. A dry
+// run does not count towards a quota, so dry runs cannot show that a limit above zero is enforced. Therefore the quota
+// also allows no Secrets, and createQuota waits until a Secret is rejected in a dry run.
 func createQuota(t *testing.T, namespace string, switches int64) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{
