@@ -20,36 +20,36 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// auditPatience is how long the audit log is asked for who wrote a revision. There is no line of a request whose API server was
-// killed before it had answered.
+// auditPatience is how long to wait for the audit log line of a revision. A line is missing if the API server was killed
+// before it answered the request.
 const auditPatience = 3 * time.Second
 
-// An Audit says who wrote what.
+// An Audit describes the audit log, which names the author of each write.
 type Audit struct {
-	Log      string // the file of an API server with the policy of audit-policy.yaml
-	Operator string // the name of its user
+	Log      string // path of the log of an API server that uses audit-policy.yaml
+	Operator string // the operator's username
 }
 
-// An author is who wrote a revision; zero where nobody knows.
+// An author is the user and the process that wrote a revision; zero if unknown.
 type author struct{ user, process string }
 
-// authors reads an audit log, to which API servers write.
+// authors reads an audit log while API servers append to it.
 type authors struct {
 	log   *bufio.Reader
-	begun []byte            // of a line whose end is not there yet
-	found map[string]author // by the resourceVersion of what they made, or by the UID of what they deleted
+	begun []byte            // the beginning of a line that is not complete yet
+	found map[string]author // by the resourceVersion of a created or changed object, or the UID of a deleted one
 }
 
 func readAuthors(path string) (*authors, error) {
 	log, err := os.Open(path) // until the test ends
 	if err != nil {
-		return nil, fmt.Errorf("find out who writes what: %w", err)
+		return nil, fmt.Errorf("read the audit log: %w", err)
 	}
 	return &authors{log: bufio.NewReader(log), found: map[string]author{}}, nil
 }
 
-// of returns the author of a revision. The API server logs a request when it has answered it, which is after the revision was
-// told of.
+// of returns the author of a revision. It waits for the line: the API server logs a request after it has answered it, and
+// the watch event of the revision arrives earlier.
 func (a *authors) of(r Revision) (author, error) {
 	key := r.Object.GetResourceVersion()
 	if r.Type == watch.Deleted {
@@ -73,7 +73,7 @@ func (a *authors) of(r Revision) (author, error) {
 	}
 }
 
-// read takes the lines that there are by now, if there are more.
+// read takes all complete new lines. It reports whether there was any.
 func (a *authors) read() (more bool, err error) {
 	for {
 		line, err := a.log.ReadBytes('\n')
@@ -82,14 +82,14 @@ func (a *authors) read() (more bool, err error) {
 		case errors.Is(err, io.EOF):
 			return more, nil
 		case err != nil:
-			return false, fmt.Errorf("find out who writes what: %w", err)
+			return false, fmt.Errorf("read the audit log: %w", err)
 		}
 		a.take(a.begun)
 		a.begun, more = a.begun[:0], true
 	}
 }
 
-// take takes a line, but for one that its API server was killed at.
+// take parses a line. It ignores a line that is cut off because the API server was killed.
 func (a *authors) take(line []byte) {
 	var event auditv1.Event
 	if err := json.Unmarshal(line, &event); err != nil || event.ResponseObject == nil ||
@@ -106,10 +106,10 @@ func (a *authors) take(line []byte) {
 		metav1.ObjectMeta `json:"metadata"`
 	}
 	if event.RequestObject != nil {
-		_ = json.Unmarshal(event.RequestObject.Raw, &asked) // a patch may be a list, which says nothing here
+		_ = json.Unmarshal(event.RequestObject.Raw, &asked) // fails for a JSON patch, which is a list without metadata
 	}
 	for _, key := range written.keys(asked.ResourceVersion) {
-		// Who changes nothing is answered with what somebody else has written. Which of two it was, nobody knows.
+		// A write without a change is answered with the revision of another client. The author is then unknown.
 		if other, ok := a.found[key]; ok && other != by {
 			a.found[key] = author{}
 		} else {
@@ -118,22 +118,22 @@ func (a *authors) take(line []byte) {
 	}
 }
 
-// An answer is what the API server says of a write.
+// An answer is the API server's response to a write.
 type answer struct {
 	metav1.ObjectMeta `json:"metadata"`
 
-	Details struct{ UID types.UID }                      // of an object that is deleted
-	Items   []struct{ Metadata struct{ UID types.UID } } // of all that are
+	Details struct{ UID types.UID }                      // of a deleted object
+	Items   []struct{ Metadata struct{ UID types.UID } } // of the objects of a deletecollection
 }
 
-// keys are those of what was written, a version having been asked for, or not.
+// keys returns the keys of authors.found for the written objects. The argument is the request's resourceVersion, or empty.
 func (a *answer) keys(asked string) (keys []string) {
 	switch {
 	case a.Details.UID != "":
 		return []string{string(a.Details.UID)}
 	case a.DeletionTimestamp != nil && len(a.Finalizers) == 0:
-		return []string{string(a.UID)} // the last finalizer was taken, and the object is what it was before
-	case a.UID != "" && a.ResourceVersion != asked: // which nothing has been done to
+		return []string{string(a.UID)} // the last finalizer was removed; the response has the old resourceVersion
+	case a.UID != "" && a.ResourceVersion != asked: // equal resourceVersions mean that nothing changed
 		return []string{a.ResourceVersion}
 	}
 	for _, item := range a.Items {

@@ -18,7 +18,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// logged is a line of an audit log: what somebody was answered with.
+// logged returns a line of an audit log with the response to a user's request.
 func logged(user string, code int, answer string) string {
 	return fmt.Sprintf(`{"stage":"ResponseComplete","user":{"username":%q},"userAgent":"%[1]s-1/v0","responseStatus":{"code":%d},"responseObject":%s}`, user, code, answer) + "\n"
 }
@@ -40,20 +40,20 @@ func TestAuthors(t *testing.T) {
 		deleted bool
 		want    author
 	}{
-		{reason: "who gets it as an answer has written it", log: logged("operator", 201, made), want: operator},
-		{reason: "also if it begins to be deleted", log: logged("operator", 200, held), want: operator},
-		{reason: "of two, nobody knows which one has", log: logged("operator", 200, made) + logged("user", 200, made)},
-		{reason: "who asks for what it is to be then has written nothing", log: logged("user", 200, made) + changedNothing, want: user},
-		{reason: "one may write nothing after it", log: logged("user", 200, made) + logged("user", 200, made), want: user},
-		{reason: "who gets another one has not", log: logged("user", 200, `{"metadata":{"uid":"m-0","resourceVersion":"6"}}`)},
-		{reason: "who is refused has not", log: logged("user", 409, made)},
-		{reason: "who deletes it has", log: logged("operator", 200, gone), deleted: true, want: operator},
-		{reason: "among others, too", log: logged("user", 200, all), deleted: true, want: user},
-		{reason: "or takes its last finalizer", log: logged("user", 200, made) + logged("operator", 200, letGo), deleted: true, want: operator},
-		{reason: "but not who was the last one to write it", log: logged("operator", 200, made), deleted: true},
-		{reason: "and not who may not", log: logged("operator", 404, refused), deleted: true},
-		{reason: "a line is cut short", log: logged("user", 200, made)[:20] + logged("user", 200, made) + logged("operator", 201, made), want: operator},
-		{reason: "a line has no answer", log: `{"stage":"ResponseComplete"}` + "\n" + logged("operator", 201, made), want: operator},
+		{reason: "the response has the revision", log: logged("operator", 201, made), want: operator},
+		{reason: "the response is a deletion that waits for a finalizer", log: logged("operator", 200, held), want: operator},
+		{reason: "two users get the same revision: unknown", log: logged("operator", 200, made) + logged("user", 200, made)},
+		{reason: "an update that changes nothing does not count", log: logged("user", 200, made) + changedNothing, want: user},
+		{reason: "the same user gets the revision twice", log: logged("user", 200, made) + logged("user", 200, made), want: user},
+		{reason: "the response has another revision", log: logged("user", 200, `{"metadata":{"uid":"m-0","resourceVersion":"6"}}`)},
+		{reason: "the request is rejected", log: logged("user", 409, made)},
+		{reason: "a delete request names the object", log: logged("operator", 200, gone), deleted: true, want: operator},
+		{reason: "a deletecollection request names the object", log: logged("user", 200, all), deleted: true, want: user},
+		{reason: "an update removes the last finalizer", log: logged("user", 200, made) + logged("operator", 200, letGo), deleted: true, want: operator},
+		{reason: "the last writer has not deleted the object", log: logged("operator", 200, made), deleted: true},
+		{reason: "a delete request is rejected", log: logged("operator", 404, refused), deleted: true},
+		{reason: "a line is cut off", log: logged("user", 200, made)[:20] + logged("user", 200, made) + logged("operator", 201, made), want: operator},
+		{reason: "a line has no response", log: `{"stage":"ResponseComplete"}` + "\n" + logged("operator", 201, made), want: operator},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +70,7 @@ func TestAuthors(t *testing.T) {
 				r.Type = watch.Deleted
 				r.Object.SetResourceVersion("8")
 			}
-			got, err := authors.of(r) // heard of so long ago that nobody waits for more
+			got, err := authors.of(r) // At is zero, so of does not wait for more lines
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,8 +81,8 @@ func TestAuthors(t *testing.T) {
 	}
 }
 
-// TestAuthorsAreWaitedFor has a line written in two parts, after the revision was heard of.
-func TestAuthorsAreWaitedFor(t *testing.T) {
+// TestAuthorsWait writes a line in two parts, after the revision has arrived.
+func TestAuthorsWait(t *testing.T) {
 	t.Parallel()
 	log, err := os.Create(filepath.Join(t.TempDir(), "audit.log"))
 	if err != nil {

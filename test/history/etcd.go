@@ -24,31 +24,31 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Where an API server keeps Machines and switches, and where the marks of sync are: it does not look there.
+// The etcd prefix of Machines and switches, and the key that sync writes. The API server does not read that key.
 const (
 	etcdPrefix = "/registry/useless.container.training/"
 	etcdMark   = etcdPrefix + "~mark"
 )
 
-// A Recorder keeps all revisions of Machines and switches by the account of etcd: in one order for both kinds, and none
-// is missing, whatever becomes of API servers meanwhile. Who wrote them, it tells by the account of these.
+// A Recorder keeps all revisions of Machines and switches from a watch of etcd. The watch has one order for both kinds, and
+// misses no revision, even if API servers are killed. The authors come from the audit log of the API servers.
 type Recorder struct {
 	etcd     *http.Client
-	operator string // its user
+	operator string // its username
 
-	asking  sync.Mutex // held by who asks for authors
+	asking  sync.Mutex // guards authors
 	authors *authors
 
 	mu    sync.Mutex
-	heard int64      // etcd's revision
-	kept  []Revision // that nobody has taken yet
+	heard int64      // the last etcd revision that was received
+	kept  []Revision // not returned by Take yet
 	err   error
-	more  chan struct{} // closed and replaced when there is more
+	more  chan struct{} // closed and replaced when revisions or an error arrive
 }
 
-// Record keeps all that happens from the beginning on, until the context ends. The client is one of the etcd of a test's
-// control plane, which answers in JSON. Machines are kept while they are stored in v1beta1, and switches, which are the
-// same in both versions, always.
+// Record starts a Recorder that keeps all revisions since the first one, until the context ends. The client is one of the
+// etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that are stored as v1beta1. It
+// keeps all switches: both versions of a switch are equal.
 func Record(ctx context.Context, etcd *http.Client, audit Audit) (*Recorder, error) {
 	authors, err := readAuthors(audit.Log)
 	if err != nil {
@@ -74,7 +74,7 @@ func Record(ctx context.Context, etcd *http.Client, audit Audit) (*Recorder, err
 	return r, nil
 }
 
-// Take returns what has happened in a namespace until now, or everywhere if it is empty, and was not taken before.
+// Take returns the revisions in a namespace until now that no earlier call has returned. An empty namespace means all.
 func (r *Recorder) Take(ctx context.Context, namespace string) (taken []Revision, err error) {
 	if _, err := r.sync(ctx); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (r *Recorder) Take(ctx context.Context, namespace string) (taken []Revision
 	return taken, nil
 }
 
-// Compact has etcd forget all that was before what it has now, when that has been heard of.
+// Compact compacts etcd at its present revision, after the Recorder has received that revision.
 func (r *Recorder) Compact(ctx context.Context) error {
 	revision, err := r.sync(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *Recorder) Compact(ctx context.Context) error {
 	return answer.Close()
 }
 
-// sync returns the revision that everything has been heard of until.
+// sync writes to etcd and waits until the Recorder has received that write. It returns the write's etcd revision.
 func (r *Recorder) sync(ctx context.Context) (int64, error) {
 	answer, err := AskEtcd(ctx, r.etcd, "kv/put", map[string]any{"key": []byte(etcdMark)})
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *Recorder) sync(ctx context.Context) (int64, error) {
 	defer answer.Close()
 	var put struct{ Header etcdHeader }
 	if err := json.NewDecoder(answer).Decode(&put); err != nil {
-		return 0, fmt.Errorf("mark etcd: %w", err)
+		return 0, fmt.Errorf("write the sync key to etcd: %w", err)
 	}
 	for {
 		r.mu.Lock()
@@ -165,7 +165,7 @@ type etcdAnswer struct {
 	Error struct{ Message string }
 }
 
-// AskEtcd asks etcd for something in JSON, such as kv/range. The answer is to be closed.
+// AskEtcd sends a JSON request to etcd's gateway, such as kv/range. The caller must close the answer.
 func AskEtcd(ctx context.Context, etcd *http.Client, what string, question any) (io.ReadCloser, error) {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -187,7 +187,7 @@ func AskEtcd(ctx context.Context, etcd *http.Client, what string, question any) 
 	return response.Body, nil
 }
 
-// hear keeps the next changes.
+// hear receives the next watch response and keeps its revisions.
 func (r *Recorder) hear(decoder *json.Decoder) error {
 	var answer etcdAnswer
 	if err := decoder.Decode(&answer); err != nil {
@@ -227,7 +227,7 @@ func (r *Recorder) advance(heard int64, err error, revisions ...Revision) {
 	r.more = make(chan struct{})
 }
 
-// decode returns nil for what is not kept.
+// decode returns nil for an object that the Recorder does not keep.
 func decode(key string, value []byte) (client.Object, error) {
 	switch resource, _, _ := strings.Cut(strings.TrimPrefix(key, etcdPrefix), "/"); resource {
 	case "machines":

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history judges what became of Machines and their switches, from all revisions of them, wherever these were
-// recorded: by a simulator, by the etcd of a control plane, or by watches of a cluster.
+// Package history is an invariant checker. It reads all revisions of Machines and switches and reports violations.
+// The revisions come from a simulator, from the etcd of a control plane, or from watches of a cluster.
 package history
 
 import (
@@ -22,16 +22,16 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A Revision is what one write has made of a Machine or a switch, as a watch tells of it.
+// A Revision is a Machine or a switch after one write, as in a watch event.
 type Revision struct {
 	Type   watch.EventType
 	Object client.Object
-	By     string    // which process of the operator wrote it, if it is known to be one
-	User   string    // who wrote it, where an API server's audit log tells; no rule asks for it
-	At     time.Time // when it was heard of; only a Checker with a lag asks for it
+	By     string    // the operator process that wrote it; empty for another writer, or an unknown one
+	User   string    // the username in the API server's audit log, if known; no rule uses it
+	At     time.Time // when the watch event arrived; only a Checker with a lag uses it
 }
 
-// Check returns what a Checker without a lag finds in revisions, which are in the order of their resourceVersions.
+// Check returns the violations that a Checker without a lag finds. Revisions must be in the order of their resourceVersions.
 func Check(revisions []Revision) []error {
 	c := NewChecker(0)
 	for _, r := range revisions {
@@ -40,33 +40,36 @@ func Check(revisions []Revision) []error {
 	return c.Faults()
 }
 
-// A Checker takes revisions one by one, and remembers what must not have happened. The operator may act on what a Machine asks
-// for, on what it asked for just before, and on whatever it asked for since its status was written.
-//   - a switch is made for a Machine that then has more than it asks for; as ReplicaSets do with Pods, it adopts all that
-//     match, and deletes those that are too many;
-//   - a switch is deleted by the operator that is none of a Machine's, or not one too many; as with ReplicaSets and Pods,
-//     one that somebody else deletes in the same moment counts as long as the operator has neither made one since nor
-//     written a status with fewer;
-//   - a switch is made for a Machine that is gone, or is made for or adopted by another one than its reference says;
-//   - a switch is turned down by the operator though it is not up, was not noticed to be, has not been up for the delay, or
-//     follows the Machine's last one in less than the interval, unless that was another process's, and nothing tells of it;
-//   - a status is written of a Machine that is being deleted;
-//   - a status describes an older generation than the one before.
+// A Checker takes revisions one by one and collects violations. The operator may act on a Machine's present spec, on the
+// spec before it, and on any spec since the status was last written. The violations are:
+//   - A switch is created, and its Machine then has more switches than its spec asks for. Adopting too many is permitted:
+//     a Machine adopts all switches that match and deletes the surplus, as a ReplicaSet does with Pods.
+//   - The operator deletes a switch that belongs to no Machine, or that is not surplus. A switch that another client deletes
+//     at the same time still counts, as with ReplicaSets and Pods. It stops counting when the operator creates a switch
+//     or writes a status with fewer switches.
+//   - The operator creates a switch for a deleted Machine.
+//   - A switch is created or adopted with an owner reference that does not match the Machine.
+//   - The operator turns down a switch that is not up, that it has not seen up, or that has not been up for the delay.
+//   - The operator turns down a switch less than the interval after the Machine's last flip. A flip by another process does
+//     not count if no object records it.
+//   - The status of a Machine changes while the Machine is being deleted.
+//   - A status has an older observedGeneration than the status before it.
 //
-// It takes the time and the memory that a cache does: the latest revision of each object, and the UIDs of Machines that are gone.
+// A Checker needs as much memory as a cache: the latest revision of each object, and the UIDs of deleted Machines.
 type Checker struct {
 	lag      time.Duration
 	machines map[types.UID]*machine
-	gone     map[types.UID]time.Time // when a Machine was
+	gone     map[types.UID]time.Time // when a Machine was deleted
 	switches map[types.UID]*v1beta1.Switch
-	extra    map[types.UID]time.Time            // switches that do not count yet, not for longer than the lag
-	freed    map[types.NamespacedName]time.Time // names of switches that are gone, not for longer than the lag
+	extra    map[types.UID]time.Time            // switches that do not count yet, kept for at most the lag
+	freed    map[types.NamespacedName]time.Time // names of deleted switches, kept for at most the lag
 	faults   []error
 }
 
-// NewChecker returns a Checker that has seen nothing. Where there is a lag, the operator may also act on a Machine that was there,
-// and on what one asked for, had adopted, and had not lost, that long ago: a process that is stopped goes on with what it knew,
-// beside another one. One of the two may then pass over a name that the other one takes, as it was free again.
+// NewChecker returns a Checker that has seen no revision. With a lag, the operator may also act on state that is older by at
+// most the lag: a deleted Machine, an old spec, and switches before they were adopted or lost. The reason: a process that
+// was suspended resumes with its old cache while another process runs. One of the two may then skip a name that the
+// other process uses, because the name has become free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
 		lag: lag, machines: map[types.UID]*machine{}, gone: map[types.UID]time.Time{}, switches: map[types.UID]*v1beta1.Switch{},
@@ -74,41 +77,41 @@ func NewChecker(lag time.Duration) *Checker {
 	}
 }
 
-// What can be wrong with a flip.
+// Values of Flip.Fault.
 const (
-	Early   = "early"   // before the switch had been up for the delay, or unnoticed
-	Crowded = "crowded" // less than the interval after the Machine's flip before
-	Doubled = "doubled" // of a switch that was down
+	Early   = "early"   // before the delay was over, or before the operator saw the switch up
+	Crowded = "crowded" // less than the interval after the Machine's last flip
+	Doubled = "doubled" // of a switch that was already down
 )
 
-// A Flip is a switch that the operator has turned down.
+// A Flip is one switch that the operator has turned down.
 type Flip struct {
 	Machine string    // its name
-	Due     time.Time // not to be turned down before; zero if that depends on what was wrong
-	At      time.Time // just before it was written
-	Fault   string    // what is wrong with it; empty if nothing is
+	Due     time.Time // the earliest permitted time; zero if the fault makes it unknown
+	At      time.Time // the value of the annotation, taken just before the write
+	Fault   string    // Early, Crowded or Doubled; empty for a correct flip
 }
 
-// machine is what there is to know of a Machine.
+// machine is the state of one Machine.
 type machine struct {
 	*v1beta1.Machine
 
-	asked    []generation // that the operator may act on; the last one is the present
-	switches int32        // that it controls, and that are not being deleted
-	lost     []time.Time  // when somebody else took one from it, which the operator has not shown to know of
+	asked    []generation // generations that the operator may act on; the last one is the present
+	switches int32        // number of switches that it controls and that are not being deleted
+	lost     []time.Time  // when other clients removed switches, while the operator may still count these
 	lastFlip time.Time
-	flips    map[string]time.Time // the last ones of processes
-	noted    time.Time            // the last flip of switches that the operator has deleted or let go, of which it has to know
+	flips    map[string]time.Time // the last flip by each process
+	noted    time.Time            // the last flip of the switches that the operator itself deleted or released
 }
 
-// generation is what a Machine asks for, or has asked for until it was changed.
+// generation is one spec of a Machine. The field until is when the next spec replaced it, zero for the present one.
 type generation struct {
 	number int64
 	spec   v1beta1.MachineSpec
 	until  time.Time
 }
 
-// see takes a revision of the Machine.
+// see records a revision of the Machine.
 func (m *machine) see(r Revision, revision *v1beta1.Machine) {
 	if last := len(m.asked) - 1; last < 0 || m.Generation != revision.Generation {
 		if last >= 0 {
@@ -119,18 +122,18 @@ func (m *machine) see(r Revision, revision *v1beta1.Machine) {
 	m.Machine = revision
 }
 
-// forget drops what the Machine asked for until before an instant, and the operator has no reason to act on.
+// forget drops generations that were replaced before an instant and that the operator may not act on any more.
 func (m *machine) forget(before time.Time) {
 	oldest := min(m.Status.ObservedGeneration, m.Generation-1)
 	m.asked = slices.DeleteFunc(m.asked, func(g generation) bool { return g.number < oldest && !g.until.After(before) })
 }
 
-// knows notes that the operator knows of all switches that were taken from the Machine until an instant.
+// knows records that the operator has seen all removals of the Machine's switches up to an instant.
 func (m *machine) knows(until time.Time) {
 	m.lost = slices.DeleteFunc(m.lost, func(at time.Time) bool { return !at.After(until) })
 }
 
-// values are what a function makes of all that the operator may act on.
+// values returns of(spec) for each spec that the operator may act on.
 func values[T any](m *machine, of func(v1beta1.MachineSpec) T) (all []T) {
 	for _, g := range m.asked {
 		all = append(all, of(g.spec))
@@ -142,7 +145,7 @@ func wanted(spec v1beta1.MachineSpec) int32 {
 	return cmp.Or(spec.Switches.Count, v1beta1.DefaultSwitchCount)
 }
 
-// See takes the next revision. It returns the flip that it is, or false.
+// See takes the next revision. If the revision is a flip, See returns it and true.
 func (c *Checker) See(r Revision) (Flip, bool) {
 	switch object := r.Object.(type) {
 	case *v1beta1.Machine:
@@ -153,7 +156,7 @@ func (c *Checker) See(r Revision) (Flip, bool) {
 	return Flip{}, false
 }
 
-// Faults returns what must not have happened so far.
+// Faults returns the violations so far.
 func (c *Checker) Faults() []error { return slices.Clip(c.faults) }
 
 func (c *Checker) fault(object client.Object, format string, args ...any) {
@@ -182,10 +185,10 @@ func (c *Checker) seeMachine(r Revision, m *v1beta1.Machine) {
 		return
 	}
 	if old.Status.ObservedGeneration > m.Status.ObservedGeneration {
-		c.fault(m, "its status is of generation %d, and was of %d", m.Status.ObservedGeneration, old.Status.ObservedGeneration)
+		c.fault(m, "its status has observedGeneration %d after %d", m.Status.ObservedGeneration, old.Status.ObservedGeneration)
 	}
 	if !old.DeletionTimestamp.IsZero() && !equality.Semantic.DeepEqual(old.Status, m.Status) {
-		c.fault(m, "its status was written while it is being deleted")
+		c.fault(m, "its status changed while it is being deleted")
 	}
 }
 
@@ -194,7 +197,7 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	if r.By != "" {
 		c.operatorDeletes(r, old, sw)
 		if old != nil && turnedDown(old, sw) && flippedAt(old) == flippedAt(sw) {
-			c.fault(sw, "it is turned down by the operator, and nothing says when")
+			c.fault(sw, "the operator turned it down without writing the flip time")
 		}
 	}
 	c.count(old, -1)
@@ -210,7 +213,7 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil || c.machines[owner.UID] == nil {
 		c.made(r, old, sw, owner)
-		return Flip{}, false // of an owner that is gone, and the garbage collector deletes it, or of something else
+		return Flip{}, false // its owner was deleted, or is not a Machine; the garbage collector deletes it
 	}
 	m := c.machines[owner.UID]
 	m.forget(r.At.Add(-c.lag))
@@ -223,13 +226,13 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	return Flip{}, false
 }
 
-// made judges a switch that has no Machine.
+// made reports a violation if the operator creates a switch for a deleted Machine.
 func (c *Checker) made(r Revision, old, sw *v1beta1.Switch, owner *metav1.OwnerReference) {
 	if owner == nil || old != nil || r.By == "" {
 		return
 	}
 	if at, gone := c.gone[owner.UID]; gone && r.At.Sub(at) >= c.lag {
-		c.fault(sw, "it is made for a Machine that is gone")
+		c.fault(sw, "the operator created it for a deleted Machine")
 	}
 }
 
@@ -239,14 +242,14 @@ func turnedDown(old, sw *v1beta1.Switch) bool {
 
 func flippedAt(sw *v1beta1.Switch) string { return sw.Annotations[v1beta1.FlippedAtAnnotation] }
 
-// count adds to the number of switches of the Machine that has this one.
+// count adds n to the number of switches of the Machine that controls sw.
 func (c *Checker) count(sw *v1beta1.Switch, n int32) {
 	if m := c.machineOf(sw); m != nil {
 		m.switches += n
 	}
 }
 
-// machineOf returns the Machine that has a switch which is not being deleted, or nil.
+// machineOf returns the Machine that controls sw. It returns nil if sw is nil, is being deleted or has no known Machine.
 func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	if sw == nil || !sw.DeletionTimestamp.IsZero() {
 		return nil
@@ -257,7 +260,8 @@ func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	return nil
 }
 
-// lose counts a switch that somebody else has taken from its Machine. What one told of that the operator takes, it has to know.
+// lose records that a Machine has lost a switch. If another client removed it, the operator may not know of it yet.
+// If the operator removed it, the operator must remember the flip that the switch recorded.
 func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	m := c.machineOf(old)
 	switch {
@@ -269,7 +273,7 @@ func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	}
 }
 
-// taken judges a switch that a Machine has created or adopted.
+// taken checks a switch that was created for a Machine or adopted by it.
 func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *metav1.OwnerReference, m *machine) {
 	if group, _, _ := strings.Cut(owner.APIVersion, "/"); owner.Kind != "Machine" || group != v1beta1.GroupVersion.Group {
 		c.fault(sw, "its controller is a %s of %s", owner.Kind, owner.APIVersion)
@@ -286,11 +290,11 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 		c.extra[sw.UID] = r.At
 	}
 	if n, most := m.switches-c.uncounted(m, r.At.Add(-c.lag)), slices.Max(values(m, wanted)); n > most {
-		c.fault(sw, "the Machine has %d switches and asks for %d", n, most)
+		c.fault(sw, "it was created: the Machine has %d switches and asks for %d", n, most)
 	}
 }
 
-// free notes that a switch's name is. It forgets those that have been for longer than the lag.
+// free records that the name of sw is free. It drops names that became free longer than the lag ago.
 func (c *Checker) free(sw *v1beta1.Switch, at time.Time) {
 	maps.DeleteFunc(c.freed, func(_ types.NamespacedName, freed time.Time) bool { return at.Sub(freed) >= c.lag })
 	c.freed[key(sw)] = at
@@ -300,8 +304,8 @@ func key(sw *v1beta1.Switch) types.NamespacedName {
 	return types.NamespacedName{Namespace: sw.Namespace, Name: sw.Name}
 }
 
-// uncounted is how many of the Machine's switches do not count that were adopted, or got a name that was free again, after an
-// instant. It forgets those of before.
+// uncounted returns the number of the Machine's switches that do not count. These were adopted, or created with a name
+// that was free again, after an instant. It drops the older ones.
 func (c *Checker) uncounted(m *machine, after time.Time) (n int32) {
 	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(after) })
 	for uid := range c.extra {
@@ -312,14 +316,14 @@ func (c *Checker) uncounted(m *machine, after time.Time) (n int32) {
 	return n
 }
 
-// operatorDeletes judges whether the operator may delete a switch, if it does.
+// operatorDeletes checks a revision by the operator that deletes a switch. It ignores other revisions.
 func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 	if old == nil || !old.DeletionTimestamp.IsZero() || r.Type != watch.Deleted && sw.DeletionTimestamp.IsZero() {
 		return
 	}
 	owner := metav1.GetControllerOfNoCopy(old)
 	if owner == nil || c.machines[owner.UID] == nil {
-		c.fault(sw, "it is deleted by the operator, and is no Machine's")
+		c.fault(sw, "the operator deleted it, and no Machine controls it")
 		return
 	}
 	m := c.machines[owner.UID]
@@ -327,47 +331,47 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 		m.knows(r.At.Add(-c.lag))
 	}
 	if least := slices.Min(values(m, wanted)); m.switches+int32(len(m.lost)) <= least {
-		c.fault(sw, "it is deleted by the operator, and the Machine has %d switches and asks for %d", m.switches, least)
+		c.fault(sw, "the operator deleted it: the Machine has %d switches and asks for %d", m.switches, least)
 	}
 }
 
-// flip judges how the operator has turned a switch down.
+// flip checks a switch that the operator has turned down.
 func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bool) {
 	at := instant(sw)
 	if at.IsZero() || sw.Spec.Position != v1beta1.PositionDown {
-		return Flip{}, false // somebody else's
+		return Flip{}, false // written by another client
 	}
 	f, last := Flip{Machine: m.Name, At: at}, c.known(m, old, by)
 	m.lastFlip, m.flips[by] = at, at
 	if !m.DeletionTimestamp.IsZero() {
-		return f, true // all that is up is turned down at once
+		return f, true // a Machine that is being deleted turns all switches down at once
 	}
 	f.Due, f.Fault = c.due(old, sw, m, at, last)
 	return f, true
 }
 
-// known is the Machine's last flip that a process can know of which is about to turn a switch down: its own ones, and what the
-// status and the switches tell of.
+// known returns the Machine's last flip that the process by can know when it turns sw down. It knows its own flips, and
+// the flips that the status and the switches record.
 func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	known := latest(m.flips[by], m.noted)
-	if told := m.Status.LastFlipTime; told != nil {
-		known = latest(known, told.Time)
+	if recorded := m.Status.LastFlipTime; recorded != nil {
+		known = latest(known, recorded.Time)
 	}
 	for uid, other := range c.switches {
 		if uid == sw.UID {
-			other = sw // as it was until now
+			other = sw // before this revision
 		}
 		if metav1.IsControlledBy(other, m) {
 			known = latest(known, instant(other))
 		}
 	}
-	if known.After(m.lastFlip) { // somebody else writes what they like
+	if known.After(m.lastFlip) { // another client may write any time into the annotation
 		return m.lastFlip
 	}
 	return known
 }
 
-// instant is when a switch was turned down, as it tells, or zero.
+// instant returns the flip time in the annotation of sw, or zero.
 func instant(sw *v1beta1.Switch) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, flippedAt(sw))
 	return at
@@ -380,29 +384,28 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// due says when a switch was due that is turned down at some time, the last one of the Machine being so long ago, and what is
-// wrong with it.
+// due checks a flip at a time, when the Machine's last flip was at last. It returns when the flip was due, and its fault.
 func (c *Checker) due(old, sw *v1beta1.Switch, m *machine, at, last time.Time) (due time.Time, fault string) {
 	delay := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.DelaySeconds) }))
 	interval := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.IntervalSeconds) }))
 	if old.Spec.Position != v1beta1.PositionUp {
-		c.fault(sw, "it is turned down, and was")
+		c.fault(sw, "it was turned down when it was already down")
 		return due, Doubled
 	}
 	next := last.Add(interval)
-	if delay > 0 { // without one there is nothing to notice
+	if delay > 0 { // without a delay the operator does not write seenAt
 		if old.Status.SeenAt == nil || old.Status.ObservedGeneration != old.Generation {
-			c.fault(sw, "it is turned down before it was noticed")
+			c.fault(sw, "it was turned down before the operator saw it up")
 			return due, Early
 		}
 		due = old.Status.SeenAt.Add(delay)
 	}
 	switch {
 	case at.Before(due):
-		c.fault(sw, "it is turned down %s after it was noticed, and the delay is %s", delay-due.Sub(at), delay)
+		c.fault(sw, "it was turned down %s after the operator saw it up, and the delay is %s", delay-due.Sub(at), delay)
 		return due, Early
-	case interval > 0 && !last.IsZero() && at.Before(next): // without one they are turned down side by side
-		c.fault(sw, "it is turned down %s after another one of the Machine, and the interval is %s", at.Sub(last), interval)
+	case interval > 0 && !last.IsZero() && at.Before(next): // without an interval, flips run in parallel
+		c.fault(sw, "it was turned down %s after the Machine's last flip, and the interval is %s", at.Sub(last), interval)
 		return next, Crowded
 	case next.After(due):
 		return next, ""

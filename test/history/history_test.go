@@ -19,7 +19,7 @@ import (
 
 var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
 
-// theMachine asks for one switch.
+// theMachine returns a revision of a Machine that asks for one switch.
 func theMachine(change func(*v1beta1.Machine)) Revision {
 	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m", UID: "machine", Generation: 1}}
 	m.Spec.Switches.Count = 1
@@ -27,7 +27,7 @@ func theMachine(change func(*v1beta1.Machine)) Revision {
 	return Revision{Type: watch.Modified, Object: m}
 }
 
-// aSwitch is the Machine's, and down.
+// aSwitch returns a revision of a switch that the Machine controls and that is down.
 func aSwitch(name string, change func(*v1beta1.Switch)) Revision {
 	sw := &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, UID: types.UID(name), Generation: 1,
@@ -40,7 +40,7 @@ func aSwitch(name string, change func(*v1beta1.Switch)) Revision {
 
 func unchanged[T any](T) {}
 
-func controlledByNobody(sw *v1beta1.Switch) { sw.OwnerReferences = nil }
+func withoutOwner(sw *v1beta1.Switch) { sw.OwnerReferences = nil }
 
 func byOperator(r Revision) Revision {
 	r.By = "operator"
@@ -52,14 +52,14 @@ func byUser(r Revision) Revision {
 	return r
 }
 
-// deleted is the end of a switch, by the operator.
+// deleted returns a revision in which the operator deletes a switch.
 func deleted(name string, change func(*v1beta1.Switch)) Revision {
 	r := aSwitch(name, change)
 	r.Type, r.By = watch.Deleted, "operator"
 	return r
 }
 
-// up is turned up and was noticed at noon, and so many seconds later.
+// up turns a switch up; the operator saw it up at that number of seconds after noon.
 func up(seconds int) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) {
 		sw.Generation, sw.Spec.Position = 2, v1beta1.PositionUp
@@ -67,7 +67,7 @@ func up(seconds int) func(*v1beta1.Switch) {
 	}
 }
 
-// down is turned down by the operator so many seconds after noon.
+// down sets the flip time to that number of seconds after noon, as the operator does when it turns a switch down.
 func down(seconds int) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) {
 		sw.Generation = 3
@@ -80,134 +80,134 @@ func TestCheck(t *testing.T) {
 	for _, test := range []struct {
 		reason    string
 		revisions []Revision
-		want      string // what is said of it; empty for nothing
+		want      string // part of the violation; empty for none
 	}{{
-		reason: "a life as it should be",
+		reason: "two switches are created, turned up and turned down correctly",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)), aSwitch("m-0", down(5)), aSwitch("m-1", down(10)),
 		},
 	}, {
-		reason:    "the operator turns one down without saying when",
+		reason:    "the operator turns a switch down without writing the flip time",
 		revisions: []Revision{two, aSwitch("m-0", unchanged), aSwitch("m-0", up(0)), byOperator(aSwitch("m-0", unchanged))},
-		want:      "nothing says when",
+		want:      "without writing the flip time",
 	}, {
-		reason:    "its user may do so",
+		reason:    "a user may turn a switch down without writing the flip time",
 		revisions: []Revision{two, aSwitch("m-0", unchanged), aSwitch("m-0", up(0)), aSwitch("m-0", unchanged)},
 	}, {
-		reason:    "a switch that the Machine does not ask for",
+		reason:    "a switch is created that the Machine does not ask for",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged)},
 		want:      "has 2 switches and asks for 1",
 	}, {
-		reason:    "a switch that it asked for when it was being made",
+		reason:    "a switch is created that the previous generation asked for",
 		revisions: []Revision{two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }), aSwitch("m-1", unchanged)},
 	}, {
-		reason: "one that matched before is adopted, and is one too many",
+		reason: "a matching switch is adopted although it is surplus",
 		revisions: []Revision{
-			theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("other", controlledByNobody), aSwitch("other", unchanged),
+			theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("other", withoutOwner), aSwitch("other", unchanged),
 		},
 	}, {
-		reason: "a switch that it asked for before its status was written",
+		reason: "a switch is created that a generation since the last status asked for",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
 			theMachine(func(m *v1beta1.Machine) { m.Generation = 3 }), aSwitch("m-1", unchanged),
 		},
 	}, {
-		reason: "and one that it asked for before that",
+		reason: "a switch is created that only a generation before the last status asked for",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
 			theMachine(func(m *v1beta1.Machine) { m.Generation, m.Status.ObservedGeneration = 3, 3 }), aSwitch("m-1", unchanged),
 		},
 		want: "has 2 switches and asks for 1",
 	}, {
-		reason:    "one too many is deleted",
+		reason:    "a surplus switch is deleted",
 		revisions: []Revision{two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }), deleted("m-1", unchanged)},
 	}, {
-		reason:    "one that the Machine needs is deleted",
+		reason:    "a switch that the Machine needs is deleted",
 		revisions: []Revision{two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), deleted("m-1", unchanged)},
 		want:      "the Machine has 2 switches and asks for 2",
 	}, {
-		reason: "one too many is deleted while its user deletes another",
+		reason: "a surplus switch is deleted while a user deletes another switch",
 		revisions: []Revision{
-			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-2", controlledByNobody), aSwitch("m-2", unchanged),
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-2", withoutOwner), aSwitch("m-2", unchanged),
 			byUser(deleted("m-0", unchanged)), deleted("m-2", unchanged),
 		},
 	}, {
-		reason: "one too many is deleted long after its user has deleted another",
+		reason: "a switch is deleted after the status shows that a user deleted another switch",
 		revisions: []Revision{
-			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-2", controlledByNobody), aSwitch("m-2", unchanged),
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-2", withoutOwner), aSwitch("m-2", unchanged),
 			byUser(deleted("m-0", unchanged)), theMachine(func(m *v1beta1.Machine) { m.Spec.Switches.Count, m.Status.Switches.Total = 2, 2 }),
 			deleted("m-2", unchanged),
 		},
 		want: "the Machine has 2 switches and asks for 2",
 	}, {
-		reason: "one that was made in the place of one that its user had deleted",
+		reason: "the operator deletes the switch that replaced a switch deleted by a user",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), byUser(deleted("m-0", unchanged)), aSwitch("m-2", unchanged), deleted("m-2", unchanged),
 		},
 		want: "the Machine has 2 switches and asks for 2",
 	}, {
-		reason:    "one that is nobody's is deleted",
-		revisions: []Revision{two, aSwitch("other", controlledByNobody), deleted("other", controlledByNobody)},
-		want:      "is no Machine's",
+		reason:    "a switch without owner is deleted",
+		revisions: []Revision{two, aSwitch("other", withoutOwner), deleted("other", withoutOwner)},
+		want:      "no Machine controls it",
 	}, {
-		reason:    "a switch of a Machine in another namespace",
+		reason:    "the owner is a Machine in another namespace",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", func(sw *v1beta1.Switch) { sw.Namespace = "other" })},
 		want:      "its controller is default/m",
 	}, {
-		reason:    "a switch of something of no such kind",
+		reason:    "the owner reference has another kind",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", func(sw *v1beta1.Switch) { sw.OwnerReferences[0].Kind = "machine" })},
 		want:      "its controller is a machine of",
 	}, {
-		reason: "a switch of a Machine that is gone",
+		reason: "a switch is created for a deleted Machine",
 		revisions: []Revision{
 			theMachine(unchanged), {Type: watch.Deleted, Object: theMachine(unchanged).Object}, byOperator(aSwitch("m-0", unchanged)),
 		},
-		want: "for a Machine that is gone",
+		want: "for a deleted Machine",
 	}, {
-		reason:    "one that outlives it",
+		reason:    "a switch changes after its Machine was deleted",
 		revisions: []Revision{theMachine(unchanged), byOperator(aSwitch("m-0", unchanged)), {Type: watch.Deleted, Object: theMachine(unchanged).Object}, aSwitch("m-0", up(0))},
 	}, {
-		reason:    "a switch that was up for too short a time",
+		reason:    "a switch is turned down before the delay is over",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("m-0", up(0)), aSwitch("m-0", down(4))},
-		want:      "4s after it was noticed, and the delay is 5s",
+		want:      "4s after the operator saw it up, and the delay is 5s",
 	}, {
-		reason: "a switch that nobody has noticed",
+		reason: "a switch is turned down before the operator saw it up",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("m-0", func(sw *v1beta1.Switch) {
 			up(0)(sw)
 			sw.Status.ObservedGeneration = 1
 		}), aSwitch("m-0", down(5))},
-		want: "before it was noticed",
+		want: "before the operator saw it up",
 	}, {
-		reason: "without a delay there is nothing to notice",
+		reason: "without a delay the operator need not see a switch up",
 		revisions: []Revision{
 			theMachine(func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = new(int32(0)) }),
 			aSwitch("m-0", unchanged), aSwitch("m-0", func(sw *v1beta1.Switch) { sw.Generation, sw.Spec.Position = 2, v1beta1.PositionUp }), aSwitch("m-0", down(0)),
 		},
 	}, {
-		reason:    "a switch that is down",
+		reason:    "a switch that is already down is turned down",
 		revisions: []Revision{theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("m-0", down(5))},
-		want:      "it is turned down, and was",
+		want:      "when it was already down",
 	}, {
-		reason: "two switches in an interval",
+		reason: "two switches are turned down within the interval",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)), aSwitch("m-0", down(5)), aSwitch("m-1", down(9)),
 		},
-		want: "4s after another one of the Machine",
+		want: "4s after the Machine's last flip",
 	}, {
-		reason: "without an interval they are turned down side by side",
+		reason: "without an interval, switches are turned down in parallel",
 		revisions: []Revision{
 			theMachine(func(m *v1beta1.Machine) { m.Spec.Switches.Count, m.Spec.Flip.IntervalSeconds = 2, new(int32(0)) }),
 			aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)), aSwitch("m-0", down(6)), aSwitch("m-1", down(5)),
 		},
 	}, {
-		reason: "a Machine that goes has all turned down at once",
+		reason: "a Machine that is being deleted turns all switches down at once",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)),
 			theMachine(func(m *v1beta1.Machine) { m.Generation, m.DeletionTimestamp = 2, new(metav1.NewTime(noon)) }),
 			aSwitch("m-0", down(1)), aSwitch("m-1", down(1)),
 		},
 	}, {
-		reason: "a status of a Machine that goes",
+		reason: "the status changes while the Machine is being deleted",
 		revisions: []Revision{
 			theMachine(func(m *v1beta1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }),
 			theMachine(func(m *v1beta1.Machine) {
@@ -216,7 +216,7 @@ func TestCheck(t *testing.T) {
 		},
 		want: "while it is being deleted",
 	}, {
-		reason: "a Machine that goes may be asked for more",
+		reason: "a user may change a Machine that is being deleted",
 		revisions: []Revision{
 			theMachine(func(m *v1beta1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }),
 			theMachine(func(m *v1beta1.Machine) {
@@ -224,11 +224,11 @@ func TestCheck(t *testing.T) {
 			}),
 		},
 	}, {
-		reason: "a status that goes back",
+		reason: "observedGeneration decreases",
 		revisions: []Revision{
 			theMachine(func(m *v1beta1.Machine) { m.Status.ObservedGeneration = 2 }), theMachine(func(m *v1beta1.Machine) { m.Status.ObservedGeneration = 1 }),
 		},
-		want: "its status is of generation 1, and was of 2",
+		want: "its status has observedGeneration 1 after 2",
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			faults := Check(test.revisions)
@@ -245,7 +245,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// asking is the Machine's revision of a generation that asks for so many switches, heard of so many seconds after noon.
+// asking returns a revision of the Machine with a generation and a number of switches. It arrives at heard seconds after noon.
 func asking(generation int64, count int32, heard int) Revision {
 	r := theMachine(func(m *v1beta1.Machine) {
 		m.Generation, m.Status.ObservedGeneration, m.Spec.Switches.Count = generation, generation, count
@@ -254,7 +254,7 @@ func asking(generation int64, count int32, heard int) Revision {
 	return r
 }
 
-// heard is a revision that was heard of so many seconds after noon.
+// heard sets when a revision arrives, in seconds after noon.
 func heard(seconds int, r Revision) Revision {
 	r.At = noon.Add(time.Duration(seconds) * time.Second)
 	return r
@@ -262,30 +262,30 @@ func heard(seconds int, r Revision) Revision {
 
 func TestLag(t *testing.T) {
 	scaled := []Revision{asking(1, 2, 0), asking(2, 1, 1), asking(3, 1, 2), heard(2, aSwitch("m-0", unchanged))}
-	adopted := []Revision{asking(1, 1, 0), heard(0, aSwitch("other", controlledByNobody)), heard(1, aSwitch("other", unchanged))}
+	adopted := []Revision{asking(1, 1, 0), heard(0, aSwitch("other", withoutOwner)), heard(1, aSwitch("other", unchanged))}
 	freed := []Revision{
-		asking(1, 1, 0), heard(0, aSwitch("m-1", controlledByNobody)), heard(1, aSwitch("m-0", unchanged)), heard(2, byUser(deleted("m-1", controlledByNobody))),
+		asking(1, 1, 0), heard(0, aSwitch("m-1", withoutOwner)), heard(1, aSwitch("m-0", unchanged)), heard(2, byUser(deleted("m-1", withoutOwner))),
 	}
 	gone := []Revision{asking(1, 1, 0), heard(1, Revision{Type: watch.Deleted, Object: theMachine(unchanged).Object})}
 	for _, test := range []struct {
 		reason    string
 		lag       time.Duration
 		revisions []Revision
-		at        int // seconds after noon at which the operator makes one more switch
+		at        int // seconds after noon at which the operator creates one more switch
 		faults    int
 	}{
-		{reason: "what was asked for before the last change is forgotten", revisions: scaled, at: 3, faults: 1},
-		{reason: "where the operator may have been stopped since, it is not", lag: 3 * time.Second, revisions: scaled, at: 3},
-		{reason: "but some time after that it is", lag: 3 * time.Second, revisions: scaled, at: 4, faults: 1},
-		{reason: "what was adopted counts", revisions: adopted, at: 1, faults: 1},
-		{reason: "where another operator may have done so, it does not", lag: 3 * time.Second, revisions: adopted, at: 3},
-		{reason: "but some time after that it does", lag: 3 * time.Second, revisions: adopted, at: 4, faults: 1},
-		{reason: "a name that is free again is no excuse", revisions: freed, at: 3, faults: 1},
-		{reason: "where another operator may have passed over it, it is", lag: 3 * time.Second, revisions: freed, at: 4},
-		{reason: "but some time after that it is not", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
-		{reason: "a Machine that is gone has nothing made", revisions: gone, at: 1, faults: 1},
-		{reason: "where the operator may have been stopped since, it has", lag: 3 * time.Second, revisions: gone, at: 3},
-		{reason: "but some time after that it has not", lag: 3 * time.Second, revisions: gone, at: 4, faults: 1},
+		{reason: "no lag: an old generation does not count", revisions: scaled, at: 3, faults: 1},
+		{reason: "within the lag: an old generation counts", lag: 3 * time.Second, revisions: scaled, at: 3},
+		{reason: "after the lag: an old generation does not count", lag: 3 * time.Second, revisions: scaled, at: 4, faults: 1},
+		{reason: "no lag: an adopted switch counts", revisions: adopted, at: 1, faults: 1},
+		{reason: "within the lag: a switch that another process adopted does not count", lag: 3 * time.Second, revisions: adopted, at: 3},
+		{reason: "after the lag: an adopted switch counts", lag: 3 * time.Second, revisions: adopted, at: 4, faults: 1},
+		{reason: "no lag: a switch with a reused name counts", revisions: freed, at: 3, faults: 1},
+		{reason: "within the lag: another process may have skipped the reused name", lag: 3 * time.Second, revisions: freed, at: 4},
+		{reason: "after the lag: a switch with a reused name counts", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
+		{reason: "no lag: no switch is created for a deleted Machine", revisions: gone, at: 1, faults: 1},
+		{reason: "within the lag: a suspended process may create a switch for a deleted Machine", lag: 3 * time.Second, revisions: gone, at: 3},
+		{reason: "after the lag: no switch is created for a deleted Machine", lag: 3 * time.Second, revisions: gone, at: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range append(slices.Clip(test.revisions), heard(test.at, byOperator(aSwitch("m-1", unchanged)))) {
@@ -297,17 +297,17 @@ func TestLag(t *testing.T) {
 	}
 }
 
-// TestLost has the operator delete all switches that are left, as if one were still there that it has not heard to be gone.
+// TestLost checks an operator that deletes all remaining switches because it still counts a switch that a user deleted.
 func TestLost(t *testing.T) {
 	for _, test := range []struct {
 		reason        string
 		lag           time.Duration
-		made, deleted int // seconds after noon at which another one is made, and all are deleted
+		made, deleted int // seconds after noon of the creation of a switch, and of all deletions
 		faults        int
 	}{
-		{reason: "who has made one since knows of it", made: 2, deleted: 3, faults: 1},
-		{reason: "but not where it may be behind", lag: 3 * time.Second, made: 2, deleted: 3},
-		{reason: "for some time", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
+		{reason: "no lag: a creation shows that the operator knows of the user's deletion", made: 2, deleted: 3, faults: 1},
+		{reason: "within the lag: the operator may not know of it", lag: 3 * time.Second, made: 2, deleted: 3},
+		{reason: "after the lag: the operator knows of it", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range []Revision{
@@ -322,15 +322,15 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestTold has a flip be too early for the one before, unless the operator cannot know of that one.
-func TestTold(t *testing.T) {
+// TestUnknownFlip checks a flip within the interval. It is a violation unless the operator cannot know of the last flip.
+func TestUnknownFlip(t *testing.T) {
 	two := func(m *v1beta1.Machine) { m.Spec.Switches.Count = 2 }
 	flipped := []Revision{
 		theMachine(two), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)), byOperator(aSwitch("m-0", down(6))),
 	}
 	taken := byUser(deleted("m-0", down(6)))
-	given := aSwitch("m-0", func(sw *v1beta1.Switch) { down(6)(sw); controlledByNobody(sw) })
-	told := theMachine(func(m *v1beta1.Machine) {
+	given := aSwitch("m-0", func(sw *v1beta1.Switch) { down(6)(sw); withoutOwner(sw) })
+	recorded := theMachine(func(m *v1beta1.Machine) {
 		two(m)
 		m.Status.LastFlipTime = new(metav1.NewMicroTime(noon.Add(6 * time.Second)))
 	})
@@ -343,16 +343,16 @@ func TestTold(t *testing.T) {
 		by     func(Revision) Revision
 		faults int
 	}{
-		{reason: "an operator remembers", then: []Revision{taken}, by: byOperator, faults: 1},
-		{reason: "where nobody knows who it is, it does", then: turned(byUser), by: byUser, faults: 1},
-		{reason: "another one does not know of it", then: []Revision{taken}, by: byAnother},
-		{reason: "nor if the switch is no longer the Machine's", then: []Revision{given}, by: byAnother},
-		{reason: "the switch tells of it as long as it is there", by: byAnother, faults: 1},
-		{reason: "the status does", then: []Revision{told, taken}, by: byAnother, faults: 1},
-		{reason: "of what it has done itself since, it knows", then: turned(byAnother), by: byAnother, faults: 1},
-		{reason: "and of what it did before another one has", then: turned(byAnother)[:2], by: byOperator, faults: 1},
-		{reason: "it has to know of one that it deletes", then: []Revision{asking(2, 1, 0), byOperator(taken)}, by: byAnother, faults: 1},
-		{reason: "and of one that it lets go", then: []Revision{byOperator(given)}, by: byAnother, faults: 1},
+		{reason: "a process knows its own flip", then: []Revision{taken}, by: byOperator, faults: 1},
+		{reason: "all unknown authors count as one process, which knows its own flip", then: turned(byUser), by: byUser, faults: 1},
+		{reason: "another process does not know of the flip of a deleted switch", then: []Revision{taken}, by: byAnother},
+		{reason: "another process does not know of the flip of a released switch", then: []Revision{given}, by: byAnother},
+		{reason: "another process reads the flip from the switch", by: byAnother, faults: 1},
+		{reason: "another process reads the flip from the status", then: []Revision{recorded, taken}, by: byAnother, faults: 1},
+		{reason: "another process knows its own later flip", then: turned(byAnother), by: byAnother, faults: 1},
+		{reason: "a process knows its own flip before the last one", then: turned(byAnother)[:2], by: byOperator, faults: 1},
+		{reason: "the operator knows the flip of a switch that it deleted", then: []Revision{asking(2, 1, 0), byOperator(taken)}, by: byAnother, faults: 1},
+		{reason: "the operator knows the flip of a switch that it released", then: []Revision{byOperator(given)}, by: byAnother, faults: 1},
 	} {
 		c := NewChecker(0)
 		for _, r := range slices.Concat(flipped, test.then, []Revision{test.by(aSwitch("m-1", down(10)))}) {
@@ -364,7 +364,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// byAnother is what another process of the operator writes.
+// byAnother sets the author to another process of the operator.
 func byAnother(r Revision) Revision {
 	r.By = "another"
 	return r
@@ -379,38 +379,38 @@ func TestFlips(t *testing.T) {
 		revisions []Revision
 		want      []Flip
 	}{{
-		reason:    "a switch that is only turned up is no flip",
+		reason:    "turning a switch up is not a flip",
 		revisions: []Revision{aSwitch("m-0", up(0))},
 	}, {
-		reason:    "one that was down when it was first seen was not turned down now",
+		reason:    "a switch that is down in its first revision is not a flip",
 		revisions: []Revision{aSwitch("m-2", down(6))},
 	}, {
 		reason:    "a flip is due after the delay",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", down(6))},
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}},
 	}, {
-		reason:    "what is written of it later is no second one",
+		reason:    "a later write with the same flip time is not a second flip",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", down(6)), aSwitch("m-0", down(6))},
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}},
 	}, {
-		reason: "what is no instant was not written by the operator",
+		reason: "an annotation that is not a time is not a flip",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", func(sw *v1beta1.Switch) {
 			sw.Annotations = map[string]string{v1beta1.FlippedAtAnnotation: "noon"}
 		})},
 	}, {
-		reason:    "one before that is early",
+		reason:    "a flip before the delay is over is early",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", down(4))},
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(4), Fault: Early}},
 	}, {
-		reason:    "the next one of the Machine is due after the interval",
+		reason:    "the Machine's next flip is due after the interval",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-1", up(1)), aSwitch("m-0", down(6)), aSwitch("m-1", down(11))},
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", Due: after(11), At: after(11)}},
 	}, {
-		reason:    "and not before",
+		reason:    "the Machine's next flip within the interval is crowded",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-1", up(1)), aSwitch("m-0", down(6)), aSwitch("m-1", down(10))},
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", Due: after(11), At: after(10), Fault: Crowded}},
 	}, {
-		reason:    "a switch is turned down once",
+		reason:    "a second flip of a switch that is down is doubled",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", down(6)), aSwitch("m-0", down(12))},
 		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", At: after(12), Fault: Doubled}},
 	}} {
