@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos has everything go wrong around the operator on a real control plane, while users go on using it: it
-// is killed, stopped and cut off, and so is the API server. All revisions of Machines and switches are judged.
+// Package chaos injects faults on a real control plane while simulated users work. It kills, suspends and disconnects the
+// operator, and kills the API server. The invariant checker reads all revisions of Machines and switches.
 package chaos
 
 import (
@@ -32,14 +32,14 @@ import (
 )
 
 var (
-	times = flag.Int("times", 0, "multiple of how often each disturbance comes; 0 is a brief run without the slow ones")
-	seed  = flag.Uint64("seed", 1, "of what happens when, as far as a seed can say")
+	times = flag.Int("times", 0, "factor for the number of each disturbance; 0 is a short run without the slow ones")
+	seed  = flag.Uint64("seed", 1, "seed of the order of disturbances and of the users' requests; timing still varies")
 )
 
-// maxLag is how old what the operator acts on may be: it is stopped, or cut off, for less than that.
+// maxLag is the maximum age of the state that the operator may act on. Each suspension and disconnection is shorter.
 const maxLag = time.Minute
 
-// A chaos is a world, its users and what is recorded of it.
+// A chaos is one test run: a world, its users and the recorded revisions.
 type chaos struct {
 	*world
 	*users
@@ -50,8 +50,8 @@ type chaos struct {
 
 	checker   *history.Checker
 	revisions int
-	operators int // of those, by the operator
-	unknown   int // of those, by nobody knows whom
+	operators int // revisions by the operator
+	unknown   int // revisions by an unknown author
 	written   *json.Encoder
 }
 
@@ -61,10 +61,10 @@ func TestChaos(t *testing.T) {
 	disturb(t, disturbances, func(c *chaos) { c.replica() })
 }
 
-// TestLeaders disturbs an operator of two replicas, one of which leads.
+// TestLeaders disturbs an operator of two replicas with leader election.
 func TestLeaders(t *testing.T) {
 	if *times == 0 {
-		t.Skip("each disturbance takes longer than a lease: make chaos runs it")
+		t.Skip("each disturbance takes longer than a lease; run make chaos")
 	}
 	t.Parallel()
 	disturb(t, leaderDisturbances, func(c *chaos) {
@@ -74,8 +74,8 @@ func TestLeaders(t *testing.T) {
 	})
 }
 
-// disturb starts replicas on a control plane of their own. It runs all disturbances while users work, and then waits
-// until everything is as it should be.
+// disturb starts replicas on a new control plane. It runs all disturbances while users work, and then waits until all
+// Machines and switches have converged.
 func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	t.Helper()
 	c := &chaos{world: newWorld(t), t: t, random: rand.New(rand.NewPCG(*seed, *seed)), start: time.Now(), checker: history.NewChecker(maxLag)}
@@ -90,7 +90,7 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 		acting.Go(func() { c.act(users, rand.New(rand.NewPCG(*seed, uint64(i)))) })
 	}
 	start(c)
-	done := c.inSomeOrder(t.Context(), disturbances)
+	done := c.inRandomOrder(t.Context(), disturbances)
 	calm()
 	acting.Wait()
 	defer c.report(disturbances, done)
@@ -100,14 +100,14 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	c.settle()
 	c.rest()
 	if c.unlikely != nil {
-		t.Error("users were told what they should not be:", c.unlikely)
+		t.Error("users got unexpected errors:", c.unlikely)
 	}
 	if c.operators == 0 || c.unknown > c.revisions/10 {
-		t.Errorf("of %d revisions %d are by the operator, and %d by nobody knows whom", c.revisions, c.operators, c.unknown)
+		t.Errorf("%d revisions: %d by the operator, %d by an unknown author", c.revisions, c.operators, c.unknown)
 	}
 }
 
-// record judges everything from now on, and keeps it beside the operator's logs.
+// record starts to record all revisions. It also writes them to a file beside the operator's logs.
 func (c *chaos) record() {
 	file, err := os.Create(filepath.Join(c.logs, "history.jsonl"))
 	if err != nil {
@@ -139,8 +139,8 @@ func (c *chaos) see(r history.Revision) {
 	_ = c.written.Encode(r)
 }
 
-// judge fails the test for what must not have happened so far, and returns how many revisions there were.
-func (c *chaos) judge() int {
+// check reports all violations so far as errors of the test. It returns the number of revisions so far.
+func (c *chaos) check() int {
 	revisions, err := c.recorder.Take(c.t.Context(), metav1.NamespaceAll)
 	if err != nil {
 		c.t.Fatal(err)
@@ -154,10 +154,10 @@ func (c *chaos) judge() int {
 	return c.revisions
 }
 
-// A disturbance is something that goes wrong.
+// A disturbance is a fault that the test injects.
 type disturbance struct {
 	what               string
-	short, brief, full int // how often: with -short, without -times, and with -times 1
+	short, brief, full int // number of runs with -short, without -times, and with -times 1
 	do                 func(*chaos, context.Context) error
 }
 
@@ -168,14 +168,14 @@ var (
 		{"etcd is compacted, and all connections are reset", 0, 1, 5, (*chaos).compact},
 		{"connections are slow", 0, 1, 5, (*chaos).slow},
 		{"connections are reset", 1, 2, 15, (*chaos).reset},
-		{"connections are lost, which nobody is told", 0, 0, 3, (*chaos).lose},
-		{"the webhooks are away", 0, 1, 5, (*chaos).hideWebhooks},
+		{"connections drop all bytes and stay open", 0, 0, 3, (*chaos).lose},
+		{"the webhooks are unreachable", 0, 1, 5, (*chaos).hideWebhooks},
 		{"the webhooks' certificates are rotated", 0, 1, 5, (*chaos).rotate},
-		{"a ResourceQuota refuses switches", 0, 1, 5, (*chaos).refuse},
-		{"the API server has no time for the operator (429)", 0, 1, 5, (*chaos).throttle},
+		{"a ResourceQuota rejects switches", 0, 1, 5, (*chaos).refuse},
+		{"the API server rejects the operator's requests (429)", 0, 1, 5, (*chaos).throttle},
 	}
 	leaderDisturbances = []disturbance{
-		{"the leader is stopped for longer than its lease, and goes on", 0, 0, 10, (*chaos).stopLeader},
+		{"the leader is suspended for longer than its lease, and resumes", 0, 0, 10, (*chaos).stopLeader},
 	}
 )
 
@@ -190,8 +190,8 @@ func (d *disturbance) times() int {
 	}
 }
 
-// inSomeOrder runs all disturbances, until something is wrong that must not be. It returns how often each one ran.
-func (c *chaos) inSomeOrder(ctx context.Context, disturbances []disturbance) map[string]int {
+// inRandomOrder runs all disturbances until the test fails. It returns how often each one ran.
+func (c *chaos) inRandomOrder(ctx context.Context, disturbances []disturbance) map[string]int {
 	done := map[string]int{}
 	order := c.order(disturbances)
 	for i, d := range order {
@@ -204,7 +204,7 @@ func (c *chaos) inSomeOrder(ctx context.Context, disturbances []disturbance) map
 	return done
 }
 
-// order is one in which everything happens as often as it is to.
+// order returns all disturbances in random order, each one as often as it has to run.
 func (c *chaos) order(disturbances []disturbance) (all []disturbance) {
 	for _, d := range disturbances {
 		all = append(all, slices.Repeat([]disturbance{d}, d.times())...)
@@ -213,7 +213,7 @@ func (c *chaos) order(disturbances []disturbance) (all []disturbance) {
 	return all
 }
 
-// once has something go wrong, and lets the operator recover, or not quite.
+// once runs a disturbance. Then it waits for a random time, in which the operator may recover only partly.
 func (c *chaos) once(ctx context.Context, d disturbance, progress string) {
 	c.t.Helper()
 	began := time.Now()
@@ -223,19 +223,20 @@ func (c *chaos) once(ctx context.Context, d disturbance, progress string) {
 	}
 	took := time.Since(began)
 	<-time.After(c.upTo(time.Second))
-	n := c.judge()
+	n := c.check()
 	c.t.Logf("%5.0fs %7s %s (%.1fs); %d revisions", time.Since(c.start).Seconds(), progress, d.what, took.Seconds(), n)
 }
 
-// upTo is some time.
+// upTo returns a random duration below most.
 func (c *chaos) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.random.Int64N(int64(most)))
 }
 
-// settle waits until every Machine and every switch is what it should be.
+// settle waits until all Machines and switches have converged.
 //
-// It restarts Kubernetes' garbage collector, which keeps the switches of a Machine that was deleted, and created again under
-// its name, while the collector heard nothing: what it then reads looks to it like a change of the first one.
+// It restarts Kubernetes' garbage collector first. A Machine may be deleted and recreated with the same name while the
+// collector is disconnected. The collector then takes the new Machine for a change of the old one, and keeps the old
+// Machine's switches.
 func (c *chaos) settle() {
 	c.t.Helper()
 	if err := c.plane.RestartControllers(); err != nil {
@@ -258,10 +259,10 @@ func (c *chaos) settle() {
 	if err != nil {
 		c.t.Fatalf("%v: %v", err, wrong)
 	}
-	c.t.Logf("everything was as it should be after %.0fs", time.Since(began).Seconds())
+	c.t.Logf("all Machines and switches converged after %.0fs", time.Since(began).Seconds())
 }
 
-// wrong says what of Machines and switches is not as it should be.
+// wrong returns an error for each Machine and switch that has not converged.
 func (c *chaos) wrong(ctx context.Context) (wrong, err error) {
 	all, switches := &v1beta1.MachineList{}, &v1beta1.SwitchList{}
 	if err := errors.Join(c.admin.List(ctx, all), c.admin.List(ctx, switches)); err != nil {
@@ -290,7 +291,8 @@ func (c *chaos) wrong(ctx context.Context) (wrong, err error) {
 	return wrong, nil
 }
 
-// wrongSwitch says what a switch should not be. Machines are known by UID, and by namespace and name.
+// wrongSwitch describes why a switch has not converged; empty if it has. The keys of known are the Machines' UIDs and
+// namespace/name.
 func wrongSwitch(sw *v1beta1.Switch, known map[string]bool) string {
 	owner := metav1.GetControllerOf(sw)
 	switch {
@@ -299,7 +301,7 @@ func wrongSwitch(sw *v1beta1.Switch, known map[string]bool) string {
 	case owner == nil && known[sw.Namespace+"/"+sw.Labels[v1beta1.MachineLabel]]:
 		return "not adopted by " + sw.Labels[v1beta1.MachineLabel]
 	case owner != nil && !known[string(owner.UID)]:
-		return "of a Machine that is gone"
+		return "owned by a deleted Machine"
 	case owner != nil && sw.Spec.Position != v1beta1.PositionDown:
 		return "up"
 	default:
@@ -307,33 +309,33 @@ func wrongSwitch(sw *v1beta1.Switch, known map[string]bool) string {
 	}
 }
 
-// rest looks whether nothing is written once there is nothing to do.
+// rest checks that the operator writes nothing after everything has converged.
 func (c *chaos) rest() {
 	c.t.Helper()
 	rest := 5 * time.Second
 	if *times > 0 {
 		rest = time.Minute
 	}
-	before := c.judge()
+	before := c.check()
 	<-time.After(rest)
-	if after := c.judge(); after != before {
-		c.t.Errorf("%d revisions when there was nothing to do", after-before)
+	if after := c.check(); after != before {
+		c.t.Errorf("%d revisions after everything had converged", after-before)
 	}
 }
 
-// report logs how often each disturbance and each request of a user ran.
+// report logs how often each disturbance and each kind of user request ran.
 func (c *chaos) report(disturbances []disturbance, done map[string]int) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
 	for _, d := range disturbances {
 		fmt.Fprintf(table, "%d\t%s\n", done[d.what], d.what)
 	}
-	fmt.Fprintf(table, "\nasked\trefused\t\n")
-	for _, d := range deeds {
+	fmt.Fprintf(table, "\nrequests\trejected\t\n")
+	for _, d := range requests {
 		fmt.Fprintf(table, "%d\t%d\t%s\n", c.asked[d.what], c.refused[d.what], d.what)
 	}
 	_ = table.Flush()
-	n := c.judge()
-	c.t.Logf("%.0fs, seed %d, %d revisions, of which %d are by the operator, and %d by nobody knows whom\n%s",
+	n := c.check()
+	c.t.Logf("%.0fs, seed %d, %d revisions: %d by the operator, %d by an unknown author\n%s",
 		time.Since(c.start).Seconds(), *seed, n, c.operators, c.unknown, text.String())
 }

@@ -29,10 +29,10 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// aWhile is how long something that is to be mended goes wrong.
+// aWhile is how long a temporary fault lasts.
 const aWhile = 3 * time.Second
 
-// replica starts one and waits until it is ready.
+// replica starts a replica of the operator and waits until it is ready.
 func (c *chaos) replica(args ...string) *replica {
 	c.t.Helper()
 	r, err := c.addReplica(args...)
@@ -45,7 +45,7 @@ func (c *chaos) replica(args ...string) *replica {
 	return r
 }
 
-// revive starts all replicas that have ended, as kubelets do.
+// revive restarts all replicas that have exited, as a kubelet does.
 func (c *chaos) revive() (err error) {
 	for _, r := range c.replicas {
 		err = errors.Join(err, r.revive())
@@ -53,7 +53,7 @@ func (c *chaos) revive() (err error) {
 	return err
 }
 
-// kill ends the operator at any moment of its life, the first ones included.
+// kill kills the operator at a random time, which may be during its start, and starts it again.
 func (c *chaos) kill(ctx context.Context) error {
 	<-time.After(c.upTo(2 * time.Second))
 	r := c.replicas[0]
@@ -62,7 +62,7 @@ func (c *chaos) kill(ctx context.Context) error {
 		return err
 	}
 	if c.random.IntN(3) == 0 {
-		return nil // the next one finds it starting
+		return nil // the next disturbance then runs during the start
 	}
 	return r.awaitReady(ctx)
 }
@@ -71,7 +71,7 @@ func (c *chaos) restartAPIServer(ctx context.Context) error {
 	return errors.Join(c.plane.RestartAPIServer(ctx), c.revive())
 }
 
-// compact has etcd forget what was, so that nobody who was cut off can go on from there.
+// compact compacts etcd and resets the operator's connections. The operator's watches cannot resume and must list again.
 func (c *chaos) compact(ctx context.Context) error {
 	if err := c.recorder.Compact(ctx); err != nil {
 		return err
@@ -94,13 +94,13 @@ func (c *chaos) reset(context.Context) error {
 	return nil
 }
 
-// lose has the operator find out by itself that nobody hears it any more.
+// lose drops the bytes of open connections. The operator must detect by itself that the API server does not answer.
 func (c *chaos) lose(ctx context.Context) error {
 	c.api.lose()
 	return c.alive(ctx)
 }
 
-// alive waits until the operator does something for a user.
+// alive waits until the operator has written the status of a new Machine.
 func (c *chaos) alive(ctx context.Context) error {
 	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("alive-%d", time.Now().UnixNano())}}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
@@ -108,23 +108,22 @@ func (c *chaos) alive(ctx context.Context) error {
 		if apierrors.IsNotFound(err) {
 			err = c.admin.Create(ctx, m)
 		}
-		return err == nil && m.Status.ObservedGeneration > 0, nil // what is refused now is not for long
+		return err == nil && m.Status.ObservedGeneration > 0, nil // rejections are temporary here, so errors are retried
 	})
 	return errors.Join(err, c.admin.Delete(ctx, m))
 }
 
-// hideWebhooks has the API server find nobody where the webhooks are.
+// hideWebhooks makes the webhooks unreachable for the API server for a while.
 func (c *chaos) hideWebhooks(ctx context.Context) error {
 	c.webhooks.to("")
 	<-time.After(aWhile)
 	return c.replicas[0].awaitReady(ctx)
 }
 
-// rotate replaces the webhooks' certificate and its authority, as cert-manager and OLM do: both authorities are trusted for a
-// while.
+// rotate replaces the webhooks' certificate and its CA, as cert-manager and OLM do. The API server trusts both CAs for a while.
 func (c *chaos) rotate(ctx context.Context) error {
-	news := filepath.Join(c.certs, "new")
-	ca, err := cluster.ServingCert(news)
+	renewed := filepath.Join(c.certs, "new")
+	ca, err := cluster.ServingCert(renewed)
 	if err != nil {
 		return err
 	}
@@ -132,7 +131,7 @@ func (c *chaos) rotate(ctx context.Context) error {
 		return err
 	}
 	for _, name := range []string{"tls.crt", "tls.key"} {
-		if err := os.Rename(filepath.Join(news, name), filepath.Join(c.certs, name)); err != nil {
+		if err := os.Rename(filepath.Join(renewed, name), filepath.Join(c.certs, name)); err != nil {
 			return err
 		}
 	}
@@ -141,9 +140,9 @@ func (c *chaos) rotate(ctx context.Context) error {
 	return c.trust(ctx, ca)
 }
 
-// trust tells the API server whom to trust when it calls the webhooks.
+// trust sets the CA bundle that the API server trusts when it calls the webhooks.
 func (c *chaos) trust(ctx context.Context, authorities []byte) error {
-	always := func(error) bool { return true } // a conflict, or an API server that is starting
+	always := func(error) bool { return true } // errors are conflicts, or the API server is starting
 	return retry.OnError(retry.DefaultBackoff, always, func() error {
 		crd, configuration := &apiextensionsv1.CustomResourceDefinition{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 		if err := errors.Join(
@@ -160,7 +159,7 @@ func (c *chaos) trust(ctx context.Context, authorities []byte) error {
 	})
 }
 
-// refuse has a ResourceQuota in each namespace that allows fewer switches than there are.
+// refuse creates a ResourceQuota in each namespace that permits fewer switches than exist, and deletes it after a while.
 func (c *chaos) refuse(ctx context.Context) error {
 	var objects []client.Object
 	for i := range namespaces {
@@ -171,7 +170,7 @@ func (c *chaos) refuse(ctx context.Context) error {
 	return c.forAWhile(ctx, objects...)
 }
 
-// throttle has the API server refuse all that the operator asks about Machines and switches with 429.
+// throttle makes the API server reject all requests of the operator for Machines and switches with 429 for a while.
 func (c *chaos) throttle(ctx context.Context) error {
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"}}
 	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
@@ -196,7 +195,7 @@ func (c *chaos) throttle(ctx context.Context) error {
 	return c.forAWhile(ctx, level, schema)
 }
 
-// forAWhile creates objects, and deletes them again.
+// forAWhile creates objects, waits and deletes them.
 func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err error) {
 	for _, object := range objects {
 		err = errors.Join(err, c.admin.Create(ctx, object))
@@ -208,8 +207,8 @@ func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err er
 	return err
 }
 
-// stopLeader stops the leader until another one leads, and lets it go on: it must find out at once that it may not lead any more,
-// and end.
+// stopLeader suspends the leader until the other replica leads, and resumes it. The former leader must exit at once, because
+// another replica leads.
 func (c *chaos) stopLeader(ctx context.Context) error {
 	leader, other, err := c.roles(ctx)
 	if err != nil {
@@ -224,7 +223,7 @@ func (c *chaos) stopLeader(ctx context.Context) error {
 		return other.leads(ctx), other.revive()
 	})
 	if err != nil {
-		return fmt.Errorf("nobody else leads: %w", err)
+		return fmt.Errorf("the other replica did not become the leader: %w", err)
 	}
 	<-time.After(c.upTo(2 * time.Second))
 	if err := leader.Signal(syscall.SIGCONT); err != nil {
@@ -236,7 +235,7 @@ func (c *chaos) stopLeader(ctx context.Context) error {
 		return fmt.Errorf("two replicas lead; the end of the log of the former leader:\n%s", leader.Log())
 	}
 	if !strings.Contains(leader.Log(), "another one may lead") {
-		return fmt.Errorf("the former leader ended for another reason: %w", leader.Err())
+		return fmt.Errorf("the former leader exited for another reason: %w", leader.Err())
 	}
 	if err := leader.start(); err != nil {
 		return err
@@ -244,7 +243,7 @@ func (c *chaos) stopLeader(ctx context.Context) error {
 	return leader.awaitReady(ctx)
 }
 
-// roles are those of the two replicas, once one leads.
+// roles waits until one of the two replicas leads. It returns the leader and the other replica.
 func (c *chaos) roles(ctx context.Context) (leader, other *replica, err error) {
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		leader, other = c.replicas[0], c.replicas[1]
@@ -254,7 +253,7 @@ func (c *chaos) roles(ctx context.Context) (leader, other *replica, err error) {
 		return leader.leads(ctx), c.revive()
 	})
 	if err != nil {
-		err = fmt.Errorf("nobody leads: %w", err)
+		err = fmt.Errorf("no replica became the leader: %w", err)
 	}
 	return leader, other, err
 }

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// A proxy is what TCP connections have to pass, and makes trouble on the way.
+// A proxy forwards TCP connections and injects network faults.
 type proxy struct {
 	listener net.Listener
 
 	mu          sync.Mutex
-	target      string // where connections go; nowhere if empty
+	target      string // address that the proxy connects to; if empty, it resets new connections
 	delay       time.Duration
 	connections map[*connection]bool
 }
 
-// A connection is a pair of them: to the proxy, and from it.
+// A connection is a pair of TCP connections: from the client to the proxy, and from the proxy to the server.
 type connection struct {
 	client, server net.Conn
-	lost           chan struct{} // closed when nothing passes any more, which nobody is told
+	lost           chan struct{} // closed when the proxy drops all bytes; the two connections stay open
 }
 
 func startProxy() (*proxy, error) {
@@ -49,7 +49,7 @@ func startProxy() (*proxy, error) {
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
 
-// to directs new connections to an address, or nowhere, and resets those that go elsewhere.
+// to sets the target of new connections; empty for none. If the target changes, it resets all open connections.
 func (p *proxy) to(target string) {
 	p.mu.Lock()
 	old := p.target
@@ -60,14 +60,14 @@ func (p *proxy) to(target string) {
 	}
 }
 
-// slow has everything take that much longer, and sometimes twice that.
+// slow delays all bytes by a duration, and one read in ten by twice that.
 func (p *proxy) slow(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = delay
 }
 
-// reset ends all connections at once.
+// reset resets all connections.
 func (p *proxy) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *proxy) reset() {
 	clear(p.connections)
 }
 
-// lose has nothing pass any more on the connections that there are, and tells neither end.
+// lose drops all further bytes on the open connections. It closes none of them, so neither end gets an error.
 func (p *proxy) lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *proxy) accept(client net.Conn) {
 	go p.carry(c, server, client)
 }
 
-// carry has bytes pass in one direction until either end closes or the connection is lost.
+// carry copies bytes in one direction until either end closes or the connection is lost.
 func (p *proxy) carry(c *connection, from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -151,7 +151,7 @@ func (p *proxy) latency() time.Duration {
 	return p.delay
 }
 
-// reset closes both ends, which learn of it by an error.
+// reset closes both ends with a TCP reset, so that the client and the server get an error.
 func (c *connection) reset() {
 	for _, end := range []net.Conn{c.client, c.server} {
 		if end, ok := end.(*net.TCPConn); ok {
@@ -161,7 +161,7 @@ func (c *connection) reset() {
 	}
 }
 
-// TestProxy looks whether the proxy makes the trouble that it is to make.
+// TestProxy checks each fault that the proxy can inject.
 func TestProxy(t *testing.T) {
 	p, err := startProxy()
 	if err != nil {
@@ -179,7 +179,7 @@ func TestProxy(t *testing.T) {
 	const soon, never = 10 * time.Second, 100 * time.Millisecond
 
 	if c, err := net.Dial("tcp", p.address()); err == nil && answered(c, soon) == nil {
-		t.Error("a connection to nowhere was answered")
+		t.Error("a connection without a target was answered")
 	}
 	p.to(startEcho(t))
 	c := dial()
@@ -202,11 +202,11 @@ func TestProxy(t *testing.T) {
 	}
 	p.reset()
 	if err := answered(other, soon); err == nil || isTimeout(err) {
-		t.Errorf("a connection that was reset: got error %v, want one at once", err)
+		t.Errorf("a connection that was reset: got error %v, want an immediate error", err)
 	}
 }
 
-// startEcho starts a server that says what it is told, and returns its address.
+// startEcho starts an echo server and returns its address.
 func startEcho(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -226,7 +226,7 @@ func startEcho(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// answered waits for some time until a byte comes back.
+// answered sends a byte and waits for a byte, with a timeout.
 func answered(c net.Conn, within time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
 		return err

@@ -27,14 +27,15 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// endsWithin is how long anything that is deleted may take, or until it is said why it takes longer.
+// endsWithin is how long a deletion may take. A deletion that blocks must report its reason within that time.
 const endsWithin = time.Minute
 
-// A step is one of those that uninstalling consists of.
+// A step is one step of uninstalling.
 type step struct {
 	name string
 	do   func(*removal, context.Context) error
-	// left is what there still is, and what it says itself that is waited for; both empty when it is gone. Nil for what is gone at once.
+	// left returns the remaining objects, and the reason that they report for waiting; both are empty when nothing remains.
+	// It is nil for a step whose deletion is immediate.
 	left func(*removal, context.Context) (left, why string, err error)
 }
 
@@ -46,11 +47,11 @@ var steps = []step{
 	{"namespace", (*removal).deleteNamespace, (*removal).leftNamespace},
 }
 
-// TestUninstall removes everything in one order after the other. With -times it takes all 120 orders. Otherwise it takes the
-// documented one, its opposite, and those that begin with the CRDs or the namespace, which contain the other objects.
+// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise it tests the documented
+// order, one that begins with the operator and ends with its objects, and two that begin with the CRDs or the namespace.
 func TestUninstall(t *testing.T) {
 	if testing.Short() {
-		t.Skip("each order reinstalls everything: make test-all runs some, and make chaos all")
+		t.Skip("each order reinstalls everything; make test-all runs some orders, make chaos all of them")
 	}
 	t.Parallel()
 	orders := [][]int{{0, 1, 2, 3, 4}, {1, 2, 4, 3, 0}, {3, 1, 0, 4, 2}, {4, 1, 2, 3, 0}}
@@ -69,7 +70,7 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// permutations are all orders of the numbers below n.
+// permutations returns all orders of the numbers below n.
 func permutations(n int) [][]int {
 	if n == 0 {
 		return [][]int{nil}
@@ -83,15 +84,15 @@ func permutations(n int) [][]int {
 	return all
 }
 
-// A removal is one of the operator and all that is its.
+// A removal is one run of uninstalling the operator and its objects.
 type removal struct {
 	*world
 	t         *testing.T
 	namespace string
-	operator  *replica // nil when it is gone
+	operator  *replica // nil after stopOperator
 }
 
-// uninstall installs everything, and removes it in an order of the steps.
+// uninstall installs everything, and then runs the steps in an order.
 func (w *world) uninstall(t *testing.T, number int, order []int) {
 	t.Helper()
 	ctx := t.Context()
@@ -124,7 +125,7 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 	}
 }
 
-// release does what the documentation says for when there is no operator any more, after which nothing is left.
+// release removes the finalizers, as the documentation describes for objects without an operator. Then nothing must remain.
 func (r *removal) release(names []string, stuck []step) {
 	r.t.Helper()
 	if err := r.dropFinalizers(r.t.Context()); err != nil {
@@ -132,18 +133,18 @@ func (r *removal) release(names []string, stuck []step) {
 	}
 	for _, s := range stuck {
 		if !r.gone(names, s) {
-			r.t.Fatalf("%v: %s stay without finalizers, too", names, s.name)
+			r.t.Fatalf("%v: %s remain without finalizers", names, s.name)
 		}
 	}
 }
 
-// finalizers are the operator's, by the kinds that have them.
+// finalizers are the operator's finalizers by kind.
 var finalizers = map[string]string{
 	"Machine":        v1beta1.MachineFinalizer,
 	"VirtualMachine": cloudnativev1alpha1.VirtualMachineFinalizer,
 }
 
-// prepare starts the operator, and has Machines made, of which one has switches that are up, and a VirtualMachine with a server.
+// prepare starts the operator. It creates a Machine with switches down, one with switches up, and a VirtualMachine with a Pod.
 func (r *removal) prepare(ctx context.Context) (err error) {
 	r.replicas = nil
 	if r.operator, err = r.addReplica(); err != nil {
@@ -169,11 +170,11 @@ func (r *removal) prepare(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w: %+v", m.Name, err, m.Status)
 		}
 	}
-	return r.prepareServer(ctx)
+	return r.prepareVirtualMachine(ctx)
 }
 
-// prepareServer has a VirtualMachine get its Pod.
-func (r *removal) prepareServer(ctx context.Context) error {
+// prepareVirtualMachine creates a VirtualMachine and waits until it has a Pod.
+func (r *removal) prepareVirtualMachine(ctx context.Context) error {
 	vm := &cloudnativev1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "vm"}}
 	vm.Spec.Resource = cloudnativev1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")}
 	if err := r.admin.Create(ctx, vm); err != nil {
@@ -189,8 +190,8 @@ func (r *removal) prepareServer(ctx context.Context) error {
 	return nil
 }
 
-// gone waits until nothing is left for a step or, where nobody is there to let the objects go, until that is said. It reports
-// whether nothing is left.
+// gone waits until a step has no remaining objects, and returns true. If the operator is stopped and finalizers remain, it
+// waits until the objects report that reason, and returns false.
 func (r *removal) gone(names []string, s step) bool {
 	r.t.Helper()
 	objects, _, err := r.leftObjects(r.t.Context())
@@ -205,7 +206,7 @@ func (r *removal) gone(names []string, s step) bool {
 		return left == "" || stays && why != "", err
 	})
 	if err != nil {
-		r.t.Fatalf("%v: %v: %s is left and says %q", names, err, left, why)
+		r.t.Fatalf("%v: %v: %s remains and reports %q", names, err, left, why)
 	}
 	if left != "" {
 		r.t.Logf("%s: %s", left, why)
@@ -220,7 +221,7 @@ func (r *removal) deleteObjects(ctx context.Context) (err error) {
 	return err
 }
 
-// owners are all that can have a finalizer of the operator's.
+// owners returns all objects that can have one of the operator's finalizers.
 func (r *removal) owners(ctx context.Context) (all []client.Object, err error) {
 	machines, vms := &v1beta1.MachineList{}, &cloudnativev1alpha1.VirtualMachineList{}
 	for _, list := range []client.ObjectList{machines, vms} {
@@ -265,7 +266,7 @@ func (r *removal) deleteWebhooks(ctx context.Context) error {
 	})
 }
 
-// theCRDs are all of them.
+// theCRDs returns the operator's CustomResourceDefinitions.
 func theCRDs() (all []*apiextensionsv1.CustomResourceDefinition) {
 	for _, name := range []string{"machines." + v1beta1.GroupVersion.Group, "switches." + v1beta1.GroupVersion.Group, "virtualmachines.cloudnative.tw"} {
 		all = append(all, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -316,7 +317,7 @@ func (r *removal) leftNamespace(ctx context.Context) (left, why string, err erro
 	return "Namespace " + r.namespace, why, nil
 }
 
-// namesFinalizers reports whether a text tells of all finalizers.
+// namesFinalizers reports whether a text contains all finalizers.
 func namesFinalizers(text string) bool {
 	for _, finalizer := range finalizers {
 		if !strings.Contains(text, finalizer) {
@@ -326,7 +327,7 @@ func namesFinalizers(text string) bool {
 	return true
 }
 
-// dropFinalizers lets all go that the operator would.
+// dropFinalizers removes all finalizers of the remaining objects.
 func (r *removal) dropFinalizers(ctx context.Context) error {
 	all, err := r.owners(ctx)
 	if err != nil {

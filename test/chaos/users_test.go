@@ -23,41 +23,41 @@ import (
 
 const (
 	namespaces = 2
-	machines   = 8 // of each namespace
-	mostAsked  = 6 // switches of a Machine
+	machines   = 8 // in each namespace
+	mostAsked  = 6 // maximum spec.switches.count
 
-	// pause is what a user does between two things.
+	// pause is a user's mean pause between two requests.
 	pause = 100 * time.Millisecond
-	// answerTimeout is how long a user waits, which is longer than the API server waits for a webhook.
+	// answerTimeout is the timeout of a user's request. It is longer than the API server's timeout for a webhook.
 	answerTimeout = 15 * time.Second
 )
 
-// Users do whatever users do to Machines and switches, at random. They take no for an answer.
+// users sends random requests for Machines and switches. It does not retry rejected requests.
 type users struct {
 	client client.Client
 
 	mu       sync.Mutex
-	asked    map[string]int // by what
-	refused  map[string]int
-	unlikely error // what no user should be told
+	asked    map[string]int // number of requests by request.what
+	refused  map[string]int // number of rejected requests by request.what
+	unlikely error          // errors that no user should get
 }
 
-// A deed is something that a user does.
-type deed struct {
+// A request is one kind of request of a user.
+type request struct {
 	what   string
-	weight int // how often, compared with others
+	weight int // relative frequency
 	do     func(*users, context.Context, *rand.Rand) error
 }
 
-// deeds are all that users do.
-var deeds = []deed{
+// requests are all kinds of requests of users.
+var requests = []request{
 	{"create in v1beta1", 4, (*users).createBeta},
 	{"create in v1alpha1", 4, (*users).createAlpha},
 	{"scale in v1beta1", 8, (*users).scaleBeta},
 	{"scale in v1alpha1", 4, (*users).scaleAlpha},
 	{"turn a switch up", 20, (*users).turnUp},
 	{"turn all switches up", 2, (*users).raise},
-	{"give a switch to another Machine", 6, (*users).relabel},
+	{"relabel a switch for another Machine", 6, (*users).relabel},
 	{"add a switch by label", 3, (*users).addSwitch},
 	{"delete a switch", 4, (*users).deleteSwitch},
 	{"delete a Machine", 4, (*users).deleteMachine},
@@ -69,7 +69,7 @@ func newUsers(admin client.Client) *users {
 
 func namespaceOf(i int) string { return fmt.Sprintf("chaos-%d", i) }
 
-// prepare makes the namespaces.
+// prepare creates the namespaces.
 func (u *users) prepare(ctx context.Context) error {
 	for i := range namespaces {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(i)}}
@@ -80,10 +80,10 @@ func (u *users) prepare(ctx context.Context) error {
 	return nil
 }
 
-// act does things until the context ends.
+// act sends requests until the context ends.
 func (u *users) act(ctx context.Context, random *rand.Rand) {
-	var lots []deed
-	for _, d := range deeds {
+	var lots []request
+	for _, d := range requests {
 		for range d.weight {
 			lots = append(lots, d)
 		}
@@ -91,7 +91,7 @@ func (u *users) act(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		d := lots[random.IntN(len(lots))]
 		u.count(d.what, func() error {
-			// Not ctx: what is under way when users stop is to have an end.
+			// Not ctx: a request that is in flight when the users stop must complete.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 			defer cancel()
 			return d.do(u, ctx, random)
@@ -103,7 +103,7 @@ func (u *users) act(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// count keeps how often users were refused, and what must not be the reason.
+// count counts a request and its rejection. It keeps errors that no user should get.
 func (u *users) count(what string, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -117,12 +117,12 @@ func (u *users) count(what string, err error) {
 	}
 }
 
-// key is any Machine's.
+// key returns the key of a random Machine, which may not exist.
 func (u *users) key(random *rand.Rand) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespaceOf(random.IntN(namespaces)), Name: fmt.Sprintf("m-%d", random.IntN(machines))}
 }
 
-// switchKey is any switch's that a Machine may have.
+// switchKey returns the key of a random switch, which may not exist.
 func (u *users) switchKey(random *rand.Rand) metav1.ObjectMeta {
 	key := u.key(random)
 	key.Name = fmt.Sprintf("%s-%d", key.Name, random.IntN(mostAsked))
@@ -163,8 +163,9 @@ func (u *users) raise(ctx context.Context, random *rand.Rand) error {
 	return u.patch(ctx, &v1beta1.Machine{ObjectMeta: u.key(random)}, `{"spec":{"position":"up"}}`)
 }
 
-// settledSwitch is one that was not turned down just now. Where the operator is killed before it has noted that elsewhere, too,
-// nobody else knows when it was: who takes the switch away has the next one turned down early.
+// settledSwitch returns a random switch that was not turned down recently. At first, only the switch records the time of
+// its flip. If the operator is killed then and a user removes the switch, the record is lost. The next process would
+// then turn the next switch down too early.
 func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.Switch, error) {
 	sw := &v1beta1.Switch{ObjectMeta: u.switchKey(random)}
 	if err := u.client.Get(ctx, client.ObjectKeyFromObject(sw), sw); err != nil {
@@ -172,7 +173,7 @@ func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.
 	}
 	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
 	if err == nil && time.Since(at) < answerTimeout {
-		return nil, errors.New("it was turned down just now")
+		return nil, errors.New("it was turned down recently")
 	}
 	return sw, nil
 }

@@ -40,15 +40,15 @@ const (
 	operatorNamespace = "useless-system"
 	operatorAccount   = "useless-controller-manager"
 
-	// patience is how long to wait for what should take a moment, on a machine that is busy with other things.
+	// patience is the timeout of operations that are fast on an idle computer, but may be slow on a busy one.
 	patience = 2 * time.Minute
 )
 
-// A world is a control plane with the operator installed, which is two proxies away: whatever they do to each other's
-// connections, users reach the API server.
+// A world is a control plane with the operator installed. Two proxies connect the operator and the API server. Users connect
+// directly, so that they reach the API server during network faults.
 type world struct {
 	plane     *cluster.ControlPlane
-	admin     client.WithWatch // may do everything
+	admin     client.WithWatch // cluster-admin
 	manifests []*unstructured.Unstructured
 	server    cluster.WebhookServer
 
@@ -56,10 +56,10 @@ type world struct {
 	webhooks *proxy // from the API server to the operator
 	certs    string // folder of the webhooks' certificate
 	manager  string // the operator's program
-	key      string // path of a kubeconfig with the rights of the operator's ServiceAccount, by way of the proxy
+	key      string // path of the kubeconfig of the operator's ServiceAccount, which connects through the proxy
 	logs     string // folder
 	replicas []*replica
-	starts   int // of all replicas that there have been
+	starts   int // number of starts of all replicas
 }
 
 // newWorld starts a control plane without an operator.
@@ -130,7 +130,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	log.SetLogger(logr.Discard()) // of clients; what they find is in errors
+	log.SetLogger(logr.Discard()) // clients log only what they also return as errors
 	return m.Run()
 }
 
@@ -149,7 +149,7 @@ func (w *world) keyThroughProxy(ctx context.Context) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// A replica is one of the operator's, which is started again whenever it ends, as a kubelet does.
+// A replica is a process of the operator. The test restarts it when it exits, as a kubelet does.
 type replica struct {
 	*cluster.Process
 
@@ -159,7 +159,7 @@ type replica struct {
 	starts                  int
 }
 
-// addReplica starts one more.
+// addReplica starts another replica.
 func (w *world) addReplica(args ...string) (*replica, error) {
 	name := fmt.Sprintf("replica-%d", len(w.replicas)+1)
 	r := &replica{world: w}
@@ -194,7 +194,7 @@ func (r *replica) start() (err error) {
 	return err
 }
 
-// revive starts a replica that has ended.
+// revive restarts a replica that has exited.
 func (r *replica) revive() error {
 	select {
 	case <-r.Done():
@@ -204,7 +204,7 @@ func (r *replica) revive() error {
 	}
 }
 
-// awaitReady waits until a replica is ready, and has the API server call it.
+// awaitReady waits until a replica is ready, and directs the API server's webhook calls to it.
 func (r *replica) awaitReady(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		_, err := r.fetch(ctx, r.probes, "/readyz")
@@ -242,11 +242,11 @@ func (r *replica) fetch(ctx context.Context, address, path string) (string, erro
 	return string(text), err
 }
 
-// stopReplicas ends all replicas and looks into their logs.
+// stopReplicas kills all replicas and checks their logs for data races and panics.
 func (w *world) stopReplicas(t *testing.T) {
 	t.Helper()
 	for _, r := range w.replicas {
-		r.Kill() // it may be stopped
+		r.Kill() // not Stop: it may be suspended
 		text, err := os.ReadFile(r.command.Log)
 		if err != nil {
 			t.Error(err)
