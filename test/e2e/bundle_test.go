@@ -21,13 +21,13 @@ import (
 
 const packageName = "useless-operator"
 
-// Images that the registry has to have, instead of those that operator-sdk would pull from the internet.
+// Images that the registry must contain. They replace the images that operator-sdk would pull from the internet.
 const (
 	opmImage     = "operator-framework/opm:v1.65.0"
 	busyboxImage = "library/busybox:1"
 )
 
-// TestBundle is for people who try a bundle with operator-sdk.
+// TestBundle installs the bundle with operator-sdk.
 func TestBundle(t *testing.T) {
 	must(t, "kubectl", "create", "namespace", system)
 	t.Cleanup(func() { sweep(t) })
@@ -41,7 +41,8 @@ func TestBundle(t *testing.T) {
 	t.Run("cleanup", checkCleanup)
 }
 
-// TestMonitoring is for clusters with the Prometheus operator, whose CustomResourceDefinitions stand in for it here.
+// TestMonitoring installs the bundle with monitoring. The cluster has only the CustomResourceDefinitions of the Prometheus
+// operator, not the operator itself.
 func TestMonitoring(t *testing.T) {
 	crds := folder(t, "PROMETHEUS_CRDS")
 	for _, kind := range []string{"servicemonitors", "prometheusrules"} {
@@ -62,25 +63,25 @@ func TestMonitoring(t *testing.T) {
 	mustRead(t, standalone, "kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 }
 
-// runBundle installs a bundle.
+// runBundle installs a bundle with operator-sdk.
 func runBundle(t *testing.T, image string) {
 	t.Helper()
 	must(t, "operator-sdk", "run", "bundle", image, "--namespace", system, "--timeout", "5m",
 		"--index-image", registry+"/"+opmImage, "--decompression-image", registry+"/"+opmImage)
 }
 
-// bundleImage is where the bundle of a version is pulled from.
+// bundleImage returns the reference of the bundle image of a version.
 func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded waits for a ClusterServiceVersion: OLM may call one Succeeded, and then install it once more.
+// checkSucceeded waits until a ClusterServiceVersion has succeeded. OLM may set the phase Succeeded and then reinstall.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
 }
 
-// checkScorecard runs all tests that the bundle names.
+// checkScorecard runs all scorecard tests of the bundle.
 func checkScorecard(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "scorecard")
@@ -91,28 +92,28 @@ func checkScorecard(t *testing.T) {
 	}
 }
 
-// checkReinstall removes the operator in the wrong order, before its machines, and installs it again.
+// checkReinstall removes the operator before its machines, which is the wrong order, and installs it again.
 func checkReinstall(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "reinstall")
-	for _, name := range []string{"stays", "goes"} {
+	for _, name := range []string{"kept", "deleted"} {
 		mustRead(t, named(newMachine, name), "kubectl", "create", "-n", namespace, "-f", "-")
 	}
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine", "--all", "--timeout=30s")
 	must(t, "operator-sdk", "cleanup", packageName, "--namespace", system, "--delete-all=false")
-	if output, err := try(t, "", "kubectl", "delete", "-n", namespace, "machine", "goes", "--timeout=5s"); err == nil {
-		t.Errorf("a machine went away without an operator:\n%s", output)
+	if output, err := try(t, "", "kubectl", "delete", "-n", namespace, "machine", "deleted", "--timeout=5s"); err == nil {
+		t.Errorf("a machine was deleted without an operator:\n%s", output)
 	}
-	unconverted := get[unstructured.Unstructured](t, "-n", namespace, oldMachines, "stays")
+	unconverted := get[unstructured.Unstructured](t, "-n", namespace, oldMachines, "kept")
 	if _, found, _ := unstructured.NestedMap(unconverted.Object, "spec", "switches"); !found {
-		t.Errorf("OLM sets the conversion to None, and the documentation warns of it; got %v", unconverted.Object["spec"])
+		t.Errorf("want an unconverted spec, because OLM sets the conversion to None, as documented; got %v", unconverted.Object["spec"])
 	}
 
 	runBundle(t, bundleImage(currentVersion))
 	checkSucceeded(t, system, currentVersion)
-	must(t, "kubectl", "wait", "-n", namespace, "--for=delete", "machine/goes", "--timeout=1m")
-	got := get[unstructured.Unstructured](t, "-n", namespace, oldMachines, "stays")
-	if diff := cmp.Diff(parse(t, named(oldMachine, "stays")).Object["spec"], got.Object["spec"]); diff != "" {
+	must(t, "kubectl", "wait", "-n", namespace, "--for=delete", "machine/deleted", "--timeout=1m")
+	got := get[unstructured.Unstructured](t, "-n", namespace, oldMachines, "kept")
+	if diff := cmp.Diff(parse(t, named(oldMachine, "kept")).Object["spec"], got.Object["spec"]); diff != "" {
 		t.Errorf("after the operator was installed again (-want +got):\n%s", diff)
 	}
 }
@@ -125,11 +126,11 @@ func checkCleanup(t *testing.T) {
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	must(t, "kubectl", "patch", "-n", namespace, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
 	must(t, "operator-sdk", "cleanup", packageName, "--namespace", system)
-	cleanUp(t, "namespace", namespace, "--timeout=1m") // nothing holds it up
+	cleanUp(t, "namespace", namespace, "--timeout=1m") // fails if a finalizer remains
 	checkNothingLeft(t)
 }
 
-// leftByOLM is what OLM leaves of the operator, as the documentation says, together with how to remove it.
+// leftByOLM lists the objects that OLM leaves, as documented: the arguments of kubectl delete.
 var leftByOLM = [][]string{
 	{"clusterrole", "useless-editor-role", "useless-ingress-role", "useless-metrics-reader", "useless-podcount-role", "useless-viewer-role"},
 	{"rolebinding", "-n", "kube-system", "useless-controller-manager-service-auth-reader"},
@@ -137,8 +138,8 @@ var leftByOLM = [][]string{
 	{"namespace", system, "--timeout=2m"},
 }
 
-// checkNothingLeft removes what the documentation says to be left, and looks for the operator's name, and its groups', in
-// every kind of object there is.
+// checkNothingLeft deletes the documented leftovers. Then no object of any kind may have the operator's name, or the name of
+// its API groups, in its name.
 func checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, args := range leftByOLM {
@@ -146,7 +147,7 @@ func checkNothingLeft(t *testing.T) {
 	}
 	eventually(t, time.Minute, func() string {
 		if left := leftovers(t); len(left) > 0 {
-			return "nothing is left but " + strings.Join(left, ", ")
+			return "these objects remain: " + strings.Join(left, ", ")
 		}
 		return ""
 	})
@@ -155,11 +156,11 @@ func checkNothingLeft(t *testing.T) {
 func leftovers(t *testing.T) (left []string) {
 	t.Helper()
 	kinds := slices.DeleteFunc(strings.Fields(stdout(t, "kubectl", "api-resources", "--verbs=list", "-o", "name")), func(kind string) bool {
-		return strings.HasPrefix(kind, "events") // they go by themselves
+		return strings.HasPrefix(kind, "events") // events expire
 	})
 	output, err := try(t, "", "kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name")
 	if err != nil {
-		return []string{"what kubectl could not get: " + output} // a kind has gone meanwhile
+		return []string{"unknown, kubectl failed: " + output} // a kind was removed in the meantime
 	}
 	for name := range strings.Lines(output) {
 		if strings.Contains(name, "useless") || strings.Contains(name, "cloudnative.tw") {
@@ -169,7 +170,7 @@ func leftovers(t *testing.T) (left []string) {
 	return left
 }
 
-// sweep removes everything of the operator, also where a test has failed half-way; then it first writes down what there is.
+// sweep removes everything of the operator, also after a failed test. It then writes the state of the cluster first.
 func sweep(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
@@ -189,7 +190,7 @@ func sweep(t *testing.T) {
 	}
 }
 
-// writeCluster writes down what helps to find out why a test has failed. make e2e shows it at the end.
+// writeCluster writes the state of the cluster to a file, to diagnose a failed test. make e2e shows the file at the end.
 func writeCluster(t *testing.T) {
 	t.Helper()
 	var text strings.Builder

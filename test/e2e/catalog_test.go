@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// subscription is what people apply, with a limit on switches and a short interval as examples of their own configuration.
+// subscription holds the objects that a user applies. A limit on switches and a short interval are examples of configuration.
 const subscription = `
 apiVersion: v1
 kind: Namespace
@@ -52,13 +52,13 @@ spec:
     env: [{name: USELESS_MAX_SWITCHES, value: "7"}, {name: USELESS_VM_USAGE_INTERVAL, value: 5s}]
 `
 
-// TestCatalog is for people who install from a catalog and let OLM upgrade.
+// TestCatalog installs from a catalog and lets OLM upgrade.
 func TestCatalog(t *testing.T) {
 	catalog := filepath.Join(t.TempDir(), "catalog")
 	if err := os.CopyFS(catalog, os.DirFS(filepath.Join(repository, "catalog"))); err != nil {
 		t.Fatal(err)
 	}
-	if node == "" { // another cluster pulls the bundle from elsewhere than the published catalog says
+	if node == "" { // another cluster pulls the bundle from the test's registry, not from the one in the published catalog
 		addToCatalog(t, catalog, currentVersion, absolute(t, repository, "bundle"))
 	}
 	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(currentVersion))
@@ -78,8 +78,8 @@ func TestCatalog(t *testing.T) {
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	t.Run("usage", func(t *testing.T) { checkUsage(t, user) })
-	server := awaitServer(t, user)
-	unbroken := []*poll{
+	pod := awaitActive(t, user)
+	uninterrupted := []*poll{
 		startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, 1)),
 		startPoll(t, "lists in v1beta1", listMachines("v1beta1", user, 1)),
 		startPoll(t, "gets in v1beta1", getMachine("v1beta1", user, "machine")),
@@ -94,18 +94,18 @@ func TestCatalog(t *testing.T) {
 	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(next))
 	must(t, "kubectl", "patch", "-n", "olm", "catalogsource", "useless", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"image":%q}}`, catalogImage(next)))
 	awaitVersion(t, next)
-	for _, p := range unbroken {
+	for _, p := range uninterrupted {
 		p.mustNotHaveFailed(t)
 	}
 	for _, p := range converted {
 		p.mustHaveFailedAtMost(t, converterBound)
 	}
 	must(t, "kubectl", "wait", "-n", user, "vm/test-vm", "--for=condition=UsageAvailable", "--timeout=1m")
-	checkSameServer(t, user, server)
+	checkSamePod(t, user, pod)
 	t.Run("uninstall", checkUninstall)
 }
 
-// checkUninstall goes by the documentation, in the order that it gives.
+// checkUninstall uninstalls in the documented order.
 func checkUninstall(t *testing.T) {
 	t.Helper()
 	must(t, "kubectl", "delete", "machines.useless.container.training,switches.useless.container.training,virtualmachines.cloudnative.tw", "--all", "--all-namespaces", "--timeout=1m")
@@ -133,7 +133,7 @@ func awaitVersion(t *testing.T, version string) {
 	checkSucceeded(t, system, version)
 }
 
-// checkPackageManifest looks at what a console shows of the operator before it is installed.
+// checkPackageManifest checks what a console shows about the operator before its installation.
 func checkPackageManifest(t *testing.T) {
 	t.Helper()
 	type description struct{ DisplayName, Description string }
@@ -141,7 +141,7 @@ func checkPackageManifest(t *testing.T) {
 		Name           string
 		CurrentCSVDesc description
 	}
-	eventually(t, time.Minute, func() string { // the server of package manifests has its own connection to the catalog
+	eventually(t, time.Minute, func() string { // OLM's package server connects to the catalog separately
 		output, err := try(t, "", "kubectl", "get", "packagemanifest", "-n", "olm", packageName)
 		if err != nil {
 			return output
@@ -169,7 +169,7 @@ func checkPackageManifest(t *testing.T) {
 	}
 }
 
-// checkConfiguration exceeds the limit that the Subscription sets.
+// checkConfiguration checks the limit on switches in the Subscription.
 func checkConfiguration(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "configuration")

@@ -16,8 +16,7 @@ import (
 	"container.training/useless/test/program"
 )
 
-// try types a command, gives it what it reads from its standard input, and shows how long it took. It returns what the
-// command printed, warnings and errors among it.
+// try runs a command with a standard input and logs its duration. It returns the command's combined output.
 func try(t *testing.T, stdin string, command ...string) (string, error) {
 	t.Helper()
 	start := time.Now()
@@ -26,7 +25,7 @@ func try(t *testing.T, stdin string, command ...string) (string, error) {
 	return output, err
 }
 
-// quietly is try without a line in the log, for what comes after a test: why it failed stands at the end then.
+// quietly is try without a log line. Cleanups use it, so that the reason of a failure stays at the end of the log.
 func quietly(stdin string, command ...string) (string, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = workDir // operator-sdk leaves files where it runs
@@ -35,13 +34,13 @@ func quietly(stdin string, command ...string) (string, error) {
 	return string(output), err
 }
 
-// must types a command that has to succeed.
+// must runs a command that must succeed.
 func must(t *testing.T, command ...string) string {
 	t.Helper()
 	return mustRead(t, "", command...)
 }
 
-// mustRead types a command that reads its standard input and has to succeed.
+// mustRead runs a command with a standard input. The command must succeed.
 func mustRead(t *testing.T, stdin string, command ...string) string {
 	t.Helper()
 	output, err := try(t, stdin, command...)
@@ -51,7 +50,7 @@ func mustRead(t *testing.T, stdin string, command ...string) string {
 	return output
 }
 
-// stdout types a command that has to succeed, and returns its standard output, without the warnings.
+// stdout runs a command that must succeed, and returns its standard output without warnings.
 func stdout(t *testing.T, command ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -68,7 +67,7 @@ func get[T any](t *testing.T, args ...string) T {
 	t.Helper()
 	cmd := exec.Command("kubectl", append([]string{"get", "-o", "json"}, args...)...)
 	var object T
-	var stderr bytes.Buffer // apart, for its warnings are no JSON
+	var stderr bytes.Buffer // separate, because warnings are not JSON
 	cmd.Stderr = &stderr
 	output, err := cmd.Output()
 	if err == nil {
@@ -80,7 +79,7 @@ func get[T any](t *testing.T, args ...string) T {
 	return object
 }
 
-// eventually asks until the answer is empty; the answer says what is missing.
+// eventually calls missing until it returns an empty string. The string describes what the test still waits for.
 func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
@@ -92,7 +91,7 @@ func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", timeout, what)
+			t.Fatalf("timed out after %s: %s", timeout, what)
 		}
 		select {
 		case <-t.Context().Done():
@@ -102,7 +101,7 @@ func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 	}
 }
 
-// cleanUp deletes what a test has made, also after a failure.
+// cleanUp deletes objects of a test. It reports an error without ending the test.
 func cleanUp(t *testing.T, args ...string) {
 	t.Helper()
 	if output, err := quietly("", append([]string{"kubectl", "delete", "--ignore-not-found"}, args...)...); err != nil {

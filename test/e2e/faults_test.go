@@ -18,11 +18,11 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// checkReplicaGone takes one of the two replicas away, as a node's drain does, while a client reads in both versions.
+// checkReplicaGone deletes the leader's Pod, as a node drain does, while a client uses both versions.
 func checkReplicaGone(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "replica")
-	judgeAtEnd(t, user)
+	checkInvariants(t, user)
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	polls := workInBothVersions(t, user)
 	must(t, "kubectl", "delete", "pod", "-n", namespace, leader(t, namespace))
@@ -32,7 +32,7 @@ func checkReplicaGone(t *testing.T, namespace string) {
 	}
 }
 
-// leader is the pod that runs the controllers. A pod that was killed holds the Lease some time longer than it lives.
+// leader returns the Pod that runs the controllers. The Lease names a killed Pod until it expires.
 func leader(t *testing.T, namespace string) string {
 	t.Helper()
 	var holder string
@@ -46,18 +46,18 @@ func leader(t *testing.T, namespace string) string {
 				return ""
 			}
 		}
-		return "a leader that lives"
+		return "no running Pod holds the Lease"
 	})
 	return holder
 }
 
-// checkKills turns all switches of a machine up and kills the leader while it turns them down, ten times, and then looks
-// whether any was forgotten.
+// checkKills turns all switches of a machine up and kills the leader while it turns them down. It repeats this ten times.
+// Then all switches must be down.
 func checkKills(t *testing.T, namespace string) {
 	t.Helper()
 	const kills, switches = 10, 20
 	user := newNamespace(t, "kills")
-	judgeAtEnd(t, user)
+	checkInvariants(t, user)
 	mustRead(t, strings.Replace(newMachine, "count: 2", fmt.Sprintf("count: %d", switches), 1), "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=1m")
 	for range kills {
@@ -66,7 +66,7 @@ func checkKills(t *testing.T, namespace string) {
 		eventually(t, time.Minute, func() string {
 			counts := get[v1beta1.Machine](t, "-n", user, "machine", "machine").Status.Switches
 			if counts.Up == 0 || counts.Down == 0 {
-				return fmt.Sprintf("some switches are up and some are down again: %+v", counts)
+				return fmt.Sprintf("want some switches up and some down, got %+v", counts)
 			}
 			return ""
 		})
@@ -84,10 +84,10 @@ func checkKills(t *testing.T, namespace string) {
 func checkAPIServerRestart(t *testing.T, namespace string) {
 	t.Helper()
 	if node == "" {
-		t.Skip("the API server of somebody else's cluster is not ours to kill")
+		t.Skip("this test kills the API server only on the node that make e2e starts")
 	}
 	user := newNamespace(t, "restart")
-	judgeAtEnd(t, user)
+	checkInvariants(t, user)
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	must(t, "kubectl", "patch", "-n", user, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
@@ -98,8 +98,8 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 	checkRouted(t, namespace)
 }
 
-// checkRouted waits until Services lead where they should. What sees to that asks an API server that was away again only after
-// a while, longer than a replica that is replaced before it stops.
+// checkRouted waits until a new Service routes to the operator. After a restart of the API server, the service proxy
+// reconnects only after a backoff. That may take longer than a replaced replica continues to serve.
 func checkRouted(t *testing.T, namespace string) {
 	t.Helper()
 	const name = "restarted"
@@ -110,10 +110,10 @@ func checkRouted(t *testing.T, namespace string) {
 	eventually(t, time.Minute, func() string {
 		connection, err := net.DialTimeout("tcp", address, time.Second)
 		if err != nil {
-			return fmt.Sprintf("a way to the operator: %v", err)
+			return fmt.Sprintf("a new Service does not route to the operator: %v", err)
 		}
 		_ = connection.Close()
 		return ""
 	})
-	t.Logf("a new Service leads to the operator after %s", time.Since(start).Round(time.Millisecond))
+	t.Logf("a new Service routed to the operator after %s", time.Since(start).Round(time.Millisecond))
 }

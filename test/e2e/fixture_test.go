@@ -16,13 +16,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// previousVersion is a fixture that knows only v1alpha1.
+// previousVersion is the version of a fixture that has only v1alpha1.
 const previousVersion = "0.0.1"
 
-// currentVersion is that of this tree.
+// currentVersion is the version of this source tree.
 var currentVersion = os.Getenv("VERSION")
 
-// nextVersion is a fixture: the current one under another name.
+// nextVersion returns the version of a fixture that is otherwise equal to the current version.
 func nextVersion(t *testing.T) string {
 	t.Helper()
 	version, err := semver.Parse(currentVersion)
@@ -35,7 +35,7 @@ func nextVersion(t *testing.T) string {
 	return version.String()
 }
 
-// publishBundle makes the bundle of another version out of the current one, builds its image and pushes it.
+// publishBundle makes the bundle of another version from the current one. It builds and pushes the bundle's image.
 func publishBundle(t *testing.T, version string, change func(*unstructured.Unstructured)) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "bundle")
@@ -65,7 +65,7 @@ func publishBundle(t *testing.T, version string, change func(*unstructured.Unstr
 	return dir
 }
 
-// makeImage builds an image by its Dockerfile, and pushes it.
+// makeImage builds and pushes an image with make.
 func makeImage(t *testing.T, name string, variables ...string) {
 	t.Helper()
 	must(t, append([]string{"make", "-s", "-C", absolute(t, repository), name + "-build", name + "-push"}, variables...)...)
@@ -78,8 +78,8 @@ func set(t *testing.T, object *unstructured.Unstructured, value any, path ...str
 	}
 }
 
-// onlyOldVersion makes of a bundle's object what it was before there was v1beta1. Its operator has no webhooks and, as
-// today's controllers need v1beta1, no controllers.
+// onlyOldVersion changes a bundle's object to its state before v1beta1 existed. The operator then has no webhooks. It also
+// has no controller of machines, because that needs v1beta1.
 func onlyOldVersion(t *testing.T) func(*unstructured.Unstructured) {
 	t.Helper()
 	return func(object *unstructured.Unstructured) {

@@ -22,9 +22,9 @@ import (
 	"container.training/useless/test/history"
 )
 
-// judgeAtEnd follows the Machines and switches of a namespace that has none yet, and fails the test at its end for what must
-// not have become of them. After a restart an API server may not know what came before: then what it told until that is judged.
-func judgeAtEnd(t *testing.T, namespace string) {
+// checkInvariants watches the Machines and switches of an empty namespace, and reports violations at the end of the test.
+// After a restart, an API server may not have the old revisions. Then only the revisions before the restart are checked.
+func checkInvariants(t *testing.T, namespace string) {
 	t.Helper()
 	clientset, err := versioned.NewForConfig(clientConfig(t))
 	if err != nil {
@@ -35,7 +35,7 @@ func judgeAtEnd(t *testing.T, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not t.Context(), whose end would come before what is still under way.
+	// Not t.Context(), which ends before the last events arrive.
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &revisions{}
 	t.Cleanup(func() {
@@ -43,7 +43,7 @@ func judgeAtEnd(t *testing.T, namespace string) {
 		for _, fault := range history.Check(r.inOrder()) {
 			t.Error(fault)
 		}
-		t.Logf("judged %d revisions", len(r.all))
+		t.Logf("checked %d revisions", len(r.all))
 	})
 	for _, watch := range []cache.WatchFuncWithContext{group.Machines(namespace).Watch, group.Switches(namespace).Watch} {
 		watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, switches.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: watch})
@@ -54,7 +54,7 @@ func judgeAtEnd(t *testing.T, namespace string) {
 	}
 }
 
-// revisions are those that some watches tell of.
+// revisions collects the revisions of several watches.
 type revisions struct {
 	following sync.WaitGroup
 

@@ -27,7 +27,7 @@ import (
 // system is the namespace of the plain installation.
 const system = "useless-system"
 
-// TestInstall is for people without OLM: one manifest, and the operator is its own certificate authority.
+// TestInstall installs one manifest without OLM. The operator is its own certificate authority.
 func TestInstall(t *testing.T) {
 	manifest := filepath.Join(repository, "dist", "install.yaml")
 	installation := withImages(t, manifest)
@@ -55,13 +55,13 @@ func checkRollout(t *testing.T) {
 	polls := workInBothVersions(t, user)
 	must(t, "kubectl", "rollout", "restart", "-n", system, "deployment/useless-controller-manager")
 	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
-	operatorPods(t, system) // until then, those that are replaced still answer
+	operatorPods(t, system) // waits until the old Pods are gone, because they serve until then
 	for _, p := range polls {
 		p.mustNotHaveFailed(t)
 	}
 }
 
-// checkWrongOrder removes the operator before its machines, and then goes the way out that the documentation shows.
+// checkWrongOrder removes the operator before its machines, and then removes the finalizers as documented.
 func checkWrongOrder(t *testing.T) {
 	t.Helper()
 	user := newNamespace(t, "wrong-order")
@@ -72,14 +72,14 @@ func checkWrongOrder(t *testing.T) {
 		t.Errorf("a machine was converted without an operator:\n%s", output)
 	}
 	if output, err := try(t, "", "kubectl", "delete", "-n", user, newMachines, "machine", "--timeout=5s"); err == nil {
-		t.Errorf("a machine went away without an operator:\n%s", output)
+		t.Errorf("a machine was deleted without an operator:\n%s", output)
 	}
 	must(t, "kubectl", "patch", "-n", user, newMachines, "machine", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	must(t, "kubectl", "wait", "-n", user, "--for=delete", newMachines+"/machine", "--timeout=30s")
 }
 
-// withImages reads manifests, which name the images as they will be published, for a cluster that pulls from the
-// test's registry. The node that make e2e starts finds every image there as it is.
+// withImages reads manifests and replaces the published image names with names in the test's registry. On the node that make
+// e2e starts, it keeps the published names: that node finds them in the test's registry.
 func withImages(t *testing.T, path string) string {
 	t.Helper()
 	manifests, err := os.ReadFile(path)
@@ -89,7 +89,7 @@ func withImages(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(manifests), "container.training/useless-operator:v"+currentVersion, operatorImage())
 }
 
-// operatorImage is what the cluster pulls: the image as it will be published, where a node finds that in our registry.
+// operatorImage returns the image that the cluster pulls. The node that make e2e starts resolves the published name.
 func operatorImage() string {
 	if node != "" {
 		return "container.training/useless-operator:v" + currentVersion
@@ -97,17 +97,17 @@ func operatorImage() string {
 	return registry + "/useless-operator:v" + currentVersion
 }
 
-// folder is the one that an environment variable names.
+// folder returns the folder in an environment variable.
 func folder(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
 	if path == "" {
-		t.Fatal(variable, "names no folder: run make e2e")
+		t.Fatal(variable, "is not set: run make e2e")
 	}
 	return path
 }
 
-// uninstall removes the operator in the order that the documentation gives: first what needs it.
+// uninstall removes the operator in the documented order: first the objects that have its finalizers.
 func uninstall(t *testing.T, installation string) {
 	t.Helper()
 	for _, kind := range []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
@@ -139,7 +139,7 @@ func checkRotation(t *testing.T) {
 	eventually(t, time.Minute, func() string {
 		renewed = get[corev1.Secret](t, "-n", system, "secret", certificates).Data[corev1.TLSCertKey]
 		if expires := parseCertificate(t, renewed).NotAfter; time.Until(expires) < 24*time.Hour {
-			return fmt.Sprintf("a new certificate; this one expires at %s", expires)
+			return fmt.Sprintf("the certificate was not renewed; it expires at %s", expires)
 		}
 		return ""
 	})
@@ -152,12 +152,12 @@ func checkRotation(t *testing.T) {
 			}
 			defer connection.Close()
 			if !connection.ConnectionState().PeerCertificates[0].Equal(parseCertificate(t, renewed)) {
-				return pod.Name + " serves the new certificate"
+				return pod.Name + " does not serve the new certificate"
 			}
 			return ""
 		})
 	}
-	// The API server keeps its connections; without the pod at their end it makes new ones, and sees the certificate.
+	// The API server keeps its connections to the Pod. After the Pod's deletion it opens new ones and verifies the certificate.
 	must(t, "kubectl", "delete", "pod", "-n", system, leader(t, system))
 	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
 	for _, p := range polls {
@@ -165,7 +165,7 @@ func checkRotation(t *testing.T) {
 	}
 }
 
-// expiringPair signs a certificate that is like the one in a Secret, but expires in an hour.
+// expiringPair signs a certificate that is equal to the one in a Secret, but expires in an hour.
 func expiringPair(t *testing.T, data map[string][]byte) map[string][]byte {
 	t.Helper()
 	authority, err := tls.X509KeyPair(data["ca.crt"], data["ca.key"])
@@ -211,8 +211,8 @@ func parseCertificate(t *testing.T, text []byte) *x509.Certificate {
 	return certificate
 }
 
-// TestCertManager is for people with cert-manager, whose CustomResourceDefinitions stand in for it here: the API server
-// accepts the overlay. Whether cert-manager then does its part is for a cluster that has it.
+// TestCertManager checks that the API server accepts the overlay for cert-manager. The cluster has only cert-manager's
+// CustomResourceDefinitions, so the test does not issue a certificate.
 func TestCertManager(t *testing.T) {
 	crds := folder(t, "CERT_MANAGER_CRDS")
 	must(t, "kubectl", "apply", "--server-side", "-f", crds)
@@ -226,7 +226,7 @@ func TestCertManager(t *testing.T) {
 	must(t, "kubectl", "get", "-n", system, "certificate/useless-serving-cert", "issuer/useless-selfsigned-issuer")
 }
 
-// absolute is the path of a file in the source tree, for commands, which run elsewhere.
+// absolute returns the absolute path of a file, because commands run in another folder.
 func absolute(t *testing.T, elements ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(elements...))

@@ -3,12 +3,12 @@
 
 //go:build e2e
 
-// Package e2e tells what people do who install the operator: with operator-sdk, from a catalog and with kubectl, on a
-// cluster with real nodes and a real Operator Lifecycle Manager. Every step is a command that they would type.
+// Package e2e installs the operator with operator-sdk, from a catalog and with kubectl. It runs on a cluster with real nodes
+// and a real Operator Lifecycle Manager. Every step is a command that a user would run.
 //
-// It runs on the cluster of the kubeconfig, and expects kubectl, operator-sdk and opm on the path, and the images
-// that make e2e pushes to $REGISTRY, a registry with HTTPS that the cluster pulls from. Each test finds a cluster without
-// the operator and leaves one.
+// The tests use the cluster of the kubeconfig. They need kubectl, operator-sdk and opm on the path, and the images that make
+// e2e pushes to $REGISTRY. The cluster pulls from that registry with HTTPS. Each test needs a cluster without the operator,
+// and removes the operator at its end.
 package e2e
 
 import (
@@ -24,17 +24,17 @@ import (
 const repository = "../.."
 
 var (
-	// registry is the host and port where the test pushes images, and the cluster pulls them.
+	// registry is the host and port of the registry. The test pushes images there and the cluster pulls them.
 	registry = os.Getenv("REGISTRY")
-	// node is the command that controls the node that the test runs on, empty on anybody else's cluster.
+	// node is the command that controls the node of make e2e; empty on another cluster.
 	node = os.Getenv("USELESS_NODE")
-	// workDir is where commands run.
+	// workDir is the working directory of commands.
 	workDir string
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	log.SetLogger(logr.Discard()) // of clients; what they find is in errors
+	log.SetLogger(logr.Discard()) // clients log only what they also return as errors
 	os.Exit(testMain(m))
 }
 

@@ -30,8 +30,8 @@ const (
 	oldSwitches = "switches.v1alpha1.useless.container.training"
 )
 
-// checkOperator runs the checks that hold however the operator was installed into the namespace. Each check has namespaces of
-// its own and mostly waits, so they run at the same time.
+// checkOperator runs the checks that are common to all installations. Each check has its own namespaces and mostly waits, so
+// that they run in parallel.
 func checkOperator(t *testing.T, namespace string) {
 	t.Helper()
 	t.Run("operator", func(t *testing.T) {
@@ -45,7 +45,7 @@ func checkOperator(t *testing.T, namespace string) {
 	})
 }
 
-// newNamespace has a name of its own, so that tests need not wait until another one is gone.
+// newNamespace creates a namespace with a unique name, so that tests need not wait for the deletion of another namespace.
 func newNamespace(t *testing.T, purpose string) string {
 	t.Helper()
 	name := fmt.Sprintf("%s-%x", purpose, time.Now().UnixMilli()%0xffffff)
@@ -82,7 +82,7 @@ spec:
 `
 )
 
-// named is the machine under another name.
+// named renames the machine in a manifest.
 func named(manifest, name string) string {
 	return strings.NewReplacer("name: machine", "name: "+name, "machine: machine", "machine: "+name).Replace(manifest)
 }
@@ -118,7 +118,7 @@ func parse(t *testing.T, manifest string) *unstructured.Unstructured {
 	return object
 }
 
-// checkColumns compares what kubectl get shows with what the documentation says.
+// checkColumns compares the output of kubectl get with the documented columns.
 func checkColumns(t *testing.T, namespace string) {
 	t.Helper()
 	for _, table := range []struct{ resource, name, want string }{
@@ -138,14 +138,14 @@ func checkColumns(t *testing.T, namespace string) {
 func checkFlip(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "flip")
-	judgeAtEnd(t, namespace)
+	checkInvariants(t, namespace)
 	mustRead(t, newMachine, "kubectl", "create", "-n", namespace, "-f", "-")
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	start := time.Now()
 	must(t, "kubectl", "patch", "-n", namespace, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=30s")
 	if took := time.Since(start); took < 3*time.Second {
-		t.Errorf("was down after %s, which is early", took)
+		t.Errorf("was down after %s, want at least 3s", took)
 	}
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Resting", "machine/machine", "--timeout=30s")
 	checkEvents(t, namespace, "machine/machine", `Normal +Scaled`, `Normal +Flipped`)
@@ -153,27 +153,27 @@ func checkFlip(t *testing.T) {
 	eventually(t, 30*time.Second, func() string {
 		left := get[unstructured.UnstructuredList](t, "-n", namespace, "switches").Items
 		if len(left) > 0 {
-			return fmt.Sprintf("the garbage collector takes %d switches", len(left))
+			return fmt.Sprintf("%d switches remain", len(left))
 		}
 		return ""
 	})
 }
 
-// checkEvents waits for events, which are written beside the work.
+// checkEvents waits for events, because the operator writes them asynchronously.
 func checkEvents(t *testing.T, namespace, object string, wanted ...string) {
 	t.Helper()
 	for _, want := range wanted {
 		eventually(t, 30*time.Second, func() string {
 			events := must(t, "kubectl", "events", "-n", namespace, "--for="+object)
 			if !regexp.MustCompile(want).MatchString(events) {
-				return fmt.Sprintf("an event %s in:\n%s", want, events)
+				return fmt.Sprintf("no event %s in:\n%s", want, events)
 			}
 			return ""
 		})
 	}
 }
 
-// checkAdmission asks for more switches than the operator allows, in every way there is.
+// checkAdmission requests more switches than the limit, with each kind of request.
 func checkAdmission(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "admission")
@@ -183,18 +183,18 @@ func checkAdmission(t *testing.T) {
 		stdin   string
 		command []string
 	}{{
-		reason:  "v1beta1 is checked",
+		reason:  "create in v1beta1",
 		stdin:   strings.NewReplacer("count: 2", "count: 101", "name: machine", "name: many").Replace(newMachine),
 		command: []string{"kubectl", "create", "-n", namespace, "-f", "-"},
 	}, {
-		reason:  "v1alpha1 is checked, too",
+		reason:  "create in v1alpha1",
 		stdin:   strings.NewReplacer("switches: 2", "switches: 101").Replace(oldMachine),
 		command: []string{"kubectl", "create", "-n", namespace, "-f", "-"},
 	}, {
-		reason:  "so is an update",
+		reason:  "update",
 		command: []string{"kubectl", "patch", "-n", namespace, "machine", "machine", "--type=merge", "-p", `{"spec":{"switches":{"count":101}}}`},
 	}, {
-		reason:  "and the scale subresource, which is no Machine",
+		reason:  "scale subresource",
 		command: []string{"kubectl", "scale", "-n", namespace, "machine/machine", "--replicas=101"},
 	}} {
 		output, err := try(t, request.stdin, request.command...)
@@ -204,11 +204,11 @@ func checkAdmission(t *testing.T) {
 	}
 }
 
-// checkMetrics asks for metrics as nobody, as somebody without rights, and as a scraper.
+// checkMetrics requests metrics without a token, with a token without permission, and with the token of a scraper.
 func checkMetrics(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "metrics")
-	for _, name := range []string{"stranger", "scraper"} {
+	for _, name := range []string{"unauthorized", "scraper"} {
 		must(t, "kubectl", "create", "serviceaccount", "-n", user, name)
 	}
 	must(t, "kubectl", "create", "clusterrolebinding", user, "--clusterrole=useless-metrics-reader", "--serviceaccount="+user+":scraper")
@@ -239,26 +239,26 @@ func checkMetrics(t *testing.T, namespace string) {
 	token := func(name string) string {
 		return strings.TrimSpace(must(t, "kubectl", "create", "token", "-n", user, name))
 	}
-	for _, visit := range []struct {
+	for _, request := range []struct {
 		reason string
 		token  string
 		want   int
 	}{
-		{"nobody", "", http.StatusUnauthorized},
-		{"somebody without rights", token("stranger"), http.StatusForbidden},
-		{"somebody with rights", token("scraper"), http.StatusOK},
+		{"no token", "", http.StatusUnauthorized},
+		{"token without permission", token("unauthorized"), http.StatusForbidden},
+		{"token with permission", token("scraper"), http.StatusOK},
 	} {
-		status, body := scrape(visit.token)
-		if status != visit.want {
-			t.Errorf("%s: got %d, want %d", visit.reason, status, visit.want)
+		status, body := scrape(request.token)
+		if status != request.want {
+			t.Errorf("%s: got %d, want %d", request.reason, status, request.want)
 		}
 		if status == http.StatusOK && !strings.Contains(body, "useless_machines{") {
-			t.Errorf("%s: no useless_machines in:\n%s", visit.reason, body)
+			t.Errorf("%s: no useless_machines in:\n%s", request.reason, body)
 		}
 	}
 }
 
-// forward has kubectl forward a port to this machine, and returns the address there.
+// forward starts kubectl port-forward and returns the local address.
 func forward(t *testing.T, namespace, target string, port int) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "kubectl", "port-forward", "-n", namespace, target, fmt.Sprintf(":%d", port))
@@ -277,13 +277,13 @@ func forward(t *testing.T, namespace, target string, port int) string {
 	n, err := stdout.Read(line)
 	match := regexp.MustCompile(`127\.0\.0\.1:\d+`).Find(line[:n])
 	if match == nil {
-		t.Fatalf("%s forwards nothing: %q, %v", cmd, line[:n], err)
+		t.Fatalf("%s printed no local address: %q, %v", cmd, line[:n], err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, stdout) }()
 	return string(match)
 }
 
-// checkPods looks at how the operator's pods run.
+// checkPods checks the operator's Deployment and the security of its Pods.
 func checkPods(t *testing.T, namespace string) {
 	t.Helper()
 	must(t, "kubectl", "rollout", "status", "-n", namespace, "deployment/useless-controller-manager", "--timeout=2m")
@@ -291,7 +291,7 @@ func checkPods(t *testing.T, namespace string) {
 	if status := deployment.Status; status.ReadyReplicas != 2 || status.UpdatedReplicas != 2 {
 		t.Errorf("want two replicas, got %+v", status)
 	}
-	// The API server warns of every pod that this level would not let in.
+	// The API server warns about every Pod that violates this level.
 	restricted := newNamespace(t, "restricted")
 	must(t, "kubectl", "label", "namespace", restricted, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 	if output := mustRead(t, podOf(t, &deployment), "kubectl", "create", "-n", restricted, "--dry-run=server", "-f", "-"); strings.Contains(output, "Warning") {
@@ -302,20 +302,20 @@ func checkPods(t *testing.T, namespace string) {
 	}
 }
 
-// operatorPods are the two replicas, once those that they replace are gone.
+// operatorPods waits until only two Pods of the operator exist, and returns them.
 func operatorPods(t *testing.T, namespace string) (pods []corev1.Pod) {
 	t.Helper()
 	eventually(t, time.Minute, func() string {
 		pods = get[corev1.PodList](t, "-n", namespace, "pods", "-l", "app.kubernetes.io/name=useless-operator").Items
 		if len(pods) != 2 {
-			return fmt.Sprintf("two pods of the operator, but %d", len(pods))
+			return fmt.Sprintf("want 2 Pods of the operator, got %d", len(pods))
 		}
 		return ""
 	})
 	return pods
 }
 
-// podOf is the manifest of a pod like those of a deployment.
+// podOf returns the manifest of a Pod with the Pod template of a Deployment.
 func podOf(t *testing.T, deployment *appsv1.Deployment) string {
 	t.Helper()
 	pod := corev1.Pod{
@@ -343,7 +343,7 @@ func checkPod(t *testing.T, pod *corev1.Pod) {
 	}
 	for _, container := range pod.Spec.Containers {
 		if readOnly := container.SecurityContext.ReadOnlyRootFilesystem; readOnly == nil || !*readOnly {
-			t.Errorf("%s has a root file system that it can write to", pod.Name)
+			t.Errorf("%s has a writable root file system", pod.Name)
 		}
 	}
 }

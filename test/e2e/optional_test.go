@@ -21,11 +21,11 @@ const frontDoor = `
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata: {name: front-door}
-spec: {defaultBackend: {service: {name: nobody, port: {number: 80}}}}
+spec: {defaultBackend: {service: {name: missing, port: {number: 80}}}}
 `
 
-// checkOptional turns the controllers on that are off by default, and off again, as the documentation has OLM's users do it:
-// first their rights, then their names.
+// checkOptional enables the optional controllers and disables them again, as documented for OLM: it first grants their
+// permissions and then sets their names.
 func checkOptional(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "optional")
@@ -46,7 +46,7 @@ func checkOptional(t *testing.T) {
 	configure(t, configured)
 }
 
-// environmentOf is the environment that a Subscription in a manifest configures.
+// environmentOf returns the environment variables of the Subscription in a manifest.
 func environmentOf(t *testing.T, manifest string) []corev1.EnvVar {
 	t.Helper()
 	documents := strings.Split(manifest, "---\n")
@@ -72,10 +72,10 @@ func configure(t *testing.T, environment []corev1.EnvVar) {
 	eventually(t, 2*time.Minute, func() string {
 		deployment := get[appsv1.Deployment](t, "-n", system, "deployment", "useless-controller-manager")
 		running := slices.DeleteFunc(deployment.Spec.Template.Spec.Containers[0].Env, func(env corev1.EnvVar) bool {
-			return env.ValueFrom != nil || !strings.HasPrefix(env.Name, "USELESS_") // what the bundle or OLM itself sets
+			return env.ValueFrom != nil || !strings.HasPrefix(env.Name, "USELESS_") // set by the bundle or by OLM itself
 		})
 		if diff := cmp.Diff(environment, running); diff != "" {
-			return "OLM gives the operator its configuration (-want +got):\n" + diff
+			return "the Deployment does not have the Subscription's configuration (-want +got):\n" + diff
 		}
 		return ""
 	})

@@ -22,27 +22,27 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// pollInterval is how often a poll asks.
+// pollInterval is the time between two requests of a poll.
 const pollInterval = 20 * time.Millisecond
 
-// poll is a client that asks one question again and again.
+// poll is a client that repeats one request.
 type poll struct {
 	name    string
 	asked   int
-	longest time.Duration // that an answer took
+	longest time.Duration // longest time of a successful request
 	outages []*outage
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 }
 
-// outage is a time in which every question failed.
+// outage is a period in which every request failed.
 type outage struct {
-	from, to  time.Time // of the first and of the last failure
-	questions int
-	first     error
+	from, to time.Time // of the first and of the last failure
+	requests int
+	first    error
 }
 
-// startPoll asks until stop is called. The test's end stops it, too.
+// startPoll sends requests until stop is called or the test ends.
 func startPoll(t *testing.T, name string, ask func(context.Context, dynamic.Interface) error) *poll {
 	t.Helper()
 	config := clientConfig(t)
@@ -69,7 +69,7 @@ func startPoll(t *testing.T, name string, ask func(context.Context, dynamic.Inte
 	return p
 }
 
-// clientConfig is for clients of the cluster of the kubeconfig.
+// clientConfig returns the configuration of clients of the kubeconfig's cluster.
 func clientConfig(t *testing.T) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
@@ -80,12 +80,12 @@ func clientConfig(t *testing.T) *rest.Config {
 	return config
 }
 
-// ask asks once, and returns the outage that there is then.
-func (p *poll) ask(ctx context.Context, current *outage, question func() error) *outage {
+// ask sends one request. It returns the current outage; nil after a success.
+func (p *poll) ask(ctx context.Context, current *outage, request func() error) *outage {
 	start := time.Now()
-	err := question()
+	err := request()
 	if ctx.Err() != nil {
-		return current // it was the end of the test that failed
+		return current // the request failed because the test ended
 	}
 	p.asked++
 	if err == nil {
@@ -97,7 +97,7 @@ func (p *poll) ask(ctx context.Context, current *outage, question func() error) 
 		p.outages = append(p.outages, current)
 	}
 	current.to = time.Now()
-	current.questions++
+	current.requests++
 	return current
 }
 
@@ -106,32 +106,32 @@ func (p *poll) stop() {
 	p.done.Wait()
 }
 
-// mustNotHaveFailed ends the poll.
+// mustNotHaveFailed stops the poll. No request may have failed.
 func (p *poll) mustNotHaveFailed(t *testing.T) {
 	t.Helper()
 	p.mustHaveFailedAtMost(t, 0)
 }
 
-// mustHaveFailedAtMost ends a poll that may have failed for a while, all outages together.
+// mustHaveFailedAtMost stops the poll. The sum of all outages must not exceed a bound.
 func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	t.Helper()
 	p.stop()
-	t.Logf("%s: asked %d times, answered within %s at most, %d outages", p.name, p.asked, p.longest.Round(time.Millisecond), len(p.outages))
+	t.Logf("%s: %d requests, slowest success %s, %d outages", p.name, p.asked, p.longest.Round(time.Millisecond), len(p.outages))
 	if p.longest == 0 {
-		t.Errorf("%s: no answer at all", p.name)
+		t.Errorf("%s: no request succeeded", p.name)
 	}
 	var total time.Duration
 	for _, o := range p.outages {
 		length := o.to.Sub(o.from)
-		t.Logf("%s: no answer for %.2f s, to %d questions, the first: %v", p.name, length.Seconds(), o.questions, o.first)
+		t.Logf("%s: outage of %.2f s, %d failed requests, the first: %v", p.name, length.Seconds(), o.requests, o.first)
 		total += length
 	}
 	if total > bound {
-		t.Errorf("%s: no answer for %s, want at most %s", p.name, total, bound)
+		t.Errorf("%s: outages of %s in total, want at most %s", p.name, total, bound)
 	}
 }
 
-// workInBothVersions reads the one machine of a namespace in both versions, and has others checked in v1alpha1.
+// workInBothVersions reads the only machine of a namespace in both versions, and creates others in v1alpha1 as a dry run.
 func workInBothVersions(t *testing.T, namespace string) []*poll {
 	t.Helper()
 	return []*poll{
@@ -141,7 +141,7 @@ func workInBothVersions(t *testing.T, namespace string) []*poll {
 	}
 }
 
-// listMachines asks for all machines of a namespace in one version, and for how many there have to be.
+// listMachines lists all machines of a namespace in a version, and checks their number.
 func listMachines(version, namespace string, want int) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		list, err := machines(client, version, namespace).List(ctx, metav1.ListOptions{})
@@ -155,7 +155,7 @@ func listMachines(version, namespace string, want int) func(context.Context, dyn
 	}
 }
 
-// getMachine asks for one machine, which the API server reads from its store, and not from a cache as it does for lists.
+// getMachine gets one machine. The API server reads it from etcd, while it serves lists from its cache.
 func getMachine(version, namespace, name string) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		_, err := machines(client, version, namespace).Get(ctx, name, metav1.GetOptions{})
@@ -163,7 +163,7 @@ func getMachine(version, namespace, name string) func(context.Context, dynamic.I
 	}
 }
 
-// onceServed takes it for no failure that a version is not served yet.
+// onceServed ignores the error that a version is not served yet.
 func onceServed(ask func(context.Context, dynamic.Interface) error) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		err := ask(ctx, client)
@@ -174,7 +174,7 @@ func onceServed(ask func(context.Context, dynamic.Interface) error) func(context
 	}
 }
 
-// createMachine asks the API server to check a machine, through the conversion and the validating webhook.
+// createMachine creates a machine as a dry run, which calls the conversion and the validating webhook.
 func createMachine(version, namespace string) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		machine := &unstructured.Unstructured{}

@@ -15,18 +15,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// loadMachines is how many machines, of one to three switches, there are when resources are measured.
+// loadMachines is the number of machines during the measurement. Each has one to three switches.
 const loadMachines = 200
 
-// usage is what a container has used.
+// usage is the resource usage of a container.
 type usage struct {
-	memory float64 // bytes, of its working set
-	cpu    float64 // seconds since its start
+	memory float64 // bytes of the working set
+	cpu    float64 // CPU seconds since the container's start
 	at     time.Time
 }
 
-// checkResources compares what the operator's pods use among many machines with what they request: memory after all of
-// them were made, and the processor while they are at rest.
+// checkResources compares the usage of the operator's Pods with their requests, with many machines. It measures memory after
+// all machines were created, and CPU while all machines are at rest.
 func checkResources(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "load")
@@ -41,24 +41,24 @@ func checkResources(t *testing.T, namespace string) {
 		var after usage
 		eventually(t, time.Minute, func() string {
 			if after = usageOf(t, &pod); after.at.Sub(before[pod.Name].at) < 20*time.Second {
-				return "a second measurement, 20 s after the first"
+				return "the kubelet has no second measurement, 20 s after the first"
 			}
 			return ""
 		})
 		cpu := (after.cpu - before[pod.Name].cpu) / after.at.Sub(before[pod.Name].at).Seconds()
 		requests := pod.Spec.Containers[0].Resources.Requests
-		t.Logf("%s among %d machines: %.1f MiB of %s, %.2f m of %s", pod.Name, loadMachines,
+		t.Logf("%s with %d machines: memory %.1f MiB, request %s; CPU %.2fm, request %s", pod.Name, loadMachines,
 			after.memory/(1<<20), requests.Memory(), cpu*1000, requests.Cpu())
 		if memory := requests.Memory().AsApproximateFloat64(); after.memory > memory || memory > 5*after.memory {
-			t.Errorf("%s does not request the memory it uses and a margin", pod.Name)
+			t.Errorf("%s: the memory request must be 1 to 5 times the usage", pod.Name)
 		}
 		if cpu > requests.Cpu().AsApproximateFloat64() {
-			t.Errorf("%s uses more than it requests", pod.Name)
+			t.Errorf("%s uses more CPU than it requests", pod.Name)
 		}
 	}
 }
 
-// usageOf asks the kubelet, through the API server.
+// usageOf reads a Pod's usage from the kubelet, through the API server.
 func usageOf(t *testing.T, pod *corev1.Pod) usage {
 	t.Helper()
 	output, err := exec.Command("kubectl", "get", "--raw", "/api/v1/nodes/"+pod.Spec.NodeName+"/proxy/metrics/resource").Output()

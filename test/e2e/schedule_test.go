@@ -12,7 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// office is what is on during working hours only.
+// office is a Deployment that a schedule starts and stops.
 const office = `
 apiVersion: apps/v1
 kind: Deployment
@@ -26,8 +26,8 @@ spec:
       containers: [{name: desk, image: "registry.k8s.io/pause:3.10.1"}]
 `
 
-// checkSchedule has a working day end a minute ago, and then begin a minute ago. What came last counts, so nobody has to
-// wait for a minute to come.
+// checkSchedule sets the stop time to a minute ago, and then the start time to a minute ago. The last due time counts, so
+// that the test does not wait for a full minute.
 func checkSchedule(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "schedule")
@@ -46,11 +46,11 @@ func checkSchedule(t *testing.T) {
 	must(t, "kubectl", "scale", "-n", namespace, "deployment/office", "--replicas=1")
 	must(t, "kubectl", "wait", "-n", namespace, "deployment/office", "--for=jsonpath={.status.replicas}=1", "--timeout=1m")
 	if got := *get[appsv1.Deployment](t, "-n", namespace, "deployment", "office").Spec.Replicas; got != 1 {
-		t.Errorf("%d replicas, want the one that was asked for by hand", got)
+		t.Errorf("%d replicas, want 1, as set with kubectl scale", got)
 	}
 }
 
-// clockTime is what a clock in UTC shows some time from now.
+// clockTime formats the UTC time at an offset from now.
 func clockTime(from time.Duration) string { return time.Now().UTC().Add(from).Format("15:04") }
 
 func annotateSchedule(t *testing.T, namespace, start, stop string) {

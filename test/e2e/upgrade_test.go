@@ -19,11 +19,11 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// converterBound is how long nothing may be converted while OLM upgrades. It applies the CustomResourceDefinitions without the
-// authority of their converter, before it starts the operator of the new version, which then has another authority.
+// converterBound is how long conversions may fail while OLM upgrades. OLM first applies the CustomResourceDefinitions without
+// the CA bundle of the conversion webhook. Then it starts the new version of the operator, which has another CA.
 const converterBound = 45 * time.Second
 
-// TestUpgrade is for people who have machines and switches from when there was only v1alpha1.
+// TestUpgrade upgrades from a version that has only v1alpha1, with existing machines and switches.
 func TestUpgrade(t *testing.T) {
 	const count = 200
 	publishBundle(t, previousVersion, onlyOldVersion(t))
@@ -38,12 +38,12 @@ func TestUpgrade(t *testing.T) {
 	before := get[unstructured.UnstructuredList](t, "-n", user, oldMachines)
 	switchesBefore := get[v1beta1.SwitchList](t, "-n", user, oldSwitches)
 
-	unbroken := startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, count))
+	uninterrupted := startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, count))
 	converted := []*poll{
-		// As soon as the new version leads it stores v1beta1, and until the last Pod of the version before has gone, the API
-		// server may ask that one to convert.
+		// The new version stores v1beta1 as soon as it leads. Until the last old Pod is gone, the API server may call the old
+		// Pod for conversions.
 		startPoll(t, "gets in v1alpha1", getMachine("v1alpha1", user, "machine-7")),
-		// The API server fills its cache of v1beta1 first, by the converter, and has whoever asks wait for ten seconds at most.
+		// The API server first fills its cache of v1beta1, through the converter. Until then, requests wait for at most 10 s.
 		startPoll(t, "lists in v1beta1", onceServed(listMachines("v1beta1", user, count))),
 		startPoll(t, "gets in v1beta1", onceServed(getMachine("v1beta1", user, "machine-7"))),
 		startPoll(t, "writes in v1alpha1", createMachine("v1alpha1", user)),
@@ -52,14 +52,14 @@ func TestUpgrade(t *testing.T) {
 	checkSucceeded(t, system, currentVersion)
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine", "--all", "--timeout=2m")
 	awaitMigration(t)
-	unbroken.mustNotHaveFailed(t)
+	uninterrupted.mustNotHaveFailed(t)
 	for _, p := range converted {
 		p.mustHaveFailedAtMost(t, converterBound)
 	}
 
 	after := get[unstructured.UnstructuredList](t, "-n", user, oldMachines)
 	if diff := cmp.Diff(summaries(before), summaries(after)); diff != "" {
-		t.Errorf("the upgrade has changed what people wrote (-before +after):\n%s", diff)
+		t.Errorf("the upgrade changed user data (-before +after):\n%s", diff)
 	}
 	for _, machine := range get[v1beta1.MachineList](t, "-n", user, newMachines).Items {
 		if want, got := machine.Labels["number"], fmt.Sprint(*machine.Spec.Flip.DelaySeconds); got != want {
@@ -70,7 +70,7 @@ func TestUpgrade(t *testing.T) {
 	checkStored(t, user, count)
 }
 
-// straySwitches are switches without an owner, which their machines adopt when there is an operator to do so.
+// straySwitches are switches without an owner. Their machines adopt them after the upgrade.
 const straySwitches = `
 apiVersion: useless.container.training/v1alpha1
 kind: Switch
@@ -82,7 +82,7 @@ kind: Switch
 metadata: {name: by-hand, labels: {machine: machine-4}}
 `
 
-// awaitMigration waits until nothing is stored in v1alpha1, as far as the CustomResourceDefinitions and OLM are told.
+// awaitMigration waits until the CustomResourceDefinitions and the OperatorCondition show that v1alpha1 is not stored any more.
 func awaitMigration(t *testing.T) {
 	t.Helper()
 	for _, crd := range []string{"machines.useless.container.training", "switches.useless.container.training"} {
@@ -94,7 +94,7 @@ func awaitMigration(t *testing.T) {
 	must(t, "kubectl", "wait", "-n", system, "--for=condition=Upgradeable", "operatorcondition/"+packageName+".v"+currentVersion, "--timeout=1m")
 }
 
-// checkAdopted looks for the switches that there were before, and for who controls them.
+// checkAdopted checks that the switches from before the upgrade still exist, and that their machines control them.
 func checkAdopted(t *testing.T, namespace string, before v1beta1.SwitchList) {
 	t.Helper()
 	if len(before.Items) != 2 {
@@ -103,18 +103,18 @@ func checkAdopted(t *testing.T, namespace string, before v1beta1.SwitchList) {
 	for _, old := range before.Items {
 		now := get[v1beta1.Switch](t, "-n", namespace, "switches", old.Name)
 		if now.UID != old.UID || !now.CreationTimestamp.Equal(&old.CreationTimestamp) {
-			t.Errorf("switch %s is another one than before", old.Name)
+			t.Errorf("switch %s was recreated", old.Name)
 		}
 		if owner := metav1.GetControllerOf(&now); owner == nil || owner.Name != old.Labels["machine"] {
 			t.Errorf("switch %s is controlled by %v, want %s", old.Name, owner, old.Labels["machine"])
 		}
 		if now.Spec.Position != v1beta1.PositionDown {
-			t.Errorf("switch %s is %s, and all machines are at rest", old.Name, now.Spec.Position)
+			t.Errorf("switch %s is %s, want down: all machines are at rest", old.Name, now.Spec.Position)
 		}
 	}
 }
 
-// checkStored reads in v1beta1 while nobody converts, which shows what is stored better than what the operator says of it.
+// checkStored reads in v1beta1 without a conversion webhook. This shows what etcd stores, independently of the operator's status.
 func checkStored(t *testing.T, namespace string, count int) {
 	t.Helper()
 	must(t, "kubectl", "delete", "clusterserviceversion", "-n", system, packageName+".v"+currentVersion)
@@ -130,7 +130,7 @@ func checkStored(t *testing.T, namespace string, count int) {
 	}
 }
 
-// manyMachines are machines in v1alpha1 of which no two are the same.
+// manyMachines returns manifests of different machines in v1alpha1.
 func manyMachines(count int) string {
 	var all strings.Builder
 	for i := range count {
@@ -149,7 +149,7 @@ spec:
 	return all.String()
 }
 
-// summaries has what people wrote of each machine, and its identity.
+// summaries returns the user data and the identity of each machine, by name.
 func summaries(list unstructured.UnstructuredList) map[string]any {
 	all := map[string]any{}
 	for _, item := range list.Items {

@@ -21,7 +21,7 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
 
-// virtualMachine is small enough for any node.
+// virtualMachine has requests that are small enough for any node.
 const virtualMachine = `
 apiVersion: cloudnative.tw/v1alpha1
 kind: VirtualMachine
@@ -30,15 +30,15 @@ spec:
   resource: {cpu: 50m, memory: 32Mi, rootDisk: 64Mi}
 `
 
-// checkVirtualMachine is the life of a virtual machine.
+// checkVirtualMachine creates, resizes, stops, starts and deletes a VirtualMachine.
 func checkVirtualMachine(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "vm")
 	must(t, "kubectl", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
 	mustRead(t, virtualMachine, "kubectl", "create", "-n", namespace, "-f", "-")
-	first := awaitServer(t, namespace)
+	first := awaitActive(t, namespace)
 	if first.Status.QOSClass != corev1.PodQOSGuaranteed {
-		t.Errorf("the server's quality of service is %s, want that its resources are guaranteed", first.Status.QOSClass)
+		t.Errorf("the Pod's QoS class is %s, want Guaranteed", first.Status.QOSClass)
 	}
 	checkRow(t, namespace, `test-vm +Active +(\d+ +\d+ +)?\d+s`)
 
@@ -48,12 +48,12 @@ func checkVirtualMachine(t *testing.T) {
 	}
 	awaitResizing(t, namespace, v1alpha1.ReasonUpToDate)
 	node := get[corev1.Node](t, "node", first.Spec.NodeName)
-	patchVirtualMachine(t, namespace, fmt.Sprintf(`{"spec":{"resource":{"cpu":%q}}}`, node.Status.Allocatable.Cpu())) // others have some of it
+	patchVirtualMachine(t, namespace, fmt.Sprintf(`{"spec":{"resource":{"cpu":%q}}}`, node.Status.Allocatable.Cpu())) // other Pods use a part of it
 	awaitResizing(t, namespace, v1alpha1.ReasonDeferred)
 	checkRow(t, namespace, `test-vm +Active +(\d+ +\d+ +)?\d+s`)
 	patchVirtualMachine(t, namespace, `{"spec":{"resource":{"cpu":"100m"}}}`)
 	awaitResizing(t, namespace, v1alpha1.ReasonUpToDate)
-	checkSameServer(t, namespace, first)
+	checkSamePod(t, namespace, first)
 
 	patchVirtualMachine(t, namespace, `{"spec":{"action":"inactive"}}`)
 	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", "--for=jsonpath={.status.phase}=Stopped", "--timeout=1m")
@@ -61,8 +61,8 @@ func checkVirtualMachine(t *testing.T) {
 	checkRow(t, namespace, `test-vm +Stopped +\d+s`)
 
 	patchVirtualMachine(t, namespace, `{"spec":{"action":"active"}}`)
-	if second := awaitServer(t, namespace); second.UID == first.UID {
-		t.Error("the server is the one that was stopped")
+	if second := awaitActive(t, namespace); second.UID == first.UID {
+		t.Error("the new Pod has the UID of the stopped Pod")
 	}
 
 	must(t, "kubectl", "delete", "-n", namespace, "vm", "test-vm", "--timeout=1m")
@@ -70,17 +70,17 @@ func checkVirtualMachine(t *testing.T) {
 	checkEvents(t, namespace, "virtualmachine/test-vm", `Normal +Created`, `Normal +Started`, `Normal +Resized`, `Normal +Stopped`)
 }
 
-// checkUsage compares the usage that a virtual machine shows with what the metrics API says, and takes that away. The
-// virtual machine stays in the namespace.
+// checkUsage compares the usage in the VirtualMachine's status with the metrics API. Then it removes the metrics API. It keeps
+// the VirtualMachine.
 func checkUsage(t *testing.T, namespace string) {
 	t.Helper()
 	mustRead(t, virtualMachine, "kubectl", "create", "-n", namespace, "-f", "-")
-	awaitServer(t, namespace)
+	awaitActive(t, namespace)
 	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", "--for=condition=UsageAvailable", "--timeout=2m")
-	eventually(t, time.Minute, func() string { // one may have measured again
+	eventually(t, time.Minute, func() string { // the two may come from different measurements
 		shown := get[v1alpha1.VirtualMachine](t, "-n", namespace, "vm", "test-vm").Status.Server.Usage
 		if measured := measure(t, namespace); shown == nil || !closeTo(shown, measured) {
-			return fmt.Sprintf("shows %+v, where %+v was measured", shown, measured)
+			return fmt.Sprintf("the status shows %+v, the metrics API %+v", shown, measured)
 		}
 		return ""
 	})
@@ -102,12 +102,12 @@ func checkUsage(t *testing.T, namespace string) {
 		t.Errorf("the condition's reason is %s, want %s", condition.Reason, v1alpha1.ReasonMetricsAPIUnavailable)
 	}
 	if vm.Status.Phase != v1alpha1.PhaseActive || vm.Status.Server.Usage != nil {
-		t.Errorf("want an active server of unknown usage, got %+v", vm.Status)
+		t.Errorf("want phase Active without usage, got %+v", vm.Status)
 	}
 	checkRow(t, namespace, `test-vm +Active +\d+s`)
 }
 
-// measure asks the metrics API what the server uses, in percent of its limits.
+// measure returns the Pod's usage from the metrics API, in percent of its limits.
 func measure(t *testing.T, namespace string) v1alpha1.UsageStatus {
 	t.Helper()
 	type container struct{ Usage corev1.ResourceList }
@@ -125,8 +125,8 @@ func closeTo(shown *v1alpha1.UsageStatus, measured v1alpha1.UsageStatus) bool {
 	return near(shown.CPU, measured.CPU) && near(shown.Memory, measured.Memory)
 }
 
-// awaitServer waits until the virtual machine is active, and returns its server.
-func awaitServer(t *testing.T, namespace string) *corev1.Pod {
+// awaitActive waits until the VirtualMachine is active, and returns its Pod.
+func awaitActive(t *testing.T, namespace string) *corev1.Pod {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", "--for=jsonpath={.status.phase}=Active", "--timeout=1m")
 	pod := get[corev1.Pod](t, "-n", namespace, "pod", "test-vm-vm")
@@ -141,31 +141,31 @@ func awaitServer(t *testing.T, namespace string) *corev1.Pod {
 	return &pod
 }
 
-// checkSameServer finds the server that there was before, never restarted.
-func checkSameServer(t *testing.T, namespace string, before *corev1.Pod) {
+// checkSamePod checks that the Pod was neither replaced nor restarted.
+func checkSamePod(t *testing.T, namespace string, before *corev1.Pod) {
 	t.Helper()
-	type server struct {
+	type identity struct {
 		pod       types.UID
 		container string
 		restarts  int32
 	}
-	identify := func(pod *corev1.Pod) server {
-		return server{pod.UID, pod.Status.ContainerStatuses[0].ContainerID, pod.Status.ContainerStatuses[0].RestartCount}
+	identify := func(pod *corev1.Pod) identity {
+		return identity{pod.UID, pod.Status.ContainerStatuses[0].ContainerID, pod.Status.ContainerStatuses[0].RestartCount}
 	}
 	after := get[corev1.Pod](t, "-n", namespace, "pod", "test-vm-vm")
 	if got, want := identify(&after), identify(before); got != want {
-		t.Errorf("another server, or one that was restarted: got %+v, want %+v", got, want)
+		t.Errorf("the Pod was replaced or restarted: got %+v, want %+v", got, want)
 	}
 }
 
 func checkNoPods(t *testing.T, namespace string) {
 	t.Helper()
 	if output := stdout(t, "kubectl", "get", "-n", namespace, "pods", "-o", "name"); output != "" {
-		t.Errorf("there still is %s", output)
+		t.Errorf("want no Pods, got %s", output)
 	}
 }
 
-// checkRow compares what kubectl get shows of the virtual machine.
+// checkRow compares the VirtualMachine's row of kubectl get with a pattern.
 func checkRow(t *testing.T, namespace, want string) {
 	t.Helper()
 	output := stdout(t, "kubectl", "get", "-n", namespace, "vm", "test-vm")
@@ -174,7 +174,7 @@ func checkRow(t *testing.T, namespace, want string) {
 	}
 }
 
-// awaitResizing waits until the condition Resizing gives a reason.
+// awaitResizing waits until the condition Resizing has a reason.
 func awaitResizing(t *testing.T, namespace, reason string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", `--for=jsonpath={.status.conditions[?(@.type=="Resizing")].reason}=`+reason, "--timeout=1m")
