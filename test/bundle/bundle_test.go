@@ -33,7 +33,7 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// folder has the bundle.
+// folder returns the bundle's folder.
 func folder() string { return cmp.Or(os.Getenv("BUNDLE_DIR"), "../../bundle") }
 
 func load(t *testing.T) *manifests.Bundle {
@@ -61,7 +61,7 @@ func text(t *testing.T, path string) string {
 	return string(data)
 }
 
-// inspectable lets validators inspect the operator's image before it is published.
+// inspectable puts a fake docker on the path, so that validators can inspect the operator's image before its publication.
 func inspectable(t *testing.T) {
 	t.Helper()
 	platforms := regexp.MustCompile(`(?m)^PLATFORMS \?= (.*)$`).FindStringSubmatch(text(t, "../../Makefile"))
@@ -76,7 +76,7 @@ func inspectable(t *testing.T) {
 	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
-// TestValidators runs the validators of a newer release than operator-sdk has.
+// TestValidators runs the validators of a newer release than the one in operator-sdk.
 func TestValidators(t *testing.T) {
 	inspectable(t)
 	objects := load(t).ObjectsToValidate()
@@ -85,7 +85,7 @@ func TestValidators(t *testing.T) {
 			t.Errorf("%s: %v", result.Name, problem)
 		}
 	}
-	for _, result := range validation.OperatorHubValidator.Validate(objects...) { //nolint:staticcheck // catalogs' pipelines still run it
+	for _, result := range validation.OperatorHubValidator.Validate(objects...) { //nolint:staticcheck // deprecated, but the pipelines of catalogs still run it
 		for _, problem := range slices.Concat(result.Errors, result.Warnings) {
 			if !strings.Contains(problem.Error(), "The \"operatorhub\" validator is deprecated") {
 				t.Errorf("%s: %v", result.Name, problem)
@@ -129,7 +129,7 @@ func schemas(bundle *manifests.Bundle, each func(api operatorsv1alpha1.CRDDescri
 	}
 }
 
-// paths are those of all fields in a schema.
+// paths returns the paths of all fields in a schema.
 func paths(schema *apiextensionsv1.JSONSchemaProps, prefix string) []string {
 	if schema.Items != nil {
 		return paths(schema.Items.Schema, prefix+"[0]")
@@ -143,7 +143,7 @@ func paths(schema *apiextensionsv1.JSONSchemaProps, prefix string) []string {
 	return found
 }
 
-// TestDescriptors fails when a field of a spec or a status has no descriptor, or a descriptor no field.
+// TestDescriptors checks that every field of a spec or status has a descriptor, and every descriptor a field.
 func TestDescriptors(t *testing.T) {
 	apis := 0
 	schemas(load(t), func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps) {
@@ -178,7 +178,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestExamplesAreComplete fails when a field of a spec is in no example, for the scorecard looks only at those that are.
+// TestExamplesAreComplete checks that the examples use every field of a spec. The scorecard checks only the fields in examples.
 func TestExamplesAreComplete(t *testing.T) {
 	bundle := load(t)
 	var examples []map[string]any
@@ -202,7 +202,7 @@ func TestExamplesAreComplete(t *testing.T) {
 	})
 }
 
-// fieldsOf collects the paths of the fields that a value has.
+// fieldsOf collects the paths of all fields in a value.
 func fieldsOf(value any, prefix string, into sets.Set[string]) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -218,7 +218,7 @@ func fieldsOf(value any, prefix string, into sets.Set[string]) {
 	}
 }
 
-// TestConversion compares what the CRDs say before OLM has written their conversion with what OLM will write.
+// TestConversion compares the conversion in the bundle's CRDs with the conversion that OLM will write.
 func TestConversion(t *testing.T) {
 	bundle := load(t)
 	converted := map[string]operatorsv1alpha1.WebhookDescription{}
@@ -228,7 +228,7 @@ func TestConversion(t *testing.T) {
 		}
 	}
 	if want := []string{"machines.useless.container.training"}; !slices.Equal(slices.Sorted(maps.Keys(converted)), want) {
-		t.Errorf("%v are converted, want %v", converted, want)
+		t.Errorf("webhook conversion of %v, want %v", converted, want)
 	}
 	for _, crd := range bundle.V1CRDs {
 		webhook, converts := converted[crd.Name]
@@ -245,7 +245,7 @@ func TestConversion(t *testing.T) {
 					Namespace: bundle.CSV.Annotations["operatorframework.io/suggested-namespace"],
 					Name:      webhook.DeploymentName + "-service",
 					Path:      webhook.WebhookPath,
-				}}, // the port is 443 where none is named; OLM knows the certificate
+				}}, // the default port is 443; OLM adds the CA bundle
 				ConversionReviewVersions: webhook.AdmissionReviewVersions,
 			},
 		}
@@ -255,7 +255,7 @@ func TestConversion(t *testing.T) {
 	}
 }
 
-// deployment is the only one there is.
+// deployment returns the bundle's only Deployment.
 func deployment(t *testing.T, bundle *manifests.Bundle) operatorsv1alpha1.StrategyDeploymentSpec {
 	t.Helper()
 	deployments := bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs
@@ -265,7 +265,7 @@ func deployment(t *testing.T, bundle *manifests.Bundle) operatorsv1alpha1.Strate
 	return deployments[0]
 }
 
-// TestWebhooks compares the webhooks with the operator's Deployment and with what OLM asks for.
+// TestWebhooks compares the webhooks with the operator's Deployment and with OLM's requirements.
 func TestWebhooks(t *testing.T) {
 	bundle := load(t)
 	deployment := deployment(t, bundle)
@@ -292,19 +292,20 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-// TestKinds keeps out what OLM makes itself, what it refuses, and what the pipeline of the community's catalog refuses.
+// TestKinds checks the kinds in the bundle. It excludes objects that OLM creates itself, and kinds that OLM or the pipeline
+// of the community catalog reject.
 func TestKinds(t *testing.T) {
 	got := map[string]int{}
 	for _, object := range load(t).Objects {
 		got[object.GetKind()]++
 		if namespace := object.GetNamespace(); namespace != "" {
-			t.Errorf("%s %s is in the namespace %s: that is OLM's to decide", object.GetKind(), object.GetName(), namespace)
+			t.Errorf("%s %s has the namespace %s, want none: OLM sets it", object.GetKind(), object.GetName(), namespace)
 		}
 	}
 	want := map[string]int{
 		"ClusterServiceVersion": 1, "CustomResourceDefinition": 3,
-		"ClusterRole":         5, // for users, and for controllers that are off by default
-		"Service":             1, // for metrics: OLM makes the webhooks'
+		"ClusterRole":         5, // for users, and for optional controllers
+		"Service":             1, // for metrics; OLM creates the Service of the webhooks
 		"PodDisruptionBudget": 1,
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
@@ -312,8 +313,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestDeployment compares the Deployment with that of the installation without OLM: only the certificates may differ, and
-// where the published image can run.
+// TestDeployment compares the Deployment with the one of the installation without OLM. Only the certificates and the
+// platforms of the published image may differ.
 func TestDeployment(t *testing.T) {
 	got := deployment(t, load(t)).Spec
 	want := installed[appsv1.Deployment](t, "Deployment")[0].Spec
@@ -322,16 +323,16 @@ func TestDeployment(t *testing.T) {
 	container.Args = slices.DeleteFunc(container.Args, func(arg string) bool { return arg == "--self-managed-certs" })
 	container.VolumeMounts, pod.Volumes = nil, nil
 	pod.Affinity = got.Template.Spec.Affinity
-	container.Image = got.Template.Spec.Containers[0].Image // another test's
+	container.Image = got.Template.Spec.Containers[0].Image // checked by TestImages
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-without OLM +in the bundle)\n%s", diff)
 	}
 	if *got.Replicas != 2 || got.Strategy.RollingUpdate.MaxUnavailable.String() != "0" {
-		t.Errorf("%d replicas, of which %s may be away: no conversion may fail", *got.Replicas, got.Strategy.RollingUpdate.MaxUnavailable)
+		t.Errorf("%d replicas with maxUnavailable %s: conversions would fail during a rollout", *got.Replicas, got.Strategy.RollingUpdate.MaxUnavailable)
 	}
 }
 
-// TestImages looks for the operator's image wherever it has to be.
+// TestImages checks all references to images in the bundle.
 func TestImages(t *testing.T) {
 	bundle := load(t)
 	image := deployment(t, bundle).Spec.Template.Spec.Containers[0].Image
@@ -340,7 +341,7 @@ func TestImages(t *testing.T) {
 	}
 	want := []operatorsv1alpha1.RelatedImage{
 		{Name: "manager", Image: image},
-		{Name: "virtualmachine", Image: virtualmachine.DefaultImage}, // clusters without internet have to mirror it
+		{Name: "virtualmachine", Image: virtualmachine.DefaultImage}, // clusters without internet access must mirror it
 	}
 	if diff := gocmp.Diff(want, bundle.CSV.Spec.RelatedImages); diff != "" {
 		t.Errorf("related images (-want +got):\n%s", diff)
@@ -357,22 +358,22 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestSize leaves room for growth in what bundles are kept in.
+// TestSize checks that the bundle stays well below the size limits of the objects that store it.
 func TestSize(t *testing.T) {
 	bundle := load(t)
 	if limit := int64(1 << 20 * 85 / 100); bundle.CompressedSize == 0 || bundle.CompressedSize > limit {
-		t.Errorf("the bundle has %d bytes, compressed; at most %d leave room in the ConfigMap that OLM unpacks it to", bundle.CompressedSize, limit)
+		t.Errorf("the compressed bundle has %d bytes, want at most %d: OLM unpacks it to a ConfigMap", bundle.CompressedSize, limit)
 	}
 	size := 0
 	for key, value := range bundle.CSV.Annotations {
 		size += len(key) + len(value)
 	}
 	if limit := 256 << 10 / 4; size > limit {
-		t.Errorf("the annotations have %d bytes; at most %d leave room on the Pods, which OLM copies them to", size, limit)
+		t.Errorf("the annotations have %d bytes, want at most %d: OLM copies them to the Pods", size, limit)
 	}
 }
 
-// TestNoPlaceholders looks for what generators leave for people to fill in.
+// TestNoPlaceholders searches for placeholders that generators leave.
 func TestNoPlaceholders(t *testing.T) {
 	placeholder := regexp.MustCompile(`(?i)todo|fixme|change ?me|xxx|placeholder|example\.com|your[ .-]|:latest|controller:|v0\.0\.0|Cg==|: unknown|-unknown`)
 	err := fs.WalkDir(os.DirFS(folder()), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -381,7 +382,7 @@ func TestNoPlaceholders(t *testing.T) {
 		}
 		for i, line := range strings.Split(text(t, filepath.Join(folder(), path)), "\n") {
 			if strings.HasPrefix(strings.TrimSpace(line), "description: type of condition in CamelCase") {
-				continue // Kubernetes' own words, with an example
+				continue // a description from Kubernetes with an example
 			}
 			if found := placeholder.FindString(line); found != "" && !strings.Contains(line, "base64data") {
 				t.Errorf("%s:%d: %q in %s", path, i+1, found, strings.TrimSpace(line))
@@ -394,7 +395,7 @@ func TestNoPlaceholders(t *testing.T) {
 	}
 }
 
-// TestMetadata compares the labels of the bundle's image, which some tools read, with the file that others read.
+// TestMetadata compares the labels of the bundle image with annotations.yaml. Some tools read the labels, others the file.
 func TestMetadata(t *testing.T) {
 	var file struct{ Annotations map[string]string }
 	read(t, filepath.Join(folder(), "metadata", "annotations.yaml"), &file)
@@ -409,39 +410,39 @@ func TestMetadata(t *testing.T) {
 	for _, label := range []string{"bundle.manifests.v1", "bundle.metadata.v1", "test.config.v1"} {
 		path := strings.Trim(labels["operators.operatorframework.io."+label], "/")
 		if copied := fmt.Sprintf("\nCOPY bundle/%s /%[1]s/\n", path); path == "" || !strings.Contains(dockerfile, copied) {
-			t.Errorf("bundle.Dockerfile does not copy %q, where label %s says it is", path, label)
+			t.Errorf("bundle.Dockerfile does not copy to %q, the path in label %s", path, label)
 		}
 	}
 }
 
-// TestPresentation checks what a catalog shows, as its users would.
+// TestPresentation checks the icon, the description and the suggested namespace that a catalog shows.
 func TestPresentation(t *testing.T) {
 	csv := load(t).CSV
 	if len(csv.Spec.Icon) != 1 {
-		t.Fatalf("%d icons", len(csv.Spec.Icon))
+		t.Fatalf("got %d icons, want 1", len(csv.Spec.Icon))
 	}
 	icon, err := base64.StdEncoding.DecodeString(csv.Spec.Icon[0].Data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(text(t, "../../config/manifests/useless-machine.svg"), string(icon)); diff != "" {
-		t.Errorf("the icon is another (-file +bundle):\n%s", diff)
+		t.Errorf("icon (-file +bundle):\n%s", diff)
 	}
 	var svg struct {
 		XMLName xml.Name `xml:"http://www.w3.org/2000/svg svg"`
 		ViewBox string   `xml:"viewBox,attr"`
 	}
 	if err := xml.Unmarshal(icon, &svg); err != nil || svg.ViewBox != "0 0 128 128" {
-		t.Errorf("the icon is no square SVG: view box %q, %v", svg.ViewBox, err)
+		t.Errorf("the icon is not a square SVG: view box %q, %v", svg.ViewBox, err)
 	}
 	if _, err := time.Parse(time.RFC3339, csv.Annotations["createdAt"]); err != nil {
 		t.Error(err)
 	}
 	if line := csv.Annotations["description"]; len(line) < 10 || len(line) > 135 || strings.Contains(line, "\n") {
-		t.Errorf("the description on the tile has %d bytes; it is one line that is not cut off", len(line))
+		t.Errorf("the description on the tile has %d bytes, want one line that fits", len(line))
 	}
 	if namespace := csv.Annotations["operatorframework.io/suggested-namespace"]; namespace != "useless-system" ||
 		!strings.Contains(csv.Annotations["operatorframework.io/suggested-namespace-template"], `"name":"`+namespace+`"`) {
-		t.Errorf("suggested namespace is %s, and another in the template", namespace)
+		t.Errorf("the suggested namespace %s differs from the one in the namespace template", namespace)
 	}
 }

@@ -41,12 +41,12 @@ import (
 )
 
 const (
-	namespace = "operators" // where OLM puts operators unless told otherwise
+	namespace = "operators" // OLM's default namespace for operators
 	patience  = 30 * time.Second
 )
 
-// TestOnAPIServer installs the bundle as OLM does, but for the Pods, and runs the operator with the arguments and the
-// rights that the ClusterServiceVersion gives it.
+// TestOnAPIServer installs the bundle as OLM does, but without Pods. It runs the operator as a process, with the arguments and
+// the permissions in the ClusterServiceVersion.
 func TestOnAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	bundle := load(t)
@@ -67,7 +67,7 @@ func TestOnAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := slices.DeleteFunc(slices.Clone(deployment(t, bundle).Spec.Template.Spec.Containers[0].Args), func(arg string) bool {
-		return strings.Contains(arg, "-bind-address=") || strings.HasPrefix(arg, "--webhook-cert-dir=") // a Pod's
+		return strings.Contains(arg, "-bind-address=") || strings.HasPrefix(arg, "--webhook-cert-dir=") // valid only in a Pod
 	})
 	operator := startOperator(t, dir, append(args,
 		"--kubeconfig="+kubeconfig, "--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", webhooks), "--webhook-cert-dir="+dir,
@@ -81,13 +81,13 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("Examples", func(t *testing.T) { testExamples(t, plane, bundle) })
 	t.Run("Alerts", func(t *testing.T) { testAlerts(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics)) })
 	if text := operator.Log(); strings.Contains(strings.ToLower(text), "forbidden") {
-		t.Errorf("the operator lacks rights:\n%s", text)
+		t.Errorf("the operator lacks permissions:\n%s", text)
 	}
-	// Last, because creating an object of a kind that is being deleted is forbidden, too.
+	// Last: the API server also answers Forbidden when the kind of a new object is being deleted.
 	t.Run("Cleanup", func(t *testing.T) { testCleanup(t, plane, bundle) })
 }
 
-// testExamples creates the examples, all of them at once, and waits until the operator has done what they ask for.
+// testExamples creates all examples at once, and waits until the operator has reconciled them.
 func testExamples(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
 	var examples []*unstructured.Unstructured
 	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil {
@@ -103,7 +103,7 @@ func testExamples(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.B
 	}
 	for _, warning := range *warnings {
 		if !strings.Contains(warning, "v1alpha1 Machine is deprecated") && !strings.Contains(warning, "v1alpha1 Switch is deprecated") {
-			t.Errorf("an example gives the warning %q", warning)
+			t.Errorf("an example causes the warning %q", warning)
 		}
 	}
 	for _, example := range examples {
@@ -116,7 +116,7 @@ func testExamples(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.B
 	}
 }
 
-// missing says what the operator has not done for an example yet.
+// missing returns an error if the operator has not reconciled an example yet.
 func missing(example *unstructured.Unstructured) error {
 	switch example.GetKind() {
 	case "Switch":
@@ -127,7 +127,7 @@ func missing(example *unstructured.Unstructured) error {
 		if total, _, _ := unstructured.NestedInt64(example.Object, "status", "switches", "total"); total != 3 {
 			return fmt.Errorf("%s has %d switches", example.GetName(), total)
 		}
-	case "VirtualMachine": // for which there is no node here
+	case "VirtualMachine": // stays pending: the control plane has no node
 		if phase, _, _ := unstructured.NestedString(example.Object, "status", "phase"); phase != "Creating" {
 			return fmt.Errorf("%s is in phase %q", example.GetName(), phase)
 		}
@@ -135,7 +135,7 @@ func missing(example *unstructured.Unstructured) error {
 	return nil
 }
 
-// testAlerts looks for the metrics that the alerts name among those that the operator has.
+// testAlerts checks that the operator has all metrics that the alerts use.
 func testAlerts(t *testing.T, url string) {
 	var exposed string
 	eventually(t, func(ctx context.Context) (err error) {
@@ -150,7 +150,7 @@ func testAlerts(t *testing.T, url string) {
 		names[name] = true
 	}
 	if len(names) == 0 {
-		t.Error("no alert names a metric")
+		t.Error("no alert uses a metric")
 	}
 	for name := range maps.Keys(names) {
 		if !regexp.MustCompile(`(?m)^` + name + `\b`).MatchString(exposed) {
@@ -159,7 +159,7 @@ func testAlerts(t *testing.T, url string) {
 	}
 }
 
-// testCleanup deletes the kinds while there are objects and the operator runs, as operator-sdk cleanup does.
+// testCleanup deletes the CRDs while objects exist and the operator runs, as operator-sdk cleanup does.
 func testCleanup(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
 	admin := newClient(t, plane, rest.NoWarnings{})
 	crds := slices.DeleteFunc(slices.Clone(bundle.Objects), func(object *unstructured.Unstructured) bool {
@@ -174,18 +174,18 @@ func testCleanup(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bu
 		eventually(t, func(ctx context.Context) error {
 			err := admin.Get(ctx, client.ObjectKeyFromObject(crd), crd.DeepCopy())
 			if err == nil {
-				return fmt.Errorf("%s is still there", crd.GetName())
+				return fmt.Errorf("%s still exists", crd.GetName())
 			}
 			return client.IgnoreNotFound(err)
 		})
 	}
 	var pods corev1.PodList
 	if err := admin.List(t.Context(), &pods, client.HasLabels{v1alpha1.VirtualMachineLabel}); err != nil || len(pods.Items) > 0 {
-		t.Errorf("%d servers are left, %v", len(pods.Items), err)
+		t.Errorf("%d Pods of VirtualMachines remain, error %v", len(pods.Items), err)
 	}
 }
 
-// objects are those of the bundle that OLM creates as they are, and the configuration of the webhooks that it makes.
+// objects returns the bundle's objects that OLM creates unchanged, and the webhook configuration that OLM generates.
 func objects(t *testing.T, bundle *manifests.Bundle) []*unstructured.Unstructured {
 	t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -203,14 +203,15 @@ func objects(t *testing.T, bundle *manifests.Bundle) []*unstructured.Unstructure
 	}
 	all := []*unstructured.Unstructured{{Object: typed}}
 	for _, object := range bundle.Objects {
-		if object.GetKind() != "ClusterServiceVersion" { // of an API that is not here
+		if object.GetKind() != "ClusterServiceVersion" { // its API is not installed
 			all = append(all, object)
 		}
 	}
 	return all
 }
 
-// install creates what OLM makes of the ClusterServiceVersion itself, in a namespace that wants restricted Pods.
+// install creates the objects that OLM generates from the ClusterServiceVersion. The namespace enforces the Pod Security
+// profile restricted.
 func install(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
 	t.Helper()
 	strategy, deployment := bundle.CSV.Spec.InstallStrategy.StrategySpec, deployment(t, bundle)
@@ -237,7 +238,7 @@ func install(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle
 		}
 	}
 	if len(*warnings) > 0 {
-		t.Errorf("installing warns of %q", *warnings)
+		t.Errorf("the installation causes the warnings %q", *warnings)
 	}
 }
 
@@ -280,7 +281,7 @@ func startOperator(t *testing.T, dir string, args ...string) *cluster.Process {
 	return operator
 }
 
-// A recorder keeps the API server's warnings.
+// A recorder collects the API server's warnings.
 type recorder []string
 
 // HandleWarningHeader implements rest.WarningHandler.
@@ -323,7 +324,7 @@ func get(ctx context.Context, url string) (body string, err error) {
 	return string(text), err
 }
 
-// eventually waits until a check finds nothing wrong.
+// eventually repeats a check until it returns nil.
 func eventually(t *testing.T, check func(context.Context) error) {
 	t.Helper()
 	var problem error
@@ -332,6 +333,6 @@ func eventually(t *testing.T, check func(context.Context) error) {
 		return problem == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("not within %s: %v", patience, problem)
+		t.Fatalf("timed out after %s: %v", patience, problem)
 	}
 }

@@ -23,12 +23,12 @@ func sdkProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("BUNDLE_TOOLS")
 	if dir == "" {
-		t.Skip("make bundle-validate runs this with operator-sdk's programs")
+		t.Skip("needs operator-sdk's programs; run make bundle-validate")
 	}
 	return filepath.Join(dir, name)
 }
 
-// TestOperatorSDK runs operator-sdk bundle validate, where nothing may be found that it even warns of.
+// TestOperatorSDK runs operator-sdk bundle validate. It must report neither errors nor warnings.
 func TestOperatorSDK(t *testing.T) {
 	sdk := sdkProgram(t, "operator-sdk")
 	inspectable(t)
@@ -51,17 +51,17 @@ func TestOperatorSDK(t *testing.T) {
 	}
 }
 
-// An output is what operator-sdk has found.
+// An output is one finding of operator-sdk.
 type output struct{ Type, Message string }
 
-// mistaken reports whether operator-sdk takes a right on all versions of an API for one on a version that is gone. The
-// validators of TestValidators, which are of a later release, know better.
+// mistaken reports whether a finding is a known false positive: operator-sdk takes a permission on all versions of an API for
+// one on a removed version. The newer validators of TestValidators do not have this bug.
 func mistaken(found output) bool {
 	return strings.Contains(found.Message, "Migrate the API(s) for horizontalpodautoscalers:") &&
 		strings.Contains(found.Message, "ClusterPermissions")
 }
 
-// TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but find the bundle in /bundle.
+// TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but they read the bundle from /bundle.
 func TestScorecard(t *testing.T) {
 	binary, err := os.ReadFile(sdkProgram(t, "scorecard-test"))
 	if err != nil {
@@ -72,7 +72,7 @@ func TestScorecard(t *testing.T) {
 	err = errors.Join(
 		os.WriteFile(filepath.Join(root, "scorecard-test"), binary, 0o700),
 		os.CopyFS(filepath.Join(root, "bundle"), os.DirFS(folder())),
-		os.Mkdir(filepath.Join(root, "tmp"), 0o700), // for what the validators write
+		os.Mkdir(filepath.Join(root, "tmp"), 0o700), // for files of the validators
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestScorecard(t *testing.T) {
 	var config scorecardv1alpha3.Configuration
 	read(t, filepath.Join(folder(), "tests", "scorecard", "config.yaml"), &config)
 	if got := len(config.Stages[0].Tests); got != 6 {
-		t.Errorf("config.yaml has %d tests, want the 6 that there are", got)
+		t.Errorf("config.yaml has %d tests, want 6", got)
 	}
 	for _, test := range config.Stages[0].Tests {
 		t.Run(test.Entrypoint[1], func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestScorecard(t *testing.T) {
 			for _, result := range status.Results {
 				suggestions := result.Suggestions
 				if result.Name == "olm-status-descriptors" {
-					suggestions = nil // it wants a status in the examples, which whoever starts from them has no use for
+					suggestions = nil // it suggests a status in the examples, which users would have to delete
 				}
 				if result.State != scorecardv1alpha3.PassState || len(result.Errors) > 0 || len(suggestions) > 0 {
 					t.Errorf("%s: %s, errors %q, suggestions %q", result.Name, result.State, result.Errors, suggestions)
@@ -105,7 +105,7 @@ func TestScorecard(t *testing.T) {
 	}
 }
 
-// run reads what a program prints as JSON.
+// run runs a program and decodes its JSON output.
 func run(t *testing.T, cmd *exec.Cmd, into any) {
 	t.Helper()
 	var stderr bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// installed are the objects of a kind in the installation without OLM.
+// installed returns the objects of a kind in the installation without OLM.
 func installed[T any](t *testing.T, kind string) []T {
 	t.Helper()
 	objects, err := cluster.ReadManifests("../../dist/install.yaml")
@@ -42,11 +42,11 @@ func installed[T any](t *testing.T, kind string) []T {
 
 const (
 	serviceAccount = "useless-controller-manager"
-	certificates   = "useless-certificates-role" // what the operator needs only without OLM
+	certificates   = "useless-certificates-role" // needed only without OLM
 	leaderLease    = "leader.useless.container.training"
 )
 
-// TestPermissions compares what OLM grants to the operator with what it has elsewhere: as much, but for certificates.
+// TestPermissions compares the operator's permissions with OLM and without OLM. Only those for certificates may differ.
 func TestPermissions(t *testing.T) {
 	var wantCluster, want []rbacv1.PolicyRule
 	for _, role := range installed[rbacv1.ClusterRole](t, "ClusterRole") {
@@ -74,7 +74,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// granted are the rules of a role if it is bound to the operator, and OLM does not do what it is for.
+// granted returns the rules of a role that is bound to the operator. It returns nil for a role that is not needed with OLM.
 func granted(role string, rules []rbacv1.PolicyRule, bound rbacv1.RoleRef, to []rbacv1.Subject) []rbacv1.PolicyRule {
 	if role != bound.Name || role == certificates || to[0].Name != serviceAccount {
 		return nil
@@ -91,7 +91,7 @@ func sorted(rules []rbacv1.PolicyRule) []string {
 	return lines
 }
 
-// TestLeastPrivilege names what an operator that OLM installs has no business with.
+// TestLeastPrivilege checks that the bundle grants no permission that the operator does not need with OLM.
 func TestLeastPrivilege(t *testing.T) {
 	strategy := load(t).CSV.Spec.InstallStrategy.StrategySpec
 	for _, permissions := range slices.Concat(strategy.ClusterPermissions, strategy.Permissions) {
@@ -105,12 +105,12 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// excess says what is too much about a rule, if anything.
+// excess describes why a rule grants too much; empty if it does not.
 func excess(resource string, rule rbacv1.PolicyRule) string {
 	only, limited := map[string][]string{
 		"customresourcedefinitions":        {"get"},
 		"customresourcedefinitions/status": {"update"},
-		"deployments":                      {"list", "patch", "watch"}, // for schedules: OLM makes the operator's own
+		"deployments":                      {"list", "patch", "watch"}, // for schedules; OLM creates the operator's Deployment
 	}[resource]
 	if limited && !slices.Equal(rule.Verbs, only) {
 		return fmt.Sprintf("only %q is needed", only)
@@ -118,7 +118,7 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	switch resource {
 	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services":
 		return "OLM makes the certificates and whatever goes with them"
-	case "leases": // a namespace's rights are the cluster's where OLM serves all namespaces
+	case "leases": // in install mode AllNamespaces, OLM turns Roles into ClusterRoles
 		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease}) {
 			return "only the Lease " + leaderLease + " is the operator's, once it is created"
 		}
@@ -133,8 +133,8 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	return ""
 }
 
-// TestOptionalControllers compares the ClusterRoles of controllers that are off by default with what their components
-// bind. Nobody is bound to them here, as no bundle can leave that to its users otherwise.
+// TestOptionalControllers compares the ClusterRoles of optional controllers with those in their components. The bundle must
+// not bind them: users bind them when they enable a controller.
 func TestOptionalControllers(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, object := range load(t).Objects {

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// inRoot gives a program another root folder.
+// inRoot returns the attributes that start a program with another root folder.
 func inRoot(t *testing.T, root string) *syscall.SysProcAttr {
 	t.Helper()
 	attributes := &syscall.SysProcAttr{Chroot: root}
-	if os.Getuid() != 0 { // who may have another root folder only as the root of a namespace
+	if os.Getuid() != 0 { // without root, chroot needs a user namespace
 		attributes.Cloneflags = syscall.CLONE_NEWUSER
 		attributes.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// inRoot would give a program another root folder. Elsewhere that takes root's rights, and the system's libraries in it.
+// inRoot skips the test. On other systems, another root folder needs root and a copy of the system's libraries.
 func inRoot(t *testing.T, _ string) *syscall.SysProcAttr {
 	t.Helper()
-	t.Skip("the scorecard's tests need another root folder, and so Linux; CI runs them")
+	t.Skip("the scorecard's tests need another root folder, which works only on Linux; CI runs them")
 	return nil
 }

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog checks the catalog, and what publishes the operator elsewhere, without serving it.
+// Package catalog checks the catalog and the files for other catalogs, without serving them.
 package catalog
 
 import (
@@ -31,7 +31,7 @@ const (
 	stable    = "stable"
 )
 
-// bare is an entry as the template may have it.
+// bare is an entry of the template.
 type bare struct {
 	Schema         string                 `json:"schema"`
 	Package        string                 `json:"package"`
@@ -43,7 +43,7 @@ type bare struct {
 	Image          string                 `json:"image"`
 }
 
-// entry has what is looked at of a package, a channel and a bundle.
+// entry has the checked fields of a package, a channel or a bundle.
 type entry struct {
 	bare
 	Properties []property `json:"properties"`
@@ -54,7 +54,7 @@ type upgrade struct {
 	edge
 }
 
-// follows are the bundles of the channel that this one is an upgrade of.
+// follows returns the bundles of the channel that this bundle upgrades.
 func (u upgrade) follows() []string {
 	if u.Replaces == "" {
 		return u.Skips
@@ -90,7 +90,7 @@ func (c catalog) named(t *testing.T, schema, name string) entry {
 	return entry{}
 }
 
-// find returns the place of a bundle in a channel.
+// find returns the upgrade entry of a bundle in a channel.
 func (e entry) find(name string) (upgrade, bool) {
 	i := slices.IndexFunc(e.Entries, func(entry upgrade) bool { return entry.Name == name })
 	if i < 0 {
@@ -140,11 +140,11 @@ func read(t *testing.T, path string, into any) {
 
 func runMake(t *testing.T, args ...string) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(root, "Makefile")); err != nil { // so that go test forgets a result when it changes
+	if _, err := os.Stat(filepath.Join(root, "Makefile")); err != nil { // so that a change of the Makefile invalidates go test's cached result
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", root}, args...)...)
-	// Variables of the environment, such as VERSION or MAKEFLAGS, would replace those of the Makefile.
+	// Environment variables such as VERSION or MAKEFLAGS would override the Makefile's.
 	command.Env = []string{"PATH=" + os.Getenv("PATH")}
 	output, err := program.Output(command)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestTemplate(t *testing.T) {
 		})
 	}
 	if diff := cmp.Diff(template.Entries, got, cmp.AllowUnexported(upgrade{})); diff != "" {
-		t.Errorf("the catalog is not what the template says (-template +catalog): make catalog\n%s", diff)
+		t.Errorf("the catalog differs from the template; run make catalog (-template +catalog):\n%s", diff)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestChannels(t *testing.T) {
 		for _, entry := range channel.Entries {
 			for _, former := range entry.follows() {
 				if _, ok := channel.find(former); !ok {
-					t.Errorf("in channel %s %s follows %s, which is not there", channel.Name, entry.Name, former)
+					t.Errorf("channel %s: %s upgrades %s, which is not in the channel", channel.Name, entry.Name, former)
 				}
 				followed[former] = true
 			}
@@ -191,13 +191,13 @@ func TestChannels(t *testing.T) {
 	}
 	for _, entry := range catalog.named(t, "olm.channel", stable).Entries {
 		if _, ok := catalog.named(t, "olm.channel", candidate).find(entry.Name); !ok {
-			t.Errorf("%s is stable and was never a candidate", entry.Name)
+			t.Errorf("%s is in channel stable, but not in channel candidate", entry.Name)
 		}
 	}
 }
 
-// TestNothingDangles finds channels that name what is no bundle, and bundles that no channel names.
-func TestNothingDangles(t *testing.T) {
+// TestChannelsMatchBundles checks that every bundle is in a channel, and that channels contain only existing bundles.
+func TestChannelsMatchBundles(t *testing.T) {
 	catalog := rendered(t)
 	bundles, inChannels := map[string]bool{}, map[string]bool{}
 	for _, entry := range catalog.of("olm.bundle") {
@@ -217,7 +217,7 @@ func TestDefaultChannel(t *testing.T) {
 	bundle := bundle(t)
 	pkg := rendered(t).named(t, "olm.package", bundle.Package)
 	if pkg.DefaultChannel != stable || bundle.DefaultChannel != stable {
-		t.Errorf("the default channel is %s, and %s in the bundle, want %s", pkg.DefaultChannel, bundle.DefaultChannel, stable)
+		t.Errorf("the default channel is %s in the catalog and %s in the bundle, want %s", pkg.DefaultChannel, bundle.DefaultChannel, stable)
 	}
 }
 
@@ -226,14 +226,14 @@ func TestBundle(t *testing.T) {
 	entry := catalog.named(t, "olm.bundle", bundle.CSV.Name)
 	push := strings.Fields(runMake(t, "-n", "bundle-push"))
 	if pushed := push[len(push)-1]; entry.Image != pushed {
-		t.Errorf("the catalog has the image %s, and make bundle-push pushes %s", entry.Image, pushed)
+		t.Errorf("the catalog has the image %s, but make bundle-push pushes %s", entry.Image, pushed)
 	}
 	pkg := catalog.named(t, "olm.package", bundle.Package)
 	if pkg.Description != bundle.CSV.Spec.Description {
-		t.Error("the package has another description than the bundle: make catalog")
+		t.Error("the descriptions of the package and the bundle differ; run make catalog")
 	}
 	if diff := cmp.Diff(bundle.CSV.Spec.Icon, []operatorsv1alpha1.Icon{pkg.Icon}); diff != "" {
-		t.Errorf("the package has another icon than the bundle (-bundle +package): make catalog\n%s", diff)
+		t.Errorf("the icons differ; run make catalog (-bundle +package):\n%s", diff)
 	}
 	var metadata struct {
 		DisplayName               string                                      `json:"displayName"`
@@ -244,7 +244,7 @@ func TestBundle(t *testing.T) {
 	for _, property := range entry.Properties {
 		switch property.Type {
 		case "olm.bundle.object":
-			t.Fatal("the catalog has whole manifests, which are slow to serve, and refused by catalogs that others run")
+			t.Fatal("the catalog contains complete manifests: they are slow to serve, and other catalogs reject them")
 		case "olm.csv.metadata":
 			if err := json.Unmarshal(property.Value, &metadata); err != nil {
 				t.Fatal(err)
@@ -255,11 +255,11 @@ func TestBundle(t *testing.T) {
 	want.DisplayName, want.Description = bundle.CSV.Spec.DisplayName, bundle.CSV.Spec.Description
 	want.Annotations, want.CustomResourceDefinitions = bundle.CSV.Annotations, bundle.CSV.Spec.CustomResourceDefinitions
 	if diff := cmp.Diff(want, metadata); diff != "" {
-		t.Errorf("the catalog shows another bundle than there is (-bundle +catalog): make catalog\n%s", diff)
+		t.Errorf("the catalog differs from the bundle; run make catalog (-bundle +catalog):\n%s", diff)
 	}
 }
 
-// TestImageTagBase is for people who publish elsewhere: the manifests get the image that is pushed.
+// TestImageTagBase checks publishing to another registry: the manifests must have the image that make pushes.
 func TestImageTagBase(t *testing.T) {
 	const image = "registry.example.com/mine:v9"
 	commands := runMake(t, "-n", "overlay", "VERSION=9", "IMAGE_TAG_BASE=registry.example.com/mine")
@@ -271,7 +271,7 @@ func TestImageTagBase(t *testing.T) {
 	}
 }
 
-// continuousIntegration is ci.yaml, and releaseConfig release-config.yaml, with all that may be in them.
+// continuousIntegration has all fields of ci.yaml, and releaseConfig all fields of release-config.yaml.
 type (
 	continuousIntegration struct {
 		Reviewers   []string `json:"reviewers"`
@@ -296,7 +296,7 @@ type (
 	}
 )
 
-// TestCommunityKeepsReviewers is for the releases after the first: ci.yaml is edited in community-operators, too.
+// TestCommunityKeepsReviewers checks that later releases keep edits of ci.yaml in community-operators.
 func TestCommunityKeepsReviewers(t *testing.T) {
 	out := t.TempDir()
 	file := filepath.Join(out, "operators", bundle(t).Package, "ci.yaml")
@@ -310,7 +310,7 @@ func TestCommunityKeepsReviewers(t *testing.T) {
 	}
 }
 
-// TestCommunity assembles what community-operators gets, and checks what its pipeline checks.
+// TestCommunity assembles the files for community-operators, and repeats the checks of its pipeline.
 func TestCommunity(t *testing.T) {
 	bundle, out := bundle(t), t.TempDir()
 	runMake(t, "community", "OUT="+out)
@@ -321,45 +321,45 @@ func TestCommunity(t *testing.T) {
 	read(t, filepath.Join(operator, "ci.yaml"), &ci)
 	read(t, filepath.Join(version, "release-config.yaml"), &config)
 
-	t.Run("how it is reviewed and upgraded", func(t *testing.T) {
+	t.Run("reviewers and update graph", func(t *testing.T) {
 		if len(ci.Reviewers) == 0 || slices.Contains(ci.Reviewers, "") {
 			t.Errorf("ci.yaml has the reviewers %q", ci.Reviewers)
 		}
 		if ci.UpdateGraph != "replaces-mode" {
-			t.Errorf("ci.yaml has the updateGraph %q, and the catalog replaces one version with the next", ci.UpdateGraph)
+			t.Errorf("ci.yaml has the updateGraph %q, but in the catalog each version replaces the previous one", ci.UpdateGraph)
 		}
-		want := []mapping{{"basic.yaml", []string{"latest"}, "olm.template.basic"}} // there is no other catalog
+		want := []mapping{{"basic.yaml", []string{"latest"}, "olm.template.basic"}} // the only catalog
 		if diff := cmp.Diff(want, ci.FBC.CatalogMapping); diff != "" {
 			t.Errorf("the templates in ci.yaml (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("its files", func(t *testing.T) { // go test forgets a result when what it has opened changes, not what make has
+	t.Run("catalog files", func(t *testing.T) { // read here, because go test's cache does not notice files that only make opens
 		got := map[string]string{
 			"ci.yaml":             files(t, operator)["ci.yaml"],
 			"release-config.yaml": files(t, version)["release-config.yaml"],
 		}
 		if diff := cmp.Diff(files(t, filepath.Join(root, "catalog", "community")), got); diff != "" {
-			t.Errorf("not those of the catalog (-catalog +community):\n%s", diff)
+			t.Errorf("the files differ (-catalog +community):\n%s", diff)
 		}
 	})
-	t.Run("the place of the release", func(t *testing.T) { checkPlace(t, ci, config) })
+	t.Run("release config", func(t *testing.T) { checkReleaseConfig(t, ci, config) })
 	for _, folder := range []string{"manifests", "metadata", "tests"} {
 		t.Run(folder, func(t *testing.T) {
 			if diff := cmp.Diff(files(t, filepath.Join(root, "bundle", folder)), files(t, filepath.Join(version, folder))); diff != "" {
-				t.Errorf("not those of the bundle (-bundle +community):\n%s", diff)
+				t.Errorf("the files differ (-bundle +community):\n%s", diff)
 			}
 		})
 	}
 }
 
-// checkPlace compares where the pipeline will put the bundle with where it is in the catalog.
-func checkPlace(t *testing.T, ci continuousIntegration, config releaseConfig) {
+// checkReleaseConfig compares the channels and upgrades in release-config.yaml with those in the catalog.
+func checkReleaseConfig(t *testing.T, ci continuousIntegration, config releaseConfig) {
 	t.Helper()
 	bundle := bundle(t)
 	got, want := map[string]edge{}, map[string]edge{}
 	for _, release := range config.CatalogTemplates {
 		if !slices.ContainsFunc(ci.FBC.CatalogMapping, func(m mapping) bool { return m.TemplateName == release.TemplateName }) {
-			t.Errorf("release-config.yaml names the template %s, which ci.yaml does not", release.TemplateName)
+			t.Errorf("release-config.yaml has the template %s, which is not in ci.yaml", release.TemplateName)
 		}
 		for _, channel := range release.Channels {
 			got[channel] = release.edge
@@ -371,15 +371,15 @@ func checkPlace(t *testing.T, ci continuousIntegration, config releaseConfig) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("release-config.yaml has another place for the bundle than the catalog (-catalog +release-config):\n%s", diff)
+		t.Errorf("channels and upgrades differ (-catalog +release-config):\n%s", diff)
 	}
 	first := config.CatalogTemplates[0].Channels[0]
 	if _, ok := want[stable]; ok && first != stable {
-		t.Errorf("release-config.yaml has the channel %s first, which the pipeline makes the default", first)
+		t.Errorf("release-config.yaml has the channel %s first, and the pipeline makes the first one the default", first)
 	}
-	// Without a template the pipeline goes by the bundle alone.
+	// Without a template, the pipeline uses only the bundle.
 	if replaces := want[first].Replaces; bundle.CSV.Spec.Replaces != replaces {
-		t.Errorf("the bundle replaces %q, and %q in the catalog: spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
+		t.Errorf("the bundle replaces %q, but in the catalog %q; fix spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
 	}
 }
 
