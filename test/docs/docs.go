@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs reads the manifests in the documentation, so that tests apply what people copy.
+// Package docs reads the manifests in the documentation, so that tests apply the same text that users copy.
 package docs
 
 import (
@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Block returns the first YAML on a page of the documentation that begins with a key. The page's path starts at the folder
-// docs; tests that read one are in a folder of test.
+// Block returns the first YAML block on a page that begins with a key. The page is a path relative to docs. The calling test
+// must be in a folder directly below test.
 func Block(t testing.TB, page, key string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs", page))

@@ -20,7 +20,7 @@ import (
 	"container.training/useless/test/program"
 )
 
-// buildKustomize compiles kustomize once and returns its path, which is in Go's build cache.
+// buildKustomize compiles kustomize once and returns its path in Go's build cache.
 var buildKustomize = sync.OnceValues(func() (path string, err error) {
 	command := exec.Command("go", "tool", "-n", "-modfile="+filepath.Join("hack", "tools", "kustomize.mod"), "kustomize")
 	command.Dir = repository
@@ -28,7 +28,7 @@ var buildKustomize = sync.OnceValues(func() (path string, err error) {
 	return strings.TrimSpace(out), err
 })
 
-// kustomize renders a kustomization that is beside a clone of the repository, as the documentation has it.
+// kustomize renders a kustomization in a folder beside a clone of the repository, as documented.
 func kustomize(t *testing.T, kustomization string) []byte {
 	t.Helper()
 	kustomize, err := buildKustomize()
@@ -50,23 +50,23 @@ func kustomize(t *testing.T, kustomization string) []byte {
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	rendered, err := command.Output()
-	if err != nil || strings.Contains(stderr.String(), "Warning: ") { // of a field that is deprecated, for example
+	if err != nil || strings.Contains(stderr.String(), "Warning: ") { // for example, of a deprecated field
 		t.Fatalf("kustomize: %v\n%s", err, stderr.String())
 	}
 	return rendered
 }
 
-// arguments are those of the operator's container.
+// arguments returns the arguments of the operator's container.
 func arguments(t *testing.T, manifests []byte) []string {
 	t.Helper()
 	deployments := decode[appsv1.Deployment](t, manifests, "Deployment")
 	if len(deployments) != 1 {
-		t.Fatalf("%d Deployments", len(deployments))
+		t.Fatalf("got %d Deployments, want 1", len(deployments))
 	}
 	return deployments[0].Spec.Template.Spec.Containers[0].Args
 }
 
-// TestComponents renders what the documentation says of the controllers that are off by default, on each installation.
+// TestComponents renders the documented kustomizations of optional controllers, on top of each installation.
 func TestComponents(t *testing.T) {
 	for _, c := range []struct {
 		page       string
@@ -100,8 +100,8 @@ func TestComponents(t *testing.T) {
 	})
 }
 
-// checkComponents compares a kustomization with the installation that it is on top of: it adds these arguments and
-// objects, and nothing else, and binds every ClusterRole among them to the operator.
+// checkComponents compares a kustomization with its base installation. It must add exactly these arguments and objects, and
+// must bind every added ClusterRole to the operator.
 func checkComponents(t *testing.T, overlay, kustomization string, args, adds []string) {
 	t.Helper()
 	plain, rendered := kustomize(t, "resources: [useless-operator/"+overlay+"]\n"), kustomize(t, kustomization)
@@ -124,7 +124,7 @@ func checkComponents(t *testing.T, overlay, kustomization string, args, adds []s
 	}
 }
 
-// names are those of all objects, with their kinds, in order.
+// names returns the sorted kinds and names of all objects.
 func names(t *testing.T, manifests []byte) []string {
 	t.Helper()
 	var found []string

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests checks what is installed without installing it.
+// Package manifests checks the installation manifests without installing them.
 package manifests
 
 import (
@@ -85,7 +85,7 @@ func all(t *testing.T, raw []byte) []*unstructured.Unstructured {
 	}
 }
 
-// TestCRDs lets OLM's own validator judge the CRDs, which a bundle will carry.
+// TestCRDs runs OLM's validator on the CRDs, because the bundle contains them.
 func TestCRDs(t *testing.T) {
 	crds := objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition")
 	for _, crd := range crds {
@@ -95,13 +95,13 @@ func TestCRDs(t *testing.T) {
 			}
 		}
 		if crd.Spec.Conversion != nil && crd.Spec.Conversion.Webhook != nil && crd.Spec.Conversion.Webhook.ClientConfig.CABundle != nil {
-			t.Errorf("%s has a caBundle: whoever makes the certificates is to write it", crd.Name)
+			t.Errorf("%s has a caBundle, want none: the certificate source writes it", crd.Name)
 		}
 	}
 }
 
-// TestOnlyMachinesNeedTheConversionWebhook guards what a write of a Switch costs.
-func TestOnlyMachinesNeedTheConversionWebhook(t *testing.T) {
+// TestOnlyMachinesUseConversionWebhook checks that writes of Switches, which are frequent, need no conversion webhook.
+func TestOnlyMachinesUseConversionWebhook(t *testing.T) {
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
 		converts := crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
 		if want := crd.Spec.Names.Kind == "Machine"; converts != want {
@@ -110,11 +110,11 @@ func TestOnlyMachinesNeedTheConversionWebhook(t *testing.T) {
 	}
 }
 
-// TestCertificatesFindTheirObjects guards the names that internal/certificates and config/ must agree on.
-func TestCertificatesFindTheirObjects(t *testing.T) {
+// TestCertificateNames checks that internal/certificates and config/ use the same names.
+func TestCertificateNames(t *testing.T) {
 	secrets := objects[corev1.Secret](t, "Secret")
 	if len(secrets) != 1 || secrets[0].Name != certificates.SecretName {
-		t.Errorf("want one Secret, %s", certificates.SecretName)
+		t.Errorf("want exactly one Secret, %s", certificates.SecretName)
 	}
 	var services []string
 	for _, service := range objects[corev1.Service](t, "Service") {
@@ -140,11 +140,11 @@ func TestCertificatesFindTheirObjects(t *testing.T) {
 	}
 }
 
-// TestPermissionsAreNamed keeps wildcards out.
+// TestPermissionsAreNamed checks that no role has a wildcard.
 func TestPermissionsAreNamed(t *testing.T) {
 	optional, err := filepath.Glob("../../config/components/*/role/role.yaml")
 	if err != nil || len(optional) == 0 {
-		t.Fatal("there are no components with roles", err)
+		t.Fatal("found no components with roles:", err)
 	}
 	for _, path := range append(optional, installation) {
 		raw, err := os.ReadFile(path)
@@ -163,7 +163,7 @@ func TestPermissionsAreNamed(t *testing.T) {
 	}
 }
 
-// TestMigrationKnowsEveryResource guards what internal/migration, the CRDs and the operator's ClusterRole must agree on.
+// TestMigrationKnowsEveryResource checks that internal/migration, the CRDs and the operator's ClusterRole agree.
 func TestMigrationKnowsEveryResource(t *testing.T) {
 	converted := map[string]bool{}
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
@@ -184,13 +184,13 @@ func TestMigrationKnowsEveryResource(t *testing.T) {
 			ResourceNames: slices.Sorted(maps.Keys(converted)),
 		}}
 		if diff := cmp.Diff(want, granted); diff != "" {
-			t.Errorf("rights on %s (-want +granted):\n%s", resource, diff)
+			t.Errorf("permissions on %s (-want +granted):\n%s", resource, diff)
 		}
 	}
 }
 
-// TestFlowSchemaIsForTheOperator guards names that kustomize does not know, and that the FlowSchema is for all that the
-// operator may do to its Lease.
+// TestFlowSchemaIsForTheOperator checks the names that kustomize does not replace. It also checks that the FlowSchema covers
+// all of the operator's permissions on its Lease.
 func TestFlowSchemaIsForTheOperator(t *testing.T) {
 	schemas, deployment := objects[flowcontrolv1.FlowSchema](t, "FlowSchema"), objects[appsv1.Deployment](t, "Deployment")[0]
 	if len(schemas) != 1 || schemas[0].Namespace != "" {
@@ -212,7 +212,7 @@ func TestFlowSchemaIsForTheOperator(t *testing.T) {
 	}
 }
 
-// leaseVerbs are what the operator may do to its Lease.
+// leaseVerbs returns the verbs of the operator's permissions on its Lease.
 func leaseVerbs(t *testing.T) []string {
 	t.Helper()
 	var verbs []string
@@ -227,25 +227,25 @@ func leaseVerbs(t *testing.T) []string {
 	return verbs
 }
 
-// TestCollectedBeforeKilled guards that Go's garbage collector knows of the container's limit, and leaves 40 MiB of it to
-// the program itself.
-func TestCollectedBeforeKilled(t *testing.T) {
+// TestMemoryLimit checks that GOMEMLIMIT is 40 MiB below the container's memory limit. Go's garbage collector then frees
+// memory before the kernel kills the container. The 40 MiB are for memory that Go does not count, such as the program itself.
+func TestMemoryLimit(t *testing.T) {
 	container := objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec.Containers[0]
 	i := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
 	if i < 0 {
-		t.Fatal("no GOMEMLIMIT")
+		t.Fatal("the container has no GOMEMLIMIT")
 	}
 	heap, err := resource.ParseQuantity(strings.TrimSuffix(container.Env[i].Value, "B"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if limit := container.Resources.Limits.Memory(); heap.Value()+40<<20 > limit.Value() {
-		t.Errorf("GOMEMLIMIT is %s, of %s", container.Env[i].Value, limit)
+		t.Errorf("GOMEMLIMIT is %s, and the memory limit is %s", container.Env[i].Value, limit)
 	}
 }
 
-// TestPodIsRestricted checks what the Pod Security profile "restricted" asks for, and more: who it runs as is known, and
-// nothing can be written but the certificates.
+// TestPodIsRestricted checks the requirements of the Pod Security profile "restricted", and more: the user is fixed, and
+// only the folder of the certificates is writable.
 func TestPodIsRestricted(t *testing.T) {
 	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
 		pod := deployment.Spec.Template.Spec
@@ -259,7 +259,7 @@ func TestPodIsRestricted(t *testing.T) {
 				t.Errorf("security context of %s is %+v", container.Name, security)
 			}
 			if strings.HasSuffix(container.Image, ":latest") || !strings.Contains(filepath.Base(container.Image), ":") {
-				t.Errorf("image %s of %s names no version", container.Image, container.Name)
+				t.Errorf("image %s of container %s has no version", container.Image, container.Name)
 			}
 		}
 	}

@@ -20,7 +20,8 @@ import (
 	"container.training/useless/test/docs"
 )
 
-// TestNetworkPolicy guards that nothing comes in but what calls the webhooks, and the metrics of those who are let.
+// TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for metrics
+// from labelled namespaces.
 func TestNetworkPolicy(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	port := func(name string) []networkingv1.NetworkPolicyPort {
@@ -33,7 +34,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	policies := objects[networkingv1.NetworkPolicy](t, "NetworkPolicy")
 	if len(policies) != 1 || policies[0].Namespace != deployment.Namespace {
-		t.Fatalf("want one, in the namespace of the operator; got %+v", policies)
+		t.Fatalf("want one NetworkPolicy, in the operator's namespace; got %+v", policies)
 	}
 	want := networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: deployment.Spec.Template.Labels},
@@ -50,8 +51,9 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestFenceIsForTheOperator guards a name that kustomize does not know, and that the policies are in force for nobody else.
-func TestFenceIsForTheOperator(t *testing.T) {
+// TestAdmissionPoliciesMatchOperator checks that the admission policies apply only to the operator. Kustomize does not replace
+// the username in them.
+func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	operator := []admissionregistrationv1.MatchCondition{{Name: "operator", Expression: "request.userInfo.username == 'system:serviceaccount:" +
 		deployment.Namespace + ":" + deployment.Spec.Template.Spec.ServiceAccountName + "'"}}
@@ -59,7 +61,7 @@ func TestFenceIsForTheOperator(t *testing.T) {
 	for _, policy := range objects[admissionregistrationv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
 		policies = append(policies, policy.Name)
 		if diff := cmp.Diff(operator, policy.Spec.MatchConditions); diff != "" || policy.Namespace != "" || policy.Spec.FailurePolicy != nil {
-			t.Errorf("%s/%s fails %v, and is for (-want +got):\n%s", policy.Namespace, policy.Name, policy.Spec.FailurePolicy, diff)
+			t.Errorf("%s/%s: failurePolicy %v, match conditions (-want +got):\n%s", policy.Namespace, policy.Name, policy.Spec.FailurePolicy, diff)
 		}
 	}
 	for _, binding := range objects[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
@@ -74,11 +76,11 @@ func TestFenceIsForTheOperator(t *testing.T) {
 	slices.Sort(policies)
 	slices.Sort(bound)
 	if diff := cmp.Diff(policies, bound); diff != "" {
-		t.Errorf("policies (-there +bound):\n%s", diff)
+		t.Errorf("policies (-installed +bound):\n%s", diff)
 	}
 }
 
-// TestAnotherPodCountLabel guards that whoever follows the documentation changes the policy.
+// TestAnotherPodCountLabel checks that the documented patch for another label also changes the admission policy.
 func TestAnotherPodCountLabel(t *testing.T) {
 	t.Parallel()
 	rendered := kustomize(t, docs.Block(t, "podcount.md", "resources:")+docs.Block(t, "podcount.md", "patches:"))
@@ -90,33 +92,33 @@ func TestAnotherPodCountLabel(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"useless-operator-changes"}, changed); diff != "" {
-		t.Errorf("policies that know the label (-want +got):\n%s", diff)
+		t.Errorf("policies with the label (-want +got):\n%s", diff)
 	}
 }
 
-// unfenced are the rights to write that no policy looks at, with the reason.
-var unfenced = map[string]string{
-	"coordination.k8s.io leases":                "the operator's own, by name",
-	"events.k8s.io events":                      "says something, and changes nothing",
-	" events":                                   "says something, and changes nothing",
-	"authentication.k8s.io tokenreviews":        "asks something, and changes nothing",
-	"authorization.k8s.io subjectaccessreviews": "asks something, and changes nothing",
-	" secrets":                                  "the operator's own, by name",
-	"admissionregistration.k8s.io validatingwebhookconfigurations": "the API server lets no policy look at it; the operator's own, by name",
-	"useless.container.training machines/finalizers":               "is no request, but what ownerReferences take",
-	"useless.container.training machines/status":                   "is the operator's as a whole",
-	"useless.container.training switches":                          "makes what does nothing; each of thousands would take the API server a tenth longer",
-	"useless.container.training switches/status":                   "is the operator's as a whole",
-	"cloudnative.tw virtualmachines/finalizers":                    "is no request, but what ownerReferences take",
-	"cloudnative.tw virtualmachines/status":                        "is the operator's as a whole",
+// withoutPolicy lists the operator's write permissions that no admission policy covers, with the reason.
+var withoutPolicy = map[string]string{
+	"coordination.k8s.io leases":                "limited by name to the operator's own object",
+	"events.k8s.io events":                      "changes no other object",
+	" events":                                   "changes no other object",
+	"authentication.k8s.io tokenreviews":        "stores nothing",
+	"authorization.k8s.io subjectaccessreviews": "stores nothing",
+	" secrets":                                  "limited by name to the operator's own object",
+	"admissionregistration.k8s.io validatingwebhookconfigurations": "admission policies cannot match it; limited by name to the operator's own object",
+	"useless.container.training machines/finalizers":               "no request; ownerReferences with blockOwnerDeletion need the permission",
+	"useless.container.training machines/status":                   "the operator owns the whole status",
+	"useless.container.training switches":                          "a switch has no effect; a policy would make each of thousands of creations 10 % slower",
+	"useless.container.training switches/status":                   "the operator owns the whole status",
+	"cloudnative.tw virtualmachines/finalizers":                    "no request; ownerReferences with blockOwnerDeletion need the permission",
+	"cloudnative.tw virtualmachines/status":                        "the operator owns the whole status",
 }
 
-// TestRightsAreFenced compares the operator's rights to write with what the policies look at. Whoever gives it another one
-// has to say what it is for.
-func TestRightsAreFenced(t *testing.T) {
-	var fence []admissionregistrationv1.NamedRuleWithOperations
+// TestAdmissionPoliciesCoverPermissions checks that an admission policy covers each write permission of the operator. A new
+// permission without a policy needs a reason in withoutPolicy.
+func TestAdmissionPoliciesCoverPermissions(t *testing.T) {
+	var covered []admissionregistrationv1.NamedRuleWithOperations
 	for _, policy := range objects[admissionregistrationv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
-		fence = append(fence, policy.Spec.MatchConstraints.ResourceRules...)
+		covered = append(covered, policy.Spec.MatchConstraints.ResourceRules...)
 	}
 	var open []string
 	for _, rule := range operatorsRules(t) {
@@ -126,7 +128,7 @@ func TestRightsAreFenced(t *testing.T) {
 				"delete": admissionregistrationv1.Delete, "deletecollection": admissionregistrationv1.Delete,
 			}[verb]
 			for _, resource := range rule.Resources {
-				watched := slices.ContainsFunc(fence, func(f admissionregistrationv1.NamedRuleWithOperations) bool {
+				watched := slices.ContainsFunc(covered, func(f admissionregistrationv1.NamedRuleWithOperations) bool {
 					return slices.Contains(f.APIGroups, rule.APIGroups[0]) && slices.Contains(f.Resources, resource) && slices.Contains(f.Operations, operation)
 				})
 				if operation != "" && !watched {
@@ -136,17 +138,17 @@ func TestRightsAreFenced(t *testing.T) {
 		}
 	}
 	slices.Sort(open)
-	want := make([]string, 0, len(unfenced))
-	for right := range unfenced {
+	want := make([]string, 0, len(withoutPolicy))
+	for right := range withoutPolicy {
 		want = append(want, right)
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Compact(open)); diff != "" {
-		t.Errorf("rights to write that no policy looks at (-with a reason +granted):\n%s", diff)
+		t.Errorf("write permissions without an admission policy (-with a reason +granted):\n%s", diff)
 	}
 }
 
-// operatorsRules are those of the installation and of the controllers that are off by default, an API group each.
+// operatorsRules returns the rules of the installation and of the optional controllers. Each rule has one API group.
 func operatorsRules(t *testing.T) (rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, role := range objects[rbacv1.Role](t, "Role") {

@@ -1,15 +1,15 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutation ends a test that changes an object of a cache, and the program with it. Tests import it for that alone:
-// client-go asks the environment when it is initialized, which comes after the initialization of a package that sorts
-// before it and imports nothing of it.
+// Package mutation enables client-go's mutation detector, which panics if a program changes an object in a cache. Tests import
+// the package only for its init function. It sets an environment variable that client-go reads at its own initialization.
+// Go initializes this package first, because its import path sorts before client-go's and it does not import client-go.
 package mutation
 
 import "os"
 
 func init() {
-	// Compares the objects of each informer with copies of them, every second.
+	// The detector compares the objects of each informer with copies, every second.
 	if err := os.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "true"); err != nil {
 		panic(err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mutation_test // within the package, its imports would be initialized first
+package mutation_test // a test in the package itself would initialize its imports first
 
 import (
 	"os"
@@ -19,23 +19,23 @@ import (
 	_ "container.training/useless/test/mutation"
 )
 
-// victim is a variable of the environment in which this test mutates a cache.
-const victim = "USELESS_MUTATE_A_CACHE"
+// mutateVariable is the environment variable that makes this test mutate a cache.
+const mutateVariable = "USELESS_MUTATE_A_CACHE"
 
 func TestMutationEndsTheProgram(t *testing.T) {
-	if os.Getenv(victim) != "" {
+	if os.Getenv(mutateVariable) != "" {
 		mutate(t)
 		return
 	}
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=30s")
-	command.Env = append(os.Environ(), victim+"=1", "KUBE_CACHE_MUTATION_DETECTOR=false")
+	command.Env = append(os.Environ(), mutateVariable+"=1", "KUBE_CACHE_MUTATION_DETECTOR=false")
 	out, err := command.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "panic: cache *v1.ConfigMap modified") {
-		t.Errorf("got %v\n%s", err, out)
+		t.Errorf("got error %v, want a panic of the mutation detector:\n%s", err, out)
 	}
 }
 
-// mutate changes an object of a cache and waits for the end.
+// mutate changes an object in a cache, and waits until the detector ends the program.
 func mutate(t *testing.T) {
 	t.Helper()
 	list := &corev1.ConfigMapList{Items: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "cached"}}}}

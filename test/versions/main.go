@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run tests each release. It goes on after a release that fails.
+// run tests each release. It continues after a release that fails.
 func run(ctx context.Context, args []string) error {
 	root, err := cluster.Root()
 	if err != nil {
@@ -99,7 +99,7 @@ func test(ctx context.Context, root, release string, args []string) (*result, er
 		return nil, errors.Join(err, cmd.Wait())
 	}
 	if err := cmd.Wait(); err != nil && r.failed == 0 {
-		return nil, fmt.Errorf("go test: %w, and no test has failed", err)
+		return nil, fmt.Errorf("go test: %w, but no test failed", err)
 	}
 	return r, nil
 }

@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// report has a table between two lines.
+// report is the page with the table, which is between the lines begin and end.
 const (
 	report     = "docs/versions.md"
 	begin, end = "<!-- make test-versions writes this table -->\n", "<!-- end of the table -->\n"
 )
 
-// attribute is the key of t.Attr by which a test says what is different on a release.
+// attribute is the key of t.Attr with which a test reports a difference of a release.
 const attribute = "different"
 
-// result is what the tests of one release say.
+// result is the result of the tests on one release.
 type result struct {
 	version, date           string
 	passed, failed, skipped int // tests, without their subtests
@@ -36,7 +36,7 @@ type event struct {
 	Elapsed                          float64
 }
 
-// read reads the output of go test -json. It writes a line for each test, and what failed tests have written, to progress.
+// read reads the output of go test -json. To progress, it writes a line for each test, and the output of failed tests.
 func (r *result) read(out io.Reader, progress io.Writer) error {
 	outputs := map[string]*strings.Builder{} // by test, without its subtests; "" is the package
 	for events := json.NewDecoder(out); ; {
@@ -78,7 +78,7 @@ func (r *result) count(e event, output string, progress io.Writer) {
 	fmt.Fprintf(progress, "Kubernetes %s: %s: %s (%.1f s)\n", r.version, r.counts(), cmp.Or(e.Test, "test/integration"), e.Elapsed)
 }
 
-// counts says how many tests have ended, and how.
+// counts returns the numbers of passed, failed and skipped tests as text.
 func (r *result) counts() string {
 	counts := []string{fmt.Sprintf("%d passed", r.passed)}
 	if r.failed > 0 {
@@ -105,7 +105,7 @@ func update(path string, releases []string, r *result) error {
 	before, rest, found := strings.Cut(string(page), begin)
 	table, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		return fmt.Errorf("%s has no place for the table", path)
+		return fmt.Errorf("%s lacks the lines around the table", path)
 	}
 	lines := append([]string{r.row()}, strings.Split(table, "\n")...) // the new row comes before the old one
 	var rows []string

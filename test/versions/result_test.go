@@ -24,7 +24,7 @@ func TestRead(t *testing.T) {
 		row      string
 		progress string
 	}{{
-		reason: "subtests are not counted, and a difference is written once",
+		reason: "subtests do not count, and a difference appears once",
 		events: `
 {"Action":"run","Test":"TestA"}
 {"Action":"attr","Test":"TestA/one","Key":"different","Value":"no b"}
@@ -39,7 +39,7 @@ func TestRead(t *testing.T) {
 		row:      "| v1.2.3 | 2026-01-02 | 2 passed, 1 skipped | no a<br>no b |",
 		progress: "Kubernetes v1.2.3: 2 passed, 1 skipped: TestC (0.0 s)\n",
 	}, {
-		reason: "a test that fails says why",
+		reason: "the output of a failed test is in the progress",
 		events: `
 {"Action":"output","Test":"TestA","Output":"because of "}
 {"Action":"output","Test":"TestA/one","Output":"this\n"}
@@ -50,7 +50,7 @@ func TestRead(t *testing.T) {
 		row:      "| v1.2.3 | 2026-01-02 | 1 failed, 1 passed |  |",
 		progress: "because of this\nKubernetes v1.2.3: 1 failed, 0 passed: TestA (0.0 s)\n",
 	}, {
-		reason: "a package that fails without a test is a failure",
+		reason: "a package that fails without a failed test counts as a failure",
 		events: `
 {"Action":"output","Output":"cannot start the control plane\n"}
 {"Action":"fail"}`,
@@ -102,7 +102,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestPublished compares the table with the releases that can be built, and with what users read about versions.
+// TestPublished compares the table with the releases that can be built, and with the versions in the documentation.
 func TestPublished(t *testing.T) {
 	releases, err := cluster.KubernetesReleases()
 	if err != nil {
@@ -112,23 +112,23 @@ func TestPublished(t *testing.T) {
 	table, _, _ = strings.Cut(table, end)
 	rows := regexp.MustCompile(`(?m)^\| v(1\.\d+)\.\d+ \| [\d-]{10} \| \d+ passed`).FindAllStringSubmatch(table, -1)
 	if len(rows) == 0 && !strings.Contains(table, "|") {
-		t.Skip("make test-versions has not written the table yet")
+		t.Skip("the table is empty; run make test-versions")
 	}
 	var passed []string
 	for _, row := range rows {
 		passed = append(passed, row[1])
 	}
 	if diff := cmp.Diff(releases, passed); diff != "" {
-		t.Errorf("releases with a row in %s that has no failure (-want +got):\n%s", report, diff)
+		t.Errorf("releases with a row without failures in %s (-want +got):\n%s", report, diff)
 	}
 	oldest := releases[len(releases)-1]
-	for _, claim := range []struct{ file, text string }{
+	for _, statement := range []struct{ file, text string }{
 		{"README.md", "Kubernetes " + oldest + " or later"},
 		{"config/manifests/bases/useless-operator.clusterserviceversion.yaml", "Kubernetes " + oldest + " or later"},
 		{"config/manifests/bases/useless-operator.clusterserviceversion.yaml", "minKubeVersion: " + oldest + ".0"},
 	} {
-		if !strings.Contains(read(t, filepath.Join(repository, claim.file)), claim.text) {
-			t.Errorf("%s does not say %q", claim.file, claim.text)
+		if !strings.Contains(read(t, filepath.Join(repository, statement.file)), statement.text) {
+			t.Errorf("%s does not contain %q", statement.file, statement.text)
 		}
 	}
 }
