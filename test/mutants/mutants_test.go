@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,17 +21,17 @@ import (
 	"time"
 )
 
-// simulations are the tests that run the operator in a simulated cluster.
+// simulations are arguments of go test for the tests that run the operator in a simulated cluster.
 const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale|TimeTravel|TwoLeaders)$"
 
-// atOnce is how many mutants are tested at the same time, each in its own copy of the source.
-const atOnce = 2
+// parallelMutants is the number of mutants that run at the same time, each in its own copy of the source.
+const parallelMutants = 2
 
-// TestMutants requires that each mutant fails a test that passes without it, and writes that test, the killer, into the
-// table. The killer that the table names runs first: usually no other test has to run.
+// TestMutants requires for each mutant a test that fails with it and passes without it: the killer. It writes the killers
+// into docs/reliability.md. The recorded killer runs first, so usually no other test has to run.
 func TestMutants(t *testing.T) {
-	copies := make(chan string, atOnce)
-	for i := range atOnce {
+	copies := make(chan string, parallelMutants)
+	for i := range parallelMutants {
 		copies <- copySource(t, fmt.Sprint(i+1))
 	}
 	killers, found := readTable(t), make([]test, len(mutants))
@@ -44,16 +45,16 @@ func TestMutants(t *testing.T) {
 			dir := <-copies
 			defer func() { copies <- dir }()
 			start, recorded := time.Now(), killers[i]
-			killers[i] = test{}
+			killers[i] = test{} // if no test fails, the table loses the row
 			found[i] = m.killer(t, dir, recorded)
 			killers[i] = found[i]
-			t.Logf("%s: %s (%s)", m.bug, found[i], time.Since(start).Round(time.Second))
+			t.Logf("%s: %s (%s)", m.mistake, found[i], time.Since(start).Round(time.Second))
 		})
 	}
 }
 
-// copySource copies the files that git tracks or would add. The folder is the same in each run, because Go's build
-// cache keeps packages by folder.
+// copySource copies the files that git tracks or would add. The folder is the same in each run: the key of Go's build
+// cache includes it.
 func copySource(t *testing.T, name string) (dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join(repository, "bin", "mutants", name))
@@ -74,8 +75,8 @@ func copySource(t *testing.T, name string) (dir string) {
 	return dir
 }
 
-// overwrite replaces the contents of files in a folder.
-func overwrite(t *testing.T, dir string, contents map[string]string) {
+// overwrite writes the files into a copy of the source.
+func overwrite(t *testing.T, dir string, contents sources) {
 	t.Helper()
 	for file, content := range contents {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
@@ -87,13 +88,18 @@ func overwrite(t *testing.T, dir string, contents map[string]string) {
 // killer returns the first test that fails when a copy of the source is mutated. The recorded test runs first.
 func (m mutant) killer(t *testing.T, dir string, recorded test) test {
 	t.Helper()
-	before, after, err := m.edited(dir)
+	before, err := m.read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	after, err := m.apply(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(before, func(file, _ string) bool { _, changed := after[file]; return !changed })
 	overwrite(t, dir, after)
 	defer overwrite(t, dir, before)
-	// A test that compiles ./cmd fails if ./cmd does not compile. That must not count.
+	// Some tests compile ./cmd. A mutant that does not compile must not count as found.
 	compile := exec.CommandContext(t.Context(), "go", "list", "-export", "./cmd")
 	compile.Dir = dir
 	if out, err := compile.CombinedOutput(); err != nil {
@@ -108,7 +114,7 @@ func (m mutant) killer(t *testing.T, dir string, recorded test) test {
 	return test{}
 }
 
-// suites are the tests of each edited package, and then those that run the operator.
+// suites returns arguments of go test: the edited packages, then the tests that run the operator.
 func (m mutant) suites() []string {
 	if m.tests != nil {
 		return append(m.packages(), m.tests...)
@@ -116,22 +122,22 @@ func (m mutant) suites() []string {
 	return append(m.packages(), simulations)
 }
 
-// packages are the edited packages, without the simulator.
+// packages returns the edited packages below internal.
 func (m mutant) packages() (packages []string) {
 	for _, e := range m.edits {
-		if pkg := "./" + filepath.Dir(e.file); strings.HasPrefix(pkg, "./internal") && !slices.Contains(packages, pkg) {
+		if pkg := "./" + e.in; strings.HasPrefix(pkg, "./internal/") && !slices.Contains(packages, pkg) {
 			packages = append(packages, pkg)
 		}
 	}
 	return packages
 }
 
-// A test is one test or subtest. Its name is empty if there is none.
+// A test is one test or subtest. The zero value means no test.
 type test struct{ folder, name string }
 
 func (t test) String() string { return t.folder + " " + t.name }
 
-// suites are the arguments of a go test that runs nothing else.
+// suites returns arguments of go test that run only this test.
 func (t test) suites() []string {
 	if t.name == "" {
 		return nil
@@ -143,8 +149,8 @@ func (t test) pattern() string {
 	return "^" + strings.ReplaceAll(regexp.QuoteMeta(t.name), "/", "$/^") + "$"
 }
 
-// checkWithoutMutation requires that the tests pass on the source as it is. It runs one go test for each folder,
-// without a timeout: only a mutant can hang.
+// checkWithoutMutation requires that the tests pass on the unchanged source. It runs one go test for each folder. It needs
+// no timeout, because only a mutant can hang.
 func checkWithoutMutation(t *testing.T, tests []test) {
 	t.Helper()
 	patterns := map[string][]string{} // by folder
@@ -161,18 +167,18 @@ func checkWithoutMutation(t *testing.T, tests []test) {
 	}
 }
 
-// timed is a test that may also fail because the computer is busy.
+// timed matches the tests that also fail if the computer is busy.
 const timed = "^TestNoOpReconcile$"
 
-// worker is the part of a test's name that depends on which of several goroutines ran it.
+// worker matches the part of a test's name that differs between runs: the number of a goroutine.
 var worker = regexp.MustCompile(`/runs/\d+$`)
 
-// failing runs one go test in a folder until a test fails. It returns that test and its output. A timeout is not a
-// failure of a test: the computer may be busy.
+// failing runs go test in a folder until a test fails. It returns the failed test and its output, or no test if all pass.
+// A timeout does not count as a failure, because the computer may be busy.
 func failing(t *testing.T, dir, suite string) (failed test, output string) {
 	t.Helper()
 	flags := []string{"test", "-json", "-failfast", "-count=1", "-vet=off", "-skip", timed}
-	// Not t.Context(), which has ended when the cleanup runs.
+	// t.Context() is canceled before the cleanup calls this function.
 	command := exec.CommandContext(context.Background(), "go", append(flags, strings.Fields(suite)...)...)
 	command.Dir = dir
 	out, err := command.Output()
@@ -194,7 +200,7 @@ func failing(t *testing.T, dir, suite string) (failed test, output string) {
 		}
 	}
 	if name == "" {
-		t.Fatalf("go test %s: %v, and no test has failed:\n%s", suite, err, out)
+		t.Fatalf("go test %s: %v, but no test failed:\n%s", suite, err, out)
 	}
 	folder := strings.TrimPrefix(strings.Fields(suite)[0], "./")
 	return test{folder, worker.ReplaceAllString(name, "")}, outputs[name]
@@ -210,7 +216,7 @@ var (
 	row   = regexp.MustCompile("(?m)^\\| \\d* \\| (.+) \\| `(.+) (.+)` \\|$")
 )
 
-// readTable returns the killer of each mutant, which has no name if the table has no such row.
+// readTable returns the recorded killer of each mutant: no test if the table has no row for the mutant.
 func readTable(t *testing.T) []test {
 	t.Helper()
 	page, err := os.ReadFile(report)
@@ -219,20 +225,20 @@ func readTable(t *testing.T) []test {
 	}
 	killers := make([]test, len(mutants))
 	for _, cells := range row.FindAllStringSubmatch(string(page), -1) {
-		if i := slices.IndexFunc(mutants, func(m mutant) bool { return m.bug == cells[1] }); i >= 0 {
+		if i := slices.IndexFunc(mutants, func(m mutant) bool { return m.mistake == cells[1] }); i >= 0 {
 			killers[i] = test{cells[2], cells[3]}
 		}
 	}
 	return killers
 }
 
-// writeTable writes a row for each mutant that has a killer.
+// writeTable writes one row for each mutant with a killer.
 func writeTable(t *testing.T, killers []test) {
 	t.Helper()
 	rows := "\n| class | mistake | found by |\n|---|---|---|\n"
 	for i, m := range mutants {
 		if killers[i].name != "" {
-			rows += fmt.Sprintf("| %s | %s | `%s` |\n", m.number(), m.bug, killers[i])
+			rows += fmt.Sprintf("| %s | %s | `%s` |\n", m.number(), m.mistake, killers[i])
 		}
 	}
 	page, err := os.ReadFile(report)
