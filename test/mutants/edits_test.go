@@ -5,6 +5,7 @@ package mutants
 
 import (
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/printer"
@@ -37,8 +38,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsIgnoreLocalNames renames all local variables of the edited functions. Each mutant must have the same result as
-// before, apart from these names.
+// TestEditsIgnoreLocalNames renames all local variables of the edited functions. Apart from these names, each mutant
+// must have the same result as before.
 func TestEditsIgnoreLocalNames(t *testing.T) {
 	for _, m := range mutants {
 		before, err := m.read(repository)
@@ -99,36 +100,35 @@ func renameLocals(t *testing.T, files sources, e edit) {
 
 // locals returns the names that a function declares.
 func locals(f *ast.FuncDecl) map[string]bool {
-	names := map[string]bool{}
-	add := func(nodes ...ast.Expr) {
-		for _, n := range nodes {
-			if id, ok := n.(*ast.Ident); ok && id.Name != "_" && !strings.HasSuffix(id.Name, suffix) {
-				names[id.Name] = true
-			}
-		}
-	}
+	found := map[string]bool{}
 	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.Field:
-			for _, name := range n.Names {
-				add(name)
-			}
-		case *ast.AssignStmt:
-			if n.Tok == token.DEFINE {
-				add(n.Lhs...)
-			}
-		case *ast.RangeStmt:
-			if n.Tok == token.DEFINE {
-				add(n.Key, n.Value)
-			}
-		case *ast.ValueSpec:
-			for _, name := range n.Names {
-				add(name)
+		for _, name := range defined(n) {
+			if id, ok := name.(*ast.Ident); ok && id.Name != "_" && !strings.HasSuffix(id.Name, suffix) {
+				found[id.Name] = true
 			}
 		}
 		return true
 	})
-	return names
+	return found
+}
+
+// defined returns the names that one node declares.
+func defined(n ast.Node) []ast.Expr {
+	switch n := n.(type) {
+	case *ast.FieldList:
+		return names(n)
+	case *ast.AssignStmt:
+		if n.Tok == token.DEFINE {
+			return n.Lhs
+		}
+	case *ast.RangeStmt:
+		if n.Tok == token.DEFINE {
+			return []ast.Expr{n.Key, n.Value}
+		}
+	case *ast.ValueSpec:
+		return names(&ast.FieldList{List: []*ast.Field{{Names: n.Names}}})
+	}
+	return nil
 }
 
 // rename appends the suffix to the names of local variables, but not to fields, methods and types of the same name.
@@ -189,7 +189,7 @@ func TestEditsMatchOnce(t *testing.T) {
 			}
 			continue
 		}
-		want := `mutant "example": pkg, ` + test.function + ": smallest statement with " + test.name + ": " + test.problem
+		want := fmt.Sprintf(`mutant "example": pkg, %s: %s %s: %s`, test.function, statement, test.name, test.problem)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s in %s: error %v, want %s", test.name, test.function, err, want)
 		}

@@ -26,7 +26,7 @@ type edit struct {
 	in       string // a package folder; for text, a file
 	function string // "function", "Receiver.method" or the name of a package-level constant
 	kind     kind
-	name     string // an identifier, a dotted name, or the end of one: "Delete" and "client.Delete" match c.client.Delete
+	name     string // a name, a literal, or the end of a dotted name: "client.Delete" matches c.client.Delete
 	with     string // the new source, see placeholders; empty removes the node
 }
 
@@ -36,9 +36,8 @@ type kind string
 const (
 	assignment  kind = "assignment to"                // an assignment whose first left-hand side is name
 	binary      kind = "smallest binary operation on" // a binary operation with name in its operands
-	body        kind = "body"                         // the body of the function, or the value of the constant
 	call        kind = "call of"                      // a call of name
-	element     kind = "element with"                 // an element without a key, with name in it, of a composite literal
+	element     kind = "element with"                 // an untyped composite literal with name in it
 	expression  kind = "expression"                   // the selector or literal name
 	field       kind = "field"                        // the field name, with its value, of a composite literal
 	ifStatement kind = "if statement on"              // an if statement with name before its body
@@ -46,15 +45,42 @@ const (
 	text        kind = "text"                         // name itself, in a file that is not Go
 )
 
-// placeholders in new source stand for source text of the node that is replaced, and of its function:
+// matches report whether an edit with a name addresses a node.
+var matches = map[kind]func(n ast.Node, name string) bool{
+	assignment: func(n ast.Node, name string) bool { a, ok := n.(*ast.AssignStmt); return ok && is(a.Lhs[0], name) },
+	binary:     func(n ast.Node, name string) bool { b, ok := n.(*ast.BinaryExpr); return ok && mentions(name, b) },
+	call:       func(n ast.Node, name string) bool { c, ok := n.(*ast.CallExpr); return ok && is(c.Fun, name) },
+	field:      func(n ast.Node, name string) bool { f, ok := n.(*ast.KeyValueExpr); return ok && is(f.Key, name) },
+	element: func(n ast.Node, name string) bool {
+		c, ok := n.(*ast.CompositeLit)
+		return ok && c.Type == nil && mentions(name, c)
+	},
+	expression: func(n ast.Node, name string) bool {
+		_, isIdentifier := n.(*ast.Ident) // may be part of a selector
+		return !isIdentifier && is(n, name)
+	},
+	ifStatement: func(n ast.Node, name string) bool {
+		i, ok := n.(*ast.IfStmt)
+		return ok && (mentions(name, i.Cond) || i.Init != nil && mentions(name, i.Init))
+	},
+	statement: func(n ast.Node, name string) bool {
+		switch n.(type) {
+		case *ast.AssignStmt, *ast.ExprStmt, *ast.ReturnStmt:
+			return mentions(name, n)
+		}
+		return false
+	},
+}
+
+// placeholders in new source stand for source text of the node that is replaced, or of its function:
 //
-//	$1, $2        arguments of a call, results of a return, operands, or left-hand sides of an assignment
-//	$value        value of a field, or right-hand side of an assignment
-//	$called       the function that a call calls
-//	$of           what precedes the last dot of a selector or of a called function
-//	$param1       name of the function's first parameter
-//	$receiver     name of its receiver
-//	$var{name}    the variable that is assigned an expression with name in it, as its first left-hand side
+//	$1, $2       the arguments of a call, the results of a return, the operands of a binary operation,
+//	             the key and value of a field, the expression before the last dot of a selector,
+//	             or the left-hand and then the right-hand sides of an assignment
+//	$0           the function that a call calls
+//	$param1      the name of the function's first parameter
+//	$receiver    the name of its receiver
+//	$var{name}   the first left-hand side of the only assignment with name in its right-hand side
 var placeholders = regexp.MustCompile(`\$(\w+)(?:\{([\w.]+)\})?`)
 
 // imports are the packages that new source may need and the edited file may not import yet.
@@ -121,7 +147,7 @@ func (e edit) apply(files sources) error {
 	if err != nil {
 		return err
 	}
-	nodes := e.nodes(function)
+	nodes := smallest(function, func(n ast.Node) bool { return matches[e.kind](n, e.name) })
 	if len(nodes) != 1 {
 		return fmt.Errorf("found %d times, want 1", len(nodes))
 	}
@@ -131,8 +157,8 @@ func (e edit) apply(files sources) error {
 		return err
 	}
 	rest := src[nodes[0].End()-1:]
-	if with == "" && (e.kind == field || e.kind == element) {
-		rest = strings.TrimPrefix(rest, ",")
+	if with == "" {
+		rest = strings.TrimPrefix(rest, ",") // after a field or an element
 	}
 	after, err := e.fixImports(src, src[:nodes[0].Pos()-1]+with+rest)
 	if err == nil {
@@ -157,11 +183,13 @@ func (e edit) find(files sources) (name string, found ast.Node, err error) {
 		if err != nil {
 			return "", nil, err
 		}
-		for _, d := range declarations(parsed) {
-			if declared(d) == e.function {
-				name, found, count = file, d, count+1
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if declared(n) == e.function {
+				name, found, count = file, n, count+1
 			}
-		}
+			_, isFunction := n.(*ast.FuncDecl)
+			return !isFunction
+		})
 	}
 	if count != 1 {
 		return "", nil, fmt.Errorf("the package declares %s %d times, want 1", e.function, count)
@@ -169,26 +197,9 @@ func (e edit) find(files sources) (name string, found ast.Node, err error) {
 	return name, found, nil
 }
 
-// declarations returns the functions and the package-level constants and variables of a file.
-func declarations(file *ast.File) (nodes []ast.Node) {
-	for _, d := range file.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			nodes = append(nodes, d)
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				if value, ok := spec.(*ast.ValueSpec); ok && len(value.Values) == 1 {
-					nodes = append(nodes, value)
-				}
-			}
-		}
-	}
-	return nodes
-}
-
-// declared returns the name that an edit has for a declaration.
-func declared(d ast.Node) string {
-	switch d := d.(type) {
+// declared returns the name of a function or constant as edits have it, or "" for other nodes.
+func declared(n ast.Node) string {
+	switch d := n.(type) {
 	case *ast.FuncDecl:
 		if d.Recv == nil {
 			return d.Name.Name
@@ -204,7 +215,7 @@ func declared(d ast.Node) string {
 	return ""
 }
 
-// dotted returns a.b.c for such a selector, or its end where it starts with another expression. A literal is its source.
+// dotted returns the source of an identifier, a literal or a selector such as a.b.c. For f().b it returns .b.
 func dotted(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.Ident:
@@ -224,20 +235,18 @@ func is(n ast.Node, name string) bool {
 }
 
 // mentions reports whether the name is anywhere in the nodes.
-func mentions[N ast.Node](name string, nodes ...N) (found bool) {
-	for _, n := range nodes {
-		ast.Inspect(n, func(n ast.Node) bool {
-			found = found || n != nil && is(n, name)
-			return !found
-		})
-	}
-	return found
+func mentions[N ast.Node](name string, nodes ...N) bool {
+	return slices.ContainsFunc(nodes, func(n N) bool {
+		return len(smallest(n, func(n ast.Node) bool { return is(n, name) })) > 0
+	})
 }
 
-// nodes returns the nodes of a function that match, without those that contain another one.
-func (e edit) nodes(function ast.Node) (found []ast.Node) {
-	ast.Inspect(function, func(n ast.Node) bool {
-		found = append(found, e.match(n)...)
+// smallest returns the nodes that match, without those that contain another one.
+func smallest(root ast.Node, match func(ast.Node) bool) (found []ast.Node) {
+	ast.Inspect(root, func(n ast.Node) bool {
+		if n != nil && match(n) {
+			found = append(found, n)
+		}
 		return true
 	})
 	return slices.DeleteFunc(slices.Clone(found), func(outer ast.Node) bool {
@@ -247,93 +256,26 @@ func (e edit) nodes(function ast.Node) (found []ast.Node) {
 	})
 }
 
-// match returns the node, or elements of it, if the edit addresses them.
-func (e edit) match(n ast.Node) []ast.Node {
-	matches := false
-	switch n := n.(type) {
-	case *ast.FuncDecl:
-		if e.kind == body {
-			return []ast.Node{n.Body}
-		}
-	case *ast.ValueSpec:
-		if e.kind == body {
-			return []ast.Node{n.Values[0]}
-		}
-	case *ast.CompositeLit:
-		return e.elements(n)
-	case *ast.AssignStmt:
-		matches = e.kind == assignment && is(n.Lhs[0], e.name) || e.kind == statement && mentions(e.name, n)
-	case *ast.ExprStmt, *ast.ReturnStmt:
-		matches = e.kind == statement && mentions(e.name, n)
-	case *ast.BinaryExpr:
-		matches = e.kind == binary && mentions(e.name, n)
-	case *ast.CallExpr:
-		matches = e.kind == call && is(n.Fun, e.name)
-	case *ast.SelectorExpr, *ast.BasicLit:
-		matches = e.kind == expression && is(n, e.name)
-	case *ast.KeyValueExpr:
-		matches = e.kind == field && is(n.Key, e.name)
-	case *ast.IfStmt:
-		matches = e.kind == ifStatement && (mentions(e.name, n.Cond) || n.Init != nil && mentions(e.name, n.Init))
-	}
-	if matches {
-		return []ast.Node{n}
-	}
-	return nil
-}
-
-func (e edit) elements(n *ast.CompositeLit) (found []ast.Node) {
-	for _, elt := range n.Elts {
-		if _, keyed := elt.(*ast.KeyValueExpr); e.kind == element && !keyed && mentions(e.name, elt) {
-			found = append(found, elt)
-		}
-	}
-	return found
-}
-
 // expand replaces the placeholders in the new source.
-func (e edit) expand(src string, function, node ast.Node) (string, error) {
-	source := func(from, to ast.Node) string { return src[from.Pos()-1 : to.End()-1] }
+func (e edit) expand(src string, function, node ast.Node) (with string, err error) {
 	values := map[string]string{}
 	number := func(prefix string, nodes []ast.Expr) {
 		for i, n := range nodes {
-			values[prefix+strconv.Itoa(i+1)] = source(n, n)
+			values[prefix+strconv.Itoa(i)] = src[n.Pos()-1 : n.End()-1]
 		}
 	}
+	number("", parts(node))
 	if f, ok := function.(*ast.FuncDecl); ok {
-		number("param", names(f.Type.Params))
+		number("param", append([]ast.Expr{f.Name}, names(f.Type.Params)...))
 		if f.Recv != nil {
-			values["receiver"] = names(f.Recv)[0].(*ast.Ident).Name
+			values["receiver"] = dotted(names(f.Recv)[0])
 		}
 	}
-	if s, ok := node.(*ast.ExprStmt); ok {
-		node = s.X
-	}
-	switch n := node.(type) {
-	case *ast.CallExpr:
-		number("", n.Args)
-		values["called"] = source(n.Fun, n.Fun)
-		if s, ok := n.Fun.(*ast.SelectorExpr); ok {
-			values["of"] = source(s.X, s.X)
-		}
-	case *ast.SelectorExpr:
-		values["of"] = source(n.X, n.X)
-	case *ast.ReturnStmt:
-		number("", n.Results)
-	case *ast.BinaryExpr:
-		number("", []ast.Expr{n.X, n.Y})
-	case *ast.AssignStmt:
-		number("", n.Lhs)
-		values["value"] = source(n.Rhs[0], n.Rhs[len(n.Rhs)-1])
-	case *ast.KeyValueExpr:
-		values["value"] = source(n.Value, n.Value)
-	}
-	var err error
-	with := placeholders.ReplaceAllStringFunc(e.with, func(placeholder string) string {
-		parts := placeholders.FindStringSubmatch(placeholder)
-		value, ok := values[parts[1]]
-		if parts[1] == "var" {
-			value, ok = variable(function, parts[2])
+	with = placeholders.ReplaceAllStringFunc(e.with, func(placeholder string) string {
+		match := placeholders.FindStringSubmatch(placeholder)
+		value, ok := values[match[1]]
+		if match[1] == "var" {
+			value, ok = variable(function, match[2])
 		}
 		if !ok {
 			err = fmt.Errorf("%s has no value, or more than one", placeholder)
@@ -341,6 +283,27 @@ func (e edit) expand(src string, function, node ast.Node) (string, error) {
 		return value
 	})
 	return with, err
+}
+
+// parts returns the parts of a node that have numbers in new source. The first one is $0, which only calls use.
+func parts(node ast.Node) []ast.Expr {
+	switch n := node.(type) {
+	case *ast.ExprStmt:
+		return parts(n.X)
+	case *ast.CallExpr:
+		return append([]ast.Expr{n.Fun}, n.Args...)
+	case *ast.ReturnStmt:
+		return slices.Concat(n.Results[:1], n.Results)
+	case *ast.AssignStmt:
+		return slices.Concat(n.Lhs[:1], n.Lhs, n.Rhs)
+	case *ast.BinaryExpr:
+		return []ast.Expr{n, n.X, n.Y}
+	case *ast.SelectorExpr:
+		return []ast.Expr{n, n.X}
+	case *ast.KeyValueExpr:
+		return []ast.Expr{n, n.Key, n.Value}
+	}
+	return nil
 }
 
 // names returns the names of parameters.
@@ -397,11 +360,9 @@ func (e edit) fixImports(before, after string) (string, error) {
 }
 
 // packageUsed reports whether a file has a selector of the package with the name.
-func packageUsed(file *ast.File, name string) (found bool) {
-	ast.Inspect(file, func(n ast.Node) bool {
+func packageUsed(file *ast.File, name string) bool {
+	return len(smallest(file, func(n ast.Node) bool {
 		s, ok := n.(*ast.SelectorExpr)
-		found = found || ok && dotted(s.X) == name
-		return !found
-	})
-	return found
+		return ok && dotted(s.X) == name
+	})) > 0
 }

@@ -27,8 +27,8 @@ const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale
 // parallelMutants is the number of mutants that run at the same time, each in its own copy of the source.
 const parallelMutants = 2
 
-// TestMutants requires for each mutant a test that fails with it and passes without it: the killer. It writes the killers
-// into docs/reliability.md. The recorded killer runs first, so usually no other test has to run.
+// TestMutants requires for each mutant a killer: a test that fails with the mutant and passes without it. It writes the
+// killers into docs/reliability.md. The recorded killer runs first, so usually no other test has to run.
 func TestMutants(t *testing.T) {
 	copies := make(chan string, parallelMutants)
 	for i := range parallelMutants {
@@ -149,8 +149,8 @@ func (t test) pattern() string {
 	return "^" + strings.ReplaceAll(regexp.QuoteMeta(t.name), "/", "$/^") + "$"
 }
 
-// checkWithoutMutation requires that the tests pass on the unchanged source. It runs one go test for each folder. It needs
-// no timeout, because only a mutant can hang.
+// checkWithoutMutation requires that the tests pass on the unchanged source. It runs one go test for each folder. There
+// is no timeout, because only a mutant can hang.
 func checkWithoutMutation(t *testing.T, tests []test) {
 	t.Helper()
 	patterns := map[string][]string{} // by folder
@@ -173,8 +173,8 @@ const timed = "^TestNoOpReconcile$"
 // worker matches the part of a test's name that differs between runs: the number of a goroutine.
 var worker = regexp.MustCompile(`/runs/\d+$`)
 
-// failing runs go test in a folder until a test fails. It returns the failed test and its output, or no test if all pass.
-// A timeout does not count as a failure, because the computer may be busy.
+// failing runs go test in a folder until a test fails. It returns the failed test and its output, or no test if all
+// pass. A timeout does not count as a failure, because the computer may be busy.
 func failing(t *testing.T, dir, suite string) (failed test, output string) {
 	t.Helper()
 	flags := []string{"test", "-json", "-failfast", "-count=1", "-vet=off", "-skip", timed}

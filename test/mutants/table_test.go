@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutants makes known mistakes in copies of the operator's source, one at a time. It finds a test that fails for
-// each of them. A mistake that no test finds shows that a test is missing.
+// Package mutants makes known mistakes in copies of the operator's source, one at a time, and finds a test that fails.
+// If no test fails, a test is missing.
 package mutants
 
 const repository = "../.."
@@ -23,6 +23,8 @@ const (
 	conversion = "internal/conversion"
 	manifests  = "dist/install.yaml"
 	crd        = "config/crd/bases/useless.container.training_machines.yaml"
+
+	flipInterval = "flipIntervalSeconds:\n                default: "
 )
 
 // mutants have mistakes that other projects have found in operators, ordered by class.
@@ -32,7 +34,7 @@ var mutants = []mutant{
 		{machine, "newSwitch", field, "Name", `GenerateName: $param1.Name + "-"`},
 	}},
 	{class: 2, mistake: "A deletion has no precondition: it may delete a newer object of the same name", edits: []edit{
-		{machine, "Controller.delete", call, "client.Delete", `$called($1, $2)`},
+		{machine, "Controller.delete", call, "client.Delete", `$0($1, $2)`},
 	}},
 	{class: 3, mistake: "A patch has no resourceVersion: a decision on stale data overwrites newer data", edits: []edit{
 		{object, "unlessChanged", call, "client.MergeFromWithOptions", `client.MergeFrom($1)`},
@@ -41,10 +43,10 @@ var mutants = []mutant{
 		{machine, "plan.scale", binary, "wanted", `int(wanted($param1)-$param1.Status.Switches.Total)`},
 	}},
 	{class: 5, mistake: "An object in the cache is changed in place", edits: []edit{
-		{object, "Patch", statement, "DeepCopyObject", `$1 := $param3; $param3 = $value`},
+		{object, "Patch", statement, "DeepCopyObject", `$1 := $param3; $param3 = $2`},
 	}},
 	{class: 6, mistake: "If the existence of a switch is unknown, the operator creates another one", edits: []edit{
-		{machine, "Controller.createOne", statement, "exists", `_, $2 = $value`},
+		{machine, "Controller.createOne", statement, "exists", `_, $2 = $3`},
 	}},
 	{class: 7, mistake: "A switch counts as existing until its deletion event arrives", edits: []edit{
 		{machine, "recent.overlay", binary, "object.Newer", `$1`},
@@ -54,7 +56,7 @@ var mutants = []mutant{
 	{class: 8, mistake: "The flip of a switch and its time are not written in the same request", edits: []edit{
 		{machine, "Controller.turnDown", statement, "metav1.SetMetaDataAnnotation", `_ = $3`},
 	}},
-	{class: 9, mistake: "Names depend on the clock, so a retry after a lost response creates another switch", edits: []edit{
+	{class: 9, mistake: "Names depend on the clock: a retry after a lost response adds a switch", edits: []edit{
 		{machine, "names", call, "strconv.Itoa", `strconv.FormatInt(time.Now().UnixNano()+int64($1), 10)`},
 	}},
 	{class: 10, mistake: "A failed step prevents later steps that do not depend on it", edits: []edit{
@@ -69,13 +71,13 @@ var mutants = []mutant{
 		{machine, "own", call, "metav1.IsControlledBy", `$1.Labels[v1beta1.MachineLabel] == $2.Name`},
 	}},
 	{class: 13, mistake: "A Machine is not reconciled when it loses a switch to another owner", edits: []edit{
-		{machine, "waking", statement, "changedByUser", `$called($1, $2, $4)`},
+		{machine, "waking", statement, "changedByUser", `$0($1, $2, $4)`},
 	}, tests: []string{"./test/integration -run ^TestOwnership$"}},
 	{class: 14, mistake: "An owner may be in another namespace", edits: []edit{
-		{machine, "ownerKey", body, "", `{ return string($param2) }`},
+		{machine, "ownerKey", statement, "string", `return string($param2)`},
 	}},
 	{class: 15, mistake: "The owner reference has a kind that does not exist", edits: []edit{
-		{machine, "newSwitch", call, "GroupVersion.WithKind", `$called("Machines")`},
+		{machine, "newSwitch", call, "GroupVersion.WithKind", `$0("Machines")`},
 	}},
 	{class: 16, mistake: "A deleted Machine adopts the switches that its deletion orphaned", edits: []edit{
 		{machine, "Controller.adopt", ifStatement, "look", ``},
@@ -83,8 +85,8 @@ var mutants = []mutant{
 	{class: 17, mistake: "An owner is identified by its name, even if it was deleted and created again", edits: []edit{
 		{machine, "own", call, "metav1.IsControlledBy",
 			`metav1.GetControllerOfNoCopy($1) != nil && metav1.GetControllerOfNoCopy($1).Name == $2.Name`},
-		{machine, "indexByOwner", expression, "UID", `types.UID($of.Name)`},
-		{machine, "Controller.read", expression, "UID", `types.UID($of.Name)`},
+		{machine, "indexByOwner", expression, "UID", `types.UID($1.Name)`},
+		{machine, "Controller.read", expression, "UID", `types.UID($1.Name)`},
 	}},
 
 	// Lifecycle.
@@ -104,7 +106,7 @@ var mutants = []mutant{
 
 	// Status and time.
 	{class: 22, mistake: "The status is written to the main resource, which ignores it", edits: []edit{
-		{object, "PatchStatus", call, "Status", `any($of).(client.Client)`},
+		{object, "PatchStatus", call, "Status", `any($param2).(client.Client)`},
 	}},
 	{class: 23, mistake: "The operator does not schedule a reconcile for the next flip", edits: []edit{
 		{machine, "Controller.Reconcile", statement, "next", ``},
@@ -127,13 +129,13 @@ var mutants = []mutant{
 		{conversion, "specToV1alpha1", field, "FlipIntervalSeconds", ``},
 	}},
 	{class: 28, mistake: "API versions have different defaults", edits: []edit{
-		{crd, "", text, "flipIntervalSeconds:\n                default: 5", "flipIntervalSeconds:\n                default: 6"},
-		{manifests, "", text, "flipIntervalSeconds:\n                default: 5", "flipIntervalSeconds:\n                default: 6"},
+		{crd, "", text, flipInterval + "5", flipInterval + "6"},
+		{manifests, "", text, flipInterval + "5", flipInterval + "6"},
 	}, tests: []string{"./test/integration -run ^TestDefaultsAreTheSameInBothVersions$"}},
 	{class: 29, mistake: "storedVersions keeps the old version after the storage version migration", edits: []edit{
 		{"internal/migration", "Migrator.prune", assignment, "StoredVersions", ``},
 	}, tests: []string{"./internal/migration"}},
-	{class: 30, mistake: "A new CA certificate is not injected into the conversion webhook's configuration", edits: []edit{
+	{class: 30, mistake: "A new CA certificate is not injected into the conversion webhook", edits: []edit{
 		{"internal/certificates", "Keeper.Setup", element, "CRDConversion", ``},
 	}, tests: []string{"./test/integration -run ^TestSelfManagedCertificates$"}},
 
@@ -143,21 +145,23 @@ var mutants = []mutant{
 			`log.FromContext($param1).Error($var{forEach}, "Cannot create switches")`},
 	}},
 	{class: 32, mistake: "All replicas are active at the same time", edits: []edit{
-		{"cmd", "options.manager", field, "LeaderElection", `LeaderElection: $value && $receiver.namespace == ""`},
+		{"cmd", "options.manager", field, "LeaderElection", `LeaderElection: $2 && $receiver.namespace == ""`},
 	}, tests: []string{"./test/integration -run ^TestLeaderChange$"}},
 	{class: 33, mistake: "The retry delay has no practical limit", edits: []edit{
-		{object, "LastRetry", body, "", `100 * time.Hour`},
+		{object, "LastRetry", expression, "time.Minute", `100 * time.Hour`},
 	}},
 
 	// Other controllers in place of the operator's Machine controller.
 	{mistake: "The tutorial's controller replaces the Machine controller", edits: replaceController("Tutorial")},
-	{mistake: "A controller like operator-sdk's sample replaces the Machine controller", edits: replaceController("Sample")},
+	{mistake: "A controller like operator-sdk's sample replaces the Machine controller",
+		edits: replaceController("Sample")},
 }
 
 // replaceController runs a controller of package baseline in simulations, in place of the operator's controllers.
 func replaceController(name string) []edit {
+	add := `(baseline.` + name + `{}).Add($var{ctrl.NewManager})`
 	return []edit{
-		{"test/sim", "World.StartSeeing", call, "controller.Setup", `(baseline.` + name + `{}).Add($var{ctrl.NewManager})`},
-		{"test/sim", "World.StartSeeing", statement, "controller.Options", `_ = $value`},
+		{"test/sim", "World.StartSeeing", call, "controller.Setup", add},
+		{"test/sim", "World.StartSeeing", statement, "controller.Options", `_ = $2`},
 	}
 }
