@@ -195,3 +195,23 @@ func TestEditsMatchOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestEditsFixImports requires that an edit finds its function in any file of the package, and that the edited file
+// imports what the new source needs.
+func TestEditsFixImports(t *testing.T) {
+	files := sources{
+		"pkg/a.go": "package pkg\n\nfunc g() {}\n",
+		"pkg/b.go": "package pkg\n\nimport \"fmt\"\n\nfunc f(n int) string { return fmt.Sprint(n) }\n",
+	}
+	m := mutant{mistake: "example", edits: []edit{{"pkg", "f", call, "fmt.Sprint", `strconv.Itoa($1)`}}}
+	after, err := m.apply(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "package pkg\n\nimport strconv \"strconv\"\n\nimport _ \"fmt\"\n\n" +
+		"func f(n int) string { return strconv.Itoa(n) }\n"
+	got := after["pkg/b.go"]
+	if len(after) != 1 || canonical(t, got) != canonical(t, want) {
+		t.Errorf("%d files change, and pkg/b.go is\n%s\nwant\n%s", len(after), got, want)
+	}
+}

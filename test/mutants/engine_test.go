@@ -328,7 +328,7 @@ func variable(function ast.Node, name string) (found string, ok bool) {
 	return found, assignments == 1
 }
 
-// fixImports adds the imports that the new source needs and removes those that only the old source needed.
+// fixImports adds the imports that the new source needs. It names imports _ that only the old source needed.
 func (e edit) fixImports(before, after string) (string, error) {
 	old, err := parse(before)
 	if err != nil {
@@ -339,14 +339,14 @@ func (e edit) fixImports(before, after string) (string, error) {
 		return "", err
 	}
 	imported := map[string]bool{}
-	for _, spec := range slices.Backward(changed.Imports) { // from the end, because a removal moves what follows
+	for _, spec := range slices.Backward(changed.Imports) { // from the end: the offsets before a change stay valid
 		name := path.Base(strings.Trim(spec.Path.Value, `"`))
 		if spec.Name != nil {
 			name = spec.Name.Name
 		}
 		imported[name] = true
 		if packageUsed(old, name) && !packageUsed(changed, name) {
-			after = after[:spec.Pos()-1] + after[spec.End()-1:]
+			after = after[:spec.Pos()-1] + "_ " + spec.Path.Value + after[spec.End()-1:]
 		}
 	}
 	for name, importPath := range imports {

@@ -110,7 +110,7 @@ func (m mutant) killer(t *testing.T, dir string, recorded test) test {
 			return killer
 		}
 	}
-	t.Fatal("no test fails")
+	t.Fatal("no test finds the mistake")
 	return test{}
 }
 
