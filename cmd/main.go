@@ -10,7 +10,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"time"
 
@@ -33,6 +32,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/certificates"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/informer"
 	"container.training/useless/internal/migration"
 	"container.training/useless/internal/webhook"
 )
@@ -64,23 +64,27 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)
 	}
-	keeper := &certificates.Keeper{}
-	mgr, err := ctrl.NewManager(config, o.manager(keeper, ctx.Done()))
+	certificate := &certificates.Source{}
+	managerOptions, err := o.manager(certificate, ctx.Done())
 	if err != nil {
-		return fmt.Errorf("make the manager: %w", err)
+		return err
 	}
-	if err := controller.Setup(ctx, mgr, o.controllers, clock.RealClock{}, metrics.Registry); err != nil {
+	mgr, err := ctrl.NewManager(config, managerOptions)
+	if err != nil {
+		return fmt.Errorf("create the manager: %w", err)
+	}
+	if err := o.controllers.Setup(ctx, mgr, clock.RealClock{}, metrics.Registry); err != nil {
 		return err
 	}
 	if err := migration.Setup(mgr, clock.RealClock{}); err != nil {
 		return fmt.Errorf("set up the migration: %w", err)
 	}
-	// Both paths are there only if they have a check, also where the webhooks add none.
+	// The manager serves /healthz and /readyz only if there is a check.
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping), o.watchLeader(mgr)); err != nil {
 		return err
 	}
 	if o.webhooks {
-		if err := o.setupWebhooks(ctx, mgr, keeper); err != nil {
+		if err := o.setupWebhooks(ctx, mgr, certificate); err != nil {
 			return err
 		}
 	}
@@ -88,28 +92,36 @@ func run(ctx context.Context, args []string) error {
 	return mgr.Start(delayed(ctx, o.shutdownDelay))
 }
 
-func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{}) ctrl.Options {
+// manager returns the manager's options. The webhook server closes its connections after draining is closed.
+func (o *options) manager(certificate *certificates.Source, draining <-chan struct{}) (ctrl.Options, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(v1beta1.AddToScheme(scheme))
 	utilruntime.Must(cloudnativev1alpha1.AddToScheme(scheme))
 
-	// HTTP/2 is off for its rapid-reset attacks (CVE-2023-44487), which a client needs no credentials for. Every API server
-	// and every Prometheus of today speaks TLS 1.3, of which no part is known to be weak.
+	// HTTP/2 is off because of the rapid reset attack (CVE-2023-44487), which needs no credentials. All supported API servers
+	// and Prometheus speak TLS 1.3.
 	tlsOptions := []func(*tls.Config){func(c *tls.Config) {
 		c.NextProtos = []string{"http/1.1"}
 		c.MinVersion = tls.VersionTLS13
 	}}
 	webhookTLS := tlsOptions
-	cacheOptions := controller.CacheOptions()
+	cacheOptions, err := o.controllers.CacheOptions()
+	if err != nil {
+		return ctrl.Options{}, err
+	}
 	if o.selfManagedCerts {
-		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = keeper.GetCertificate })
-		maps.Copy(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
+		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = certificate.GetCertificate })
+		cacheOptions.ByObject, err = informer.Merge(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
+		if err != nil {
+			return ctrl.Options{}, err
+		}
 	}
 	options := ctrl.Options{
 		Scheme: scheme,
 		Cache:  cacheOptions,
+		Client: controller.ClientOptions(),
 		Metrics: metricsserver.Options{
 			BindAddress:   o.metricsAddress,
 			SecureServing: o.metricsSecure,
@@ -117,16 +129,16 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 			TLSOpts:       tlsOptions,
 		},
 		HealthProbeBindAddress: o.probeAddress,
-		// A standby has its caches filled and its queues in order when it becomes the leader.
+		// A standby fills its caches and queues, so that it can work at once when it becomes the leader.
 		Controller:                    config.Controller{EnableWarmup: new(true)},
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "leader.useless.container.training",
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		RenewDeadline:                 new(renewDeadline),
-		// A standby looks at the Lease after 1 to 2.2 times this: what is due when a leader goes is to be 2.5 s late at most.
+		// A standby checks the Lease every 1 to 2.2 times this, so that a flip is at most 2.5 s late when the leader stops.
 		RetryPeriod: new(time.Second),
-		// Less than what a Pod has to end in, so that the lease is released within that.
+		// Shorter than the termination grace period of the Pod, so that the lease is released in time.
 		GracefulShutdownTimeout: new(5 * time.Second),
 		WebhookServer: drainingServer{
 			Server: newLimitedServer(ctrlwebhook.Options{
@@ -141,18 +153,18 @@ func (o *options) manager(keeper *certificates.Keeper, draining <-chan struct{})
 	if o.metricsSecure {
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
-	return options
+	return options, nil
 }
 
-func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, keeper *certificates.Keeper) error {
+func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certificate *certificates.Source) error {
 	if err := webhook.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
 		return fmt.Errorf("set up the webhooks: %w", err)
 	}
 	if o.selfManagedCerts {
-		if err := keeper.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
+		if err := certificate.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
 			return fmt.Errorf("set up the certificates: %w", err)
 		}
-		if err := mgr.AddReadyzCheck("certificates", keeper.Injected); err != nil {
+		if err := mgr.AddReadyzCheck("certificates", certificate.Injected); err != nil {
 			return err
 		}
 	}

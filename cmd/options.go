@@ -140,12 +140,24 @@ func values(f *flag.Flag, variable string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
+// validate returns an error for a wrong value. For the controllers, zero means the default: a user who gives it wants
+// something else.
 func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
 	}
 	if o.selfManagedCerts && o.namespace == "" {
 		return errors.New("--self-managed-certs needs --namespace: the certificates are kept in a Secret there")
+	}
+	switch c := o.controllers; {
+	case c.Machine.ConcurrentSyncs == 0:
+		return errors.New("invalid value 0 for flag --concurrent-machine-syncs: must be from 1 to 256")
+	case c.VirtualMachine.Image == "":
+		return errors.New("invalid value \"\" for flag --vm-image: must be an image, such as " + virtualmachine.DefaultImage)
+	case c.VirtualMachine.UsageInterval == 0:
+		return errors.New("invalid value 0s for flag --vm-usage-interval: must be at least 1s, such as 30s")
+	case c.PodCount.Label == "":
+		return errors.New("invalid value \"\" for flag --pod-count-label: it is empty; for example, pod-count or example.com/pod-count")
 	}
 	return o.controllers.Validate()
 }

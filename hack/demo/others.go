@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
@@ -76,12 +77,12 @@ func virtualMachine(vm cloudnativev1alpha1.VirtualMachine) other {
 }
 
 func unscheduled(d appsv1.Deployment) bool {
-	return d.Annotations[schedule.StartScheduleAnnotation] == "" && d.Annotations[schedule.StopScheduleAnnotation] == ""
+	return d.Annotations[v1beta1.StartScheduleAnnotation] == "" && d.Annotations[v1beta1.StopScheduleAnnotation] == ""
 }
 
 func deployment(d appsv1.Deployment) other {
-	state := d.Annotations[schedule.StateAnnotation]
-	due, _ := time.Parse(time.RFC3339, d.Annotations[schedule.NextScheduleTimeAnnotation])
+	state := d.Annotations[v1beta1.ScheduleStateAnnotation]
+	due, _ := time.Parse(time.RFC3339, d.Annotations[v1beta1.NextScheduleTimeAnnotation])
 	return other{
 		controller: schedule.Name,
 		name:       name(d.Namespace, d.Name),

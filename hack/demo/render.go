@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/events"
 )
 
 // view is the state to show: machines sorted by name, the objects of the other controllers, and events sorted by
@@ -29,15 +29,15 @@ type view struct {
 	events   []eventsv1.Event
 }
 
-func sorted(machines []v1beta1.Machine, others []other, events []eventsv1.Event) view {
-	events = slices.DeleteFunc(events, func(e eventsv1.Event) bool { return e.ReportingController != object.Reporter })
+func sorted(machines []v1beta1.Machine, others []other, list []eventsv1.Event) view {
+	list = slices.DeleteFunc(list, func(e eventsv1.Event) bool { return e.ReportingController != events.Reporter })
 	slices.SortFunc(machines, func(a, b v1beta1.Machine) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(events, func(a, b eventsv1.Event) int {
+	slices.SortFunc(list, func(a, b eventsv1.Event) int {
 		return cmp.Or(eventTime(a).Compare(eventTime(b)), strings.Compare(a.Name, b.Name))
 	})
-	return view{machines: machines, others: others, events: events}
+	return view{machines: machines, others: others, events: list}
 }
 
 func eventTime(e eventsv1.Event) time.Time {

@@ -22,8 +22,7 @@ import (
 
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/controller/schedule"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/events"
 )
 
 var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.Local)
@@ -61,7 +60,7 @@ func event(seconds int, about, reason, note string) eventsv1.Event {
 	return eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: "default"},
 		EventTime:           *at(seconds),
-		ReportingController: object.Reporter,
+		ReportingController: events.Reporter,
 		Regarding:           corev1.ObjectReference{Name: about},
 		Reason:              reason,
 		Note:                note,
@@ -233,7 +232,7 @@ func TestOthers(t *testing.T) {
 		reason: "a Deployment with missing replicas",
 		got: deployment(appsv1.Deployment{
 			ObjectMeta: annotations(map[string]string{
-				schedule.StateAnnotation: "Started", schedule.NextScheduleTimeAnnotation: now.UTC().Format(time.RFC3339),
+				v1beta1.ScheduleStateAnnotation: "Started", v1beta1.NextScheduleTimeAnnotation: now.UTC().Format(time.RFC3339),
 			}),
 			Spec: appsv1.DeploymentSpec{Replicas: new(int32(3))}, Status: appsv1.DeploymentStatus{Replicas: 2},
 		}),

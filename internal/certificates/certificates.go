@@ -38,34 +38,34 @@ const (
 	MachineCRD        = "machines.useless.container.training"
 )
 
-// A Keeper has the webhooks' serving certificate.
-type Keeper struct {
+// Source has the webhooks' serving certificate.
+type Source struct {
 	current  atomic.Pointer[tls.Certificate]
 	injected chan struct{}
 }
 
 // GetCertificate implements the function of that name in tls.Config. It fails until the first certificate is there,
 // which keeps the webhook server from being taken for ready.
-func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if certificate := k.current.Load(); certificate != nil {
+func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := s.current.Load(); certificate != nil {
 		return certificate, nil
 	}
 	return nil, errors.New("the serving certificate is not there yet")
 }
 
 // Injected implements healthz.Checker: it is healthy once everything that names the webhook trusts the certificate.
-func (k *Keeper) Injected(*http.Request) error {
+func (s *Source) Injected(*http.Request) error {
 	select {
-	case <-k.injected:
+	case <-s.injected:
 		return nil
 	default:
 		return errors.New("the certificate authority is not yet where it must be known")
 	}
 }
 
-// Setup adds to a manager what makes certificates in the namespace, rotates them and gives them to the Keeper. The
+// Setup adds to a manager what makes certificates in the namespace, rotates them and gives them to the Source. The
 // directory must be writable; the rotator takes the certificate's presence there for readiness.
-func (k *Keeper) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
+func (s *Source) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the certificate directory: %w", err)
 	}
@@ -75,7 +75,7 @@ func (k *Keeper) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 	}
 	logger := log.FromContext(ctx).WithName("certificates")
 	take := func(object any) {
-		if err := k.take(object.(*corev1.Secret), dir); err != nil {
+		if err := s.take(object.(*corev1.Secret), dir); err != nil {
 			logger.Error(err, "Cannot use the serving certificate", "secret", SecretName)
 		}
 	}
@@ -85,9 +85,13 @@ func (k *Keeper) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 	}); err != nil {
 		return err
 	}
-	k.injected = make(chan struct{})
+	s.injected = make(chan struct{})
 	host := ServiceName + "." + namespace + ".svc"
-	return rotator.AddRotator(narrowManager{mgr}, &rotator.CertRotator{
+	narrow, err := newNarrowManager(mgr)
+	if err != nil {
+		return err
+	}
+	return rotator.AddRotator(narrow, &rotator.CertRotator{
 		SecretKey:      types.NamespacedName{Namespace: namespace, Name: SecretName},
 		CertDir:        dir,
 		CAName:         "useless-operator-ca",
@@ -95,7 +99,7 @@ func (k *Keeper) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 		DNSName:        host,
 		ExtraDNSNames:  []string{host + ".cluster.local"},
 		FieldOwner:     "useless-operator-certificates",
-		IsReady:        k.injected,
+		IsReady:        s.injected,
 		Webhooks: []rotator.WebhookInfo{
 			{Name: ValidatingWebhook, Type: rotator.Validating},
 			{Name: MachineCRD, Type: rotator.CRDConversion},
@@ -114,7 +118,7 @@ func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 }
 
 // take serves the certificate in a Secret from now on. A Secret that the rotator has not filled yet is passed over.
-func (k *Keeper) take(secret *corev1.Secret, dir string) error {
+func (s *Source) take(secret *corev1.Secret, dir string) error {
 	certificate, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(certificate) == 0 {
 		return nil
@@ -123,6 +127,6 @@ func (k *Keeper) take(secret *corev1.Secret, dir string) error {
 	if err != nil {
 		return err
 	}
-	k.current.Store(&pair)
+	s.current.Store(&pair)
 	return os.WriteFile(filepath.Join(dir, corev1.TLSCertKey), certificate, 0o600)
 }

@@ -10,18 +10,34 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// names are the only objects that the rotator is about, by resource.
+// names are the objects that the rotator reads, by resource.
 var names = map[string]string{
 	"secrets":                         SecretName,
 	"validatingwebhookconfigurations": ValidatingWebhook,
 	"customresourcedefinitions":       MachineCRD,
 }
 
-// A narrowManager makes the rotator's cache, which knows no selectors, list and watch single objects. It would hold
-// every CustomResourceDefinition of the cluster otherwise, and need the right to read every Secret of the namespace.
-type narrowManager struct{ ctrl.Manager }
+// narrowManager makes the rotator's cache list and watch single objects. The rotator knows no selectors: its cache would
+// hold all CustomResourceDefinitions of the cluster, and need the permission to read all Secrets of the namespace. The
+// rotator's client has no cache: that of the manager waits for each write in the manager's cache, which may not read these
+// objects.
+type narrowManager struct {
+	ctrl.Manager
+	client client.Client
+}
+
+func newNarrowManager(mgr ctrl.Manager) (narrowManager, error) {
+	c, err := client.New(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
+	return narrowManager{mgr, c}, err
+}
+
+// GetClient overrides that of the manager.
+func (m narrowManager) GetClient() client.Client { return m.client }
 
 // GetConfig overrides that of the manager.
 func (m narrowManager) GetConfig() *rest.Config {

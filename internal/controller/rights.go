@@ -13,21 +13,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A right is what a controller that is off by default may have to be given.
+// right is a permission on a resource.
 type right struct {
 	schema.GroupResource
-	verbs string // with spaces in between
+	verbs string // separated by spaces
 }
 
-// checkRights returns an error that says what to do where the operator has not been given the rights of a controller. One
-// that cannot fill its caches would take the whole operator down with it, again and again, two minutes after each start.
+// checkRights returns an error that says what to do if the operator does not have the rights of a controller. Without this
+// check, its caches would never fill, and the whole operator would exit two minutes after each start.
 func checkRights(ctx context.Context, c client.Writer, name string, rights []right) error {
 	for _, right := range rights {
 		for verb := range strings.FieldsSeq(right.verbs) {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: right.Group, Resource: right.Resource, Verb: verb},
 			}}
-			if err := c.Create(ctx, review); err != nil {
+			// A review is not stored, so no cache can wait for it.
+			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
 				return fmt.Errorf("ask for the right to %s %s: %w", verb, right, err)
 			}
 			if !review.Status.Allowed {
@@ -38,7 +39,7 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 	return nil
 }
 
-// binding is the command that gives a controller its rights where the operator is installed as its documentation says.
+// binding returns the command that grants a controller its rights, with the names of the default installation.
 func binding(name string) string {
 	return strings.ReplaceAll("kubectl create clusterrolebinding useless-NAME --clusterrole useless-NAME-role "+
 		"--serviceaccount useless-system:useless-controller-manager", "NAME", name)

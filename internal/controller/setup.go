@@ -1,14 +1,13 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller has the one list of the operator's controllers.
+// Package controller has the list of the operator's controllers.
 package controller
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,13 +23,13 @@ import (
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/informer"
 )
 
-// Options say which controllers run, and how.
+// Options say which controllers run, and configure each of them. The zero value runs the default ones.
 type Options struct {
-	// Selection is read as kube-controller-manager reads --controllers: "*" stands for those that are on by default,
-	// "name" turns one on and "-name" turns one off. Where a controller is named both ways, the first mention counts.
+	// Selection is read like --controllers of kube-controller-manager: "*" selects all controllers that are on by default,
+	// "name" turns one on and "-name" turns one off. The first mention of a name counts. Empty means "*".
 	Selection []string
 
 	Machine        machine.Options
@@ -40,111 +39,115 @@ type Options struct {
 	Ingress        ingress.Options
 }
 
-// Validate returns an error for what no operator can be started with, or for what would be without effect.
-func (o Options) Validate() error {
-	if len(o.Ingress.Annotations) > 0 && !o.selected(ingress.Name) {
-		return errors.New("--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress")
+// controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its package,
+// its line here and its field in Options.
+func (o Options) controllers() []entry {
+	return []entry{
+		{name: machine.Name, options: o.Machine},
+		{name: schedule.Name, options: o.Schedule},
+		{name: virtualmachine.Name, options: o.VirtualMachine},
+		{name: podcount.Name, options: o.PodCount, rights: []right{
+			{schema.GroupResource{Group: "apps", Resource: "replicasets"}, "list watch patch"},
+			{schema.GroupResource{Resource: "pods"}, "list watch"},
+		}},
+		{name: ingress.Name, options: o.Ingress, rights: []right{
+			{schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}, "list watch patch get"},
+		}},
 	}
-	return errors.Join(o.Machine.Validate(), o.Schedule.Validate(), o.VirtualMachine.Validate(), o.PodCount.Validate())
 }
 
-// selected reports whether the controller of a name runs.
-func (o Options) selected(name string) bool {
-	return slices.ContainsFunc(controllers, func(c entry) bool {
-		return c.name == name && enabled(name, c.byDefault(), o.Selection)
-	})
-}
-
-// An entry is one of the controllers.
+// entry is a controller.
 type entry struct {
-	name  string
-	setup func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error
+	name    string
+	options interface {
+		// Validate returns an error that names the flag with a wrong value.
+		Validate() error
+		// CacheOptions returns what the manager's cache keeps of the kinds that only this controller reads.
+		CacheOptions() map[client.Object]cache.ByObject
+		// Setup adds the controller to a manager. Its metrics go to the registerer.
+		Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error
+	}
 
-	// rights are those that the operator has only where it is given them. A controller that needs any is off by default.
+	// rights are RBAC permissions that the operator does not have by default. A controller that needs one is off by default.
 	rights []right
 }
 
-func (e entry) byDefault() bool { return len(e.rights) == 0 }
-
-// controllers are all there are, in the order in which they are added.
-var controllers = []entry{
-	{name: machine.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-		return machine.Setup(ctx, mgr, options.Machine, clock, registerer)
-	}},
-	{name: schedule.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-		return schedule.Setup(ctx, mgr, options.Schedule, clock, registerer)
-	}},
-	{name: virtualmachine.Name, setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-		return virtualmachine.Setup(ctx, mgr, options.VirtualMachine, clock, registerer)
-	}},
-	{
-		name: podcount.Name,
-		setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-			return podcount.Setup(ctx, mgr, options.PodCount, clock, registerer)
-		},
-		rights: []right{
-			{schema.GroupResource{Group: "apps", Resource: "replicasets"}, "list watch patch"},
-			{schema.GroupResource{Resource: "pods"}, "list watch"},
-		},
-	},
-	{
-		name: ingress.Name,
-		setup: func(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-			return ingress.Setup(ctx, mgr, options.Ingress, clock, registerer)
-		},
-		rights: []right{
-			{schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}, "list watch patch get"},
-		},
-	},
+func (e entry) enabled(selection []string) bool {
+	for _, selected := range selection {
+		switch selected {
+		case e.name:
+			return true
+		case "-" + e.name:
+			return false
+		}
+	}
+	return len(e.rights) == 0 && (len(selection) == 0 || slices.Contains(selection, "*"))
 }
 
-// CacheOptions keep from a manager's cache what no controller reads, and have it begin with what is certainly the newest.
-func CacheOptions() cache.Options {
-	byObject := map[client.Object]cache.ByObject{}
-	maps.Copy(byObject, schedule.CacheOptions())
-	maps.Copy(byObject, podcount.CacheOptions())
-	maps.Copy(byObject, ingress.CacheOptions())
-	return cache.Options{NewInformer: object.NewInformer, DefaultTransform: machine.CacheTransform(), ByObject: byObject}
+// enabled returns the controllers that run.
+func (o Options) enabled() []entry {
+	return slices.DeleteFunc(o.controllers(), func(e entry) bool { return !e.enabled(o.Selection) })
 }
 
 // Names returns the names of all controllers.
-func Names() []string {
-	names := make([]string, 0, len(controllers))
-	for _, c := range controllers {
-		names = append(names, c.name)
+func Names() (names []string) {
+	for _, e := range (Options{}).controllers() {
+		names = append(names, e.name)
 	}
 	return names
 }
 
-// Setup adds the selected controllers to a manager.
-func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	for _, selected := range options.Selection {
+// Validate returns an error for options with which the operator cannot start, and for options that would have no effect.
+func (o Options) Validate() error {
+	var errs []error
+	for _, selected := range o.Selection {
 		if name := strings.TrimPrefix(selected, "-"); selected != "*" && !slices.Contains(Names(), name) {
-			return fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", "))
+			errs = append(errs, fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", ")))
 		}
 	}
-	for _, c := range controllers {
-		if !enabled(c.name, c.byDefault(), options.Selection) {
-			continue
+	isIngress := func(e entry) bool { return e.name == ingress.Name }
+	if len(o.Ingress.Annotations) > 0 && !slices.ContainsFunc(o.enabled(), isIngress) {
+		errs = append(errs, errors.New("--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress"))
+	}
+	for _, e := range o.controllers() {
+		errs = append(errs, e.options.Validate())
+	}
+	return errors.Join(errs...)
+}
+
+// CacheOptions returns options for the manager's cache. Each enabled controller says what it reads of its kinds. It returns
+// an error if two of them configure the same kind.
+func (o Options) CacheOptions() (cache.Options, error) {
+	enabled := o.enabled()
+	all := make([]map[client.Object]cache.ByObject, 0, len(enabled))
+	for _, e := range enabled {
+		all = append(all, e.options.CacheOptions())
+	}
+	byObject, err := informer.Merge(all...)
+	return cache.Options{
+		NewInformer:      informer.New,
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject:         byObject,
+	}, err
+}
+
+// ClientOptions returns options for the manager's client. Its reads wait until the cache has the operator's own writes, so
+// that no controller decides on a state that it has changed already.
+func ClientOptions() client.Options {
+	return client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}}
+}
+
+// Setup adds the enabled controllers to a manager.
+func (o Options) Setup(
+	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) error {
+	for _, e := range o.enabled() {
+		if err := checkRights(ctx, mgr.GetClient(), e.name, e.rights); err != nil {
+			return fmt.Errorf("set up controller %s: %w", e.name, err)
 		}
-		if err := checkRights(ctx, mgr.GetClient(), c.name, c.rights); err != nil {
-			return fmt.Errorf("set up controller %s: %w", c.name, err)
-		}
-		if err := c.setup(ctx, mgr, options, clock, registerer); err != nil {
-			return fmt.Errorf("set up controller %s: %w", c.name, err)
+		if err := e.options.Setup(ctx, mgr, clock, registerer); err != nil {
+			return fmt.Errorf("set up controller %s: %w", e.name, err)
 		}
 	}
 	return nil
-}
-
-func enabled(name string, byDefault bool, selection []string) bool {
-	for _, selected := range selection {
-		switch selected {
-		case name:
-			return true
-		case "-" + name:
-			return false
-		}
-	}
-	return byDefault && slices.Contains(selection, "*")
 }

@@ -24,7 +24,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller/machine"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/informer"
 )
 
 // A cacheContender caches switches. Both have the index that a controller finds the switches of a Machine by.
@@ -34,7 +34,7 @@ type cacheContender struct {
 }
 
 var cacheContenders = []cacheContender{
-	{"ours", func() cache.Options { return cache.Options{DefaultTransform: machine.CacheTransform()} }},
+	{"ours", func() cache.Options { return cache.Options{ByObject: machine.Options{}.CacheOptions()} }},
 	{"default", func() cache.Options { return cache.Options{} }},
 }
 
@@ -106,7 +106,7 @@ func heapOf(ctx context.Context, c cacheContender, fill fill, switches int) (flo
 	if err != nil {
 		return 0, err
 	}
-	store, err := object.Store(ctx, informers, &v1beta1.Switch{}, toolscache.Indexers{"owner": indexByOwner})
+	store, err := informer.Store(ctx, informers, &v1beta1.Switch{}, toolscache.Indexers{"owner": indexByOwner})
 	if err != nil {
 		return 0, err
 	}

@@ -67,7 +67,7 @@ func TestInvariantCheckerReportsDeletion(t *testing.T) {
 		{user: "a user", client: admin(t)},
 		{
 			user: "the operator", client: operator,
-			want: []string{"it is deleted by the operator, and the Machine has 2 switches and asks for 2"},
+			want: []string{"the operator deleted it: the Machine has 2 switches and asks for 2"},
 		},
 	} {
 		t.Run(test.user, func(t *testing.T) {

@@ -218,9 +218,9 @@ func testIngressOptsOut(t *testing.T, namespace string) {
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
 	for range 7 { // often enough to be a conflict if the operator counted it as one
-		mergePatch(t, web, `{"metadata":{"annotations":{%q:%q}}}`, ingress.ModeAnnotation, ingress.ModeDisabled)
-		waitForAnnotations(t, namespace, "web", foreign, map[string]string{ingress.ModeAnnotation: ingress.ModeDisabled})
-		mergePatch(t, web, `{"metadata":{"annotations":{%q:null}}}`, ingress.ModeAnnotation)
+		mergePatch(t, web, `{"metadata":{"annotations":{%q:%q}}}`, v1beta1.IngressAnnotationsAnnotation, v1beta1.IngressAnnotationsDisabled)
+		waitForAnnotations(t, namespace, "web", foreign, map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled})
+		mergePatch(t, web, `{"metadata":{"annotations":{%q:null}}}`, v1beta1.IngressAnnotationsAnnotation)
 		waitForAnnotations(t, namespace, "web", foreign, fooBar)
 	}
 	if warnings := eventsOn(t, web, ingress.EventAnnotationReverted); len(warnings) > 0 {

@@ -52,8 +52,6 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 	"container.training/useless/internal/controller"
-	"container.training/useless/internal/controller/machine"
-	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook"
 	_ "container.training/useless/test/mutation" // fails a test that changes a cached object
@@ -245,9 +243,21 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	if options.transport != nil {
 		options.transport(restConfig)
 	}
+	controllers := controller.Options{
+		Selection:      []string{"*"},
+		VirtualMachine: virtualmachine.Options{UsageInterval: cmp.Or(options.usageInterval, 5*time.Second)},
+	}
+	if options.controllers != nil {
+		options.controllers(&controllers)
+	}
+	caches, err := controllers.CacheOptions()
+	if err != nil {
+		return nil, nil, err
+	}
 	mgr, err = ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:         newScheme(),
-		Cache:          controller.CacheOptions(),
+		Cache:          caches,
+		Client:         controller.ClientOptions(),
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 		Controller:     config.Controller{SkipNameValidation: new(true), EnableWarmup: new(true)},
 		LeaderElection: options.leaderElection != "", LeaderElectionID: options.leaderElection, LeaderElectionNamespace: operatorNamespace,
@@ -258,16 +268,7 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	if err != nil {
 		return nil, nil, err
 	}
-	controllers := controller.Options{
-		Selection:      []string{"*"},
-		Machine:        machine.Options{ConcurrentSyncs: machine.DefaultConcurrentSyncs},
-		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: cmp.Or(options.usageInterval, 5*time.Second)},
-		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
-	}
-	if options.controllers != nil {
-		options.controllers(&controllers)
-	}
-	if err := controller.Setup(ctx, mgr, controllers, options.clock, options.registry); err != nil {
+	if err := controllers.Setup(ctx, mgr, options.clock, options.registry); err != nil {
 		return nil, nil, err
 	}
 	if options.noWebhooks {

@@ -26,11 +26,11 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 	"container.training/useless/hack/cluster/standin"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
-	"container.training/useless/internal/controller/schedule"
 )
 
 // The operator's ServiceAccount.
@@ -294,7 +294,7 @@ func TestCachesWithoutStreamedLists(t *testing.T) {
 	createReplicaSet(t, namespace, "rs", 0)
 	createIngress(t, namespace, "ingress", nil)
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(-time.Hour)
+		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(-time.Hour)
 	})
 	waitForActive(t, vm)
 	waitForPodCount(t, namespace, "rs", "0")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"container.training/useless/internal/controller/schedule"
+	"container.training/useless/api/useless/v1beta1"
 )
 
 // BenchmarkSchedule stops 2,000 Deployments in the same second, with one write each. It reports the lateness of the
@@ -67,7 +67,7 @@ func createMany(b *testing.B, namespace string, n int) {
 			d := aDeployment(namespace, fmt.Sprintf("d-%d", i))
 			d.Spec.Replicas = new(int32(1))
 			d.Annotations = map[string]string{
-				schedule.StartScheduleAnnotation: "Mon-Fri 07:00", schedule.StopScheduleAnnotation: "Mon-Fri 20:00", schedule.TimeZoneAnnotation: "Europe/Berlin",
+				v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00", v1beta1.TimeZoneAnnotation: "Europe/Berlin",
 			}
 			return admin(b).Create(b.Context(), d)
 		})

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/controller/schedule"
 )
 
 // scheduleManager is the field manager of the operator's writes to Deployments. The documentation names it.
@@ -54,8 +53,8 @@ func aDeployment(namespace, name string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
-			schedule.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
-			schedule.StopScheduleAnnotation:  timeOfDayIn(-time.Hour),
+			v1beta1.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
+			v1beta1.StopScheduleAnnotation:  timeOfDayIn(-time.Hour),
 		}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(3)),
@@ -171,17 +170,17 @@ func testStopAndStart(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "d", nil)
 	user := maps.Clone(d.Annotations)
 	d = waitForReplicas(t, d, 0)
-	due, err := time.Parse(time.RFC3339, d.Annotations[schedule.LastScheduleTimeAnnotation])
-	if err != nil || due.Format("15:04") != user[schedule.StopScheduleAnnotation] {
-		t.Errorf("the stop was due at %s, but the annotation has %s: %v", user[schedule.StopScheduleAnnotation], due, err)
+	due, err := time.Parse(time.RFC3339, d.Annotations[v1beta1.LastScheduleTimeAnnotation])
+	if err != nil || due.Format("15:04") != user[v1beta1.StopScheduleAnnotation] {
+		t.Errorf("the stop was due at %s, but the annotation has %s: %v", user[v1beta1.StopScheduleAnnotation], due, err)
 	}
 	want := maps.Clone(user)
 	maps.Copy(want, map[string]string{
-		schedule.OriginalReplicasAnnotation: "3",
-		schedule.StateAnnotation:            schedule.StateStopped,
-		schedule.LastScheduleTimeAnnotation: due.Format(time.RFC3339),
-		schedule.NextScheduleTimeAnnotation: due.Add(23 * time.Hour).Format(time.RFC3339),
-		schedule.ObservedScheduleAnnotation: d.Annotations[schedule.ObservedScheduleAnnotation],
+		v1beta1.OriginalReplicasAnnotation: "3",
+		v1beta1.ScheduleStateAnnotation:    v1beta1.ScheduleStopped,
+		v1beta1.LastScheduleTimeAnnotation: due.Format(time.RFC3339),
+		v1beta1.NextScheduleTimeAnnotation: due.Add(23 * time.Hour).Format(time.RFC3339),
+		v1beta1.ObservedScheduleAnnotation: d.Annotations[v1beta1.ObservedScheduleAnnotation],
 	})
 	if diff := cmp.Diff(want, annotationsOf(d)); diff != "" {
 		t.Errorf("annotations after the stop (-want +got):\n%s", diff)
@@ -191,16 +190,16 @@ func testStopAndStart(t *testing.T, namespace string) {
 	}) {
 		t.Errorf("field manager %s does not own spec.replicas", scheduleManager)
 	}
-	checkEvents(t, d, schedule.EventScheduledStop, fmt.Sprintf("Scaled in from 3 to 0 replicas (stop-schedule %q, due %s)",
-		user[schedule.StopScheduleAnnotation], due.Format(time.RFC3339)))
+	checkEvents(t, d, v1beta1.EventScheduledStop, fmt.Sprintf("Scaled in from 3 to 0 replicas (stop-schedule %q, due %s)",
+		user[v1beta1.StopScheduleAnnotation], due.Format(time.RFC3339)))
 
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
 	d = waitForReplicas(t, d, 3)
-	if state, original := d.Annotations[schedule.StateAnnotation], d.Annotations[schedule.OriginalReplicasAnnotation]; state != schedule.StateStarted || original != "" {
+	if state, original := d.Annotations[v1beta1.ScheduleStateAnnotation], d.Annotations[v1beta1.OriginalReplicasAnnotation]; state != v1beta1.ScheduleStarted || original != "" {
 		t.Errorf("after the start, the annotations have state %q and original replicas %q", state, original)
 	}
-	checkEvents(t, d, schedule.EventScheduledStart, fmt.Sprintf("Scaled out from 0 to 3 replicas (start-schedule %q, due %s)",
-		user[schedule.StartScheduleAnnotation], due.Add(-time.Hour).Format(time.RFC3339)))
+	checkEvents(t, d, v1beta1.EventScheduledStart, fmt.Sprintf("Scaled out from 0 to 3 replicas (start-schedule %q, due %s)",
+		user[v1beta1.StartScheduleAnnotation], due.Add(-time.Hour).Format(time.RFC3339)))
 }
 
 func testScaledByHand(t *testing.T, namespace string) {
@@ -231,7 +230,7 @@ func testAppliedAgain(t *testing.T, namespace string) {
 	}
 	mustKubectl(t, manifest, append(apply, "--force-conflicts")...)
 	checkUnchanged(t, d, "that was applied again")
-	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 3 || d.Annotations[schedule.OriginalReplicasAnnotation] != "3" {
+	if d = getDeployment(t, namespace, "d"); *d.Spec.Replicas != 3 || d.Annotations[v1beta1.OriginalReplicasAnnotation] != "3" {
 		t.Errorf("the deployment has %d replicas, want 3; annotations %v", *d.Spec.Replicas, d.Annotations)
 	}
 }
@@ -249,34 +248,34 @@ func manifestOf(t *testing.T, d *appsv1.Deployment) string {
 
 func testScheduleRemoved(t *testing.T, namespace string) {
 	d := waitForReplicas(t, createDeployment(t, namespace, "d", nil), 0)
-	mustKubectl(t, "", "annotate", "deployment", "d", "-n", namespace, schedule.StartScheduleAnnotation+"-", schedule.StopScheduleAnnotation+"-")
+	mustKubectl(t, "", "annotate", "deployment", "d", "-n", namespace, v1beta1.StartScheduleAnnotation+"-", v1beta1.StopScheduleAnnotation+"-")
 	d = waitForReplicas(t, d, 3)
 	if diff := cmp.Diff(map[string]string{}, annotationsOf(d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("annotations after the schedule is removed (-want +got):\n%s", diff)
 	}
-	checkEvents(t, d, schedule.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had scaled in is gone")
+	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had scaled in is gone")
 	checkUnchanged(t, d, "without a schedule")
 }
 
 func testInvalidSchedule(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = "25:00"
-		d.Annotations[schedule.StopReplicasAnnotation] = "none"
+		d.Annotations[v1beta1.StopScheduleAnnotation] = "25:00"
+		d.Annotations[v1beta1.StopReplicasAnnotation] = "none"
 	})
-	waitForEvent(t, d, schedule.EventInvalidSchedule)
+	waitForEvent(t, d, v1beta1.EventInvalidSchedule)
 	for i := range 3 {
 		annotate(t, d, "touched", fmt.Sprint(i))
 	}
 	checkUnchanged(t, d, "with an invalid schedule")
-	checkEvents(t, d, schedule.EventInvalidSchedule,
+	checkEvents(t, d, v1beta1.EventInvalidSchedule,
 		`useless.container.training/stop-schedule "25:00": 25:00 is no time of day from 00:00 to 23:59; use for example "Mon-Fri 20:00", "20:00" or "0 20 * * 1-5". `+
 			`useless.container.training/stop-replicas "none": it is no whole number from 0 to 2147483647; use for example "0"`)
 
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour),
-		schedule.TimeZoneAnnotation, "Mars/Olympus", schedule.StopReplicasAnnotation, "0")
-	checkEvents(t, d, schedule.EventUnknownTimeZone,
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour),
+		v1beta1.TimeZoneAnnotation, "Mars/Olympus", v1beta1.StopReplicasAnnotation, "0")
+	checkEvents(t, d, v1beta1.EventUnknownTimeZone,
 		`useless.container.training/time-zone "Mars/Olympus": the time zone database does not have it; use for example "Europe/Berlin" or "UTC"`)
-	annotate(t, d, schedule.TimeZoneAnnotation, "UTC")
+	annotate(t, d, v1beta1.TimeZoneAnnotation, "UTC")
 	waitForReplicas(t, d, 0)
 }
 
@@ -303,19 +302,19 @@ func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.Owner
 ) {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
-		d.Annotations[schedule.StopReplicasAnnotation] = "1"
+		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
+		d.Annotations[v1beta1.StopReplicasAnnotation] = "1"
 	})
 	hpa := createAutoscaler(t, d, owners...)
-	waitForEvent(t, d, schedule.EventAutoscalerConflict)
+	waitForEvent(t, d, v1beta1.EventAutoscalerConflict)
 	return d, hpa
 }
 
 func testAutoscaler(t *testing.T, namespace string) {
 	d, hpa := createWithAutoscaler(t, namespace)
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	checkUnchanged(t, d, "with an autoscaler")
-	checkEvents(t, d, schedule.EventAutoscalerConflict,
+	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
 		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so there is none; use "0", which turns it off meanwhile`)
 	if err := admin(t).Delete(t.Context(), hpa); err != nil {
 		t.Fatal(err)
@@ -325,9 +324,9 @@ func testAutoscaler(t *testing.T, namespace string) {
 
 func testAutoscalerAtZero(t *testing.T, namespace string) {
 	d, _ := createWithAutoscaler(t, namespace)
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour), schedule.StopReplicasAnnotation, "0")
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "0")
 	waitForReplicas(t, d, 0)
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
 	waitForReplicas(t, d, 3)
 }
 
@@ -335,9 +334,9 @@ func testKEDA(t *testing.T, namespace string) {
 	d, _ := createWithAutoscaler(t, namespace, metav1.OwnerReference{
 		APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject", Name: "events", UID: "not-there", Controller: new(true),
 	})
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour), schedule.StopReplicasAnnotation, "0")
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "0")
 	checkUnchanged(t, d, "that KEDA scales")
-	checkEvents(t, d, schedule.EventAutoscalerConflict,
+	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
 		"ScaledObject events would undo a stop, so there is none: pause it with its annotation autoscaling.keda.sh/paused-replicas instead")
 }
 
@@ -368,7 +367,7 @@ func testOwnedDeployment(t *testing.T, namespace string) {
 func testDeletedDeployment(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
 		d.Finalizers = []string{"example.com/wait"}
-		d.Annotations[schedule.SuspendAnnotation] = "true"
+		d.Annotations[v1beta1.SuspendAnnotation] = "true"
 	})
 	t.Cleanup(func() {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
@@ -379,22 +378,22 @@ func testDeletedDeployment(t *testing.T, namespace string) {
 	if err := admin(t).Delete(t.Context(), d.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
-	annotate(t, d, schedule.SuspendAnnotation, "", schedule.StopReplicasAnnotation, "1")
+	annotate(t, d, v1beta1.SuspendAnnotation, "", v1beta1.StopReplicasAnnotation, "1")
 	checkUnchanged(t, d, "that is being deleted")
 }
 
 func testScaleRefused(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
+		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 	})
 	allow := forbidUpdates(t, d, appsv1.GroupName, "deployments", "object.spec.replicas > 0", `{"spec":{"replicas":0}}`)
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
-	waitForEvent(t, d, schedule.EventScaleFailed)
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	waitForEvent(t, d, v1beta1.EventScaleFailed)
 	checkUnchanged(t, d, "whose scaling the API server rejects")
 	allow()
 	waitForReplicas(t, d, 0)
-	waitForEvent(t, d, schedule.EventScheduledStop)
-	failures := eventsOn(t, d, schedule.EventScaleFailed)
+	waitForEvent(t, d, v1beta1.EventScheduledStop)
+	failures := eventsOn(t, d, v1beta1.EventScaleFailed)
 	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, "Could not scale from 3 to 0 replicas: ") {
 		t.Errorf("events about the rejected stop: %+v; want one that says why", failures)
 	}

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"container.training/useless/internal/controller/schedule"
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/docs"
 )
 
@@ -64,7 +64,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 		}
 	}
 	web := getDeployment(t, namespace, "web")
-	checkEvents(t, web, schedule.EventScheduledStop, `Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T19:00:00Z)`)
+	checkEvents(t, web, v1beta1.EventScheduledStop, `Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T19:00:00Z)`)
 	requests.quiet(t)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // one records the schedule, one stops web
 		t.Errorf("%d writes to web until it is stopped, want 2", got)
@@ -81,7 +81,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	clock.set(friday(6).AddDate(0, 0, 3).Add(3*time.Hour + 12*time.Minute)) // Monday
 	stop = exclusive(t, options)
 	web = waitForReplicas(t, web, 3)
-	checkEvents(t, web, schedule.EventScheduledStart,
+	checkEvents(t, web, v1beta1.EventScheduledStart,
 		`Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 07:00", due 2026-11-23T06:00:00Z, 3h12m late)`)
 
 	stop()
@@ -119,14 +119,14 @@ func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, 
 	t.Helper()
 	barrier := aDeployment(d.Namespace, "barrier")
 	due := clock.Now().UTC().Add(-time.Hour)
-	barrier.Annotations = map[string]string{schedule.StopScheduleAnnotation: due.Format("15:04")}
+	barrier.Annotations = map[string]string{v1beta1.StopScheduleAnnotation: due.Format("15:04")}
 	if err := admin(t).Create(t.Context(), barrier); err != nil {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, barrier, 0)
 	requests.quiet(t)
 	if after := getDeployment(t, d.Namespace, d.Name); *after.Spec.Replicas != *d.Spec.Replicas ||
-		after.Annotations[schedule.LastScheduleTimeAnnotation] != d.Annotations[schedule.LastScheduleTimeAnnotation] {
+		after.Annotations[v1beta1.LastScheduleTimeAnnotation] != d.Annotations[v1beta1.LastScheduleTimeAnnotation] {
 		t.Errorf("the deployment was changed: %d replicas, annotations %v", *after.Spec.Replicas, after.Annotations)
 	}
 }
@@ -142,7 +142,7 @@ func TestScheduleWithStaleCache(t *testing.T) {
 	namespace := newNamespace(t)
 	d := createSettled(t, namespace)
 	requests.reset()
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	waitForReplicas(t, d, 0)
 	// The replicas may change before the tally has counted the responses. Wait for the responses.
 	eventually(t, patience, func() (bool, string) {
@@ -159,11 +159,11 @@ func TestScheduleWithStaleCache(t *testing.T) {
 func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
+		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 	})
 	eventually(t, patience, func() (bool, string) {
 		d = getDeployment(t, namespace, "d")
-		return d.Annotations[schedule.StateAnnotation] == schedule.StateStarted && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == 3,
+		return d.Annotations[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStarted && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == 3,
 			fmt.Sprintf("annotations %v, status %+v", d.Annotations, d.Status)
 	})
 	return d
@@ -191,20 +191,20 @@ func TestScheduleConflict(t *testing.T) {
 	requests.quiet(t)
 	requests.reset()
 	userScales.Store(true)
-	annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	d = waitForReplicas(t, d, 0)
-	if got := d.Annotations[schedule.OriginalReplicasAnnotation]; got != "5" {
+	if got := d.Annotations[v1beta1.OriginalReplicasAnnotation]; got != "5" {
 		t.Errorf("the annotation has %s original replicas, want the 5 that the user just set", got)
 	}
-	waitForEvent(t, d, schedule.EventScheduledStop)
-	if stops := eventsOn(t, d, schedule.EventScheduledStop); len(stops) != 1 || !strings.HasPrefix(stops[0].Note, "Scaled in from 5 to 0 replicas") {
+	waitForEvent(t, d, v1beta1.EventScheduledStop)
+	if stops := eventsOn(t, d, v1beta1.EventScheduledStop); len(stops) != 1 || !strings.HasPrefix(stops[0].Note, "Scaled in from 5 to 0 replicas") {
 		t.Errorf("events about the stop: %+v; want one with 5 replicas", stops)
 	}
 	requests.quiet(t)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
 		t.Errorf("%d writes, want 1", got)
 	}
-	if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
+	if failures := eventsOn(t, d, v1beta1.EventScaleFailed); len(failures) > 0 {
 		t.Errorf("a conflict caused events: %+v", failures)
 	}
 }
@@ -242,7 +242,7 @@ func TestScheduleLostResponse(t *testing.T) {
 			requests.reset()
 			lose.Store(true)
 			d := getDeployment(t, namespace, "d")
-			annotate(t, d, schedule.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+			annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 			waitForReplicas(t, d, 0)
 			// The replicas may change before the tally has counted the response.
 			eventually(t, patience, func() (bool, string) {
@@ -255,7 +255,7 @@ func TestScheduleLostResponse(t *testing.T) {
 			if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
 				t.Errorf("%d writes, want 1", got)
 			}
-			if failures := eventsOn(t, d, schedule.EventScaleFailed); len(failures) > 0 {
+			if failures := eventsOn(t, d, v1beta1.EventScaleFailed); len(failures) > 0 {
 				t.Errorf("the lost response caused events: %+v", failures)
 			}
 		})

@@ -26,7 +26,6 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
-	"container.training/useless/internal/controller/schedule"
 )
 
 // TestHostileTenant is a negative test. A user of one namespace creates objects that refer to objects in another
@@ -70,7 +69,7 @@ func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	createSwitch(t, namespace, "orphan", "missing", v1beta1.PositionUp, nil)
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
+		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 	})
 	rs := createReplicaSet(t, namespace, "rs", 1)
 	createIngress(t, namespace, "ingress", nil)
@@ -84,7 +83,7 @@ func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
 	waitForAnnotations(t, namespace, "ingress", fooBar)
 	eventually(t, patience, func() (bool, string) {
 		d = getDeployment(t, namespace, "d")
-		return d.Annotations[schedule.NextScheduleTimeAnnotation] != "" && d.Status.ReadyReplicas == 3, fmt.Sprintf("%v %+v", d.Annotations, d.Status)
+		return d.Annotations[v1beta1.NextScheduleTimeAnnotation] != "" && d.Status.ReadyReplicas == 3, fmt.Sprintf("%v %+v", d.Annotations, d.Status)
 	})
 	return map[string]metav1.OwnerReference{
 		"Machine":        *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine")),
@@ -129,10 +128,10 @@ func createHostileObjects(t *testing.T, namespace, victim string, owners map[str
 	}
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
-		d.Annotations[schedule.StopScheduleAnnotation] = timeOfDayIn(-time.Hour)
+		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(-time.Hour)
 	})
 	createAutoscaler(t, d)
-	createIngress(t, namespace, "ingress", map[string]string{ingress.ModeAnnotation: ingress.ModeDisabled})
+	createIngress(t, namespace, "ingress", map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled})
 
 	for _, name := range []string{"m", "orphans", "elsewhere"} {
 		waitForPositions(t, namespace, name, "d", patience)

@@ -19,7 +19,7 @@ type mutant struct {
 
 const (
 	machine    = "internal/controller/machine"
-	object     = "internal/object"
+	patch      = "internal/patch"
 	conversion = "internal/conversion"
 	manifests  = "dist/install.yaml"
 	crd        = "config/crd/bases/useless.container.training_machines.yaml"
@@ -34,36 +34,36 @@ var mutants = []mutant{
 		{machine, "newSwitch", field, "Name", `GenerateName: $param1.Name + "-"`},
 	}},
 	{class: 2, mistake: "A deletion has no precondition: it may delete a newer object of the same name", edits: []edit{
-		{machine, "Controller.delete", call, "client.Delete", `$0($1, $2)`},
+		{machine, "action.delete", call, "client.Delete", `$0($1, $2)`},
 	}},
 	{class: 3, mistake: "A patch has no resourceVersion: a decision on stale data overwrites newer data", edits: []edit{
-		{object, "unlessChanged", call, "client.MergeFromWithOptions", `client.MergeFrom($1)`},
+		{patch, "from", call, "client.MergeFromWithOptions", `client.MergeFrom($1)`},
 	}},
 	{class: 4, mistake: "The number of missing switches comes from the status, not from the switches", edits: []edit{
 		{machine, "plan.scale", binary, "wanted", `int(wanted($param1)-$param1.Status.Switches.Total)`},
 	}},
 	{class: 5, mistake: "An object in the cache is changed in place", edits: []edit{
-		{object, "Patch", statement, "DeepCopyObject", `$1 := $param3; $param3 = $2`},
+		{patch, "Object", statement, "DeepCopyObject", `$1 := $param3; $param3 = $2`},
 	}},
-	{class: 6, mistake: "If the existence of a switch is unknown, the operator creates another one", edits: []edit{
-		{machine, "Controller.createOne", statement, "exists", `_, $2 = $3`},
+	{class: 6, mistake: "If a switch is not in the plan, the operator creates another one", edits: []edit{
+		{machine, "action.missing", binary, "metav1.IsControlledBy", `$2 || true`},
 	}},
-	{class: 7, mistake: "A switch counts as existing until its deletion event arrives", edits: []edit{
-		{machine, "recent.overlay", binary, "object.Newer", `$1`},
+	{class: 7, mistake: "Reads do not wait for the operator's own writes", edits: []edit{
+		{"internal/controller", "ClientOptions", field, "EnableReadYourWritesConsistency", `EnableReadYourWritesConsistency: new(false)`},
 	}},
 
 	// Interrupted work and partial failures.
 	{class: 8, mistake: "The flip of a switch and its time are not written in the same request", edits: []edit{
-		{machine, "Controller.turnDown", statement, "metav1.SetMetaDataAnnotation", `_ = $3`},
+		{machine, "action.turnDown", statement, "metav1.SetMetaDataAnnotation", `_ = $3`},
 	}},
 	{class: 9, mistake: "Names depend on the clock: a retry after a lost response adds a switch", edits: []edit{
 		{machine, "names", call, "strconv.Itoa", `strconv.FormatInt(time.Now().UnixNano()+int64($1), 10)`},
 	}},
 	{class: 10, mistake: "A failed step prevents later steps that do not depend on it", edits: []edit{
-		{machine, "Controller.act", assignment, "create", `return $param3.mine, $var{outcome}, $var{release}`},
+		{machine, "Controller.act", statement, "release", `$1 := $2; if $1 != nil { return outcome{stale: true}, $1 }`},
 	}, tests: []string{"./test/integration -run ^TestRefusal$"}},
 	{class: 11, mistake: "All switches are created at once, even if the first creation is rejected", edits: []edit{
-		{machine, "Controller.create", expression, "1", `maxConcurrent`},
+		{machine, "action.create", expression, "1", `maxConcurrent`},
 	}, tests: []string{"./test/integration -run ^TestScaling$|^TestRefusal$"}},
 
 	// Ownership.
@@ -77,10 +77,10 @@ var mutants = []mutant{
 		{machine, "ownerKey", statement, "string", `return string($param2)`},
 	}},
 	{class: 15, mistake: "The owner reference has a kind that does not exist", edits: []edit{
-		{machine, "newSwitch", call, "GroupVersion.WithKind", `$0("Machines")`},
+		{machine, "controllerRef", call, "GroupVersion.WithKind", `$0("Machines")`},
 	}},
 	{class: 16, mistake: "A deleted Machine adopts the switches that its deletion orphaned", edits: []edit{
-		{machine, "Controller.adopt", ifStatement, "look", ``},
+		{machine, "Controller.act", ifStatement, "isUnchanged", ``},
 	}},
 	{class: 17, mistake: "An owner is identified by its name, even if it was deleted and created again", edits: []edit{
 		{machine, "own", call, "metav1.IsControlledBy",
@@ -91,7 +91,7 @@ var mutants = []mutant{
 
 	// Lifecycle.
 	{class: 18, mistake: "The operator removes the finalizers of other controllers with its own", edits: []edit{
-		{object, "RemoveFinalizer", call, "controllerutil.RemoveFinalizer", `$1.SetFinalizers(nil)`},
+		{patch, "RemoveFinalizer", call, "controllerutil.RemoveFinalizer", `$1.SetFinalizers(nil)`},
 	}, tests: []string{"./test/integration -run ^TestDeletion$"}},
 	{class: 19, mistake: "A finalizer can only be removed while the webhook is available", edits: []edit{
 		{manifests, "", text, "request.operation == 'CREATE' || object.?spec != oldObject.?spec", `"true"`},
@@ -101,12 +101,11 @@ var mutants = []mutant{
 	}},
 	{class: 21, mistake: "A switch that is being deleted counts as existing", edits: []edit{
 		{machine, "own", binary, "DeletionTimestamp", `$2`},
-		{machine, "Controller.exists", ifStatement, "DeletionTimestamp", ``},
 	}},
 
 	// Status and time.
 	{class: 22, mistake: "The status is written to the main resource, which ignores it", edits: []edit{
-		{object, "PatchStatus", call, "Status", `any($param2).(client.Client)`},
+		{patch, "Status", call, "Status", `any($param2).(client.Client)`},
 	}},
 	{class: 23, mistake: "The operator does not schedule a reconcile for the next flip", edits: []edit{
 		{machine, "Controller.Reconcile", statement, "next", ``},
@@ -115,7 +114,7 @@ var mutants = []mutant{
 		{machine, "instant", call, "Truncate", `$param1.Truncate(time.Second)`},
 	}},
 	{class: 24, mistake: "The status is written even if it has not changed", edits: []edit{
-		{object, "PatchStatus", ifStatement, "reflect.DeepEqual", ``},
+		{patch, "Status", ifStatement, "reflect.DeepEqual", ``},
 	}, tests: []string{"./test/integration -run ^TestWrites$|^TestIdle$"}},
 	{class: 25, mistake: "The status has no observedGeneration", edits: []edit{
 		{machine, "newStatus", assignment, "ObservedGeneration", ``},
@@ -136,19 +135,19 @@ var mutants = []mutant{
 		{"internal/migration", "Migrator.prune", assignment, "StoredVersions", ``},
 	}, tests: []string{"./internal/migration"}},
 	{class: 30, mistake: "A new CA certificate is not injected into the conversion webhook", edits: []edit{
-		{"internal/certificates", "Keeper.Setup", element, "CRDConversion", ``},
+		{"internal/certificates", "Source.Setup", element, "CRDConversion", ``},
 	}, tests: []string{"./test/integration -run ^TestSelfManagedCertificates$"}},
 
 	// Scale and the control plane.
 	{class: 31, mistake: "A rejected creation is not retried", edits: []edit{
-		{machine, "Controller.create", statement, "fmt.Errorf",
+		{machine, "action.create", statement, "fmt.Errorf",
 			`log.FromContext($param1).Error($var{forEach}, "Cannot create switches")`},
 	}},
 	{class: 32, mistake: "All replicas are active at the same time", edits: []edit{
 		{"cmd", "options.manager", field, "LeaderElection", `LeaderElection: $2 && $receiver.namespace == ""`},
 	}, tests: []string{"./test/integration -run ^TestLeaderChange$"}},
 	{class: 33, mistake: "The retry delay has no practical limit", edits: []edit{
-		{object, "LastRetry", expression, "time.Minute", `100 * time.Hour`},
+		{"internal/queue", "LastRetry", expression, "time.Minute", `100 * time.Hour`},
 	}},
 
 	// Other controllers in place of the operator's Machine controller.
@@ -161,7 +160,6 @@ var mutants = []mutant{
 func replaceController(name string) []edit {
 	add := `(baseline.` + name + `{}).Add($var{ctrl.NewManager})`
 	return []edit{
-		{"test/sim", "World.StartSeeing", call, "controller.Setup", add},
-		{"test/sim", "World.StartSeeing", statement, "controller.Options", `_ = $2`},
+		{"test/sim", "World.StartSeeing", call, "Setup", add},
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/queue"
 	"container.training/useless/test/sim"
 )
 
@@ -186,7 +186,7 @@ func TestNoFlipIsAnswered(t *testing.T) {
 			t.Errorf("tried %d times in ten minutes, and the last flip is said to have been at %v", o.tries, m.Status.LastFlipTime)
 		}
 		o.over = true
-		must(t, w.Pass(object.LastRetry))
+		must(t, w.Pass(queue.LastRetry))
 		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if m.Status.Positions != "dd" || m.Status.LastFlipTime == nil {
 			t.Errorf("the positions are %s, and the last flip was at %v", m.Status.Positions, m.Status.LastFlipTime)

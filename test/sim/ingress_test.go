@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/useless/v1beta1"
 	ingresses "container.training/useless/internal/controller/ingress"
 	"container.training/useless/test/sim"
 )
@@ -23,9 +24,9 @@ var ingressLives = []life{{
 		{what: "change what is ensured", do: annotate(sim.IngressAnnotation, `"no"`)},
 		{what: "take it away", do: annotate(sim.IngressAnnotation, `null`)},
 		{what: "another annotation", do: annotate("example.com/other", `"mine"`)},
-		{what: "opt out", do: annotate(ingresses.ModeAnnotation, `"Disabled"`)},
+		{what: "opt out", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
 		{what: "another value while it is out", do: annotate(sim.IngressAnnotation, `"no"`)},
-		{what: "opt in again", do: annotate(ingresses.ModeAnnotation, `null`)},
+		{what: "opt in again", do: annotate(v1beta1.IngressAnnotationsAnnotation, `null`)},
 		{what: "pause", do: annotate("useless.container.training/paused", `"true"`)},
 		{what: "change it meanwhile", do: annotate(sim.IngressAnnotation, `"maybe"`)},
 		{what: "go on", do: annotate("useless.container.training/paused", `null`)},
@@ -39,11 +40,11 @@ var ingressLives = []life{{
 				`{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"annotations":{%q:"yes"}}}`, sim.IngressAnnotation)),
 				client.FieldOwner("somebody"))
 		}},
-		{what: "opt out", do: annotate(ingresses.ModeAnnotation, `"Disabled"`)},
+		{what: "opt out", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
 		{what: "delete", do: remove(ingress())},
 		{what: "create again, out", do: func(ctx context.Context, c client.Client) error {
 			out := ingress()
-			out.Annotations = map[string]string{ingresses.ModeAnnotation: ingresses.ModeDisabled, sim.IngressAnnotation: "yes"}
+			out.Annotations = map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled, sim.IngressAnnotation: "yes"}
 			return c.Create(ctx, out)
 		}},
 		deleteIngress,

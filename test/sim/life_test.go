@@ -31,8 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/controller/schedule"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/queue"
 	"container.training/useless/test/history"
 	"container.training/useless/test/sim"
 )
@@ -242,7 +241,7 @@ var removeSchedule = patch(scheduled(), `{"metadata":{"annotations":{
 func scheduled() *appsv1.Deployment {
 	labels := map[string]string{"app": "web"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{
-		schedule.StartScheduleAnnotation: "10 * * * *", schedule.StopScheduleAnnotation: "40 * * * *", schedule.TimeZoneAnnotation: "UTC",
+		v1beta1.StartScheduleAnnotation: "10 * * * *", v1beta1.StopScheduleAnnotation: "40 * * * *", v1beta1.TimeZoneAnnotation: "UTC",
 	}}}
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)), &metav1.LabelSelector{MatchLabels: labels}, labels
 	return d
@@ -261,7 +260,7 @@ func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 func monthly() *appsv1.Deployment {
 	d := scheduled()
 	d.Annotations = map[string]string{
-		schedule.StartScheduleAnnotation: "30 2 26 * *", schedule.StopScheduleAnnotation: "30 2 29 * *", schedule.TimeZoneAnnotation: "Europe/Paris",
+		v1beta1.StartScheduleAnnotation: "30 2 26 * *", v1beta1.StopScheduleAnnotation: "30 2 29 * *", v1beta1.TimeZoneAnnotation: "Europe/Paris",
 	}
 	return d
 }
@@ -394,7 +393,7 @@ func (l life) run(ctx context.Context, w *sim.World, c conditions, f *fog, r *re
 		}
 		lasts, most := max(step.lasts, quiet), mostReconciles
 		if foggy { // who is refused for what it does not know tries again
-			most += int(lasts / object.LastRetry)
+			most += int(lasts / queue.LastRetry)
 		}
 		if err := errors.Join(err, r.pass(w, lasts, most, l.looks)); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)

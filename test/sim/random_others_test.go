@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
 )
@@ -139,9 +140,9 @@ func scheduleActs(r *rand.Rand, _ uint64, i int) []act {
 	scale := step{what: fmt.Sprintf("scale to %d by hand", n), do: patch(scheduled(), fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))}
 	return append(append(disturbances(r, scheduleKinds), creation...), byUsers(
 		scale, scale,
-		annotateSchedule(schedule.StartScheduleAnnotation, at), annotateSchedule(schedule.StopScheduleAnnotation, at),
-		annotateSchedule(schedule.StartScheduleAnnotation, `"25:00"`),
-		annotateSchedule(schedule.SuspendAnnotation, `"true"`), annotateSchedule(schedule.SuspendAnnotation, `null`),
+		annotateSchedule(v1beta1.StartScheduleAnnotation, at), annotateSchedule(v1beta1.StopScheduleAnnotation, at),
+		annotateSchedule(v1beta1.StartScheduleAnnotation, `"25:00"`),
+		annotateSchedule(v1beta1.SuspendAnnotation, `"true"`), annotateSchedule(v1beta1.SuspendAnnotation, `null`),
 		step{what: "remove the schedule", do: removeSchedule},
 		step{what: "delete", do: remove(scheduled())},
 	)...)
@@ -154,7 +155,7 @@ func calmSchedule(ctx context.Context, p *play) error {
 		return err
 	}
 	right := patch(d, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10 * * * *",%q:"40 * * * *",%q:"3",%q:null}}}`,
-		schedule.StartScheduleAnnotation, schedule.StopScheduleAnnotation, schedule.StartReplicasAnnotation, schedule.SuspendAnnotation))
+		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StartReplicasAnnotation, v1beta1.SuspendAnnotation))
 	if err := right(ctx, w.Admin); err != nil {
 		return err
 	}

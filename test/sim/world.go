@@ -37,7 +37,6 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
-	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
@@ -251,12 +250,22 @@ func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controll
 	o.Gate = func(call Call) Fate { return w.park(o, call) }
 	var ctx context.Context
 	ctx, o.cancel = context.WithCancel(context.Background())
-	caches := controller.CacheOptions()
+	options := controller.Options{
+		Selection:      controllers,
+		Machine:        machine.Options{ConcurrentSyncs: 2},
+		VirtualMachine: virtualmachine.Options{UsageInterval: time.Minute},
+		Ingress:        ingress.Options{Annotations: ingress.Annotations{IngressAnnotation: "yes"}},
+	}
+	caches, err := options.CacheOptions()
+	if err != nil {
+		return nil, err
+	}
 	caches.SyncPeriod = new(time.Duration(0)) // resyncs come when client-go's own dice say, which no seed repeats
 	mgr, err := ctrl.NewManager(o.Config(), ctrl.Options{
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return w.Mapper(), nil },
 		Cache:                  caches,
+		Client:                 controller.ClientOptions(),
 		Controller:             config.Controller{SkipNameValidation: new(true)},
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
@@ -264,14 +273,7 @@ func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controll
 	if err != nil {
 		return nil, err
 	}
-	options := controller.Options{
-		Selection:      controllers,
-		Machine:        machine.Options{ConcurrentSyncs: 2},
-		VirtualMachine: virtualmachine.Options{Image: virtualmachine.DefaultImage, UsageInterval: time.Minute},
-		PodCount:       podcount.Options{Label: podcount.DefaultLabel},
-		Ingress:        ingress.Options{Annotations: ingress.Annotations{IngressAnnotation: "yes"}},
-	}
-	if err := controller.Setup(ctx, quiet{mgr, &w.Reconciles}, options, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := options.Setup(ctx, quiet{mgr, &w.Reconciles}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, err
 	}
 	o.started = mgr.Elected()

@@ -1,16 +1,17 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingress ensures annotations on every Ingress, by server-side apply: the API server knows which of an Ingress's
-// annotations are the operator's, so that those which leave the configuration can be removed again, and no others.
+// Package ingress sets annotations on every Ingress by server-side apply. The API server records which annotations the
+// operator owns, so that it removes those that leave the configuration, and no others.
 //
-// What to apply follows from the Ingress and the configuration alone (decide.go), and when to apply it once more what
-// somebody else has changed, from how often that has happened (fight.go). Ingresses are cached as metadata only (cache.go).
+// decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to apply again
+// what another writer keeps changing. Ingresses are cached as metadata only.
 package ingress
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/pause"
+	"container.training/useless/internal/queue"
 )
 
 const (
@@ -38,35 +43,38 @@ const (
 
 	workers = 4
 
-	// fieldManager is who the API server says the annotations are from.
+	// fieldManager is the field manager of the annotations.
 	fieldManager = client.FieldOwner("useless-operator-ingress-annotations")
 )
 
 // Reasons of the events on an Ingress.
 const (
-	// EventAnnotationsEnsured names annotations that were set, or removed because they are not to be there any more.
+	// EventAnnotationsEnsured names annotations that the operator has set or removed.
 	EventAnnotationsEnsured = "AnnotationsEnsured"
-	// EventAnnotationReverted names annotations that somebody else keeps changing, and who does.
+	// EventAnnotationReverted names annotations that another writer keeps changing, and its field manager.
 	EventAnnotationReverted = "AnnotationReverted"
-	// EventAnnotationsRefused names annotations that the API server does not let the operator set or remove, and says why.
+	// EventAnnotationsRefused names annotations that the API server refuses to set or remove, and its reason.
 	EventAnnotationsRefused = "AnnotationsRefused"
 )
 
 var kind = networkingv1.SchemeGroupVersion.WithKind("Ingress")
 
-// A Controller reconciles Ingresses.
+// Controller reconciles Ingresses.
 type Controller struct {
 	client      client.Client
 	reader      client.Reader // reads from the API server what the cache does not keep
 	annotations Annotations
 	clock       clock.PassiveClock
-	events      *object.Events
+	events      *events.Recorder
 	metrics     *metrics
 	histories   *histories
+	alarms      *queue.Alarms
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
-func Setup(_ context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
+func (o Options) Setup(
+	_ context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) error {
 	metrics, err := newMetrics(registerer)
 	if err != nil {
 		return err
@@ -74,43 +82,42 @@ func Setup(_ context.Context, mgr ctrl.Manager, options Options, clock clock.Pas
 	c := &Controller{
 		client:      mgr.GetClient(),
 		reader:      mgr.GetAPIReader(),
-		annotations: options.Annotations,
+		annotations: o.Annotations,
 		clock:       clock,
-		events:      object.NewEvents(mgr),
+		events:      events.NewRecorder(mgr),
 		metrics:     metrics,
 		histories:   newHistories(),
+		alarms:      queue.NewAlarms(clock),
 	}
+	changed := builder.WithPredicates(predicate.AnnotationChangedPredicate{}, pause.Predicate()) // ingress controllers write the status often
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		// A controller of Ingresses writes their status all the time.
-		For(&networkingv1.Ingress{}, builder.OnlyMetadata, builder.WithPredicates(predicate.AnnotationChangedPredicate{}, object.NotPaused())).
-		WithOptions(object.Options(workers)).
+		For(&networkingv1.Ingress{}, builder.OnlyMetadata, changed).
+		WatchesRawSource(c.alarms.Source()).
+		WithOptions(queue.Options(workers)).
 		Complete(c)
 }
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile applies the annotations of an Ingress if they are not what they are to be. Where somebody else keeps changing
-// them, it waits longer and longer.
+// Reconcile applies the annotations of an Ingress if they differ from the configuration. If another writer keeps changing
+// them, it waits longer each time.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ingress := &metav1.PartialObjectMetadata{}
 	ingress.SetGroupVersionKind(kind)
-	if err := c.client.Get(ctx, request.NamespacedName, ingress); err != nil {
-		if apierrors.IsNotFound(err) {
-			c.histories.forget(request.NamespacedName)
-			return reconcile.Result{}, nil
-		}
+	err := c.client.Get(ctx, request.NamespacedName, ingress)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.histories.forget(request.NamespacedName)
+		c.alarms.Set(request, time.Time{})
+		return reconcile.Result{}, nil
+	case err != nil:
 		return reconcile.Result{}, err
-	}
-	if !ingress.DeletionTimestamp.IsZero() || object.Paused(ingress) {
+	case !ingress.DeletionTimestamp.IsZero() || pause.IsPaused(ingress):
 		return reconcile.Result{}, nil
 	}
-	known := c.histories.of(ingress)
-	p := decide(ingress, c.annotations)
-	if known.ahead(ingress.ResourceVersion) {
-		return reconcile.Result{}, nil
-	}
+	known, p := c.histories.of(ingress), decide(ingress, c.annotations)
 	if p.empty() {
 		if after, news := known.settled(p, c.clock.Now()); news {
 			c.histories.keep(ingress, after)
@@ -122,16 +129,17 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.histories.keep(ingress, known)
 		c.reverted(ctx, ingress, p, known)
 	}
-	if wait := known.due.Sub(c.clock.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+	if known.due.After(c.clock.Now()) {
+		c.alarms.Set(request, known.due)
+		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, c.apply(ctx, ingress, p, known)
 }
 
-// apply has the operator own the annotations of a plan on an Ingress, and no others. The UID is a precondition: an Ingress
-// that is being deleted at the same moment is not made again.
+// apply makes the operator own the annotations of a plan on an Ingress, and no others. The UID is a precondition: an Ingress
+// that was just deleted must not be created again.
 func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) error {
-	patch, err := json.Marshal(map[string]any{
+	body, err := json.Marshal(map[string]any{
 		"apiVersion": kind.GroupVersion().String(),
 		"kind":       kind.Kind,
 		"metadata": map[string]any{
@@ -143,62 +151,62 @@ func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMet
 		return err
 	}
 	applied := ingress.DeepCopy()
-	err = c.client.Patch(ctx, applied, client.RawPatch(types.ApplyPatchType, patch), fieldManager, client.ForceOwnership)
+	err = c.client.Patch(ctx, applied, client.RawPatch(types.ApplyPatchType, body), fieldManager, client.ForceOwnership)
 	c.metrics.applied.Count(err)
 	if err != nil {
 		c.refused(ingress, p, known, err)
 		return err
 	}
-	c.histories.keep(ingress, known.wrote(applied.ResourceVersion, p, c.clock.Now()))
+	c.histories.keep(ingress, known.wrote(p, c.clock.Now()))
 	if len(p.set) > 0 {
-		c.events.Tell(applied, nil, EventAnnotationsEnsured, "Set", "Set %s", enumerate(p.set))
+		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Set", "Set %s", enumerate(p.set))
 	}
-	// An annotation that somebody else has applied as well is theirs from now on, and still there.
+	// An annotation that another field manager has applied, too, stays.
 	removed := slices.DeleteFunc(p.remove, func(key string) bool { return metav1.HasAnnotation(applied.ObjectMeta, key) })
 	if len(removed) > 0 {
-		c.events.Tell(applied, nil, EventAnnotationsEnsured, "Remove", "Removed %s", enumerate(removed))
+		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Remove", "Removed %s", enumerate(removed))
 	}
 	return nil
 }
 
-// reverted tells of annotations that were changed again after they had been set. Only where it has become a fight is it
-// worth a warning, and a request for who else is in it.
+// reverted counts a change by another writer. A series of them is a fight, which is worth a Warning with the field managers of
+// the other writers. The cache does not have them.
 func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) {
 	c.metrics.reverts.Inc()
 	if !known.fighting() {
 		return
 	}
-	full := &metav1.PartialObjectMetadata{} // all of its metadata
+	full := &metav1.PartialObjectMetadata{} // with the managed fields of all writers
 	full.SetGroupVersionKind(kind)
 	who := "Somebody"
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(ingress), full); err != nil {
-		log.FromContext(ctx).Error(err, "Cannot tell who changes the annotations")
+		log.FromContext(ctx).Error(err, "Cannot read who changes the annotations")
 	} else if managers := rivals(full, p.set); len(managers) > 0 {
 		who = "Field manager " + strings.Join(managers, ", ")
 	}
-	c.events.Warn(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
+	c.events.Warning(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
 		who, enumerate(p.set), known.due.Sub(c.clock.Now()).Round(time.Second))
 }
 
-// refused tells of what the API server does not let the operator do, once and not for every try.
+// refused emits an event for the first refusal of the API server, not for each retry.
 func (c *Controller) refused(ingress *metav1.PartialObjectMetadata, p plan, known history, err error) {
-	if !object.Refused(err) || replaced(err) {
+	if !apierror.IsRefused(err) || replaced(err) {
 		return
 	}
 	known, news := known.refused(err)
 	c.histories.keep(ingress, known)
 	if news {
-		c.events.Warn(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(slices.Concat(p.set, p.remove)), err)
+		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(slices.Concat(p.set, p.remove)), err)
 	}
 }
 
-// replaced reports whether a request was refused because there is another Ingress of the same name by now.
+// replaced reports whether a request was refused because there is a new Ingress of the same name.
 func replaced(err error) bool {
 	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
 	return ok && cause.Field == "metadata.uid"
 }
 
-// enumerate names annotations, as many as an event has room for.
+// enumerate names at most three annotations.
 func enumerate(keys []string) string {
 	const most = 3
 	if more := len(keys) - most; more > 0 {
@@ -208,4 +216,21 @@ func enumerate(keys []string) string {
 		return "annotation " + keys[0]
 	}
 	return "annotations " + strings.Join(keys, ", ")
+}
+
+type metrics struct {
+	applied patch.Counter
+	reverts prometheus.Counter
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		applied: patch.NewCounter("useless_ingress_annotations_applied_total",
+			"Number of writes of an Ingress's annotations, by result (success or error)."),
+		reverts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "useless_ingress_annotations_reverts_total",
+			Help: "Number of times that another writer changed an annotation back.",
+		}),
+	}
+	return m, errors.Join(registerer.Register(m.applied), registerer.Register(m.reverts))
 }

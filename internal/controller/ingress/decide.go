@@ -10,28 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"container.training/useless/api/useless/v1beta1"
 )
 
-// ModeAnnotation is on Ingresses that are to be left alone, with the value ModeDisabled. What the operator had set on them
-// before goes.
-const (
-	ModeAnnotation = "useless.container.training/ingress-annotations"
-	ModeDisabled   = "Disabled"
-)
-
-// A plan is what is to be done about the annotations of an Ingress.
+// plan is what to do about the annotations of an Ingress.
 type plan struct {
-	annotations map[string]string // all that are to be the operator's
-	set, remove []string          // the keys of those that are to change
+	annotations map[string]string // all annotations that the operator owns afterwards
+	set, remove []string          // keys that change
 }
 
 func (p plan) empty() bool { return len(p.set) == 0 && len(p.remove) == 0 }
 
-// decide returns what is to be done about an Ingress where these annotations are configured. An annotation that somebody
-// else has given the value that it is to have stays theirs.
+// decide returns what to do about an Ingress. If another writer has set an annotation to the configured value, it stays
+// theirs.
 func decide(ingress *metav1.PartialObjectMetadata, configured Annotations) plan {
 	p := plan{annotations: configured}
-	if ingress.Annotations[ModeAnnotation] == ModeDisabled {
+	if ingress.Annotations[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled {
 		p.annotations = nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.annotations)) {
@@ -50,8 +45,8 @@ func decide(ingress *metav1.PartialObjectMetadata, configured Annotations) plan 
 	return p
 }
 
-// rivals are the field managers which had the last word on any of the annotations that are to be set. One that has
-// removed an annotation is not among them: the API server keeps no trace of it.
+// rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not among
+// them, because the API server does not record that.
 func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 	managers := sets.New[string]()
 	for _, entry := range ingress.ManagedFields {
@@ -62,12 +57,12 @@ func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 	return sets.List(managers)
 }
 
-// own reports whether an entry has what the operator has applied.
+// own reports whether an entry is that of the operator.
 func own(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == string(fieldManager) && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
 }
 
-// annotationsOf returns the keys of the annotations that are an entry's, sorted.
+// annotationsOf returns the keys of the annotations in an entry, sorted.
 func annotationsOf(entry metav1.ManagedFieldsEntry) []string {
 	fields := &fieldpath.Set{}
 	if entry.FieldsV1 == nil || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil {

@@ -88,18 +88,18 @@ func TestDecide(t *testing.T) {
 		},
 		"OptedOut": {
 			reason:     "who opts out has ours removed",
-			ingress:    an(map[string]string{"foo": "bar", "example.com/old": "1", ModeAnnotation: ModeDisabled}, ours(owned)),
+			ingress:    an(map[string]string{"foo": "bar", "example.com/old": "1", v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}, ours(owned)),
 			configured: Annotations{"foo": "bar", "example.com/old": "1"},
 			want:       plan{remove: []string{"example.com/old", "foo"}},
 		},
 		"OptedOutEarly": {
 			reason:     "who has opted out from the start is left alone",
-			ingress:    an(map[string]string{ModeAnnotation: ModeDisabled}),
+			ingress:    an(map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}),
 			configured: Annotations{"foo": "bar"},
 		},
 		"OtherMode": {
 			reason:     "only one value opts out",
-			ingress:    an(map[string]string{ModeAnnotation: "Enabled"}),
+			ingress:    an(map[string]string{v1beta1.IngressAnnotationsAnnotation: "Enabled"}),
 			configured: Annotations{"foo": "bar"},
 			want:       plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}},
 		},
@@ -176,13 +176,13 @@ func TestEnumerate(t *testing.T) {
 
 func TestHistoriesAreByUID(t *testing.T) {
 	known := newHistories()
-	known.keep(an(nil), history{uid: "1", version: "7"})
-	if got := known.of(an(nil)); got.version != "7" {
+	known.keep(an(nil), history{uid: "1", refusal: "no"})
+	if got := known.of(an(nil)); got.refusal != "no" {
 		t.Errorf("got %+v, want what was kept", got)
 	}
 	again := an(nil)
 	again.UID = "2"
-	if got := known.of(again); got.uid != "2" || got.version != "" {
+	if got := known.of(again); got.uid != "2" || got.refusal != "" {
 		t.Errorf("an Ingress of the same name has the history %+v", got)
 	}
 	known.forget(types.NamespacedName{Namespace: "default", Name: "web"})

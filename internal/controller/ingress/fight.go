@@ -10,52 +10,43 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"container.training/useless/internal/object"
 )
 
 const (
-	// An Ingress is fought over once its annotations were reverted more than maxReverts times within the window, and
-	// until they have held for as long.
+	// A fight begins when other writers have reverted the annotations more than maxReverts times within the window. It ends
+	// when the annotations have stayed for as long as the window.
 	maxReverts = 5
 	window     = 10 * time.Minute
 
-	// Between the first revert of a fight and the next try passes firstDelay, and twice as much each time, up to lastDelay.
+	// The delay before the next try in a fight is firstDelay, and doubles each time up to lastDelay.
 	firstDelay, lastDelay = 10 * time.Second, 10 * time.Minute
 )
 
-// A history is what became of the annotations that this process has set on an Ingress.
+// history is what happened to the annotations that this process has set on an Ingress.
 type history struct {
 	uid     types.UID
-	version string      // of the Ingress, as the last write left it
-	applied time.Time   // when annotations were last set; zero for never, or not since they were last removed
+	applied time.Time   // when annotations were last set; zero for never, and after they were removed
 	reverts []time.Time // when they were found changed, within the window
-	open    bool        // that is so now, and counted
+	open    bool        // they are changed now, and that is counted
 	delay   time.Duration
-	due     time.Time // when to set them again; zero for at once
-	refusal string    // why the API server has not let it set them; empty if it has
+	due     time.Time // when to set them again; zero for now
+	refusal string    // the error of the last refused write; empty if the last write succeeded
 }
 
-// ahead reports whether the process has written a later version than the cache has. That one will wake it.
-func (h history) ahead(cached string) bool {
-	return object.Newer(h.version, cached)
-}
-
-// fighting reports whether somebody else keeps reverting annotations.
+// fighting reports whether another writer keeps reverting annotations.
 func (h history) fighting() bool { return h.delay > 0 }
 
-// saw returns the history after it was seen at a time what a plan has to change, and whether that is a revert that had
-// not been seen before.
+// saw returns the history after a plan that has something to change, and whether that is a new revert.
 func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	if len(p.set) == 0 {
-		h.due = time.Time{} // nobody has anything against what is to be removed
+		h.due = time.Time{} // a removal is no fight
 		return h, false
 	}
 	if h.applied.IsZero() || h.open {
 		return h, false
 	}
 	if now.Sub(h.applied) > window {
-		h.reverts, h.delay = nil, 0 // they had held
+		h.reverts, h.delay = nil, 0 // they had stayed
 	}
 	h.reverts = slices.DeleteFunc(slices.Clone(h.reverts), func(at time.Time) bool { return now.Sub(at) > window })
 	h.reverts = append(h.reverts, now)
@@ -67,8 +58,8 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	return h, true
 }
 
-// settled returns the history after it was seen at a time that a plan has nothing to change, and whether that is news:
-// whoever had changed the annotations has given in.
+// settled returns the history after a plan that has nothing to change, and whether that is new: the other writer has set the
+// configured values itself.
 func (h history) settled(p plan, now time.Time) (after history, news bool) {
 	if !h.open && h.refusal == "" {
 		return h, false
@@ -77,9 +68,8 @@ func (h history) settled(p plan, now time.Time) (after history, news bool) {
 	return h.done(p), true
 }
 
-// wrote returns the history after a plan was carried out at a time.
-func (h history) wrote(version string, p plan, now time.Time) history {
-	h.version = version
+// wrote returns the history after a plan was carried out.
+func (h history) wrote(p plan, now time.Time) history {
 	if len(p.set) > 0 {
 		h.applied = now
 	}
@@ -89,20 +79,20 @@ func (h history) wrote(version string, p plan, now time.Time) history {
 func (h history) done(p plan) history {
 	h.open, h.due, h.refusal = false, time.Time{}, ""
 	if len(p.annotations) == 0 {
-		h.applied = time.Time{} // whoever changes them now reverts nothing
+		h.applied = time.Time{} // a later change is no revert
 	}
 	return h
 }
 
-// refused returns the history after the API server has refused a plan, and whether it had not done so in these words.
+// refused returns the history after the API server has refused a plan, and whether its error is a new one.
 func (h history) refused(err error) (after history, news bool) {
 	news = h.refusal != err.Error()
 	h.refusal = err.Error()
 	return h, news
 }
 
-// histories are those of all Ingresses that this process has written. Forgetting one, as a restart does, costs a few
-// writes where there is a fight.
+// histories has the histories of all Ingresses that this process has written. A restart forgets them, which costs a few
+// writes in a fight.
 type histories struct {
 	mu    sync.Mutex
 	byKey map[types.NamespacedName]history
@@ -110,7 +100,7 @@ type histories struct {
 
 func newHistories() *histories { return &histories{byKey: map[types.NamespacedName]history{}} }
 
-// of returns the history of an Ingress, which is empty for one that is only called as another was.
+// of returns the history of an Ingress. It is empty for a new Ingress of the same name.
 func (h *histories) of(ingress client.Object) history {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,14 +110,14 @@ func (h *histories) of(ingress client.Object) history {
 	return history{uid: ingress.GetUID()}
 }
 
-// keep remembers the history of an Ingress.
+// keep stores the history of an Ingress.
 func (h *histories) keep(ingress client.Object, known history) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.byKey[client.ObjectKeyFromObject(ingress)] = known
 }
 
-// forget forgets an Ingress that is gone.
+// forget drops the history of an Ingress that is gone.
 func (h *histories) forget(key types.NamespacedName) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

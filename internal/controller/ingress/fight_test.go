@@ -22,7 +22,7 @@ var (
 func fight(held []time.Duration, givesIn ...int) []time.Duration {
 	var waits []time.Duration
 	at := now
-	h := history{}.wrote("1", setting, at)
+	h := history{}.wrote(setting, at)
 	for i, held := range held {
 		at = at.Add(held)
 		var reverted bool
@@ -40,7 +40,7 @@ func fight(held []time.Duration, givesIn ...int) []time.Duration {
 			continue
 		}
 		at = at.Add(wait)
-		h = h.wrote("1", setting, at)
+		h = h.wrote(setting, at)
 	}
 	return waits
 }
@@ -97,7 +97,7 @@ func TestFight(t *testing.T) {
 }
 
 func TestSaw(t *testing.T) {
-	held := history{}.wrote("1", setting, now)
+	held := history{}.wrote(setting, now)
 	open, _ := held.saw(setting, now)
 	removal := plan{annotations: Annotations{"foo": "bar"}, remove: []string{"a"}}
 	for _, c := range []struct {
@@ -109,12 +109,12 @@ func TestSaw(t *testing.T) {
 		{"what was never set cannot be reverted", history{}, setting, false},
 		{"what was set can", held, setting, true},
 		{"a revert is counted once, however often it is seen", open, setting, false},
-		{"another one is counted once the first is put right", open.wrote("2", setting, now), setting, true},
+		{"another one is counted once the first is put right", open.wrote(setting, now), setting, true},
 		{"what is to be removed is nobody's revert", held, removal, false},
-		{"what was released cannot be reverted", held.wrote("2", plan{remove: []string{"foo"}}, now), setting, false},
+		{"what was released cannot be reverted", held.wrote(plan{remove: []string{"foo"}}, now), setting, false},
 		{"what the rival has put back itself can be reverted again", settledAfter(open, setting), setting, true},
 		{"what the rival has released after an opt-out cannot", settledAfter(open, plan{}), setting, false},
-		{"what was kept when something else was removed can", held.wrote("2", removal, now), setting, true},
+		{"what was kept when something else was removed can", held.wrote(removal, now), setting, true},
 	} {
 		if _, got := c.history.saw(c.plan, now); got != c.want {
 			t.Errorf("%s: reverted is %v", c.reason, got)
@@ -145,7 +145,7 @@ func TestRefusalsAreNews(t *testing.T) {
 	} {
 		var news bool
 		if c.err == nil {
-			h = h.wrote("1", setting, now)
+			h = h.wrote(setting, now)
 		} else {
 			h, news = h.refused(c.err)
 		}
@@ -179,23 +179,5 @@ func TestSawIsPure(t *testing.T) {
 	}
 	if diff := cmp.Diff([]time.Time{now.Add(-11 * time.Minute), now.Add(-time.Minute)}, before.reverts); diff != "" {
 		t.Errorf("the history of before (-want +got):\n%s", diff)
-	}
-}
-
-func TestAhead(t *testing.T) {
-	for _, c := range []struct {
-		reason          string
-		written, cached string
-		want            bool
-	}{
-		{"a cache that lags is waited for", "12", "9", true},
-		{"one that has the write is not", "12", "12", false},
-		{"nor one that has more", "12", "13", false},
-		{"where nothing was written the cache is right", "", "13", false},
-		{"what cannot be compared does not hold up anything", "12", "x", false},
-	} {
-		if got := (history{version: c.written}).ahead(c.cached); got != c.want {
-			t.Errorf("%s: ahead is %v", c.reason, got)
-		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"container.training/useless/api/useless/v1beta1"
 )
 
 // pairs are annotations, one a line.
@@ -31,7 +33,7 @@ func pairs(text string) map[string]string {
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
 	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", []byte(owned))
-	f.Add(ModeAnnotation+"="+ModeDisabled+"\nfoo=bar", "foo=bar", []byte(owned))
+	f.Add(v1beta1.IngressAnnotationsAnnotation+"="+v1beta1.IngressAnnotationsDisabled+"\nfoo=bar", "foo=bar", []byte(owned))
 	f.Add("", "foo=\na=b", []byte(`{"f:metadata":{"f:annotations":{".":{},"k:{\"a\":1}":{},"v:1":{},"i:3":{}}}}`))
 	f.Add("foo=bar", "", []byte(`[`))
 	f.Fuzz(func(t *testing.T, has, wants string, managed []byte) {
@@ -52,7 +54,7 @@ func FuzzDecide(f *testing.F) {
 
 func checkPlan(t *testing.T, p plan, before map[string]string, configured Annotations, owned []string) {
 	t.Helper()
-	disabled := before[ModeAnnotation] == ModeDisabled
+	disabled := before[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled
 	for _, key := range p.set {
 		if value, ok := configured[key]; !ok || disabled || before[key] == value && hasKey(before, key) {
 			t.Errorf("sets %q to %q, of %v in %v", key, value, configured, before)

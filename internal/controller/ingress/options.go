@@ -11,18 +11,42 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
 // Options configure the controller.
 type Options struct {
-	// Annotations are ensured on every Ingress.
+	// Annotations are set on every Ingress. Empty means none.
 	Annotations Annotations
 }
 
-// Annotations are values by key. As a flag.Value they are given one at a time, as key=value.
+// Validate implements no checks: Annotations.Set has made them.
+func (Options) Validate() error { return nil }
+
+// CacheOptions keeps only what the controller reads: a part of the metadata, with the operator's own managed fields.
+func (Options) CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
+}
+
+// strip removes what the controller does not read. Ingresses are cached as metadata only.
+func strip(cached any) (any, error) {
+	ingress, ok := cached.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return cache.TransformStripManagedFields()(cached)
+	}
+	ingress.GenerateName, ingress.Labels, ingress.OwnerReferences, ingress.Finalizers = "", nil, nil, nil
+	delete(ingress.Annotations, corev1.LastAppliedConfigAnnotation)
+	ingress.ManagedFields = slices.DeleteFunc(ingress.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return !own(entry) })
+	return ingress, nil
+}
+
+// Annotations are values by key. As a flag.Value, each use of the flag adds one as key=value.
 type Annotations map[string]string
 
 // String implements flag.Value.
@@ -34,8 +58,8 @@ func (a *Annotations) String() string {
 	return strings.Join(pairs, "\n")
 }
 
-// Set implements flag.Value. It returns an error for what is no annotation, for one that is not to be configured, and for
-// a second value of the same key.
+// Set implements flag.Value. It returns an error for an invalid key, for a key that belongs to the operator or to kubectl,
+// and for a second value of the same key.
 func (a *Annotations) Set(pair string) error {
 	key, value, found := strings.Cut(pair, "=")
 	if !found {

@@ -16,386 +16,332 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/pause"
 )
 
 const (
-	// maxConcurrent bounds how many requests for one Machine are under way at a time, and how many creations and deletions
-	// for all of them. An API server serves a few hundred of one client; the rest would have to wait there, and with them
-	// what is due.
+	// maxConcurrent bounds the concurrent requests for one Machine, and the concurrent creations and deletions for all
+	// Machines. An API server handles a few hundred requests of one client at a time. More of them would delay flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is when a switch that may not be turned down is tried again. It is less than maxClockSkew.
+	// refusedFlipRetry is the delay before a flip that was refused is tried again. It is less than maxClockSkew.
 	refusedFlipRetry = 5 * time.Second
 )
 
-// act carries out a plan and returns the Machine's switches as they are then. Its steps do not depend on each other,
-// so one that fails keeps none of the others back. Flips come first, because nothing else is due at a certain time, and
-// then what was turned up is noticed, which its delay counts from. Both come alone: other Machines may wait for the same,
-// and one more request of this one's would come before them.
-func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan, switches []*v1beta1.Switch) ([]*v1beta1.Switch, outcome, error) {
-	done := outcome{carriedOut: p.carriedOut, lastFlip: p.lastFlip}
-	if p.empty() {
-		return p.mine, done, nil
-	}
-	flippedAt, flipping := c.flip(ctx, m, p.flip)
-	noticing := c.note(ctx, m, p.notice, instant(c.clock.Now()))
-	urgent := errors.Join(flipping, noticing)
-	if done.unfinished = len(p.flip)+len(p.notice) > 0 && urgent == nil; done.unfinished {
-		return nil, done, nil
-	}
-	done.lastFlip = latest(p.lastFlip, flippedAt)
-	forgetting := c.note(ctx, m, p.forget, nil)
-	releasing := c.release(ctx, m, p.release)
-	if releasing != nil {
-		p.create = 0 // what could not be let go is still one of the Machine's
-	}
-	done.scaling = errors.Join(
-		releasing,
-		c.adopt(ctx, m, p.adopt),
-		c.create(ctx, m, p, names(m, c.taken(m, switches))),
-		c.delete(ctx, m, p.surplus),
-	)
-	raising := c.raise(ctx, m, p.raise)
-	done.carriedOut = p.carriedOut && raising == nil
-	switches, reading := c.read(m)
-	return own(m, switches), done, errors.Join(urgent, forgetting, done.scaling, raising, reading)
+// outcome is what a reconcile did.
+type outcome struct {
+	stale   bool  // what was read is outdated, so the status is left to the next reconcile
+	scaling error // why Switches could not be created, deleted, adopted or released
+	raised  bool  // every Switch was turned up, or refuses to be
 }
 
-// taken tells which names are taken, as far as is known: by the given switches, or by others in the cache. Own ones that
-// only the cache has were deleted.
-func (c *Controller) taken(m *v1beta1.Machine, switches []*v1beta1.Switch) func(name string) bool {
+// act carries out a plan. Its steps are independent: a step that fails does not prevent the others.
+func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
+	a := &action{Controller: c, machine: m}
+	if p.isUrgent() {
+		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, instant(c.clock.Now())))
+		return outcome{stale: a.wrote()}, errors.Join(err, a.settle(ctx))
+	}
+	missing := a.missing(p)
+	if p.confirm {
+		if same, err := c.isUnchanged(ctx, m); !same || err != nil {
+			return outcome{stale: true}, err // the event of the change is on its way
+		}
+	}
+	released := a.release(ctx, p.release)
+	if released != nil {
+		missing = nil // a Switch that was not released still counts
+	}
+	scaling := errors.Join(released, a.adopt(ctx, p.adopt), a.create(ctx, missing), a.delete(ctx, p.surplus))
+	raising := a.raise(ctx, p.raise)
+	err := errors.Join(scaling, raising, a.note(ctx, p.forget, nil), a.lower(ctx, p.lower), a.settle(ctx))
+	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
+}
+
+// isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of Machines
+// can be behind the cache of Switches. A deleted Machine must not adopt the Switches that its user keeps
+// (ReplicaSets have the same rule), and must not replace those that the garbage collector deletes.
+func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
+	current := &v1beta1.Machine{}
+	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
+		return false, apierror.IgnoreGone(err)
+	}
+	return current.UID == m.UID && current.Generation == m.Generation && !pause.IsPaused(current), nil
+}
+
+// action is one execution of a plan.
+type action struct {
+	*Controller
+	machine *v1beta1.Machine
+
+	mu      sync.Mutex
+	written []client.ObjectKey // the Switches that were changed
+	lowered bool               // the Machine was changed
+}
+
+// changed records a write.
+func (a *action) changed(sw *v1beta1.Switch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.written = append(a.written, client.ObjectKeyFromObject(sw))
+}
+
+func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
+
+// settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the index.
+// It reads each one instead of a list: a list would also wait for the writes of all other Machines.
+func (a *action) settle(ctx context.Context) error {
+	for _, key := range a.written {
+		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release removes the Machine from the owners of Switches that no longer match.
+func (a *action) release(ctx context.Context, switches []*v1beta1.Switch) error {
+	return forEach(switches, func(sw *v1beta1.Switch) error {
+		return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
+			sw.OwnerReferences = slices.DeleteFunc(sw.OwnerReferences, func(ref metav1.OwnerReference) bool {
+				return ref.UID == a.machine.UID
+			})
+		}, func() {
+			a.events.Normal(a.machine, sw, v1beta1.EventReleased, "Release", "Released switch %s, which no longer matches", sw.Name)
+		})
+	})
+}
+
+// adopt makes the Machine the controller of Switches that match and have none.
+func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
+	return forEach(switches, func(sw *v1beta1.Switch) error {
+		return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
+			sw.OwnerReferences = append(sw.OwnerReferences, controllerRef(a.machine))
+		}, func() {
+			a.events.Normal(a.machine, sw, v1beta1.EventAdopted, "Adopt", "Adopted switch %s", sw.Name)
+		})
+	})
+}
+
+// missing returns the Switches to create. Their names must come from the same state of the cache as the plan, so it is called
+// before any request. A Switch of the Machine that is in the cache by now, and not in the plan, has a name that counts as
+// free: the API server refuses it. A different name would be one Switch too many.
+func (a *action) missing(p plan) []*v1beta1.Switch {
+	if p.create == 0 {
+		return nil
+	}
 	known := sets.New[string]()
-	for _, sw := range switches {
+	for _, sw := range p.mine {
 		known.Insert(sw.Name)
 	}
-	return func(name string) bool {
-		cached, exists, err := c.switches.GetByKey(m.Namespace + "/" + name)
+	name := names(a.machine, func(name string) bool {
+		cached, exists, err := a.switches.GetByKey(a.machine.Namespace + "/" + name)
 		if err != nil || !exists || known.Has(name) {
 			return known.Has(name)
 		}
 		sw := cached.(*v1beta1.Switch)
-		return !metav1.IsControlledBy(sw, m) || !sw.DeletionTimestamp.IsZero()
-	}
-}
-
-// release lets go of switches that no longer match.
-func (c *Controller) release(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	return forEach(switches, func(sw *v1beta1.Switch) error {
-		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
-			sw.OwnerReferences = slices.DeleteFunc(sw.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == m.UID })
-		}, func() {
-			c.events.Tell(m, sw, v1beta1.EventReleased, "Release", "Released switch %s, which no longer matches", sw.Name)
-		})
+		return !metav1.IsControlledBy(sw, a.machine) || !sw.DeletionTimestamp.IsZero()
 	})
+	missing := make([]*v1beta1.Switch, p.create)
+	for i := range missing {
+		missing[i] = newSwitch(a.machine, name())
+	}
+	return missing
 }
 
-// adopt takes switches that match and have no controller.
-func (c *Controller) adopt(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	if len(switches) == 0 {
-		return nil
-	}
-	// As the ReplicaSet controller does: a Machine that was deleted with its switches to be kept must not take them back.
-	if current, err := c.look(ctx, m); err != nil || !current.DeletionTimestamp.IsZero() {
-		return err
-	}
-	return forEach(switches, func(sw *v1beta1.Switch) error {
-		return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
-			sw.OwnerReferences = append(sw.OwnerReferences, *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine")))
-		}, func() {
-			c.events.Tell(m, sw, v1beta1.EventAdopted, "Adopt", "Adopted switch %s", sw.Name)
-		})
-	})
-}
-
-// look asks the API server for what has become of a Machine that the cache may be behind with, and remembers it. One that
-// is gone is returned as one that nothing keeps from going.
-func (c *Controller) look(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
-	current := &v1beta1.Machine{}
-	err := c.reader.Get(ctx, key(m), current)
-	if err != nil && !object.Gone(err) {
-		return nil, fmt.Errorf("look at the Machine: %w", err)
-	}
-	if current.UID != m.UID {
-		current = m.DeepCopy()
-		current.DeletionTimestamp, current.Finalizers = new(metav1.NewTime(c.clock.Now())), nil
-	}
-	c.recent.wrote(current)
-	return current, nil
-}
-
-// pointless tells whether nothing is worth creating for a Machine that has so many switches. Where there were more, the garbage
-// collector may have deleted some, because the Machine is being deleted in the foreground. It would have to delete new ones, too.
-func (c *Controller) pointless(ctx context.Context, m *v1beta1.Machine, have int) (bool, error) {
-	if int(m.Status.Switches.Total) <= have {
-		return false, nil
-	}
-	current, err := c.look(ctx, m)
-	if err != nil {
-		return false, err
-	}
-	return !current.DeletionTimestamp.IsZero() || object.Paused(current) || current.Generation != m.Generation, nil
-}
-
-// create makes missing switches, in batches that grow while they succeed (1, 2, 4, …): whatever refuses all of them
-// then refuses a few requests, not a thousand. A name that turns out to be taken is passed over.
-func (c *Controller) create(ctx context.Context, m *v1beta1.Machine, p plan, name func() string) (err error) {
-	missing := p.create
-	if missing == 0 {
-		return nil
-	}
-	if pointless, err := c.pointless(ctx, m, len(p.mine)-len(p.release)+len(p.adopt)); pointless || err != nil {
-		return err
-	}
-	var created []*v1beta1.Switch
-	for batch := 1; missing > 0 && err == nil; batch = min(2*batch, maxConcurrent) {
-		news := make([]*v1beta1.Switch, min(batch, missing))
-		for i := range news {
-			news[i] = newSwitch(m, name())
-		}
-		var mu sync.Mutex
-		err = forEach(news, c.slots.inTurn(func(sw *v1beta1.Switch) error {
-			isNew, isThere, err := c.createOne(ctx, m, sw)
-			mu.Lock()
-			defer mu.Unlock()
-			if isNew {
-				created = append(created, sw)
+// create creates Switches, in batches that double while they succeed (1, 2, 4, …). If all requests are refused, for example by
+// a quota, this costs one request instead of a thousand.
+func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err error) {
+	before := len(a.written)
+	for next, size := 0, 1; next < len(missing) && err == nil; size = min(2*size, maxConcurrent) {
+		batch := missing[next:min(next+size, len(missing))]
+		next += len(batch)
+		err = forEach(batch, a.slots.limit(func(sw *v1beta1.Switch) error {
+			if err := a.client.Create(ctx, sw); err != nil {
+				return err
 			}
-			if isThere {
-				missing--
-			}
-			return err
+			a.changed(sw)
+			return nil
 		}))
 	}
-	if len(created) > 0 {
-		c.events.Tell(m, created[0], v1beta1.EventScaled, "Create", "Created %d %s", len(created), plural(len(created)))
+	if n := len(a.written) - before; n > 0 {
+		a.events.Normal(a.machine, missing[0], v1beta1.EventScaled, "Create", "Created %d %s", n, plural(n))
 	}
-	// In a namespace that is being deleted nothing can be created, nor need it be.
+	// In a namespace that is being deleted nothing can be created.
 	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create switches: %w", err)
 	}
 	return nil
 }
 
-// createOne makes a switch. It reports whether it is new and whether its place is taken by one that is, or will be,
-// the Machine's: then there is no need for another.
-func (c *Controller) createOne(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch) (isNew, isThere bool, err error) {
-	err = c.client.Create(ctx, sw)
-	if apierrors.IsAlreadyExists(err) {
-		isThere, err = c.exists(ctx, m, sw.Name)
-		return false, isThere, err
-	}
-	if err != nil {
-		return false, false, err
-	}
-	c.recent.wroteSwitch(m, sw)
-	return true, true, nil
-}
-
-// exists looks at a switch that the cache does not show. It reports whether it is the Machine's, or is about to be
-// because it has no controller and matches, which wakes us when the cache shows it.
-func (c *Controller) exists(ctx context.Context, m *v1beta1.Machine, name string) (bool, error) {
-	existing := &v1beta1.Switch{}
-	err := c.reader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, existing)
-	if apierrors.IsNotFound(err) {
-		return false, nil // it has gone since
-	}
-	if err != nil {
-		return false, fmt.Errorf("look at switch %s, which exists already: %w", name, err)
-	}
-	if !existing.DeletionTimestamp.IsZero() {
-		return false, nil
-	}
-	if metav1.IsControlledBy(existing, m) {
-		c.recent.wroteSwitch(m, existing)
-		return true, nil
-	}
-	selector, err := m.SwitchSelector()
-	return metav1.GetControllerOf(existing) == nil && selector.Matches(labels.Set(existing.Labels)) && !object.Paused(existing), err
-}
-
-// delete removes switches that are too many, and only those that were meant, unless they have changed since: one whose label
-// somebody has taken away is to be kept.
-func (c *Controller) delete(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	var deleted atomic.Int32
-	err := forEach(switches, c.slots.inTurn(func(sw *v1beta1.Switch) error {
-		err := c.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion})
-		if err == nil {
-			deleted.Add(1)
-		}
-		if err = object.IgnoreGone(c.rememberSwitch(ctx, m, sw, nil, err)); err != nil {
+// delete deletes surplus Switches, unless they have changed since they were read: a user may just have removed the label of
+// one of them to keep it.
+func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
+	before := len(a.written)
+	err := forEach(switches, a.slots.limit(func(sw *v1beta1.Switch) error {
+		switch err := a.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion}); {
+		case apierror.IsGone(err):
+			return nil
+		case err != nil:
 			return fmt.Errorf("delete switch %s: %w", sw.Name, err)
 		}
+		a.changed(sw)
 		return nil
 	}))
-	if n := int(deleted.Load()); n > 0 {
-		c.events.Tell(m, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
+	if n := len(a.written) - before; n > 0 {
+		a.events.Normal(a.machine, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
 	}
 	return err
 }
 
-// raise turns switches up, as the Machine's position asks. One that may not be turned stays down, or the others could
-// never be turned down again.
-func (c *Controller) raise(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch) error {
-	var raised, left atomic.Int32
+// raise turns Switches up because the Machine's position is up. A Switch that an admission policy protects stays down.
+// Otherwise the Machine would turn the others up again and again.
+func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
+	before, left := len(a.written), atomic.Int32{}
 	err := forEach(switches, func(sw *v1beta1.Switch) error {
-		err := c.patch(ctx, m, sw, func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }, func() { raised.Add(1) })
-		if object.Refused(err) {
+		err := a.patch(ctx, sw, func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionUp }, func() {})
+		if apierror.IsRefused(err) {
 			left.Add(1)
-			log.FromContext(ctx).Info("Leaving a switch down that may not be turned up", "switch", sw.Name, "reason", err.Error())
+			log.FromContext(ctx).Info("Cannot turn a switch up", "switch", sw.Name, "reason", err.Error())
 			return nil
 		}
 		return err
 	})
-	if n := int(raised.Load()); n > 0 {
-		c.events.Tell(m, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
+	if n := len(a.written) - before; n > 0 {
+		a.events.Normal(a.machine, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
 	}
 	if n := int(left.Load()); n > 0 {
-		c.events.Warn(m, v1beta1.EventRaised, "Raise", "Left %d %s down that may not be turned up", n, plural(n))
+		a.events.Warning(a.machine, v1beta1.EventRaised, "Raise", "Left %d %s down that may not be turned up", n, plural(n))
 	}
 	return err
 }
 
-// note writes down when switches were noticed to be up, or nil when they are down again.
-func (c *Controller) note(ctx context.Context, m *v1beta1.Machine, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
+// lower sets the Machine's position back to down.
+func (a *action) lower(ctx context.Context, lower bool) error {
+	if !lower {
+		return nil
+	}
+	_, err := patch.Object(ctx, a.client, a.machine, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
+	a.lowered = err == nil
+	return apierror.IgnoreGone(err)
+}
+
+// note writes the time at which Switches were noticed to be up into their status; nil removes it.
+func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
+	field := func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		status := v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen}
-		written, err := object.PatchStatus(ctx, c.client, sw, func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }, &status)
-		return object.IgnoreGone(c.rememberSwitch(ctx, m, sw, written, err))
+		if _, err := patch.Status(ctx, a.client, sw, field, &status); err != nil {
+			return apierror.IgnoreGone(err)
+		}
+		a.changed(sw)
+		return nil
 	})
 }
 
-// flip turns switches down. It returns when the last of them was certainly down, zero if none was, and remembers it: that
-// is what the next interval counts from, because each instant on a switch is a little earlier than its write. One that may be
-// down is remembered, too, but not written down: where all requests fail, each would be a new status, and each new status a new
-// try at once.
-func (c *Controller) flip(ctx context.Context, m *v1beta1.Machine, flips []flip) (flippedAt time.Time, err error) {
-	var flipped, attempted atomic.Bool
-	err = forEach(flips, func(flip flip) error {
-		err := c.turnDown(ctx, m, flip.sw, func() {
-			flipped.Store(true)
-			c.metrics.lateness.Observe(c.clock.Since(flip.due).Seconds())
-			c.events.Tell(m, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
+// flip turns Switches down. The time of the last flip is taken after the answer: the next interval counts from it, and the
+// time on the Switch is a little earlier than the write.
+func (a *action) flip(ctx context.Context, due []flip) error {
+	last := a.flips.of(a.machine)
+	var done, attempted atomic.Bool
+	err := forEach(due, func(flip flip) error {
+		err := a.turnDown(ctx, flip.sw, func() {
+			done.Store(true)
+			a.metrics.lateness.Observe(a.clock.Since(flip.due).Seconds())
+			a.events.Normal(a.machine, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
-		if object.Unanswered(err) {
+		if apierror.IsUnanswered(err) {
 			attempted.Store(true)
 		}
-		if object.Refused(err) {
-			// Its turn is over, and comes again after a while whatever the delay is: the next in line must not wait for
-			// one that may not be turned.
-			again := c.clock.Now().Add(refusedFlipRetry - seconds(m.Spec.Flip.DelaySeconds))
-			return errors.Join(err, c.note(ctx, m, []*v1beta1.Switch{flip.sw}, instant(again)))
+		if apierror.IsRefused(err) {
+			// It counts as noticed a while from now, so that the next Switch does not wait for one that may not be turned.
+			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
+			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{flip.sw}, instant(again)))
 		}
 		return err
 	})
-	if flipped.Load() {
-		flippedAt = c.clock.Now()
-		c.recent.flipped(m, flippedAt)
+	if done.Load() {
+		last = flips{done: a.clock.Now()}
 	}
 	if attempted.Load() {
-		c.recent.mayHaveFlipped(m, c.clock.Now())
+		last.attempted = a.clock.Now()
 	}
-	return flippedAt, err
+	if done.Load() || attempted.Load() {
+		a.flips.record(a.machine, last)
+	}
+	return err
 }
 
-// turnDown writes the position together with the instant, so that no crash can part them.
-func (c *Controller) turnDown(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, then func()) error {
-	at := instant(c.clock.Now()).UTC().Format(metav1.RFC3339Micro)
-	return c.patch(ctx, m, sw, func(sw *v1beta1.Switch) {
+// turnDown writes the position together with the time, so that no crash can separate them.
+func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) error {
+	at := instant(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
+	return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
 		sw.Spec.Position = v1beta1.PositionDown
 		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, at)
 	}, func() {
-		c.metrics.flips.Inc()
+		a.metrics.flips.Inc()
 		then()
 	})
 }
 
-// patch changes a switch, unless it has changed since it was read. One that is gone needs no change, and no sequel.
-func (c *Controller) patch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
-	changed, err := object.Patch(ctx, c.client, sw, change)
-	if err := c.rememberSwitch(ctx, m, sw, changed, err); err != nil {
-		return object.IgnoreGone(err)
+// patch changes a Switch, unless it has changed since it was read, and then calls a function. It does nothing if the Switch
+// is gone.
+func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
+	if _, err := patch.Object(ctx, a.client, sw, change); err != nil {
+		return apierror.IgnoreGone(err)
 	}
+	a.changed(sw)
 	then()
 	return nil
 }
 
-// rememberSwitch keeps what a request has made of a switch, which is nil if it was deleted, until the cache shows it. One that is
-// refused because the switch has changed or gone tells that the cache is behind, as of a Machine.
-func (c *Controller) rememberSwitch(ctx context.Context, m *v1beta1.Machine, read, written *v1beta1.Switch, err error) error {
-	switch {
-	case err == nil && written != nil:
-		c.recent.wroteSwitch(m, written)
-	case err == nil, object.Gone(err):
-		c.recent.deletedSwitch(m, read.UID)
-	case apierrors.IsConflict(err):
-		return errors.Join(err, c.lookAtSwitch(ctx, m, read))
-	}
-	return err
-}
-
-// lookAtSwitch asks the API server for what has become of a switch, and remembers it.
-func (c *Controller) lookAtSwitch(ctx context.Context, m *v1beta1.Machine, sw *v1beta1.Switch) error {
-	current := &v1beta1.Switch{}
-	err := c.reader.Get(ctx, client.ObjectKeyFromObject(sw), current)
-	switch {
-	case err != nil && !object.Gone(err):
-		return fmt.Errorf("look at switch %s: %w", sw.Name, err)
-	case current.UID == sw.UID:
-		c.recent.wroteSwitch(m, current)
-	default:
-		c.recent.deletedSwitch(m, sw.UID)
-	}
-	return nil
-}
-
-// finalize powers a Machine down that is being deleted and lets it go; the garbage collector removes its switches. It
-// waits for nothing: neither a namespace nor an uninstallation is ever held up.
+// finalize turns the Switches of a deleted Machine down and removes the finalizer. The garbage collector deletes the
+// Switches. It waits for nothing, so that it never delays the deletion of a namespace or an uninstallation.
 func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 	if !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer) {
 		return nil
 	}
-	if !object.Paused(m) {
+	if !pause.IsPaused(m) {
 		if err := c.powerDown(ctx, m); err != nil {
 			return err
 		}
 	}
-	written, err := object.RemoveFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
-	return c.remember(ctx, m, written, err)
+	return patch.RemoveFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
 }
 
-// powerDown turns down what is up. Only a switch that has changed meanwhile is worth another try.
+// powerDown turns the Switches down that are up. Only a conflict is retried: no other error may keep the Machine.
 func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	switches, err := c.read(m)
 	if err != nil {
 		return err
 	}
-	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return object.Paused(sw) || !isUp(sw) })
-	var down atomic.Int32
+	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) || !isUp(sw) })
+	a := &action{Controller: c, machine: m}
 	err = forEach(up, func(sw *v1beta1.Switch) error {
-		err := c.turnDown(ctx, m, sw, func() { down.Add(1) })
+		err := a.turnDown(ctx, sw, func() {})
 		if err != nil && !apierrors.IsConflict(err) {
-			log.FromContext(ctx).Error(err, "Leaving a switch up that cannot be turned down", "switch", sw.Name)
+			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine goes", "switch", sw.Name)
 			return nil
 		}
 		return err
 	})
-	if n := int(down.Load()); n > 0 {
-		c.events.Tell(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
+	if n := len(a.written); n > 0 {
+		c.events.Normal(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
 	}
-	return err
+	return errors.Join(err, a.settle(ctx))
 }
 
-// newSwitch is a switch as the Machine's template describes it.
+// newSwitch returns a Switch as the Machine's template describes it.
 func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 	return &v1beta1.Switch{
 		ObjectMeta: metav1.ObjectMeta{
@@ -403,14 +349,18 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 			Name:            name,
 			Labels:          m.SwitchLabels(),
 			Annotations:     maps.Clone(m.Spec.Switches.Template.Metadata.Annotations),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine"))},
+			OwnerReferences: []metav1.OwnerReference{controllerRef(m)},
 		},
 		Spec: v1beta1.SwitchSpec{Position: v1beta1.PositionDown},
 	}
 }
 
-// forEach does something for every item, several at a time. An item that fails keeps none of the others back; the
-// error of the first such item is returned.
+func controllerRef(m *v1beta1.Machine) metav1.OwnerReference {
+	return *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine"))
+}
+
+// forEach calls a function for each item, several at the same time. It calls it for all items, and returns the first error
+// in the order of the items.
 func forEach[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
 	var group errgroup.Group
@@ -427,23 +377,16 @@ func forEach[T any](items []T, do func(T) error) error {
 	return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
 }
 
-// slots are how many requests of a kind may be under way at a time.
+// slots is a semaphore.
 type slots chan struct{}
 
-// inTurn has something done when there is a slot for it.
-func (s slots) inTurn(do func(*v1beta1.Switch) error) func(*v1beta1.Switch) error {
+// limit returns a function that waits for a slot before it calls the given one.
+func (s slots) limit(do func(*v1beta1.Switch) error) func(*v1beta1.Switch) error {
 	return func(sw *v1beta1.Switch) error {
 		s <- struct{}{}
 		defer func() { <-s }()
 		return do(sw)
 	}
-}
-
-func scaledReason(m *v1beta1.Machine) string {
-	if condition := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionScaled); condition != nil {
-		return condition.Reason
-	}
-	return ""
 }
 
 func plural(n int) string {

@@ -6,56 +6,53 @@ package machine
 import (
 	"maps"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/lru"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// maxKnown is of how many Machines the last cached switch is known.
-const maxKnown = 1 << 14
+// maxSiblings bounds the Machines of which newTransform remembers a cached Switch (LRU).
+const maxSiblings = 1 << 14
 
-// CacheTransform keeps from the manager's cache what nobody reads of Machines and Switches, and the managed fields of
-// everything else. It is no cache.ByObject, which a manager can be given only where the kind is served: one that runs other
-// controllers does without it.
-func CacheTransform() toolscache.TransformFunc {
-	known, others := lru.New(maxKnown), cache.TransformStripManagedFields()
+// newTransform returns a function that removes from Machines and Switches what no controller reads.
+func newTransform() toolscache.TransformFunc {
+	siblings := lru.New(maxSiblings)
 	return func(cached any) (any, error) {
 		switch object := cached.(type) {
 		case *v1beta1.Machine:
 			strip(object)
 		case *v1beta1.Switch:
 			strip(object)
-			share(known, object)
-		default:
-			return others(cached)
+			share(siblings, object)
 		}
 		return cached, nil
 	}
 }
 
-// strip empties an object of what nobody reads. Its Go type says of what kind it is.
+// strip removes the fields that no controller reads. The Go type says the kind.
 func strip(object client.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	object.SetManagedFields(nil)
-	delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation) // all of it once more
+	delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation) // a copy of the whole object
 }
 
-// share lets a switch have the very labels and owners of the last one of its Machine that was cached, where they are
-// equal: a map and a list of their own would take as much memory as all the rest. Neither is ever changed in the cache.
-func share(known *lru.Cache, sw *v1beta1.Switch) {
+// share lets a Switch use the labels and owners of a sibling if they are equal. Otherwise these maps and lists would take as
+// much memory as all other fields. Cached objects are never changed, so sharing is safe.
+func share(siblings *lru.Cache, sw *v1beta1.Switch) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil {
 		return
 	}
-	if sibling, ok := known.Get(owner.UID); ok {
-		sibling := sibling.(*v1beta1.Switch)
+	if known, ok := siblings.Get(owner.UID); ok {
+		sibling := known.(*v1beta1.Switch)
 		if maps.Equal(sibling.Labels, sw.Labels) {
 			sw.Labels = sibling.Labels
 		}
@@ -63,5 +60,71 @@ func share(known *lru.Cache, sw *v1beta1.Switch) {
 			sw.OwnerReferences = sibling.OwnerReferences
 		}
 	}
-	known.Add(owner.UID, sw)
+	siblings.Add(owner.UID, sw)
 }
+
+// Names of the indexes in the informers' stores.
+const (
+	switchesByOwner   = "useless/owner"
+	orphansByLabel    = "useless/orphan"
+	machinesSelecting = "useless/selecting"
+)
+
+var (
+	switchIndexers  = toolscache.Indexers{switchesByOwner: indexByOwner, orphansByLabel: indexOrphans}
+	machineIndexers = toolscache.Indexers{machinesSelecting: indexSelecting}
+)
+
+// indexByOwner indexes Switches by their namespace and the UID of their controller. The namespace is part of the key because
+// an owner must be in the same one.
+func indexByOwner(object any) ([]string, error) {
+	sw := object.(*v1beta1.Switch)
+	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
+		return []string{ownerKey(sw.Namespace, owner.UID)}, nil
+	}
+	return nil, nil
+}
+
+func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
+
+// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. A Machine reads only
+// those that have a label of its selector, so unrelated orphans cost it nothing.
+func indexOrphans(object any) ([]string, error) {
+	sw := object.(*v1beta1.Switch)
+	if metav1.GetControllerOfNoCopy(sw) != nil {
+		return nil, nil
+	}
+	keys := []string{labelKey(sw.Namespace, noLabel, "")}
+	for label, value := range sw.Labels {
+		keys = append(keys, labelKey(sw.Namespace, label, value))
+	}
+	return keys, nil
+}
+
+// indexSelecting indexes the Machines that have a selector in their spec by selectorKey, so that a Switch is compared with
+// few of them.
+func indexSelecting(object any) ([]string, error) {
+	m := object.(*v1beta1.Machine)
+	if m.Spec.Switches.Selector == nil {
+		return nil, nil
+	}
+	return []string{selectorKey(m)}, nil
+}
+
+// noLabel is the label of a selector without matchLabels. Each Switch has it.
+const noLabel = ""
+
+// selectorKey returns the key of one label that each Switch must have which the Machine selects.
+func selectorKey(m *v1beta1.Machine) string {
+	selector := m.Spec.Switches.Selector
+	switch {
+	case selector == nil:
+		return labelKey(m.Namespace, v1beta1.MachineLabel, m.Name)
+	case len(selector.MatchLabels) == 0:
+		return labelKey(m.Namespace, noLabel, "")
+	}
+	label := slices.Min(slices.Collect(maps.Keys(selector.MatchLabels)))
+	return labelKey(m.Namespace, label, string(selector.MatchLabels[label]))
+}
+
+func labelKey(namespace, label, value string) string { return namespace + "/" + label + "=" + value }

@@ -26,7 +26,7 @@ func TestCacheKeeps(t *testing.T) {
 		Finalizers:      []string{v1beta1.MachineFinalizer, "somebody.else/finalizer"},
 	}
 	seen := new(metav1.NewMicroTime(time.Unix(3, 4000)))
-	transform := CacheTransform()
+	transform := newTransform()
 	for _, want := range []client.Object{
 		&v1beta1.Machine{
 			ObjectMeta: metadata,
@@ -61,7 +61,7 @@ func TestCacheKeeps(t *testing.T) {
 
 // TestSiblingsShare is about a Machine's switches in the order in which they are cached.
 func TestSiblingsShare(t *testing.T) {
-	transform := CacheTransform()
+	transform := newTransform()
 	cached := func(uid, label string) *v1beta1.Switch {
 		sw := newTestSwitch("m-0")
 		sw.OwnerReferences[0].UID, sw.Labels["room"] = "m", label

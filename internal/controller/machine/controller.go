@@ -1,70 +1,100 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine keeps Machines useless: each has as many switches as it asks for, and whichever of them is turned
-// up is turned down again when its time has come.
+// Package machine keeps Machines useless: each Machine has as many Switches as its spec says, and a Switch that is turned
+// up is turned back down when it is due.
 //
-// What to do follows from the Machine, its switches and the time alone (decide.go); doing it (act.go) and describing
-// the result (status.go) are separate. No step relies on an earlier one having been seen: a reconciler that is stopped
-// anywhere and started again decides anew from what is there.
+// decide.go is pure: it computes what to do from the Machine, its Switches and the time. act.go does it, status.go
+// describes the result. No step relies on a previous one: after a crash, the next reconcile decides again from the objects.
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/informer"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/pause"
+	"container.training/useless/internal/queue"
 )
 
 const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "machine"
 
-	// Events of what was done are bounded in each namespace: the API server takes some hundred writes a second, and events
-	// are to be about a hundredth of them. Where less is going on, all are told.
+	// DefaultConcurrentSyncs is the default number of Machines that are reconciled at the same time.
+	DefaultConcurrentSyncs = 16
+
+	maxConcurrentSyncs = 256
+
+	// An API server takes some hundred writes per second. Events are limited to about one percent of that.
 	eventsPerSecond = 2
 	eventsBurst     = 50
-
-	// Names of the indexes on the informers' stores.
-	switchesByOwner   = "useless/owner"
-	machinesSelecting = "useless/selecting"
 )
 
-// A Controller reconciles Machines.
+// Options configure the controller.
+type Options struct {
+	// ConcurrentSyncs is the number of Machines that are reconciled at the same time, from 1 to 256.
+	// Zero means DefaultConcurrentSyncs.
+	ConcurrentSyncs int
+}
+
+// Validate returns an error for a value that is out of range.
+func (o Options) Validate() error {
+	if o.ConcurrentSyncs < 0 || o.ConcurrentSyncs > maxConcurrentSyncs {
+		return fmt.Errorf("invalid value %d for flag --concurrent-machine-syncs: must be from 1 to %d", o.ConcurrentSyncs, maxConcurrentSyncs)
+	}
+	return nil
+}
+
+// Controller reconciles Machines.
 type Controller struct {
-	client   client.Client
-	reader   client.Reader // reads from the API server, where the cache may be too old
+	client   client.Client // its reads see the operator's own writes
+	reader   client.Reader // reads from the API server
 	switches toolscache.Indexer
 	machines toolscache.Indexer
 	clock    clock.PassiveClock
-	events   *object.Events
+	events   *events.Recorder
 	metrics  *metrics
-	recent   *recent
-	alarms   *alarms
-	slots    slots // of requests that create and delete, whichever Machine they are for
+	flips    *flipMemory
+	alarms   *queue.Alarms
+	slots    slots // for requests that create and delete, for all Machines together
+}
+
+// CacheOptions removes from cached Machines and Switches what no controller reads.
+func (Options) CacheOptions() map[client.Object]cache.ByObject {
+	transform := newTransform()
+	return map[client.Object]cache.ByObject{
+		&v1beta1.Machine{}: {Transform: transform},
+		&v1beta1.Switch{}:  {Transform: transform},
+	}
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
-func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	switches, err := object.Store(ctx, mgr.GetCache(), &v1beta1.Switch{}, toolscache.Indexers{switchesByOwner: indexByOwner})
+func (o Options) Setup(
+	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) error {
+	switches, err := informer.Store(ctx, mgr.GetCache(), &v1beta1.Switch{}, switchIndexers)
 	if err != nil {
 		return err
 	}
-	machines, err := object.Store(ctx, mgr.GetCache(), &v1beta1.Machine{}, toolscache.Indexers{machinesSelecting: indexSelecting})
+	machines, err := informer.Store(ctx, mgr.GetCache(), &v1beta1.Machine{}, machineIndexers)
 	if err != nil {
 		return err
 	}
@@ -78,18 +108,18 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		switches: switches,
 		machines: machines,
 		clock:    clock,
-		events:   object.NewEvents(mgr).Within(object.NewBudget(eventsPerSecond, eventsBurst, clock), metrics.dropped),
+		events:   events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
 		metrics:  metrics,
-		recent:   newRecent(),
-		alarms:   newAlarms(clock),
+		flips:    newFlipMemory(),
+		alarms:   queue.NewAlarms(clock),
 		slots:    make(slots, maxConcurrent),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		Watches(&v1beta1.Machine{}, waking(itself), builder.WithPredicates(object.NotPaused())).
+		Watches(&v1beta1.Machine{}, waking(itself), builder.WithPredicates(pause.Predicate())).
 		Watches(&v1beta1.Switch{}, waking(c.machinesOf)).
-		WatchesRawSource(source.Func(c.alarms.start)).
-		WithOptions(object.Options(options.ConcurrentSyncs)).
+		WatchesRawSource(c.alarms.Source()).
+		WithOptions(queue.Options(cmp.Or(o.ConcurrentSyncs, DefaultConcurrentSyncs))).
 		Complete(c)
 }
 
@@ -100,54 +130,47 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 // +kubebuilder:rbac:groups=useless.container.training,resources=switches/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile brings a Machine and its switches one step closer to what it asks for, and asks to be called again when
-// the next switch is due. An error means that something was not done; it is tried again with growing delays.
+// Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that wrote something does not write
+// the status: the watch events of its writes cause another one, which describes the result. If nothing can be written,
+// for example because of a quota, the status says why.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	cached, exists, err := c.machines.GetByKey(request.String())
-	if err != nil || !exists {
-		c.recent.forget(request.NamespacedName)
-		c.alarms.set(request, time.Time{})
+	m := &v1beta1.Machine{}
+	err := c.client.Get(ctx, request.NamespacedName, m, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.flips.forget(request.NamespacedName)
+		c.alarms.Set(request, time.Time{})
+		return reconcile.Result{}, nil
+	case err != nil:
 		return reconcile.Result{}, err
-	}
-	m := c.recent.latest(cached.(*v1beta1.Machine))
-	if !m.DeletionTimestamp.IsZero() {
+	case !m.DeletionTimestamp.IsZero():
 		return reconcile.Result{}, c.finalize(ctx, m)
-	}
-	if object.Paused(m) {
+	case pause.IsPaused(m):
 		return reconcile.Result{}, nil
 	}
-	if m, err = c.ensureFinalizer(ctx, m); err != nil {
-		return reconcile.Result{}, object.IgnoreGone(err)
-	}
-	selector, err := m.SwitchSelector()
-	if err != nil {
-		// Only its user can mend it, and doing so wakes us.
-		return reconcile.Result{}, c.writeStatus(ctx, m, invalidSelectorStatus(m, err, c.clock.Now()))
+	cached := m
+	if m, err = patch.AddFinalizer(ctx, c.client, cached, v1beta1.MachineFinalizer); err != nil {
+		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
 	switches, err := c.read(m)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p := decide(m, selector, switches, c.recent.flipping(m), c.clock.Now())
-	c.alarms.set(request, p.next)
-	c.recent.sawFlip(m, p.lastFlip)
-	m, lowerErr := c.lower(ctx, m, p)
-	mine, done, actErr := c.act(ctx, m, p, switches)
-	if done.unfinished {
-		// The rest has time until the event of what was done brings us back, which is behind whatever else is urgent.
-		return reconcile.Result{}, nil
+	p := decide(m, switches, c.flips.of(m), c.clock.Now())
+	p.confirm = p.confirm && m == cached // the answer to a write is up to date
+	c.alarms.Set(request, p.next)
+	done, actErr := c.act(ctx, m, p)
+	if done.stale {
+		return reconcile.Result{}, actErr
 	}
-	statusErr := c.writeStatus(ctx, m, newStatus(m, selector.String(), mine, done, c.clock.Now()))
-	return reconcile.Result{}, errors.Join(lowerErr, actErr, statusErr)
+	return reconcile.Result{}, errors.Join(actErr, c.writeStatus(ctx, m, newStatus(m, p, done, c.clock.Now())))
 }
 
-// read returns the switches that the Machine controls and those of its namespace that nobody controls. They are the
-// cache's own objects, not copies.
+// read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match its
+// selector. They belong to the cache and must not be changed.
 func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
-	// Asked for first: the version may lag behind the list, never the list behind the version.
-	seen := c.switches.LastStoreSyncResourceVersion()
-	// Orphans first: one that is adopted between the two questions is then in both answers, not in neither.
-	orphans, err := c.switches.ByIndex(switchesByOwner, ownerKey(m.Namespace, noOwner))
+	// Orphans first: a Switch that is adopted between the two reads is then in both results, not in neither.
+	orphans, err := c.switches.ByIndex(orphansByLabel, selectorKey(m))
 	if err != nil {
 		return nil, err
 	}
@@ -155,71 +178,25 @@ func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached := make([]*v1beta1.Switch, 0, len(own)+len(orphans))
+	switches := make([]*v1beta1.Switch, 0, len(own)+len(orphans))
 	for _, objects := range [][]any{own, orphans} {
 		for _, object := range objects {
-			cached = append(cached, object.(*v1beta1.Switch))
+			switches = append(switches, object.(*v1beta1.Switch))
 		}
 	}
-	return c.recent.overlay(m, cached, seen), nil
+	return switches, nil
 }
 
-// ensureFinalizer puts the finalizer on before there is anything to finalize. It returns the Machine as it is then.
-func (c *Controller) ensureFinalizer(ctx context.Context, m *v1beta1.Machine) (*v1beta1.Machine, error) {
-	written, err := object.EnsureFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
-	return written, c.remember(ctx, m, written, err)
-}
-
-// lower sets the Machine's position back to down, once all that it asked for has come and gone. It returns the Machine
-// as it is then. Where that is refused, the rest is done all the same.
-func (c *Controller) lower(ctx context.Context, m *v1beta1.Machine, p plan) (*v1beta1.Machine, error) {
-	if !p.lower {
-		return m, nil
-	}
-	written, err := object.Patch(ctx, c.client, m, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
-	if err := c.remember(ctx, m, written, err); err != nil {
-		return m, object.IgnoreGone(err)
-	}
-	return written, nil
-}
-
-// writeStatus writes the status if it says anything new, and the events that the change is worth.
+// writeStatus writes the status if it has changed, and the event that belongs to the change.
 func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
-	written, err := object.PatchStatus(ctx, c.client, m, func(m *v1beta1.Machine) *v1beta1.MachineStatus { return &m.Status }, &status)
-	if err := c.remember(ctx, m, written, err); err != nil {
-		return object.IgnoreGone(err)
+	field := func(m *v1beta1.Machine) *v1beta1.MachineStatus { return &m.Status }
+	written, err := patch.Status(ctx, c.client, m, field, &status)
+	if err != nil {
+		return apierror.IgnoreGone(err)
 	}
 	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
-		c.events.Warn(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
+		c.events.Warning(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches",
+			status.Switches.Total, wanted(m))
 	}
 	return nil
 }
-
-// remember keeps what a request has made of a Machine until the cache shows it. One that is refused because the Machine has
-// changed or gone tells that the cache is behind, and what was decided on it would be wrong again.
-func (c *Controller) remember(ctx context.Context, read, written *v1beta1.Machine, err error) error {
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		if _, looking := c.look(ctx, read); looking != nil {
-			return looking
-		}
-	case err == nil && written != read:
-		c.recent.wrote(written)
-	}
-	return err
-}
-
-// noOwner stands for the owner of switches that have none.
-const noOwner types.UID = ""
-
-// indexByOwner indexes switches by their namespace and the UID of their controller: an owner is in the same namespace,
-// whatever an ownerReference says.
-func indexByOwner(object any) ([]string, error) {
-	sw := object.(*v1beta1.Switch)
-	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
-		return []string{ownerKey(sw.Namespace, owner.UID)}, nil
-	}
-	return []string{ownerKey(sw.Namespace, noOwner)}, nil
-}
-
-func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }

@@ -14,76 +14,86 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/pause"
 )
 
-// maxClockSkew is how far the clocks of two nodes may be apart.
+// maxClockSkew is the largest difference between the clocks of two nodes that is tolerated.
 const maxClockSkew = 10 * time.Second
 
-// maxInOnePass bounds how many switches one pass creates or deletes, so that none of a thousand keeps what is due waiting
-// until there is a worker for it. The news of them brings the Machine back.
+// maxInOnePass bounds the Switches that one reconcile creates or deletes, so that a large Machine does not occupy a worker
+// while flips of other Machines are due. The events of these Switches cause the next reconcile.
 const maxInOnePass = 100
 
-// A plan is what to do about a Machine. The switches in it are those that were read; they must not be changed.
+// plan is what to do about a Machine. Its Switches belong to the cache and must not be changed.
 type plan struct {
-	mine []*v1beta1.Switch // the Machine's own switches as they are, in the order of their names
+	invalid  error             // why the selector does not parse; then nothing else is set
+	selector labels.Selector   // of the Machine
+	mine     []*v1beta1.Switch // the Machine's own Switches as they are, in the order of their names
 
-	adopt   []*v1beta1.Switch // take as own: they match and have no controller
-	release []*v1beta1.Switch // let go: they no longer match
-	create  int               // how many to make of those that are missing
+	confirm bool              // read the Machine from the API server before the next steps
+	adopt   []*v1beta1.Switch // become their controller
+	release []*v1beta1.Switch // stop being their controller
+	create  int               // how many Switches to create
 	surplus []*v1beta1.Switch // delete
-	raise   []*v1beta1.Switch // turn up, as the Machine's position asks
-	notice  []*v1beta1.Switch // up, and not yet known to be
-	forget  []*v1beta1.Switch // down again, and still noted as up
-	flip    []flip            // turn down, now
+	raise   []*v1beta1.Switch // turn up, because the Machine's position is up
+	forget  []*v1beta1.Switch // clear seenAt: they are down again
+	lower   bool              // set the Machine's position back to down
 
-	lastFlip   time.Time // when one of the switches was last turned down, as far as is known; zero for never
-	carriedOut bool      // after this plan, the Machine's position is carried out
-	lower      bool      // what the Machine's position asked for has come and gone: set it back to down
-	next       time.Time // when to decide again at the latest; zero if nothing will be due
+	notice []*v1beta1.Switch // set seenAt: they are up
+	flip   []flip            // turn down
+
+	lastFlip time.Time // when a Switch of the Machine was last turned down; zero for never
+	raising  bool      // this plan carries out the position up
+	next     time.Time // when the next flip is due; zero for never
 }
 
-// A flip is a switch to turn down.
+// flip is a Switch to turn down.
 type flip struct {
 	sw  *v1beta1.Switch
 	due time.Time
 }
 
-// empty reports whether there is nothing to write for the plan, except perhaps the status.
-func (p *plan) empty() bool {
-	return p.create == 0 && len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+
-		len(p.forget)+len(p.flip) == 0
-}
+// isUrgent reports whether the plan flips or notices Switches. Then it has no other step, because a flip has to happen at a
+// certain time and its delay counts from the notice: other Machines may wait for the same worker.
+func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// decide says what to do about a Machine with these switches: its own, and those of its namespace without controller. Of its
-// flips more may be known than the objects tell.
-func decide(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, known flipping, now time.Time) plan {
-	var p plan
-	p.mine = own(m, switches)
-	p.lastFlip = lastFlip(m, switches, known.done, now) // also of those that are about to go, or are going
-	staying := p.scale(m, p.claim(m, selector, switches, now), now)
-	if !p.position(m, staying) {
+// decide returns what to do about a Machine. The Switches are its own, and those in its namespace without a controller. The
+// flips are those that the objects may not record.
+func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known flips, now time.Time) plan {
+	selector, err := m.SwitchSelector()
+	if err != nil {
+		return plan{invalid: err}
+	}
+	p := plan{selector: selector, mine: own(m, switches)}
+	p.lastFlip = lastFlip(m, switches, known.done, now) // includes Switches that are being deleted
+	staying := p.scale(m, p.claim(m, switches, now), now)
+	if p.position(m, staying); !p.raising {
 		p.flips(m, staying, known.attempted, now)
+	}
+	if p.isUrgent() {
+		return plan{
+			selector: selector, mine: p.mine, notice: p.notice, flip: p.flip, lastFlip: p.lastFlip, next: p.next,
+		}
 	}
 	return p
 }
 
-// claim decides on ownership, as the ReplicaSet controller does, and returns the switches that stay the Machine's.
-func (p *plan) claim(m *v1beta1.Machine, selector labels.Selector, switches []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
+// claim decides about ownership, like the ReplicaSet controller, and returns the Switches that the Machine keeps.
+func (p *plan) claim(m *v1beta1.Machine, switches []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
-		case selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || object.Paused(sw):
+		case p.selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw):
 		case orphan:
 			p.adopt = append(p.adopt, sw)
-		case metav1.IsControlledBy(sw, m) && !remembers(sw, m, now):
+		case metav1.IsControlledBy(sw, m) && !onlyRecordOfLastFlip(sw, m, now):
 			p.release = append(p.release, sw)
 		}
 	}
 	return without(p.mine, p.release)
 }
 
-// without returns the switches that are not among others.
+// without returns the Switches that are not in others.
 func without(switches, others []*v1beta1.Switch) []*v1beta1.Switch {
 	if len(others) == 0 {
 		return switches
@@ -91,7 +101,7 @@ func without(switches, others []*v1beta1.Switch) []*v1beta1.Switch {
 	return slices.DeleteFunc(slices.Clone(switches), func(sw *v1beta1.Switch) bool { return slices.Contains(others, sw) })
 }
 
-// own returns the switches that the Machine controls and that are not being deleted, in the order of their names.
+// own returns the Switches that the Machine controls and that are not being deleted, sorted by name.
 func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	mine := make([]*v1beta1.Switch, 0, len(switches))
 	for _, sw := range switches {
@@ -103,10 +113,11 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many switches to create or which ones to delete now, and returns those that stay. Switches to be
-// adopted count; none is deleted before they are adopted, because one of them may be the one to go.
+// scale decides how many Switches to create, or which ones to delete, and returns those that stay. Switches to be adopted
+// count. None is deleted before they are adopted, because one of them may be the one to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
+	p.confirm = len(p.adopt) > 0 || missing > 0
 	if missing >= 0 {
 		p.create = min(missing, maxInOnePass)
 		return mine
@@ -114,22 +125,21 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 	if len(p.adopt) > 0 {
 		return mine
 	}
-	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return object.Paused(sw) })
+	candidates := slices.DeleteFunc(slices.Clone(mine), func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) })
 	slices.SortFunc(candidates, dispensableFirst)
-	p.surplus = slices.DeleteFunc(candidates[:min(-missing, len(candidates), maxInOnePass)], func(sw *v1beta1.Switch) bool {
-		return remembers(sw, m, now)
-	})
+	candidates = candidates[:min(-missing, len(candidates), maxInOnePass)]
+	p.surplus = slices.DeleteFunc(candidates, func(sw *v1beta1.Switch) bool { return onlyRecordOfLastFlip(sw, m, now) })
 	return without(mine, p.surplus)
 }
 
-// remembers reports whether nothing but a switch tells of the Machine's last flip. It stays the Machine's until the status
-// does, which is written in the same pass: whoever is next after a crash has to know.
-func remembers(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time) bool {
+// onlyRecordOfLastFlip reports whether sw is the only object that records the Machine's last flip. The Machine keeps it until
+// its own status has the time. Otherwise another replica could flip too early after a crash.
+func onlyRecordOfLastFlip(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time) bool {
 	at := flippedAt(sw, now)
 	return !at.IsZero() && (m.Status.LastFlipTime == nil || at.After(m.Status.LastFlipTime.Time))
 }
 
-// dispensableFirst orders switches that are down before those that are up, and newer ones before older ones.
+// dispensableFirst sorts Switches that are down before those that are up, and newer ones before older ones.
 func dispensableFirst(a, b *v1beta1.Switch) int {
 	if isUp(a) != isUp(b) {
 		if isUp(b) {
@@ -140,34 +150,31 @@ func dispensableFirst(a, b *v1beta1.Switch) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), byName(b, a))
 }
 
-// position decides about the Machine's own position. It reports whether all switches are being turned up: none is
-// turned down in the same pass, so that they are all up once.
-func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) (rising bool) {
+// position decides about the Machine's own position. While all Switches are turned up, none is turned down, so that all of
+// them are up once.
+func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	if m.Spec.Position != v1beta1.PositionUp {
-		p.carriedOut = true
-		return false
+		return
 	}
 	complete := len(mine) == int(wanted(m)) && len(p.adopt)+len(p.surplus) == 0
-	if m.Status.Position == v1beta1.PositionUp {
-		p.carriedOut = true
+	if m.Status.Position == v1beta1.PositionUp { // carried out
 		p.lower = complete && !slices.ContainsFunc(mine, isUp)
-		return false
+		return
 	}
-	if !complete {
-		return false
+	if p.raising = complete; !complete {
+		return
 	}
-	p.carriedOut = true
 	for _, sw := range mine {
-		if !isUp(sw) && !object.Paused(sw) {
+		if !isUp(sw) && !pause.IsPaused(sw) {
 			p.raise = append(p.raise, sw)
 		}
 	}
-	return true
 }
 
-// flips decides which switches to turn down now and when the next one will be due: never before it has been up for
-// the flip delay, never two in one flip interval, the one that has been up for longest first. A flip that may have been done
-// counts, but is nothing to write down.
+// flips decides which Switches to turn down now, and when the next one is due: not before it has been up for the flip delay,
+// not two in one flip interval, and the one that has been up for longest first. A flip that was only attempted counts for
+// the interval, but not for lastFlip, which goes into the status: while all requests fail, each attempt would change the
+// status, and each change would cause the next attempt at once.
 func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := p.lastFlip
@@ -177,7 +184,7 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {
-		case object.Paused(sw):
+		case pause.IsPaused(sw):
 		case isUp(sw):
 			up = append(up, sw)
 		case sw.Status.SeenAt != nil:
@@ -204,11 +211,12 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 	}
 }
 
-// lastFlip is the latest instant at which one of the Machine's switches is known to have been turned down.
-func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, flipped, now time.Time) time.Time {
+// lastFlip returns the latest time at which one of the Machine's Switches was turned down, from the objects and from the
+// time that the controller remembers.
+func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now time.Time) time.Time {
 	var last time.Time
-	if credible(flipped, now) {
-		last = flipped
+	if credible(remembered, now) {
+		last = remembered
 	}
 	if at := m.Status.LastFlipTime; at != nil && credible(at.Time, now) {
 		last = latest(last, at.Time)
@@ -221,8 +229,8 @@ func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, flipped, now time.
 	return last
 }
 
-// flippedAt is when the operator last turned a switch down, or zero. What is no instant was not written by the operator, and
-// says nothing.
+// flippedAt returns when the operator last turned a Switch down. It is zero for never, and for a value that the operator
+// cannot have written.
 func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
 	if err != nil || !credible(at, now) {
@@ -231,14 +239,14 @@ func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return at
 }
 
-// credible reports whether something can have happened at an instant. One that is further ahead than the clocks of
-// nodes are apart was written by somebody else, or by a leader whose clock was wrong: waiting for it could take years.
+// credible reports whether something can have happened at a time. A time further ahead than maxClockSkew was written by a
+// user, or by a leader whose clock was wrong. The operator must not wait for it: that could take years.
 func credible(at, now time.Time) bool {
 	return !at.After(now.Add(maxClockSkew))
 }
 
-// names yields the names for new switches that are not taken, lowest ordinal first. Names that follow from what is
-// there keep an operator with a stale view from ever creating one switch too many.
+// names returns a function that returns the next free name for a Switch, the lowest ordinal first. Because names follow from
+// what exists, an operator with an outdated cache cannot create one Switch too many: the API server refuses the name.
 func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	ordinal := -1
 	return func() string {
@@ -251,7 +259,7 @@ func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	}
 }
 
-// byName orders switches by name, with the number at the end taken as a number: machine-2 before machine-10.
+// byName sorts Switches by name. A number at the end is compared as a number: machine-2 before machine-10.
 func byName(a, b *v1beta1.Switch) int {
 	aPrefix, aOrdinal := splitOrdinal(a.Name)
 	bPrefix, bOrdinal := splitOrdinal(b.Name)
@@ -270,7 +278,7 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 	return name[:digits], ordinal
 }
 
-// seenAt is when a switch that is up was noticed; one that was not is being noticed now.
+// seenAt returns when a Switch that is up was noticed. That is now for a Switch that was not noticed before.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	if !noticed(sw, now) {
 		return now
@@ -278,14 +286,14 @@ func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return sw.Status.SeenAt.Time
 }
 
-// noticed reports whether a switch was noticed since it was last turned. Only turning it changes its generation.
+// noticed reports whether a Switch was noticed since it was last turned. Its generation changes only when it is turned.
 func noticed(sw *v1beta1.Switch, now time.Time) bool {
 	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation && credible(sw.Status.SeenAt.Time, now)
 }
 
 func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }
 
-// wanted is the number of switches that the Machine asks for.
+// wanted returns the number of Switches in the Machine's spec.
 func wanted(m *v1beta1.Machine) int32 {
 	return cmp.Or(m.Spec.Switches.Count, v1beta1.DefaultSwitchCount)
 }

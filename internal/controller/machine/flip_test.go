@@ -101,11 +101,7 @@ func (w *world) sleep() {
 
 // operator decides and acts once. If it crashes, it does so after one of its writes and remembers nothing.
 func (w *world) operator(crashes bool) {
-	selector, err := w.machine.SwitchSelector()
-	if err != nil {
-		w.Fatal(err)
-	}
-	p := decide(w.machine, selector, w.switches, flipping{done: w.flipped}, w.now)
+	p := decide(w.machine, w.switches, flips{done: w.flipped}, w.now)
 	w.next = p.next
 	writes := []func(){}
 	for _, sw := range p.notice {
@@ -116,14 +112,11 @@ func (w *world) operator(crashes bool) {
 	for _, sw := range p.forget {
 		writes = append(writes, func() { sw.Status.SeenAt = nil })
 	}
-	writes = append(writes, func() { // the status comes last
-		w.machine.Status = newStatus(w.machine, selector.String(), own(w.machine, w.switches), outcome{carriedOut: true, lastFlip: p.lastFlip}, w.now)
-	})
-	if len(p.flip) > 0 { // and all of this in another pass
-		writes = nil
-	}
 	for _, f := range p.flip {
 		writes = append(writes, func() { w.flip(f) })
+	}
+	if len(writes) == 0 { // the status is written by a reconcile that writes nothing else
+		writes = append(writes, func() { w.machine.Status = newStatus(w.machine, p, outcome{}, w.now) })
 	}
 	if crashes {
 		writes = writes[:w.random.IntN(len(writes))]

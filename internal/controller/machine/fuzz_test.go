@@ -17,11 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/pause"
 )
 
 // A letter stands for a switch. Those that are up were seen so long ago as the fuzz test says of each.
@@ -86,7 +87,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		// Each pass creates or deletes a hundred at most; the others adopt, delete, raise, notice, flip and lower.
 		for passes := 0; w.pass(); passes++ {
-			if passes > 12 {
+			if passes > 24 {
 				t.Fatalf("does not come to rest: %s", cmp.Diff(summary{}, summarize(w.decide())))
 			}
 		}
@@ -113,16 +114,12 @@ type settling struct {
 // decide decides, which changes nothing.
 func (w *settling) decide() plan {
 	w.Helper()
-	selector, err := w.machine.SwitchSelector()
-	if err != nil {
-		w.Fatal(err)
-	}
 	m := w.machine.DeepCopy()
 	var switches []*v1beta1.Switch
 	for _, sw := range w.switches {
 		switches = append(switches, sw.DeepCopy())
 	}
-	p := decide(w.machine, selector, w.switches, flipping{}, w.now)
+	p := decide(w.machine, w.switches, flips{}, w.now)
 	if !reflect.DeepEqual(m, w.machine) || !reflect.DeepEqual(switches, w.switches) {
 		w.Errorf("to decide has changed an object:\n%s", cmp.Diff(switches, w.switches))
 	}
@@ -137,17 +134,19 @@ func (w *settling) pass() bool {
 	staying := without(without(p.mine, p.release), p.surplus)
 	w.checkFlips(p, staying)
 	w.apply(p)
-	status := newStatus(w.machine, "", own(w.machine, w.switches), outcome{carriedOut: p.carriedOut, lastFlip: latest(p.lastFlip, w.flippedBy(p))}, w.now)
+	if changes(p) {
+		return true
+	}
+	status := newStatus(w.machine, p, outcome{raised: true}, w.now)
 	same := reflect.DeepEqual(status, w.machine.Status)
 	w.machine.Status = status
-	return !p.empty() || p.lower || !same
+	return !same
 }
 
-func (w *settling) flippedBy(p plan) time.Time {
-	if len(p.flip) > 0 {
-		return w.now
-	}
-	return time.Time{}
+// changes reports whether a plan writes anything but the status.
+func changes(p plan) bool {
+	return p.create > 0 || p.lower ||
+		len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+len(p.forget)+len(p.flip) > 0
 }
 
 // checkPlan fails unless a plan does no more than it has to, and nothing to switches that are not the Machine's.
@@ -181,7 +180,7 @@ func (w *settling) checkTouchable(sw *v1beta1.Switch, adopt bool) {
 	if adopt {
 		mine = metav1.GetControllerOf(sw) == nil
 	}
-	if !sw.DeletionTimestamp.IsZero() || object.Paused(sw) || !mine {
+	if !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw) || !mine {
 		w.Errorf("%s is not to be touched: %v", sw.Name, sw.ObjectMeta)
 	}
 }
@@ -202,7 +201,7 @@ func (w *settling) checkFlips(p plan, staying []*v1beta1.Switch) {
 	if len(p.flip) > 1 && interval > 0 {
 		w.Errorf("%d flips in one interval", len(p.flip))
 	}
-	waiting := slices.DeleteFunc(slices.Clone(without(staying, flipsOf(p))), func(sw *v1beta1.Switch) bool { return !isUp(sw) || object.Paused(sw) })
+	waiting := slices.DeleteFunc(slices.Clone(without(staying, flipsOf(p))), func(sw *v1beta1.Switch) bool { return !isUp(sw) || pause.IsPaused(sw) })
 	for _, f := range p.flip {
 		since := seenAt(f.sw, w.now)
 		if earliest := latest(since.Add(delay), p.lastFlip.Add(interval)); !isUp(f.sw) || w.now.Before(earliest) || f.due.After(w.now) {
@@ -219,7 +218,7 @@ func (w *settling) checkFlips(p plan, staying []*v1beta1.Switch) {
 
 // rises reports whether a plan turns all switches up, of which none may be left to turn.
 func (w *settling) rises(p plan) bool {
-	return w.machine.Spec.Position == v1beta1.PositionUp && w.machine.Status.Position != v1beta1.PositionUp && p.carriedOut
+	return p.raising
 }
 
 // apply does what is planned, as the API server would.
@@ -258,7 +257,7 @@ func (w *settling) apply(p plan) {
 // checkRest fails unless the Machine has what it asks for, as far as nobody has paused what is in the way.
 func (w *settling) checkRest() {
 	w.Helper()
-	paused := func(sw *v1beta1.Switch) bool { return object.Paused(sw) }
+	paused := func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) }
 	got, want := own(w.machine, w.switches), int(wanted(w.machine))
 	if movable := slices.DeleteFunc(slices.Clone(got), paused); len(got) != want && (len(got) < want || len(movable) > 0) {
 		w.Errorf("at rest with %d switches of %d", len(got), want)
@@ -276,9 +275,9 @@ func FuzzStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, count int, text string, ages []byte, kind, message string, later int) {
 		m := newMachine(int32(1 + abs(count)%1000))
 		mine := own(m, spell(text, ages))
-		done := outcome{carriedOut: true, scaling: refusalOf(kind, message)}
-		m.Status = newStatus(m, "machine=m", mine, done, now)
-		again := newStatus(m, "machine=m", mine, done, now.Add(time.Duration(abs(later)%86400)*time.Second))
+		p, done := plan{selector: labels.Everything(), mine: mine}, outcome{scaling: refusalOf(kind, message)}
+		m.Status = newStatus(m, p, done, now)
+		again := newStatus(m, p, done, now.Add(time.Duration(abs(later)%86400)*time.Second))
 		seen := func(sw *v1beta1.Switch) bool {
 			return sw.Status.SeenAt != nil && sw.Status.SeenAt.After(now.Add(maxClockSkew))
 		}

@@ -5,53 +5,40 @@ package machine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/events"
 )
 
-// An outcome is what became of a plan.
-type outcome struct {
-	unfinished bool      // only what was urgent was done, and its event brings the Machine back for the rest
-	scaling    error     // why switches could not be created, deleted, adopted or released
-	carriedOut bool      // the Machine's position is carried out
-	lastFlip   time.Time // when the last flip was certainly done, whether by this plan or before; zero for never
-}
-
-// newStatus describes a Machine that has these switches, in the order of their names, after an outcome. It starts from the status there is, so that
-// conditions keep their transition times and nothing known is forgotten.
-func newStatus(
-	m *v1beta1.Machine, selector string, mine []*v1beta1.Switch, done outcome, now time.Time,
-) v1beta1.MachineStatus {
-	status := m.Status
-	status.Conditions = slices.Clone(m.Status.Conditions)
-	status.ObservedGeneration = m.Generation
-	status.Selector = selector
-	status.Switches, status.Positions = count(mine)
-	status.SeenAt = keepEqual(status.SeenAt, oldestSeen(mine, now))
-	if done.carriedOut {
-		status.Position = m.Spec.Position
-	}
-	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(done.lastFlip))
-	setConditions(&status, wanted(m), done.scaling, now)
-	return status
-}
-
-// invalidSelectorStatus describes a Machine whose selector does not parse: nothing can be said of its switches.
-func invalidSelectorStatus(m *v1beta1.Machine, err error, now time.Time) v1beta1.MachineStatus {
+// newStatus describes a Machine after a reconcile that changed nothing else. It starts from the existing status, so that
+// conditions keep their transition times.
+func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.MachineStatus {
 	status := *m.Status.DeepCopy()
 	status.ObservedGeneration = m.Generation
-	set := conditionSetter(&status, now)
-	message := object.Brief(err.Error())
-	set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
-	set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
+	if p.invalid != nil { // nothing is known about its Switches
+		message := events.Truncate(p.invalid.Error())
+		set := conditionSetter(&status, now)
+		set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
+		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
+		return status
+	}
+	status.Selector = p.selector.String()
+	status.Switches, status.Positions = count(p.mine)
+	status.SeenAt = keepEqual(status.SeenAt, oldestSeen(p.mine, now))
+	if m.Spec.Position != v1beta1.PositionUp || p.raising && done.raised {
+		status.Position = m.Spec.Position
+	}
+	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(p.lastFlip))
+	setConditions(&status, wanted(m), done.scaling, now)
 	return status
 }
 
@@ -81,7 +68,7 @@ func oldestSeen(mine []*v1beta1.Switch, now time.Time) *metav1.MicroTime {
 	return oldest
 }
 
-// keepEqual returns the old instant where the new one is the same, in whatever zone it is written.
+// keepEqual returns the old value if both are the same instant, so that a different time zone is no change.
 func keepEqual(old, updated *metav1.MicroTime) *metav1.MicroTime {
 	if old.Equal(updated) {
 		return old
@@ -95,11 +82,11 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 
 	scaled, reason, message := metav1.ConditionTrue, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", counts.Total, wanted)
 	switch {
-	case object.QuotaExceeded(scaling):
+	case apierror.IsQuotaExceeded(scaling):
 		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
-	case scaling != nil && !apierrors.IsConflict(scaling):
+	case scaling != nil && !apierrors.IsConflict(scaling) && !apierrors.IsAlreadyExists(scaling):
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScalingFailed
-		message = firstRefusal(status, message, scaling)
+		message = sameFailure(status, message, scaling)
 	case counts.Total != wanted:
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScaling
 	}
@@ -123,15 +110,22 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	}
 }
 
-// firstRefusal is the counts with the reason for which scaling failed first. Errors have ports and numbers in them that
-// differ every time: each would be a new status, and each new status a new try at once.
-func firstRefusal(status *v1beta1.MachineStatus, counts string, scaling error) string {
+// sameFailure returns the counts with the message of the first failure. Messages contain ports and numbers that differ each
+// time: each one would change the status, and each change would cause the next attempt at once.
+func sameFailure(status *v1beta1.MachineStatus, counts string, scaling error) string {
 	before := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
 	if before != nil && before.Reason == v1beta1.ReasonScalingFailed &&
 		before.ObservedGeneration == status.ObservedGeneration && strings.HasPrefix(before.Message, counts+": ") {
 		return before.Message
 	}
-	return counts + ": " + object.Brief(scaling.Error())
+	return counts + ": " + events.Truncate(scaling.Error())
+}
+
+func scaledReason(m *v1beta1.Machine) string {
+	if condition := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionScaled); condition != nil {
+		return condition.Reason
+	}
+	return ""
 }
 
 func conditionSetter(
@@ -145,11 +139,72 @@ func conditionSetter(
 	}
 }
 
-// instant rounds up to the resolution of the wire: rounding down would make what follows from it a little early. The
-// zero time is none.
+// instant rounds up to the microseconds of the API, so that nothing that counts from it is too early. The zero time becomes
+// nil.
 func instant(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}
 	return new(metav1.NewMicroTime(t.Add(time.Microsecond - time.Nanosecond).Truncate(time.Microsecond)))
+}
+
+type metrics struct {
+	flips    prometheus.Counter
+	lateness prometheus.Histogram
+	dropped  prometheus.Counter
+}
+
+// newMetrics registers the controller's metrics. Machines are counted in their store for each scrape, so that the numbers
+// cannot drift.
+func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) (*metrics, error) {
+	m := &metrics{
+		flips: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "useless_flips_total",
+			Help: "Number of switches that were turned down.",
+		}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "useless_flip_lateness_seconds",
+			Help:    "Time from the instant at which a switch was due until it was turned down.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "useless_events_dropped_total",
+			Help: "Number of events about Machines that were dropped because there were too many.",
+		}),
+	}
+	for _, collector := range []prometheus.Collector{m.flips, m.lateness, m.dropped, collector{machines}} {
+		if err := registerer.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+var machinesDesc = prometheus.NewDesc("useless_machines", "Number of Machines by condition and its status.",
+	[]string{"condition", "status"}, nil)
+
+// collector counts the Machines of a store by condition.
+type collector struct {
+	machines toolscache.Store
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(descs chan<- *prometheus.Desc) { descs <- machinesDesc }
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(collected chan<- prometheus.Metric) {
+	type key struct{ condition, status string }
+	counts := map[key]int{}
+	for _, condition := range []string{v1beta1.ConditionScaled, v1beta1.ConditionResting, v1beta1.ConditionReady} {
+		// Both exist from the start, so that an alert sees the step from 0 to 1.
+		counts[key{condition, "True"}], counts[key{condition, "False"}] = 0, 0
+	}
+	for _, object := range c.machines.List() {
+		for _, condition := range object.(*v1beta1.Machine).Status.Conditions {
+			counts[key{condition.Type, string(condition.Status)}]++
+		}
+	}
+	for key, n := range counts {
+		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), key.condition, key.status)
+	}
 }

@@ -36,6 +36,7 @@ func TestNewStatus(t *testing.T) {
 		reason   string
 		machine  *v1beta1.Machine
 		switches []*v1beta1.Switch
+		lastFlip time.Time
 		done     outcome
 		want     v1beta1.MachineStatus
 	}{
@@ -43,7 +44,6 @@ func TestNewStatus(t *testing.T) {
 			reason:   "a machine that has what it asks for, all down, is ready",
 			machine:  newMachine(1, position(v1beta1.PositionDown, "")),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
-			done:     outcome{carriedOut: true},
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d", Position: "down", Conditions: atRest,
 			},
@@ -52,7 +52,7 @@ func TestNewStatus(t *testing.T) {
 			reason:   "the status knows which switch has been up for longest, and of the last flip",
 			machine:  newMachine(3, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second)), newTestSwitch("m-1", flipped(time.Minute)), newTestSwitch("m-2", seen(2*time.Second))},
-			done:     outcome{carriedOut: true, lastFlip: now.Add(-time.Minute)},
+			lastFlip: now.Add(-time.Minute),
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 3, Up: 2, Down: 1}, Positions: "udu",
 				SeenAt: ago(2 * time.Second), LastFlipTime: ago(time.Minute),
@@ -67,7 +67,7 @@ func TestNewStatus(t *testing.T) {
 			reason:   "the next interval counts from when the flip was certainly done",
 			machine:  newMachine(1, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second))},
-			done:     outcome{carriedOut: true, lastFlip: now.Add(time.Nanosecond)},
+			lastFlip: now.Add(time.Nanosecond),
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d", Conditions: atRest,
 				LastFlipTime: new(metav1.NewMicroTime(now.Add(time.Microsecond))),
@@ -85,7 +85,7 @@ func TestNewStatus(t *testing.T) {
 			reason:   "a quota is told apart from other refusals",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
-			done:     outcome{carriedOut: true, scaling: overQuota},
+			done:     outcome{scaling: overQuota},
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d",
 				Conditions: []metav1.Condition{
@@ -98,7 +98,7 @@ func TestNewStatus(t *testing.T) {
 		"Refused": {
 			reason:  "any other refusal is passed on",
 			machine: newMachine(1),
-			done:    outcome{carriedOut: true, scaling: errors.New("create switches: no")},
+			done:    outcome{scaling: errors.New("create switches: no")},
 			want: v1beta1.MachineStatus{
 				Conditions: []metav1.Condition{
 					condition("Scaled", "False", "ScalingFailed", "0 of 1 switches: create switches: no"),
@@ -110,7 +110,7 @@ func TestNewStatus(t *testing.T) {
 		"Conflict": {
 			reason:  "a conflict is tried again and none of a user's business",
 			machine: newMachine(1),
-			done:    outcome{carriedOut: true, scaling: apierrors.NewConflict(resource, "m-0", errors.New("changed"))},
+			done:    outcome{scaling: apierrors.NewConflict(resource, "m-0", errors.New("changed"))},
 			want: v1beta1.MachineStatus{
 				Conditions: []metav1.Condition{
 					condition("Scaled", "False", "Scaling", "0 of 1 switches"),
@@ -123,7 +123,7 @@ func TestNewStatus(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			c.want.ObservedGeneration, c.want.Selector = 1, "machine=m"
-			got := newStatus(c.machine, "machine=m", c.switches, c.done, now)
+			got := newStatus(c.machine, planOf(t, c.machine, c.switches, c.lastFlip), c.done, now)
 			if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
@@ -131,16 +131,26 @@ func TestNewStatus(t *testing.T) {
 	}
 }
 
+// planOf returns a plan that has nothing to do.
+func planOf(t *testing.T, m *v1beta1.Machine, switches []*v1beta1.Switch, lastFlip time.Time) plan {
+	t.Helper()
+	selector, err := m.SwitchSelector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan{selector: selector, mine: switches, lastFlip: lastFlip}
+}
+
 // TestNewStatusIsStable shows that nothing is written while nothing changes, however late it is and whatever an error
 // that comes again calls itself.
 func TestNewStatusIsStable(t *testing.T) {
 	m := newMachine(2)
 	switches := []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second)), newTestSwitch("m-1", seen(time.Second))}
-	done := outcome{carriedOut: true, lastFlip: now.Add(-time.Second), scaling: errors.New("connection 1 was reset")}
-	m.Status = newStatus(m, "machine=m", switches, done, now)
+	p, done := planOf(t, m, switches, now.Add(-time.Second)), outcome{scaling: errors.New("connection 1 was reset")}
+	m.Status = newStatus(m, p, done, now)
 	before := m.Status.DeepCopy()
 	done.scaling = errors.New("connection 2 was reset")
-	again := newStatus(m, "machine=m", switches, done, now.Add(time.Hour))
+	again := newStatus(m, p, done, now.Add(time.Hour))
 	if diff := cmp.Diff(*before, again); diff != "" {
 		t.Errorf("the status changes by itself (-want +got):\n%s", diff)
 	}

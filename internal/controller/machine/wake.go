@@ -6,7 +6,6 @@ package machine
 import (
 	"context"
 	"maps"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,26 +22,17 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Priorities of Machines that wait to be reconciled, the highest first, and of each the one that has waited for longest. A
-// Machine waits once, with the highest that it was given.
-const (
-	// flipPriority is for a switch that is due: nothing else has to happen at a certain time.
-	flipPriority = 100
+// userPriority is the priority of a Machine that a user has changed. It is between that of a due flip (queue.DuePriority)
+// and that of everything else (0), such as new Machines, which can come by the thousand, and the operator's own writes.
+const userPriority = 50
 
-	// userPriority is for what somebody has changed, and is waiting for.
-	userPriority = 50
+// workQueue has the Machines that wait for a worker.
+type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-	// Zero is for everything else: new Machines, which may come by the thousand, and news of the operator's own writes.
-	// What was there at the start has handler.LowPriority, which is -100.
-)
-
-// A queue has the Machines that wait to be reconciled.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// waking wakes the Machines that care about an object when something happens to it.
+// waking returns a handler that adds the Machines that an object's event concerns to the queue.
 func waking(machines func(client.Object) []reconcile.Request) handler.EventHandler {
-	wake := func(q queue, byUser bool, objects ...client.Object) {
-		var options priorityqueue.AddOpts // without a priority, what the event deserves: less for what was there at the start
+	wake := func(q workQueue, byUser bool, objects ...client.Object) {
+		var options priorityqueue.AddOpts // no priority: the queue chooses handler.LowPriority for events of the start
 		if byUser {
 			options.Priority = new(userPriority)
 		}
@@ -53,20 +43,19 @@ func waking(machines func(client.Object) []reconcile.Request) handler.EventHandl
 		q.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(options, requests.UnsortedList()...)
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			// Also at the start: it may be due.
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workQueue) {
 			sw, ok := e.Object.(*v1beta1.Switch)
-			wake(q, ok && isUp(sw), e.Object)
+			wake(q, ok && isUp(sw), e.Object) // a Switch that is up may be due, also at the start
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workQueue) {
 			wake(q, changedByUser(e.ObjectOld, e.ObjectNew), e.ObjectOld, e.ObjectNew)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, false, e.Object) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workQueue) { wake(q, false, e.Object) },
 	}
 }
 
-// changedByUser tells what people change about Machines and switches from what the operator does: status, finalizers and
-// owners, and the position of a switch together with the instant. What it does rarely may pass for a user's change.
+// changedByUser reports whether a user changed a Machine or a Switch. The operator changes the status, finalizers and owners,
+// and the position of a Switch together with its annotation. Its rare other changes may count as a user's.
 func changedByUser(old, updated client.Object) bool {
 	before, after := old.GetAnnotations(), updated.GetAnnotations()
 	if before[v1beta1.FlippedAtAnnotation] != after[v1beta1.FlippedAtAnnotation] {
@@ -76,13 +65,13 @@ func changedByUser(old, updated client.Object) bool {
 		!maps.Equal(old.GetLabels(), updated.GetLabels()) || !maps.Equal(before, after)
 }
 
-// itself returns a Machine.
+// itself returns the request for a Machine.
 func itself(machine client.Object) []reconcile.Request {
 	return []reconcile.Request{requestOf(machine.GetNamespace(), machine.GetName())}
 }
 
-// machinesOf returns the Machines that care about a switch: the one that controls it, those that select it, and the
-// one that would give its name to a switch of its own.
+// machinesOf returns the Machines that an event of a Switch concerns: its controller, those that select it, and the one
+// that would give a Switch the same name.
 func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
 	wake := func(name string) reconcile.Request { return requestOf(object.GetNamespace(), name) }
 	var requests []reconcile.Request
@@ -104,10 +93,10 @@ func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
 	return requests
 }
 
-// mayBeSelecting returns the Machines with a selector of their own that have a label in common with an object, or need none.
+// mayBeSelecting returns the Machines whose selector names a label of an object, or no label at all.
 func (c *Controller) mayBeSelecting(object client.Object) (machines []*v1beta1.Machine) {
 	add := func(label, value string) {
-		selecting, err := c.machines.ByIndex(machinesSelecting, selectingKey(object.GetNamespace(), label, value))
+		selecting, err := c.machines.ByIndex(machinesSelecting, labelKey(object.GetNamespace(), label, value))
 		if err != nil {
 			panic(err) // the index does not exist: a mistake in Setup
 		}
@@ -120,28 +109,6 @@ func (c *Controller) mayBeSelecting(object client.Object) (machines []*v1beta1.M
 		add(label, value)
 	}
 	return machines
-}
-
-// noLabel stands for the label that a selector needs which names none.
-const noLabel = ""
-
-// indexSelecting indexes the Machines that have a selector of their own by their namespace and one of the labels that it
-// needs. A switch is then compared with few of them, however many there are.
-func indexSelecting(object any) ([]string, error) {
-	m := object.(*v1beta1.Machine)
-	selector := m.Spec.Switches.Selector
-	if selector == nil {
-		return nil, nil
-	}
-	if len(selector.MatchLabels) == 0 {
-		return []string{selectingKey(m.Namespace, noLabel, "")}, nil
-	}
-	label := slices.Min(slices.Collect(maps.Keys(selector.MatchLabels)))
-	return []string{selectingKey(m.Namespace, label, string(selector.MatchLabels[label]))}, nil
-}
-
-func selectingKey(namespace, label, value string) string {
-	return namespace + "/" + label + "=" + value
 }
 
 func requestOf(namespace, name string) reconcile.Request {

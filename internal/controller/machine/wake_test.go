@@ -57,7 +57,7 @@ func TestPriorities(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			q := priorityqueue.New[reconcile.Request]("test")
 			defer q.ShutDown()
-			tell(t, q, c.before, c.after, c.again)
+			handle(t, q, c.before, c.after, c.again)
 			got, priority, _ := q.GetWithPriority()
 			want := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "m"}}
 			if got != want || priority != c.want || q.Len() > 0 {
@@ -138,8 +138,8 @@ func labelled(pairs ...string) *v1beta1.LabelSelector {
 	return selector
 }
 
-// tell tells the handler what became of an object.
-func tell(t *testing.T, q queue, before, after client.Object, again bool) {
+// handle calls the handler with the event of an object.
+func handle(t *testing.T, q workQueue, before, after client.Object, again bool) {
 	t.Helper()
 	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})}
 	wakes := waking(itself)

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// silence ends a burst. kube-controller-manager makes the Pods of a new ReplicaSet in batches, with pauses of 300 ms in
-	// between when it is busy.
+	// silence ends a burst. kube-controller-manager creates the Pods of a new ReplicaSet in batches, with pauses of 300 ms
+	// when it is busy.
 	silence = 500 * time.Millisecond
 
-	// patience is how long a burst can put off the label, however long it goes on.
+	// patience is the longest time for which a burst delays the label.
 	patience = 10 * time.Second
 )
 
-// A burst is a series of events about one ReplicaSet.
+// burst is a series of events about one ReplicaSet.
 type burst struct {
-	last    time.Time
-	counted time.Time // when the Pods were last counted although it went on; until then, when it began
+	last    time.Time // the last event
+	counted time.Time // when the Pods were last counted during the burst, or the first event
 }
 
-// over returns when the burst is over unless there are more events.
-func (b burst) over() time.Time { return b.last.Add(silence) }
+// end returns when the burst ends if there is no other event.
+func (b burst) end() time.Time { return b.last.Add(silence) }
 
-// due returns when the Pods are to be counted unless there are more events before.
+// due returns when the Pods are to be counted if there is no other event.
 func (b burst) due() time.Time {
-	if latest := b.counted.Add(patience); latest.Before(b.over()) {
+	if latest := b.counted.Add(patience); latest.Before(b.end()) {
 		return latest
 	}
-	return b.over()
+	return b.end()
 }
 
-// bursts are those that are under way. Forgetting one, as a restart does, costs one more write.
+// bursts has the current bursts. A restart forgets them, which costs one more write.
 type bursts struct {
 	mu    sync.Mutex
 	byRS  map[types.NamespacedName]burst
@@ -46,8 +46,8 @@ type bursts struct {
 
 func newBursts() *bursts { return &bursts{byRS: map[types.NamespacedName]burst{}} }
 
-// note adds an event to the burst of a ReplicaSet, or starts one. It returns after how long to look at it.
-func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Duration {
+// note adds an event to the burst of a ReplicaSet, or starts one. It returns when to look at it.
+func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sweep(now)
@@ -57,33 +57,32 @@ func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Duration {
 	}
 	known.last = now
 	b.byRS[rs] = known
-	return max(known.due().Sub(now), 1) // zero would be at once, which is for the queue to say
+	return known.due()
 }
 
-// sweep forgets now and then what nobody looks at: a replica that waits for its turn as the leader learns of everything that
-// happens, for weeks. To look at a burst that is forgotten is to find it over.
+// sweep forgets old bursts now and then. A standby replica gets all events and never looks at a burst.
 func (b *bursts) sweep(now time.Time) {
 	if now.Sub(b.swept) < patience {
 		return
 	}
 	b.swept = now
-	maps.DeleteFunc(b.byRS, func(_ types.NamespacedName, known burst) bool { return now.Sub(known.over()) >= patience })
+	maps.DeleteFunc(b.byRS, func(_ types.NamespacedName, known burst) bool { return now.Sub(known.end()) >= patience })
 }
 
-// look reports whether to count the Pods of a ReplicaSet, and after how long to look again; zero is for never. A burst
-// that is over is forgotten before the caches are read, so that what happens from then on starts another one.
-func (b *bursts) look(rs types.NamespacedName, now time.Time) (count bool, again time.Duration) {
+// look reports whether to count the Pods of a ReplicaSet now, and returns when to look again; zero means never. A burst that
+// has ended is forgotten before the caches are read, so that a later event starts another one.
+func (b *bursts) look(rs types.NamespacedName, now time.Time) (due bool, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.byRS[rs]
 	switch {
-	case !ok || !now.Before(known.over()):
+	case !ok || !now.Before(known.end()):
 		delete(b.byRS, rs)
-		return true, 0
+		return true, time.Time{}
 	case !now.Before(known.due()):
 		known.counted = now
 		b.byRS[rs] = known
-		return true, known.due().Sub(now)
+		return true, known.due()
 	}
-	return false, known.due().Sub(now)
+	return false, known.due()
 }

@@ -1,16 +1,19 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podcount keeps a label on every ReplicaSet that says how many Pods it has.
+// Package podcount keeps a label on every ReplicaSet with the number of its Pods.
 //
-// What to write, and when, follows from the ReplicaSet, the number of its Pods and the time alone (decide.go). Pods come
-// and go in bursts, which are waited for (bursts.go), so that a ReplicaSet is written a few times and not once for
-// every Pod. ReplicaSets and Pods are cached as metadata only, and little of that (cache.go).
+// decide.go is pure. Pods come and go in bursts. The controller waits for the end of a burst (bursts.go), so that it writes
+// a ReplicaSet a few times, not once for each Pod. The cache has only a part of the metadata of ReplicaSets and Pods.
 package podcount
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,17 +22,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"container.training/useless/internal/object"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/pause"
+	"container.training/useless/internal/queue"
 )
 
 const (
@@ -38,10 +47,10 @@ const (
 
 	workers = 4
 
-	// fieldManager is who the API server says the label is from.
+	// fieldManager is the field manager of the label.
 	fieldManager = client.FieldOwner("useless-operator-podcount")
 
-	// podsByController is the index of the Pods that count by the UID of their ReplicaSet.
+	// podsByController is the index of Pods by the UID of their ReplicaSet.
 	podsByController = "useless/controller"
 )
 
@@ -50,92 +59,150 @@ var (
 	podListKind    = corev1.SchemeGroupVersion.WithKind("PodList")
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// DefaultLabel is the default key of the label.
+const DefaultLabel = "pod-count"
 
-// A Controller reconciles ReplicaSets.
+// Options configure the controller.
+type Options struct {
+	// Label is the key of the label. Empty means DefaultLabel.
+	Label string
+}
+
+// Validate returns an error if the label's key is invalid.
+func (o Options) Validate() error {
+	if problems := validation.IsQualifiedName(cmp.Or(o.Label, DefaultLabel)); len(problems) > 0 {
+		return fmt.Errorf("invalid value %q for flag --pod-count-label: %s; for example, %s or example.com/%[3]s",
+			o.Label, strings.Join(problems, "; "), DefaultLabel)
+	}
+	return nil
+}
+
+// CacheOptions keeps only what the controller reads. Of a Pod of several kilobytes that is the name, the controller and
+// whether it is being deleted.
+func (Options) CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&appsv1.ReplicaSet{}: {Transform: strip(func(meta *metav1.ObjectMeta) {
+			meta.OwnerReferences = nil
+			maps.DeleteFunc(meta.Annotations, func(key, _ string) bool { return key != v1beta1.PausedAnnotation })
+		})},
+		&corev1.Pod{}: {Transform: strip(func(meta *metav1.ObjectMeta) {
+			meta.Labels, meta.Annotations = nil, nil
+		})},
+	}
+}
+
+// strip returns a transform for objects that are cached as metadata only.
+func strip(more func(*metav1.ObjectMeta)) func(any) (any, error) {
+	managedFields := cache.TransformStripManagedFields()
+	return func(cached any) (any, error) {
+		if object, ok := cached.(*metav1.PartialObjectMetadata); ok {
+			object.GenerateName, object.Finalizers = "", nil
+			more(&object.ObjectMeta)
+		}
+		return managedFields(cached)
+	}
+}
+
+// workQueue has the ReplicaSets that wait for a worker.
+type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Controller reconciles ReplicaSets.
 type Controller struct {
 	client  client.Client
 	label   string
 	clock   clock.PassiveClock
 	metrics *metrics
 	bursts  *bursts
+	alarms  *queue.Alarms
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
-func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, partial(corev1.SchemeGroupVersion.WithKind("Pod")), podsByController, indexByController); err != nil {
+func (o Options) Setup(
+	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) error {
+	pods := partial(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := mgr.GetFieldIndexer().IndexField(ctx, pods, podsByController, indexByController); err != nil {
 		return err
 	}
 	metrics, err := newMetrics(registerer)
 	if err != nil {
 		return err
 	}
-	c := &Controller{client: mgr.GetClient(), label: options.Label, clock: clock, metrics: metrics, bursts: newBursts()}
+	c := &Controller{
+		client:  mgr.GetClient(),
+		label:   cmp.Or(o.Label, DefaultLabel),
+		clock:   clock,
+		metrics: metrics,
+		bursts:  newBursts(),
+		alarms:  queue.NewAlarms(clock),
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		WatchesMetadata(&appsv1.ReplicaSet{}, c.onReplicaSet(), builder.WithPredicates(c.matters(), object.NotPaused())).
+		WatchesMetadata(&appsv1.ReplicaSet{}, c.onReplicaSet(), builder.WithPredicates(c.matters(), pause.Predicate())).
 		WatchesMetadata(&corev1.Pod{}, c.onPod()).
-		WithOptions(object.Options(workers)).
+		WatchesRawSource(c.alarms.Source()).
+		WithOptions(queue.Options(workers)).
 		Complete(c)
 }
 
 // +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
-// Reconcile writes the label of a ReplicaSet if it says something else than there is. While Pods come and go, it waits, but
-// not for ever.
+// Reconcile writes the label of a ReplicaSet if it is wrong. During a burst of events it waits, but not for ever.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	now, again := c.bursts.look(request.NamespacedName, c.clock.Now())
-	if !now {
-		return reconcile.Result{RequeueAfter: again}, nil
+	due, next := c.bursts.look(request.NamespacedName, c.clock.Now())
+	c.alarms.Set(request, next)
+	if !due {
+		return reconcile.Result{}, nil
 	}
 	rs := partial(replicaSetKind)
 	if err := c.client.Get(ctx, request.NamespacedName, rs); err != nil {
-		return reconcile.Result{RequeueAfter: again}, object.IgnoreGone(err)
+		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
 	pods, err := c.count(ctx, rs)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if value, write := decide(rs, c.label, pods); write {
-		err = c.write(ctx, rs, value)
+	value, write := decide(rs, c.label, pods)
+	if !write {
+		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: again}, err
+	return reconcile.Result{}, c.write(ctx, rs, value)
 }
 
-// count returns how many Pods the ReplicaSet has.
+// count returns the number of the ReplicaSet's Pods.
 func (c *Controller) count(ctx context.Context, rs client.Object) (int, error) {
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(podListKind)
-	err := c.client.List(ctx, pods, client.InNamespace(rs.GetNamespace()), client.MatchingFields{podsByController: string(rs.GetUID())},
-		client.UnsafeDisableDeepCopy)
+	err := c.client.List(ctx, pods, client.InNamespace(rs.GetNamespace()),
+		client.MatchingFields{podsByController: string(rs.GetUID())}, client.UnsafeDisableDeepCopy)
 	return len(pods.Items), err
 }
 
-// write sets the label, and nothing else: whatever others write at the same time stays. The UID is a precondition, so
-// that another ReplicaSet of the same name does not get this one's count. One that is gone needs no label.
+// write sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a new
+// ReplicaSet of the same name must not get the count of the old one.
 func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata, value string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    rs.UID,
 		"labels": map[string]string{c.label: value},
 	}})
 	if err != nil {
 		return err
 	}
-	if err = c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, patch), fieldManager); apierrors.IsNotFound(err) {
+	if err = c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, body), fieldManager); apierrors.IsNotFound(err) {
 		return nil
 	}
 	c.metrics.patches.Count(err)
 	return err
 }
 
-// matters lets those events of ReplicaSets pass after which the label may be wrong. Their status changes far more often.
+// matters drops the events of ReplicaSets that cannot make the label wrong, such as those of their status.
 func (c *Controller) matters() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 				e.ObjectOld.GetLabels()[c.label] != e.ObjectNew.GetLabels()[c.label] ||
-				object.Paused(e.ObjectOld) != object.Paused(e.ObjectNew)
+				pause.IsPaused(e.ObjectOld) != pause.IsPaused(e.ObjectNew)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
@@ -143,38 +210,41 @@ func (c *Controller) matters() predicate.Predicate {
 
 // onReplicaSet wakes a ReplicaSet a while after it was created or changed.
 func (c *Controller) onReplicaSet() handler.EventHandler {
-	wake := func(object client.Object, queue queue) { c.wake(queue, client.ObjectKeyFromObject(object)) }
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, queue queue) { wake(e.Object, queue) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue queue) { wake(e.ObjectNew, queue) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ workQueue) {
+			c.wake(client.ObjectKeyFromObject(e.Object))
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workQueue) {
+			c.wake(client.ObjectKeyFromObject(e.ObjectNew))
+		},
 	}
 }
 
-// onPod wakes the ReplicaSets that have got or lost a Pod a while after they have.
+// onPod wakes the ReplicaSets that have gained or lost a Pod, after a while.
 func (c *Controller) onPod() handler.EventHandler {
-	changed := func(before, after client.Object, queue queue) {
-		lost, got := owner(before), owner(after)
-		if lost == got {
+	changed := func(before, after client.Object) {
+		lost, gained := owner(before), owner(after)
+		if lost == gained {
 			return
 		}
-		for _, rs := range []replicaSet{lost, got} {
+		for _, rs := range []replicaSet{lost, gained} {
 			if rs.UID != "" {
-				c.wake(queue, rs.NamespacedName)
+				c.wake(rs.NamespacedName)
 			}
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, queue queue) { changed(nil, e.Object, queue) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue queue) { changed(e.ObjectOld, e.ObjectNew, queue) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue queue) { changed(e.Object, nil, queue) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ workQueue) { changed(nil, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workQueue) { changed(e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ workQueue) { changed(e.Object, nil) },
 	}
 }
 
-func (c *Controller) wake(queue queue, rs types.NamespacedName) {
-	queue.AddAfter(reconcile.Request{NamespacedName: rs}, c.bursts.note(rs, c.clock.Now()))
+func (c *Controller) wake(rs types.NamespacedName) {
+	c.alarms.Set(reconcile.Request{NamespacedName: rs}, c.bursts.note(rs, c.clock.Now()))
 }
 
-// indexByController indexes the Pods that count by the UID of their ReplicaSet.
+// indexByController indexes Pods by the UID of their ReplicaSet.
 func indexByController(pod client.Object) []string {
 	if rs := owner(pod); rs.UID != "" {
 		return []string{string(rs.UID)}
@@ -186,4 +256,14 @@ func partial(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(kind)
 	return object
+}
+
+type metrics struct {
+	patches patch.Counter
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{patch.NewCounter("useless_podcount_patches_total",
+		"Number of writes of a ReplicaSet's label, by result (success or error).")}
+	return m, registerer.Register(m.patches)
 }

@@ -11,23 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/pause"
 )
 
-// decide returns what the label of a ReplicaSet with so many Pods is to say, and whether that has to be written.
+// decide returns the value of the label for a ReplicaSet with a number of Pods, and whether it has to be written.
 func decide(rs client.Object, label string, pods int) (value string, write bool) {
 	value = strconv.Itoa(pods)
-	return value, rs.GetDeletionTimestamp().IsZero() && !object.Paused(rs) && rs.GetLabels()[label] != value
+	return value, rs.GetDeletionTimestamp().IsZero() && !pause.IsPaused(rs) && rs.GetLabels()[label] != value
 }
 
-// A replicaSet is one that a Pod names as its controller.
+// replicaSet is the ReplicaSet that controls a Pod.
 type replicaSet struct {
 	types.NamespacedName
 	types.UID
 }
 
-// owner returns the ReplicaSet that a Pod counts for: the one that controls it, until the Pod is being deleted. The UID is
-// empty where there is none, or no Pod.
+// owner returns the ReplicaSet that controls a Pod. The UID is empty if there is none, if the Pod is being deleted, and if
+// pod is nil.
 func owner(pod client.Object) (rs replicaSet) {
 	if pod == nil || !pod.GetDeletionTimestamp().IsZero() {
 		return rs
@@ -36,6 +36,6 @@ func owner(pod client.Object) (rs replicaSet) {
 	if controller == nil || controller.Kind != replicaSetKind.Kind || !strings.HasPrefix(controller.APIVersion, replicaSetKind.Group+"/") {
 		return rs
 	}
-	// An owner is in the same namespace, whatever an ownerReference says.
+	// An owner must be in the same namespace.
 	return replicaSet{types.NamespacedName{Namespace: pod.GetNamespace(), Name: controller.Name}, controller.UID}
 }

@@ -13,14 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/queue"
 )
 
 var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
@@ -103,20 +105,20 @@ func TestOnPod(t *testing.T) {
 	}
 	deleted := func(object *metav1.PartialObjectMetadata) { object.DeletionTimestamp = new(metav1.NewTime(now)) }
 	changed := func(object *metav1.PartialObjectMetadata) { object.ResourceVersion = "2" }
-	create := func(object client.Object) func(handler.EventHandler, queue) {
-		return func(h handler.EventHandler, q queue) { h.Create(t.Context(), event.CreateEvent{Object: object}, q) }
+	create := func(object client.Object) func(handler.EventHandler, workQueue) {
+		return func(h handler.EventHandler, q workQueue) { h.Create(t.Context(), event.CreateEvent{Object: object}, q) }
 	}
-	update := func(before, after client.Object) func(handler.EventHandler, queue) {
-		return func(h handler.EventHandler, q queue) {
+	update := func(before, after client.Object) func(handler.EventHandler, workQueue) {
+		return func(h handler.EventHandler, q workQueue) {
 			h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
 		}
 	}
-	remove := func(object client.Object) func(handler.EventHandler, queue) {
-		return func(h handler.EventHandler, q queue) { h.Delete(t.Context(), event.DeleteEvent{Object: object}, q) }
+	remove := func(object client.Object) func(handler.EventHandler, workQueue) {
+		return func(h handler.EventHandler, q workQueue) { h.Delete(t.Context(), event.DeleteEvent{Object: object}, q) }
 	}
 	for _, c := range []struct {
 		reason string
-		happen func(handler.EventHandler, queue)
+		happen func(handler.EventHandler, workQueue)
 		want   []string
 	}{
 		{"a new Pod counts", create(pod("a")), []string{"a"}},
@@ -131,9 +133,12 @@ func TestOnPod(t *testing.T) {
 		{"a Pod that is adopted is one of the second", update(pod(""), pod("b")), []string{"b"}},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts()}
-			woken := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts(), alarms: queue.NewAlarms(clock.RealClock{})}
+			woken := priorityqueue.New[reconcile.Request]("test")
 			t.Cleanup(woken.ShutDown)
+			if err := controller.alarms.Source().Start(t.Context(), woken); err != nil {
+				t.Fatal(err)
+			}
 			c.happen(controller.onPod(), woken)
 			var got []string
 			for rs := range controller.bursts.byRS {
@@ -163,20 +168,20 @@ func TestBursts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bursts := newBursts()
 			for _, at := range c.events {
-				if wait := bursts.note(rs, now.Add(at)); at+wait > c.want {
-					t.Errorf("%s: to be looked at after %s", c.reason, at+wait)
+				if due := bursts.note(rs, now.Add(at)); due.Sub(now) > c.want {
+					t.Errorf("%s: due after %s", c.reason, due.Sub(now))
 				}
 			}
 			last := c.events[len(c.events)-1]
-			if count, wait := bursts.look(rs, now.Add(last)); count || last+wait != c.want {
-				t.Errorf("%s: counted: %v; to be looked at after %s, want %s", c.reason, count, last+wait, c.want)
+			if due, next := bursts.look(rs, now.Add(last)); due || next.Sub(now) != c.want {
+				t.Errorf("%s: due: %v; next after %s, want %s", c.reason, due, next.Sub(now), c.want)
 			}
-			count, wait := bursts.look(rs, now.Add(c.want))
-			if !count || (wait == 0) != c.over || (len(bursts.byRS) == 0) != c.over {
-				t.Errorf("%s: counted: %v; again after %s; remembered: %v", c.reason, count, wait, bursts.byRS)
+			due, next := bursts.look(rs, now.Add(c.want))
+			if !due || next.IsZero() != c.over || (len(bursts.byRS) == 0) != c.over {
+				t.Errorf("%s: due: %v; next at %s; bursts: %v", c.reason, due, next, bursts.byRS)
 			}
-			if count, wait := bursts.look(rs, now.Add(c.want+wait)); !count || wait != 0 || len(bursts.byRS) > 0 {
-				t.Errorf("%s: counted: %v; again after %s; remembered: %v", c.reason, count, wait, bursts.byRS)
+			if due, next := bursts.look(rs, latest(next, now.Add(c.want))); !due || !next.IsZero() || len(bursts.byRS) > 0 {
+				t.Errorf("%s: due: %v; next at %s; bursts: %v", c.reason, due, next, bursts.byRS)
 			}
 		})
 	}
@@ -199,39 +204,29 @@ func TestBurstsOnStandby(t *testing.T) {
 	}
 }
 
-// oneEntry is a queue with one ReplicaSet, as controller-runtime's is: the earliest time counts.
-type oneEntry struct{ due time.Time }
-
-func (q *oneEntry) add(now time.Time, after time.Duration) {
-	if at := now.Add(after); after > 0 && (q.due.IsZero() || at.Before(q.due)) {
-		q.due = at
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-}
-
-func (q *oneEntry) get(now time.Time) bool {
-	if q.due.IsZero() || now.Before(q.due) {
-		return false
-	}
-	q.due = time.Time{}
-	return true
+	return b
 }
 
 // TestEndlessBurst has a Pod come or go every 50 ms, as quickly as kube-controller-manager makes them, with a pause of
 // 400 ms every two seconds, and looks at the ReplicaSet whenever the queue does.
 func TestEndlessBurst(t *testing.T) {
 	const tick, during = 50 * time.Millisecond, time.Minute
-	rs, bursts, queue := types.NamespacedName{Name: "web"}, newBursts(), &oneEntry{}
+	rs, bursts, alarm := types.NamespacedName{Name: "web"}, newBursts(), time.Time{}
 	counts, last := 0, now
 	for at := now; at.Sub(now) < during; at = at.Add(tick) {
 		if at.Sub(now)%(2*time.Second) > 400*time.Millisecond {
-			queue.add(at, bursts.note(rs, at))
+			alarm = bursts.note(rs, at)
 		}
-		if !queue.get(at) {
+		if alarm.IsZero() || at.Before(alarm) {
 			continue
 		}
-		count, again := bursts.look(rs, at)
-		queue.add(at, again)
-		if !count {
+		var due bool
+		due, alarm = bursts.look(rs, at)
+		if !due {
 			continue
 		}
 		counts++
@@ -249,7 +244,7 @@ func TestValidate(t *testing.T) {
 	cases := map[string]struct{ label, wantErr string }{
 		"Default":  {DefaultLabel, ""},
 		"Prefixed": {"example.com/pods", ""},
-		"Empty":    {"", `invalid value "" for flag --pod-count-label: name part must be non-empty`},
+		"Empty":    {"", ""},
 		"Space":    {"pod count", "for example, pod-count or example.com/pod-count"},
 		"Slashes":  {"a/b/c", "a valid label key must consist of"},
 		"Long":     {strings.Repeat("a", 64), "no more than 63"},
@@ -280,7 +275,7 @@ func TestStrip(t *testing.T) {
 	replicaSet.Labels, replicaSet.Annotations = full.Labels, map[string]string{v1beta1.PausedAnnotation: "true"}
 	want := map[string]metav1.ObjectMeta{"*v1.Pod": pod, "*v1.ReplicaSet": replicaSet}
 	got := map[string]metav1.ObjectMeta{}
-	for kind, options := range CacheOptions() {
+	for kind, options := range (Options{}).CacheOptions() {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: *full.DeepCopy()}
 		for range 2 { // a transformation may be given what it has given
 			if _, err := options.Transform(object); err != nil {

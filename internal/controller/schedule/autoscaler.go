@@ -17,12 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
 )
 
-// conflict says which autoscaler would undo a stop, or nothing. Kubernetes turns a HorizontalPodAutoscaler off while there
-// are no replicas, except where it has made none itself; KEDA turns its own on again.
-func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
-	if s.stop == nil {
+// conflict returns which autoscaler would undo a stop, or an empty string. Kubernetes disables a HorizontalPodAutoscaler while
+// there are no replicas, except for one that has scaled to zero itself. KEDA enables its own again.
+func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
+	if s.Stop == nil {
 		return ""
 	}
 	for i := range autoscalers {
@@ -35,15 +38,15 @@ func (s *schedule) conflict(autoscalers []autoscalingv2.HorizontalPodAutoscaler)
 			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop then, so there is none: make its minReplicas at least 1",
 				hpa.Name)
 		}
-		if s.stopReplicas > 0 {
+		if s.StopReplicas > 0 {
 			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; use "0", which turns it off meanwhile`,
-				StopReplicasAnnotation, s.stopReplicas, hpa.Name)
+				v1beta1.StopReplicasAnnotation, s.StopReplicas, hpa.Name)
 		}
 	}
 	return ""
 }
 
-// scalesToZero reports whether an autoscaler may make no replicas, as Kubernetes allows by default from 1.37.
+// scalesToZero reports whether an autoscaler may scale to zero, which Kubernetes allows by default since 1.37.
 func scalesToZero(o client.Object) bool {
 	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
 	return least != nil && *least == 0
@@ -56,7 +59,7 @@ func (c *Controller) autoscalersOf(ctx context.Context, d *appsv1.Deployment) ([
 	return list.Items, err
 }
 
-// target returns the name of the Deployment that an autoscaler scales, or nothing.
+// target returns the name of the Deployment that an autoscaler scales, or an empty string.
 func target(o client.Object) string {
 	ref := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.ScaleTargetRef
 	if group, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || group.Group != appsv1.GroupName || ref.Kind != "Deployment" {
@@ -65,7 +68,7 @@ func target(o client.Object) string {
 	return ref.Name
 }
 
-// deploymentOf wakes the Deployment that an autoscaler scales.
+// deploymentOf returns the request for the Deployment that an autoscaler scales.
 func deploymentOf(_ context.Context, o client.Object) []reconcile.Request {
 	if name := target(o); name != "" {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
@@ -73,8 +76,8 @@ func deploymentOf(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// retargeted lets pass what changes about an autoscaler's target, and whether it conflicts with stops. The rest changes
-// every few seconds.
+// retargeted drops the updates of autoscalers that change neither the target nor the conflict. Their status changes every few
+// seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
 		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)

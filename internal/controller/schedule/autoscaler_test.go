@@ -10,6 +10,8 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"container.training/useless/internal/schedule"
 )
 
 func newAutoscaler(changes ...func(*autoscalingv2.HorizontalPodAutoscaler)) *autoscalingv2.HorizontalPodAutoscaler {
@@ -60,8 +62,8 @@ func TestConflict(t *testing.T) {
 				t.Fatal(err)
 			}
 			hpa := trimmed.(*autoscalingv2.HorizontalPodAutoscaler)
-			s := &schedule{stop: &recurrence{}, stopReplicas: c.stopReplicas}
-			got := s.conflict([]autoscalingv2.HorizontalPodAutoscaler{*hpa})
+			s := &schedule.Schedule{Stop: &schedule.Recurrence{}, StopReplicas: c.stopReplicas}
+			got := conflict(s, []autoscalingv2.HorizontalPodAutoscaler{*hpa})
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 			}

@@ -5,7 +5,6 @@ package schedule
 
 import (
 	"context"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -15,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"container.training/useless/internal/schedule"
 )
 
 // Names of the cache's indexes.
@@ -23,9 +24,8 @@ const (
 	autoscalersByTarget        = "useless/target"
 )
 
-// CacheOptions keep from the manager's cache what this controller does not read of every Deployment and
-// HorizontalPodAutoscaler in the cluster.
-func CacheOptions() map[client.Object]cache.ByObject {
+// CacheOptions keeps only what the controller reads of the Deployments and HorizontalPodAutoscalers in the cluster.
+func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.Deployment{}:                     {Transform: trimDeployment},
 		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: trimAutoscaler},
@@ -42,7 +42,7 @@ func trimDeployment(o any) (any, error) {
 		Spec:       appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Paused: d.Spec.Paused},
 	}
 	trimmed.ManagedFields = nil
-	delete(trimmed.Annotations, corev1.LastAppliedConfigAnnotation) // all of it once more
+	delete(trimmed.Annotations, corev1.LastAppliedConfigAnnotation) // a copy of the whole object
 	for _, c := range d.Spec.Template.Spec.Containers {
 		trimmed.Spec.Template.Spec.Containers = append(trimmed.Spec.Template.Spec.Containers, corev1.Container{Resources: c.Resources})
 	}
@@ -64,7 +64,7 @@ func trimAutoscaler(o any) (any, error) {
 
 func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	err := indexer.IndexField(ctx, &appsv1.Deployment{}, deploymentsWithAnnotations, func(o client.Object) []string {
-		if hasAnnotations(o) {
+		if schedule.HasAny(o.GetAnnotations()) {
 			return []string{"true"}
 		}
 		return nil
@@ -77,19 +77,12 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// annotated lets pass what is about Deployments with annotations of this package, or with some until now.
-var annotated = predicate.Or(predicate.NewPredicateFuncs(hasAnnotations), predicate.Funcs{
+// annotated accepts the events of Deployments that have, or had, annotations of a schedule.
+var annotated = predicate.Or(predicate.NewPredicateFuncs(hasSchedule), predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc:  func(e event.UpdateEvent) bool { return hasAnnotations(e.ObjectOld) },
+	UpdateFunc:  func(e event.UpdateEvent) bool { return hasSchedule(e.ObjectOld) },
 })
 
-// hasAnnotations reports whether an object has an annotation of this package.
-func hasAnnotations(o client.Object) bool {
-	annotations := o.GetAnnotations()
-	return remembered(annotations) || slices.ContainsFunc(fields, func(f field) bool {
-		_, ok := annotations[f.key]
-		return ok
-	})
-}
+func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }

@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedule scales Deployments in and out at times that their annotations name.
+// Package schedule scales Deployments down and up at times that their annotations name.
 //
-// What counts is the last start or stop that has come (walltime.go, recurrence.go), not the next one, and it counts once
-// (decide.go): what was missed is caught up with, and whoever scales by hand is left in peace until the next one. The
-// operator remembers in annotations what it did (record.go), in the same request.
+// The package internal/schedule computes the events. decide.go is pure: the last event counts, and it counts once, so that a
+// missed event is made up for, and a user who scales by hand is left alone until the next event. The operator records in
+// annotations what it did, in the same request as the replicas.
 package schedule
 
 import (
@@ -14,12 +14,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,29 +30,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"container.training/useless/internal/object"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/pause"
+	"container.training/useless/internal/queue"
+	"container.training/useless/internal/schedule"
 )
 
 const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "schedule"
 
-	// fieldManager is who the API server says the replicas are from, once they were scaled.
+	// fieldManager is the field manager of the replicas after a start or a stop.
 	fieldManager = client.FieldOwner("useless-operator-schedule")
 
 	workers = 16
 
-	// duePriority puts what is due before everything else, above all before the backlog of a start, which
-	// controller-runtime queues at -100 and would otherwise hand on to every RequeueAfter that comes of it.
-	duePriority = 100
-
-	// longestWait bounds how long a clock that was set, or a machine that slept, goes unnoticed. Looking costs no request.
+	// longestWait bounds how long the operator does not notice that its clock was set. A reconcile costs no request.
 	longestWait = 10 * time.Minute
 )
 
-// Options are what a cluster's administrator decides.
+// Options configure the controller.
 type Options struct {
-	// DefaultTimeZone is the IANA name of the zone of schedules that name none, UTC by default.
+	// DefaultTimeZone is the IANA name of the time zone of schedules that have none. Empty means UTC.
 	DefaultTimeZone string
 }
 
@@ -61,26 +64,29 @@ func (o Options) Validate() error {
 }
 
 func (o Options) zone() (*time.Location, error) {
-	zone, err := parseZone(cmp.Or(o.DefaultTimeZone, "UTC"))
+	zone, err := schedule.ParseZone(cmp.Or(o.DefaultTimeZone, "UTC"))
 	if err != nil {
 		return nil, fmt.Errorf("invalid value %q for flag --default-time-zone: %w; use for example Europe/Berlin", o.DefaultTimeZone, err)
 	}
 	return zone, nil
 }
 
-// A Controller reconciles Deployments that have a schedule.
+// Controller reconciles Deployments that have a schedule.
 type Controller struct {
-	client  client.Client
-	clock   clock.PassiveClock
-	zone    *time.Location
-	events  *object.Events
-	metrics *metrics
-	recent  *recent
+	client   client.Client
+	clock    clock.PassiveClock
+	zone     *time.Location
+	events   *events.Recorder
+	metrics  *metrics
+	warnings *warnings
+	alarms   *queue.Alarms
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
-func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	zone, err := options.zone()
+func (o Options) Setup(
+	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) error {
+	zone, err := o.zone()
 	if err != nil {
 		return err
 	}
@@ -92,19 +98,21 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 		return err
 	}
 	c := &Controller{
-		client:  client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
-		clock:   clock,
-		zone:    zone,
-		events:  object.NewEvents(mgr),
-		metrics: metrics,
-		recent:  newRecent(),
+		client:   client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
+		clock:    clock,
+		zone:     zone,
+		events:   events.NewRecorder(mgr),
+		metrics:  metrics,
+		warnings: newWarnings(),
+		alarms:   queue.NewAlarms(clock),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&appsv1.Deployment{}, builder.WithPredicates(object.NotPaused(), annotated)).
+		For(&appsv1.Deployment{}, builder.WithPredicates(pause.Predicate(), annotated)).
 		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(deploymentOf),
 			builder.WithPredicates(retargeted)).
-		WithOptions(object.Options(workers)).
+		WatchesRawSource(c.alarms.Source()).
+		WithOptions(queue.Options(workers)).
 		Complete(c)
 }
 
@@ -112,104 +120,159 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile carries out the last start or stop of a Deployment that has come, unless that was done, and asks to be called
-// again when the next one comes.
+// Reconcile carries out the last start or stop of a Deployment, unless it was handled before.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	d := &appsv1.Deployment{}
-	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil || !hasAnnotations(d) {
-		c.recent.forget(request.NamespacedName)
-		return reconcile.Result{}, object.IgnoreGone(err)
-	}
-	if c.recent.outdated(d) || object.Paused(d) || leftAlone(d) {
+	err := c.client.Get(ctx, request.NamespacedName, d, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !schedule.HasAny(d.Annotations):
+		c.warnings.forget(request.NamespacedName)
+		c.alarms.Set(request, time.Time{})
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	case pause.IsPaused(d) || leftAlone(d):
 		return reconcile.Result{}, nil
 	}
-	if unscheduled(d.Annotations) && remembered(d.Annotations) {
+	c.alarms.Set(request, time.Time{}) // only a valid schedule has a next event
+	if schedule.IsUnscheduled(d.Annotations) && schedule.HasRecord(d.Annotations) {
 		return reconcile.Result{}, c.act(ctx, d, remove(d))
 	}
-	s, problems := parse(d.Annotations, c.zone)
+	s, problems := schedule.Parse(d.Annotations, c.zone)
 	if len(problems) > 0 {
-		// Only people can mend them, and doing so wakes us.
-		reason, note := explain(problems)
+		reason, note := schedule.Explain(problems)
 		c.warn(d, reason, "Parse", note)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, nil // only a user can correct them, which wakes the Deployment
 	}
 	autoscalers, err := c.autoscalersOf(ctx, d)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	conflict := s.conflict(autoscalers)
-	c.warn(d, EventAutoscalerConflict, "Stop", conflict)
+	conflict := conflict(s, autoscalers)
+	c.warn(d, v1beta1.EventAutoscalerConflict, "Stop", conflict)
 	p := decide(d, s, conflict != "", c.clock.Now())
-	return c.again(p.next, c.act(ctx, d, p))
+	c.wakeUp(request, p.next)
+	return reconcile.Result{}, c.act(ctx, d, p)
 }
 
-// again asks for the next reconcile. It is asked for every time, because any event that comes before cancels what
-// was asked for last: the priority queue keeps one entry for an object.
-func (c *Controller) again(next time.Time, err error) (reconcile.Result, error) {
-	if err != nil {
-		return reconcile.Result{Priority: new(duePriority)}, err
+// wakeUp sets the time of the next reconcile.
+func (c *Controller) wakeUp(request reconcile.Request, next time.Time) {
+	latest := c.clock.Now().Add(longestWait)
+	if next.IsZero() || next.After(latest) {
+		next = latest
 	}
-	wait := longestWait
-	if !next.IsZero() {
-		// At least a nanosecond: zero would mean never.
-		wait = max(1, min(wait, next.Sub(c.clock.Now())))
-	}
-	return reconcile.Result{RequeueAfter: wait, Priority: new(duePriority)}, nil
+	c.alarms.Set(request, next)
 }
 
-// act carries out a plan in one request, and tells of it.
+// act carries out a plan in one request, and emits its event.
 func (c *Controller) act(ctx context.Context, d *appsv1.Deployment, p plan) error {
 	if p.outcome == nothing {
 		return nil
 	}
-	written, err := object.Patch(ctx, c.client, d, p.apply)
+	_, err := patch.Object(ctx, c.client, d, p.apply)
 	switch {
 	case err == nil:
-		c.recent.wrote(written)
-		c.tell(d, p)
+		c.warnings.succeeded(d)
+		c.announce(d, p)
 	case apierrors.IsNotFound(err):
 		return nil
-	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // and not that nobody has answered
+	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // the API server answered
 		c.metrics.count(p.transition, failed)
-		if c.recent.fails(d, p.due) {
-			c.events.Warn(d, EventScaleFailed, "Scale", "%s: %s", p.attempt(d), err)
+		if c.warnings.isFirstFailure(d, p.due) {
+			c.events.Warning(d, v1beta1.EventScaleFailed, "Scale", "%s: %s", p.attempt(d), err)
 		}
 	}
 	return err
 }
 
-// tell says what was done, to whoever looks at the metrics or at the Deployment.
-func (c *Controller) tell(d *appsv1.Deployment, p plan) {
+// announce counts what was done, and emits an event about it.
+func (c *Controller) announce(d *appsv1.Deployment, p plan) {
 	late := c.clock.Since(p.due)
 	c.metrics.count(p.transition, p.outcome)
 	if p.fired && (p.outcome == scaled || p.outcome == unchanged) {
 		c.metrics.lag.Observe(late.Seconds())
 	}
+	before := replicas(d)
 	switch {
 	case p.transition == removal && p.outcome == scaled:
-		c.events.Tell(d, nil, EventScheduleRemoved, "Start", "Scaled out from %d to %d replicas: the schedule that had scaled in is gone", replicas(d), p.replicas)
+		c.events.Normal(d, nil, v1beta1.EventScheduleRemoved, "Start",
+			"Scaled out from %d to %d replicas: the schedule that had scaled in is gone", before, p.replicas)
 	case p.transition == removal:
-		c.events.Tell(d, nil, EventScheduleRemoved, "Forget", "Left %d replicas as they are: the schedule is gone", p.replicas)
+		c.events.Normal(d, nil, v1beta1.EventScheduleRemoved, "Forget", "Left %d replicas as they are: the schedule is gone", p.replicas)
 	case p.outcome != scaled:
 	case p.transition == stop:
-		c.events.Tell(d, nil, EventScheduledStop, "Stop", "Scaled in from %d to %d replicas (%s)", replicas(d), p.replicas, because(d, StopScheduleAnnotation, p, late))
+		c.events.Normal(d, nil, v1beta1.EventScheduledStop, "Stop", "Scaled in from %d to %d replicas (%s)",
+			before, p.replicas, cause(d, v1beta1.StopScheduleAnnotation, p, late))
 	default:
-		c.events.Tell(d, nil, EventScheduledStart, "Start", "Scaled out from %d to %d replicas (%s)", replicas(d), p.replicas, because(d, StartScheduleAnnotation, p, late))
+		c.events.Normal(d, nil, v1beta1.EventScheduledStart, "Start", "Scaled out from %d to %d replicas (%s)",
+			before, p.replicas, cause(d, v1beta1.StartScheduleAnnotation, p, late))
 	}
 }
 
-// because says which annotation has scaled, when it was due, and how late that is.
-func because(d *appsv1.Deployment, key string, p plan, late time.Duration) string {
-	text := fmt.Sprintf("%s %q, due %s", strings.TrimPrefix(key, prefix), clip(d.Annotations[key], maxValue), format(p.due))
+// cause returns "start-schedule "Mon-Fri 07:00", due ..., 3h late" for an event.
+func cause(d *appsv1.Deployment, key string, p plan, late time.Duration) string {
+	_, name, _ := strings.Cut(key, "/")
+	text := fmt.Sprintf("%s %q, due %s", name, schedule.Truncate(d.Annotations[key]), schedule.FormatTime(p.due))
 	if p.fired && late > time.Minute {
 		text += fmt.Sprintf(", %s late", duration.HumanDuration(late))
 	}
 	return text
 }
 
-// warn tells of what only people can mend, once. It wants to know, too, when there is nothing to tell.
+// warn emits an event for a new warning. An empty warning means that there is none any more.
 func (c *Controller) warn(d *appsv1.Deployment, reason, action, warning string) {
-	if c.recent.warns(d, warning) {
-		c.events.Warn(d, reason, action, "%s", warning)
+	if c.warnings.isNew(d, warning) {
+		c.events.Warning(d, reason, action, "%s", warning)
 	}
+}
+
+// warnings remembers the last warnings about each Deployment, so that each one is emitted once. A restart repeats them.
+type warnings struct {
+	mu          sync.Mutex
+	deployments map[types.NamespacedName]warned
+}
+
+type warned struct {
+	uid     types.UID // of the Deployment
+	warning string    // the last one
+	failed  time.Time // when the start or stop was due that failed last; zero for none
+}
+
+func newWarnings() *warnings { return &warnings{deployments: map[types.NamespacedName]warned{}} }
+
+// change calls a function with what is remembered about a Deployment, and remembers the result.
+func (w *warnings) change(d client.Object, change func(*warned)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := client.ObjectKeyFromObject(d)
+	known := w.deployments[key]
+	if known.uid != d.GetUID() { // a new Deployment of the same name
+		known = warned{uid: d.GetUID()}
+	}
+	change(&known)
+	w.deployments[key] = known
+}
+
+// isNew remembers a warning, and reports whether it differs from the last one and is not empty.
+func (w *warnings) isNew(d client.Object, warning string) (isNew bool) {
+	w.change(d, func(known *warned) { isNew, known.warning = warning != "" && warning != known.warning, warning })
+	return isNew
+}
+
+// isFirstFailure remembers that a start or stop has failed, and reports whether it is the first time.
+func (w *warnings) isFirstFailure(d client.Object, due time.Time) (first bool) {
+	w.change(d, func(known *warned) { first, known.failed = !known.failed.Equal(due), due })
+	return first
+}
+
+// succeeded forgets the last failure.
+func (w *warnings) succeeded(d client.Object) {
+	w.change(d, func(known *warned) { known.failed = time.Time{} })
+}
+
+// forget drops what is remembered about a Deployment that is gone.
+func (w *warnings) forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.deployments, key)
 }

@@ -11,110 +11,98 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"container.training/useless/internal/object"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/schedule"
 )
 
-// A plan is what to do about a Deployment.
+// plan is what to do about a Deployment.
 type plan struct {
 	transition transition
 	outcome    outcome
-	due        time.Time // the instant of the start or stop that it is about
-	fired      bool      // that has come since the last one was dealt with; it does not just count because of an edit
-	replicas   int32     // how many there are to be
-	record     record    // what is to be remembered
-	next       time.Time // when the next start or stop comes; zero if none does
+	due        time.Time       // when the start or stop was due
+	fired      bool            // it came since the last one was handled; otherwise it counts because of an edit
+	replicas   int32           // the replicas afterwards
+	record     schedule.Record // the annotations afterwards
+	next       time.Time       // when the next start or stop is due; zero for never
 }
 
-// A transition is what an event asks for.
+// transition is what an event of the schedule asks for.
 type transition string
 
 const (
 	start   transition = "start"
 	stop    transition = "stop"
-	removal transition = "remove" // of the schedule, which takes back a stop
+	removal transition = "remove" // the schedule is gone, so the replicas of before the stop are restored
 )
 
-// An outcome is what becomes of a transition.
+// outcome is what becomes of a transition.
 type outcome string
 
 const (
-	nothing   outcome = ""                 // it was dealt with before, or has to wait: nothing is written
-	noted     outcome = "noted"            // there is none yet, but a new schedule
-	scaled    outcome = "scaled"           // it changes how many replicas there are
-	unchanged outcome = "unchanged"        // it finds as many, or does not know how many
-	suspended outcome = "suspended"        // it passes
-	failed    outcome = object.ResultError // the API server refuses it
+	nothing   outcome = ""                // it was handled before, or has to wait: nothing is written
+	noted     outcome = "noted"           // a new schedule without an event so far
+	scaled    outcome = "scaled"          // the replicas change
+	unchanged outcome = "unchanged"       // the replicas are right already, or the right number is not known
+	suspended outcome = "suspended"       // it is skipped
+	failed    outcome = patch.ResultError // the API server refuses it
 )
 
-// decide says what the last event means for a Deployment, once. A stop that an autoscaler would undo waits.
-func decide(d *appsv1.Deployment, s *schedule, autoscaled bool, now time.Time) plan {
-	was := readRecord(d.Annotations)
-	last, next, isStop := s.events(now)
-	p := plan{transition: start, due: last.at, replicas: replicas(d), record: was, next: next}
+// decide returns what the last event of a schedule means for a Deployment. Each event is handled once. A stop that an
+// autoscaler would undo waits.
+func decide(d *appsv1.Deployment, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
+	record := schedule.ReadRecord(d.Annotations)
+	last, next, isStop := s.Events(now)
+	p := plan{transition: start, due: last.At, replicas: replicas(d), record: record, next: next}
 	if isStop {
 		p.transition = stop
 	}
-	edited := was.observed != s.observed
-	handled := was.handled(now)
-	passes := s.suspended || last.at.Before(s.suspendUntil)
-	if !edited && !last.at.After(handled) || isStop && autoscaled && !passes {
+	edited := record.Observed != s.Observed
+	handled := record.Handled(now)
+	skipped := s.Suspended || last.At.Before(s.SuspendUntil)
+	if !edited && !last.At.After(handled) || isStop && autoscaled && !skipped {
 		return p
 	}
 	p.fired = !edited && !handled.IsZero()
-	p.record.last, p.record.next, p.record.observed = last.at, next, s.observed
+	p.record.Last, p.record.Next, p.record.Observed = last.At, next, s.Observed
 	switch {
-	case last.at.IsZero():
+	case last.At.IsZero():
 		p.outcome = noted
-	case passes:
+	case skipped:
 		p.outcome = suspended
 	case isStop:
-		p.stop(s.stopReplicas, edited)
+		p.stop(s.StopReplicas, edited)
 	default:
-		p.start(cmp.Or(s.startReplicas, was.original))
+		p.start(cmp.Or(s.StartReplicas, record.Original))
 	}
 	return p
 }
 
-// events returns the last start or stop that has come, and the instant of the first that has not. Where a start and a
-// stop are the same event, the start counts: too many replicas do less harm than too few.
-func (s *schedule) events(now time.Time) (last occurrence, next time.Time, isStop bool) {
-	started, starts := s.start.around(now, s.zone)
-	stopped, stops := s.stop.around(now, s.zone)
-	last, next = started, starts.at
-	if isStop = stopped.compare(started) > 0; isStop {
-		last = stopped
-	}
-	if next.IsZero() || !stops.at.IsZero() && stops.at.Before(next) {
-		next = stops.at
-	}
-	return last, next, isStop
-}
-
-// stop scales in, and remembers from how many. After an edit there may be only what another stop has left.
+// stop scales down and records the replicas. After an edit, these may be what another stop has left.
 func (p *plan) stop(target int32, edited bool) {
-	p.outcome, p.record.state = unchanged, StateStopped
+	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.replicas <= target {
 		return
 	}
-	if !edited || p.replicas > p.record.original {
-		p.record.original = p.replicas
+	if !edited || p.replicas > p.record.Original {
+		p.record.Original = p.replicas
 	}
 	p.outcome, p.replicas = scaled, target
 }
 
-// start scales out, and forgets what a stop has remembered. Where nobody knows how far, the target is zero.
+// start scales up and removes what a stop has recorded. The target is zero if it is not known.
 func (p *plan) start(target int32) {
-	p.outcome, p.record.state, p.record.original = unchanged, StateStarted, 0
+	p.outcome, p.record.State, p.record.Original = unchanged, v1beta1.ScheduleStarted, 0
 	if p.replicas < target {
 		p.outcome, p.replicas = scaled, target
 	}
 }
 
-// remove takes back a stop, and all that is remembered.
+// remove undoes a stop and removes the record.
 func remove(d *appsv1.Deployment) plan {
 	p := plan{transition: removal, replicas: replicas(d)}
-	p.start(readRecord(d.Annotations).original)
-	p.record = record{}
+	p.start(schedule.ReadRecord(d.Annotations).Original)
+	p.record = schedule.Record{}
 	return p
 }
 
@@ -123,13 +111,13 @@ func (p *plan) apply(d *appsv1.Deployment) {
 	if p.outcome == scaled {
 		d.Spec.Replicas = new(p.replicas)
 	}
-	p.record.write(d.Annotations)
+	p.record.Write(d.Annotations)
 }
 
-// attempt says what could not be done.
+// attempt describes what failed.
 func (p *plan) attempt(d *appsv1.Deployment) string {
 	if p.outcome != scaled {
-		return "Could not write down when the next start or stop comes"
+		return "Could not record when the next start or stop is due"
 	}
 	return fmt.Sprintf("Could not scale from %d to %d replicas", replicas(d), p.replicas)
 }
@@ -141,8 +129,8 @@ func replicas(d *appsv1.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// leftAlone reports whether a Deployment is not to be scaled: it is going, its rollout is paused, or something else
-// decides on its replicas.
+// leftAlone reports whether a Deployment must not be scaled: it is being deleted, its rollout is paused, or it has a
+// controller that decides about its replicas.
 func leftAlone(d *appsv1.Deployment) bool {
 	return !d.DeletionTimestamp.IsZero() || d.Spec.Paused || metav1.GetControllerOfNoCopy(d) != nil
 }

@@ -12,13 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
 )
 
 // now is a Friday in winter, between the start and the stop of office.
 var now = at("2026-11-20 12:00")
 
 // office is open from Monday to Friday, from 7 to 20 o'clock.
-var office = map[string]string{StartScheduleAnnotation: "Mon-Fri 07:00", StopScheduleAnnotation: "Mon-Fri 20:00"}
+var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
 
 func at(text string) time.Time {
 	at, err := time.Parse("2006-01-02 15:04", text)
@@ -52,19 +55,19 @@ func with(key, value string) func(*appsv1.Deployment) {
 // observed is a Deployment of which the operator knows the schedule, and has dealt with what was due at a time.
 func observed(state, last string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
-		s, problems := parse(d.Annotations, time.UTC)
+		s, problems := schedule.Parse(d.Annotations, time.UTC)
 		if len(problems) > 0 {
 			panic(problems[0].String())
 		}
-		_, next, _ := s.events(at(last))
-		r := readRecord(d.Annotations)
-		r.last, r.next, r.state, r.observed = at(last), next, state, s.observed
-		r.write(d.Annotations)
+		_, next, _ := s.Events(at(last))
+		r := schedule.ReadRecord(d.Annotations)
+		r.Last, r.Next, r.State, r.Observed = at(last), next, state, s.Observed
+		r.Write(d.Annotations)
 	}
 }
 
 func original(n int) func(*appsv1.Deployment) {
-	return with(OriginalReplicasAnnotation, strconv.Itoa(n))
+	return with(v1beta1.OriginalReplicasAnnotation, strconv.Itoa(n))
 }
 
 // summary is what a plan writes.
@@ -81,7 +84,7 @@ func summarize(p plan) summary {
 	if p.outcome == nothing {
 		return summary{}
 	}
-	return summary{p.transition, p.outcome, p.replicas, p.record.original, p.due.Format("Mon 15:04"), p.record.state, p.fired}
+	return summary{p.transition, p.outcome, p.replicas, p.record.Original, p.due.Format("Mon 15:04"), p.record.State, p.fired}
 }
 
 func TestDecide(t *testing.T) {
@@ -96,236 +99,236 @@ func TestDecide(t *testing.T) {
 			reason:     "a schedule counts from the moment it is there",
 			deployment: newDeployment(3),
 			now:        "2026-11-20 21:00",
-			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped},
+			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"FirstSightOfStart": {
 			reason:     "a start that knows no number leaves what there is",
 			deployment: newDeployment(0),
 			now:        "2026-11-20 12:00",
-			want:       summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00", State: StateStarted},
+			want:       summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00", State: v1beta1.ScheduleStarted},
 		},
 		"FirstSightBeforeAnything": {
 			reason: "where nothing has come for years, there is nothing but the next time to remember",
-			deployment: newDeployment(3, with(StopScheduleAnnotation, ""), with(StartScheduleAnnotation, "0 0 1 1 *"),
-				with(ExcludeDatesAnnotation, "2000-01-01/2026-12-31")),
+			deployment: newDeployment(3, with(v1beta1.StopScheduleAnnotation, ""), with(v1beta1.StartScheduleAnnotation, "0 0 1 1 *"),
+				with(v1beta1.ExcludeDatesAnnotation, "2000-01-01/2026-12-31")),
 			now:  "2026-11-20 12:00",
 			want: summary{Transition: start, Outcome: noted, Replicas: 3, Due: "Mon 00:00"},
 		},
 		"Stop": {
 			reason:     "a stop scales in, and remembers from where",
-			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped, Fired: true},
+			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NotEarly": {
 			reason:     "a nanosecond before is too early",
-			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 19:59",
 		},
 		"Start": {
 			reason:     "a start makes as many as there were before the stop",
-			deployment: newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: StateStarted, Fired: true},
+			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"StartReplicas": {
 			reason:     "start-replicas wins over what there was before the stop",
-			deployment: newDeployment(0, original(3), with(StartReplicasAnnotation, "5"), observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(0, original(3), with(v1beta1.StartReplicasAnnotation, "5"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: scaled, Replicas: 5, Due: "Mon 07:00", State: StateStarted, Fired: true},
+			want:       summary{Transition: start, Outcome: scaled, Replicas: 5, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"StopReplicas": {
 			reason:     "a stop may leave some",
-			deployment: newDeployment(3, with(StopReplicasAnnotation, "1"), observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, with(v1beta1.StopReplicasAnnotation, "1"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: scaled, Replicas: 1, Original: 3, Due: "Fri 20:00", State: StateStopped, Fired: true},
+			want:       summary{Transition: stop, Outcome: scaled, Replicas: 1, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NeverUpOnStop": {
 			reason:     "a stop never scales out",
-			deployment: newDeployment(1, with(StopReplicasAnnotation, "2"), observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(1, with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: unchanged, Replicas: 1, Due: "Fri 20:00", State: StateStopped, Fired: true},
+			want:       summary{Transition: stop, Outcome: unchanged, Replicas: 1, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NeverDownOnStart": {
 			reason:     "a start never scales in",
-			deployment: newDeployment(7, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(7, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: unchanged, Replicas: 7, Due: "Mon 07:00", State: StateStarted, Fired: true},
+			want:       summary{Transition: start, Outcome: unchanged, Replicas: 7, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ZeroByHand": {
 			reason:     "what somebody has scaled to 0 before the stop stays there",
-			deployment: newDeployment(0, observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: StateStarted, Fired: true},
+			want:       summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"UpByHand": {
 			reason:     "what somebody has scaled out after the stop stays there",
-			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-22 12:00",
 		},
 		"UpByHandUntilStop": {
 			reason: "the next stop remembers the number that somebody has chosen since",
-			deployment: newDeployment(2, original(3), with(StopScheduleAnnotation, "20:00"),
-				observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:  "2026-11-21 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 2, Due: "Sat 20:00", State: StateStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: scaled, Original: 2, Due: "Sat 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"StopTwice": {
 			reason: "a second stop forgets nothing",
-			deployment: newDeployment(0, original(3), with(StopScheduleAnnotation, "20:00"),
-				observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(0, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:  "2026-11-21 20:00",
-			want: summary{Transition: stop, Outcome: unchanged, Original: 3, Due: "Sat 20:00", State: StateStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: unchanged, Original: 3, Due: "Sat 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"DefaultReplicas": {
 			reason: "no number of replicas means one",
-			deployment: newDeployment(0, observed(StateStarted, "2026-11-20 07:00"),
+			deployment: newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
 				func(d *appsv1.Deployment) { d.Spec.Replicas = nil }),
 			now:  "2026-11-20 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 1, Due: "Fri 20:00", State: StateStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: scaled, Original: 1, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"EditedStop": {
 			reason: "a stop that is moved ahead of now is taken back",
-			deployment: newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00"),
-				with(StopScheduleAnnotation, "Mon-Fri 22:00")),
+			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+				with(v1beta1.StopScheduleAnnotation, "Mon-Fri 22:00")),
 			now:  "2026-11-20 21:00",
-			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Fri 07:00", State: StateStarted},
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Fri 07:00", State: v1beta1.ScheduleStarted},
 		},
 		"EditedStopReplicas": {
 			reason: "what an earlier stop has left is not what there was before",
-			deployment: newDeployment(2, original(5), with(StopReplicasAnnotation, "2"), observed(StateStopped, "2026-11-20 20:00"),
-				with(StopReplicasAnnotation, "0")),
+			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+				with(v1beta1.StopReplicasAnnotation, "0")),
 			now:  "2026-11-21 12:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00", State: StateStopped},
+			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"EditedUpByHand": {
 			reason: "what somebody has scaled out to is not what an earlier stop has left",
-			deployment: newDeployment(8, original(5), with(StopReplicasAnnotation, "2"), observed(StateStopped, "2026-11-20 20:00"),
-				with(ExcludeDatesAnnotation, "2026-12-25")),
+			deployment: newDeployment(8, original(5), with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+				with(v1beta1.ExcludeDatesAnnotation, "2026-12-25")),
 			now:  "2026-11-21 12:00",
-			want: summary{Transition: stop, Outcome: scaled, Replicas: 2, Original: 8, Due: "Fri 20:00", State: StateStopped},
+			want: summary{Transition: stop, Outcome: scaled, Replicas: 2, Original: 8, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"EditedText": {
 			reason: "another text for the same times is no edit",
-			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00"),
-				with(StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(TimeZoneAnnotation, "UTC"), with(StopReplicasAnnotation, "0")),
+			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"), with(v1beta1.StopReplicasAnnotation, "0")),
 			now: "2026-11-20 21:00",
 		},
 		"Suspended": {
 			reason:     "a stop passes while the schedule is suspended",
-			deployment: newDeployment(3, with(SuspendAnnotation, "true"), observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: StateStarted, Fired: true},
+			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"Resumed": {
 			reason: "what has passed is not caught up with",
-			deployment: newDeployment(3, with(SuspendAnnotation, "true"), observed(StateStarted, "2026-11-20 20:00"),
-				with(SuspendAnnotation, "")),
+			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"), observed(v1beta1.ScheduleStarted, "2026-11-20 20:00"),
+				with(v1beta1.SuspendAnnotation, "")),
 			now: "2026-11-20 21:00",
 		},
 		"SuspendedUntil": {
 			reason: "what comes before the end passes, also if the operator looks later",
-			deployment: newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T20:00:01Z"),
-				observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T20:00:01Z"),
+				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:  "2026-11-20 21:00",
-			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: StateStarted, Fired: true},
+			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"SuspendedUntilThen": {
 			reason: "what comes at the end counts",
-			deployment: newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T21:00:00+01:00"),
-				observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T21:00:00+01:00"),
+				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:  "2026-11-20 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"SuspendedFromTheStart": {
 			reason:     "a schedule that comes suspended is known, and changes nothing",
-			deployment: newDeployment(3, with(SuspendAnnotation, "true")),
+			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 			now:        "2026-11-20 21:00",
 			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00"},
 		},
 		"ExcludedStart": {
 			reason: "there is no start on a date that is excluded",
-			deployment: newDeployment(0, original(3), with(ExcludeDatesAnnotation, "2026-11-23"),
-				observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(0, original(3), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now: "2026-11-23 12:00",
 		},
 		"ExcludedStop": {
 			reason: "there is a stop on a date that is excluded",
-			deployment: newDeployment(3, with(ExcludeDatesAnnotation, "2026-11-16/2026-11-27"),
-				observed(StateStarted, "2026-11-13 07:00")),
+			deployment: newDeployment(3, with(v1beta1.ExcludeDatesAnnotation, "2026-11-16/2026-11-27"),
+				observed(v1beta1.ScheduleStarted, "2026-11-13 07:00")),
 			now:  "2026-11-16 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Mon 20:00", State: StateStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Mon 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"AfterExcluded": {
 			reason: "the first start after those dates counts",
-			deployment: newDeployment(0, original(3), with(ExcludeDatesAnnotation, "2026-11-23,2026-11-24/2026-11-25"),
-				observed(StateStopped, "2026-11-25 20:00")),
+			deployment: newDeployment(0, original(3), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23,2026-11-24/2026-11-25"),
+				observed(v1beta1.ScheduleStopped, "2026-11-25 20:00")),
 			now:  "2026-11-26 07:00",
-			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Thu 07:00", State: StateStarted, Fired: true},
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Thu 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"LocalDate": {
 			reason: "dates are those of the time zone",
-			deployment: newDeployment(0, original(3), with(TimeZoneAnnotation, "Pacific/Auckland"), with(ExcludeDatesAnnotation, "2026-11-23"),
-				observed(StateStopped, "2026-11-20 07:00")),
+			deployment: newDeployment(0, original(3), with(v1beta1.TimeZoneAnnotation, "Pacific/Auckland"), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 07:00")),
 			now: "2026-11-22 18:00", // Monday, 7 o'clock in Auckland
 		},
 		"Autoscaled": {
 			reason:     "a stop that would be undone waits",
-			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00")),
+			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
 			autoscaled: true,
 		},
 		"AutoscaledStart": {
 			reason:     "a start does not wait",
-			deployment: newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00")),
+			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
 			autoscaled: true,
-			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: StateStarted, Fired: true},
+			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ClockSkew": {
 			reason: "what another leader has done by a clock that is a little ahead is done",
-			deployment: newDeployment(2, original(3), observed(StateStopped, "2026-11-20 20:00"),
-				with(LastScheduleTimeAnnotation, "2026-11-20T12:00:10Z")),
+			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+				with(v1beta1.LastScheduleTimeAnnotation, "2026-11-20T12:00:10Z")),
 			now: "2026-11-20 12:00",
 		},
 		"IncredibleTime": {
 			reason: "what was done years ahead was not",
-			deployment: newDeployment(3, observed(StateStarted, "2026-11-20 07:00"),
-				with(LastScheduleTimeAnnotation, "2099-01-01T00:00:00Z")),
+			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
+				with(v1beta1.LastScheduleTimeAnnotation, "2099-01-01T00:00:00Z")),
 			now:  "2026-11-20 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: StateStopped},
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"UnreadableRecord": {
 			reason: "what cannot be read is not remembered",
-			deployment: newDeployment(0, observed(StateStopped, "2026-11-20 20:00"), with(OriginalReplicasAnnotation, "many"),
-				with(LastScheduleTimeAnnotation, "yesterday")),
+			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), with(v1beta1.OriginalReplicasAnnotation, "many"),
+				with(v1beta1.LastScheduleTimeAnnotation, "yesterday")),
 			now:  "2026-11-23 07:00",
-			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: StateStarted},
+			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted},
 		},
 		"SameTime": {
 			reason: "where a start and a stop coincide once in a while, the start counts",
-			deployment: newDeployment(0, original(3), with(StartScheduleAnnotation, "0 7 1 * *"), with(StopScheduleAnnotation, "0 7 * * *"),
-				observed(StateStopped, "2026-11-30 07:00")),
+			deployment: newDeployment(0, original(3), with(v1beta1.StartScheduleAnnotation, "0 7 1 * *"), with(v1beta1.StopScheduleAnnotation, "0 7 * * *"),
+				observed(v1beta1.ScheduleStopped, "2026-11-30 07:00")),
 			now:  "2026-12-01 07:00",
-			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Tue 07:00", State: StateStarted, Fired: true},
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Tue 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"SkippedTogether": {
 			reason: "of what clocks skip together, that counts which they would have shown last",
-			deployment: newDeployment(3, with(StartScheduleAnnotation, "02:10"), with(StopScheduleAnnotation, "02:40"),
-				with(TimeZoneAnnotation, "Europe/Berlin"), observed(StateStarted, "2026-03-28 01:40")),
+			deployment: newDeployment(3, with(v1beta1.StartScheduleAnnotation, "02:10"), with(v1beta1.StopScheduleAnnotation, "02:40"),
+				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"), observed(v1beta1.ScheduleStarted, "2026-03-28 01:40")),
 			now:  "2026-03-29 01:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Sun 01:00", State: StateStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Sun 01:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"ShownTwice": {
 			reason: "what clocks show twice comes once",
-			deployment: newDeployment(2, original(3), with(StopScheduleAnnotation, "02:30"), with(TimeZoneAnnotation, "Europe/Berlin"),
-				observed(StateStopped, "2026-10-25 00:30")),
+			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "02:30"), with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
+				observed(v1beta1.ScheduleStopped, "2026-10-25 00:30")),
 			now: "2026-10-25 01:30",
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s, problems := parse(c.deployment.Annotations, time.UTC)
+			s, problems := schedule.Parse(c.deployment.Annotations, time.UTC)
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
@@ -350,8 +353,8 @@ func TestDecide(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	unannotated := func(d *appsv1.Deployment) {
-		delete(d.Annotations, StartScheduleAnnotation)
-		delete(d.Annotations, StopScheduleAnnotation)
+		delete(d.Annotations, v1beta1.StartScheduleAnnotation)
+		delete(d.Annotations, v1beta1.StopScheduleAnnotation)
 	}
 	for name, c := range map[string]struct {
 		reason     string
@@ -360,19 +363,19 @@ func TestRemove(t *testing.T) {
 	}{
 		"Stopped": {
 			"what a stop has taken comes back",
-			newDeployment(0, original(3), observed(StateStopped, "2026-11-20 20:00"), unannotated), 3,
+			newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 3,
 		},
 		"Started": {
 			"otherwise there stay as many as there are",
-			newDeployment(4, observed(StateStarted, "2026-11-20 07:00"), unannotated), 4,
+			newDeployment(4, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"), unannotated), 4,
 		},
 		"UpByHand": {
 			"nothing is scaled in",
-			newDeployment(5, original(3), observed(StateStopped, "2026-11-20 20:00"), unannotated), 5,
+			newDeployment(5, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 5,
 		},
 		"ZeroByHand": {
 			"a number that nobody knows is not made up",
-			newDeployment(0, observed(StateStopped, "2026-11-20 20:00"), unannotated), 0,
+			newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -409,7 +412,7 @@ func TestLeftAlone(t *testing.T) {
 func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.Duration, look func(at time.Time, p plan)) {
 	t.Helper()
 	for at := from; !at.After(to); at = at.Add(every) {
-		s, problems := parse(d.Annotations, time.UTC)
+		s, problems := schedule.Parse(d.Annotations, time.UTC)
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -423,7 +426,7 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 
 // Starts from Monday to Friday with stops on every day: KEDA, which asks what comes next, is up all weekend.
 func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
-	d := newDeployment(3, with(StartScheduleAnnotation, "30 6 * * 1-5"), with(StopScheduleAnnotation, "10 22 * * *"))
+	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, "30 6 * * 1-5"), with(v1beta1.StopScheduleAnnotation, "10 22 * * *"))
 	follow(t, d, at("2026-11-16 06:30"), at("2026-12-14 06:20"), 10*time.Minute, func(now time.Time, _ plan) {
 		clock, weekend := now.Format("15:04"), now.Weekday() == time.Saturday || now.Weekday() == time.Sunday
 		want := int32(3)
@@ -439,9 +442,9 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 // kube-green lets pass what it is more than a minute late for.
 func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 61 * time.Second, 3 * time.Hour, 59 * time.Hour} {
-		d := newDeployment(0, original(3), observed(StateStopped, "2026-11-19 20:00"))
-		d.Annotations[StopScheduleAnnotation] = "Sun 20:00"
-		observed(StateStopped, "2026-11-15 20:00")(d)
+		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"))
+		d.Annotations[v1beta1.StopScheduleAnnotation] = "Sun 20:00"
+		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
 		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute, func(_ time.Time, p plan) {
 			if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
 				t.Errorf("%s late, there are %d replicas: %+v", late, replicas(d), summarize(p))
@@ -452,7 +455,7 @@ func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
 
 // GoKubeDownscaler writes to every workload every 30 seconds.
 func TestGoKubeDownscaler444NothingIsWrittenBetweenEvents(t *testing.T) {
-	d := newDeployment(3, observed(StateStarted, "2026-11-20 07:00"))
+	d := newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"))
 	var written []string
 	follow(t, d, at("2026-11-20 07:00"), at("2026-11-24 20:00"), 30*time.Second, func(now time.Time, p plan) {
 		if p.outcome != nothing {

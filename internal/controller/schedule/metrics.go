@@ -14,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
 )
 
 type metrics struct {
@@ -21,8 +24,8 @@ type metrics struct {
 	lag         prometheus.Histogram
 }
 
-// newMetrics registers the controller's metrics. What is the case is counted whenever someone asks, so that it can never
-// drift.
+// newMetrics registers the controller's metrics. Deployments are counted in the cache for each scrape, so that the numbers
+// cannot drift.
 func newMetrics(registerer prometheus.Registerer, deployments collector) (*metrics, error) {
 	m := &metrics{
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -40,7 +43,7 @@ func newMetrics(registerer prometheus.Registerer, deployments collector) (*metri
 			return nil, err
 		}
 	}
-	for _, t := range []transition{start, stop} { // so that an alert on the first failure sees the step from zero
+	for _, t := range []transition{start, stop} { // so that an alert sees the step from 0 to 1
 		m.transitions.WithLabelValues(string(t), string(failed))
 	}
 	return m, nil
@@ -63,7 +66,7 @@ var (
 		"Memory that the replicas request which schedules have taken away.", []string{namespaceLabel}, nil)
 )
 
-// A collector counts the Deployments of a cache.
+// collector counts the Deployments of a cache.
 type collector struct {
 	cache client.Reader
 	clock clock.PassiveClock
@@ -89,11 +92,11 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
 	for i := range list.Items {
 		d := &list.Items[i]
-		if leftAlone(d) || unscheduled(d.Annotations) {
+		if leftAlone(d) || schedule.IsUnscheduled(d.Annotations) {
 			continue
 		}
 		counts[key{d.Namespace, c.state(d)}]++
-		saved := float64(max(0, readRecord(d.Annotations).original-replicas(d)))
+		saved := float64(max(0, schedule.ReadRecord(d.Annotations).Original-replicas(d)))
 		cpu[d.Namespace] += saved * requested(d, corev1.ResourceCPU)
 		memory[d.Namespace] += saved * requested(d, corev1.ResourceMemory)
 	}
@@ -106,22 +109,22 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// state is what a schedule has made of a Deployment.
+// state returns the value of the label state for a Deployment.
 func (c collector) state(d *appsv1.Deployment) string {
-	s, problems := parse(d.Annotations, c.zone)
+	s, problems := schedule.Parse(d.Annotations, c.zone)
 	switch {
 	case len(problems) > 0:
 		return "invalid"
-	case s.suspended || c.clock.Now().Before(s.suspendUntil):
+	case s.Suspended || c.clock.Now().Before(s.SuspendUntil):
 		return "suspended"
-	case readRecord(d.Annotations).state == StateStopped:
-		return strings.ToLower(StateStopped)
+	case schedule.ReadRecord(d.Annotations).State == v1beta1.ScheduleStopped:
+		return strings.ToLower(v1beta1.ScheduleStopped)
 	default:
-		return strings.ToLower(StateStarted)
+		return strings.ToLower(v1beta1.ScheduleStarted)
 	}
 }
 
-// requested is how much of a resource a replica requests. What a container does not request, it is limited to, or none.
+// requested returns how much of a resource a replica requests. A container without a request counts with its limit.
 func requested(d *appsv1.Deployment, name corev1.ResourceName) float64 {
 	var sum resource.Quantity
 	for _, container := range d.Spec.Template.Spec.Containers {

@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
 )
 
 // deployments are what is in a cache.
@@ -41,21 +43,21 @@ func TestCollector(t *testing.T) {
 			{Resources: corev1.ResourceRequirements{Limits: resources("250m", "64Mi")}},
 		}
 	}
-	stopped := observed(StateStopped, "2026-11-20 20:00")
+	stopped := observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")
 	var cached deployments
 	for _, d := range []*appsv1.Deployment{
-		newDeployment(3, requests, observed(StateStarted, "2026-11-20 07:00")),
+		newDeployment(3, requests, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 		newDeployment(3, requests), // not seen yet
 		newDeployment(0, requests, original(3), stopped),
 		newDeployment(1, requests, original(3), stopped), // since scaled out by hand
 		newDeployment(5, requests, original(3), stopped), // even further
-		newDeployment(3, with(SuspendAnnotation, "true")),
-		newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
-		newDeployment(3, with(SuspendUntilAnnotation, "2026-11-20T12:00:00Z"), observed(StateStarted, "2026-11-20 07:00")), // no longer
-		newDeployment(3, with(StopScheduleAnnotation, "25:00")),
-		newDeployment(3, with(StopScheduleAnnotation, "25:00"), inNamespace("other")),
+		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
+		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
+		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:00Z"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // no longer
+		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00")),
+		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00"), inNamespace("other")),
 		newDeployment(0, requests, original(2), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }),
-		newDeployment(3, with(StartScheduleAnnotation, ""), with(StopScheduleAnnotation, "")),
+		newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, "")),
 	} {
 		cached = append(cached, *d)
 	}

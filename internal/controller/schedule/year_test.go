@@ -19,13 +19,17 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/events"
+	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
-	"container.training/useless/internal/object"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/queue"
+	"container.training/useless/internal/schedule"
 )
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
@@ -102,7 +106,10 @@ func newTimetables(t *testing.T) timetables {
 	t.Helper()
 	all := timetables{}
 	for _, name := range yearZones {
-		location := zone(t, name)
+		location, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		table := map[string][]tick{}
 		begin := yearBegins.AddDate(0, -1, -3)
 		latest := shown(begin, location)
@@ -181,7 +188,7 @@ func (s *shelf) store(d *appsv1.Deployment) {
 // unheard takes events to nobody.
 type unheard struct{ recorder.Provider }
 
-func (unheard) GetEventRecorder(string) recorder.EventRecorder { return &events.FakeRecorder{} }
+func (unheard) GetEventRecorder(string) recorder.EventRecorder { return &clientevents.FakeRecorder{} }
 
 func newWorld(t *testing.T, timetables timetables, name int) *world {
 	t.Helper()
@@ -195,7 +202,13 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 	w.shelf.store(newDeployment(int32(w.replicas)))
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
 	w.controller = &Controller{
-		client: w.shelf, clock: w.clock, zone: time.UTC, events: object.NewEvents(unheard{}), metrics: metrics, recent: newRecent(),
+		client: w.shelf, clock: w.clock, zone: time.UTC, events: events.NewRecorder(unheard{}), metrics: metrics,
+		warnings: newWarnings(), alarms: queue.NewAlarms(w.clock),
+	}
+	woken := priorityqueue.New[reconcile.Request]("test")
+	t.Cleanup(woken.ShutDown)
+	if err := w.controller.alarms.Source().Start(t.Context(), woken); err != nil {
+		t.Fatal(err)
 	}
 	return w
 }
@@ -208,11 +221,11 @@ func (w *world) failf(format string, args ...any) {
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
 
 // year simulates a year, and returns how many events there were.
-func (w *world) year() (events int) {
+func (w *world) year() (n int) {
 	w.edit()
 	for w.now.Before(yearEnds) {
 		if w.operator() {
-			events++
+			n++
 		}
 		if w.pick(12) {
 			w.scaleByHand()
@@ -225,14 +238,14 @@ func (w *world) year() (events int) {
 		}
 		w.sleep()
 	}
-	return events
+	return n
 }
 
 // sleep passes the time until the operator looks again: with the next event, late, for no reason, or after days without it.
 func (w *world) sleep() {
 	switch {
 	case w.pick(80):
-		w.now = w.now.Add(time.Duration(w.random.Int64N(int64(5 * day))))
+		w.now = w.now.Add(time.Duration(w.random.Int64N(int64(5 * 24 * time.Hour))))
 	case w.pick(10):
 		w.now = w.now.Add(time.Duration(w.random.Int64N(int64(w.next.Sub(w.now))))) // before the next event
 	case w.pick(5):
@@ -261,11 +274,14 @@ func (w *world) change(change func(*appsv1.Deployment)) {
 func (w *world) unschedule() {
 	w.start, w.stop = "", ""
 	w.change(func(d *appsv1.Deployment) {
-		with(StartScheduleAnnotation, "")(d)
-		with(StopScheduleAnnotation, "")(d)
-		for _, f := range fields {
-			if w.name%2 == 0 {
-				with(f.key, "")(d)
+		with(v1beta1.StartScheduleAnnotation, "")(d)
+		with(v1beta1.StopScheduleAnnotation, "")(d)
+		if w.name%2 == 0 {
+			for _, key := range []string{
+				v1beta1.TimeZoneAnnotation, v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation,
+				v1beta1.SuspendAnnotation, v1beta1.SuspendUntilAnnotation, v1beta1.ExcludeDatesAnnotation,
+			} {
+				with(key, "")(d)
 			}
 		}
 	})
@@ -274,7 +290,7 @@ func (w *world) unschedule() {
 // edit writes some other schedule, or only suspends it.
 func (w *world) edit() {
 	if w.suspended = w.pick(8); w.pick(4) {
-		w.suspendUntil = w.now.Add(time.Duration(w.random.Int64N(int64(20 * day)))).Truncate(time.Second)
+		w.suspendUntil = w.now.Add(time.Duration(w.random.Int64N(int64(20 * 24 * time.Hour)))).Truncate(time.Second)
 	}
 	if w.start == "" || w.pick(2) {
 		w.zone = yearZones[w.random.IntN(len(yearZones))]
@@ -300,36 +316,36 @@ func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(r
 // annotate writes what the users ask for, and notes whether it is another schedule.
 func (w *world) annotate(d *appsv1.Deployment) {
 	wanted := map[string]string{
-		StartScheduleAnnotation: w.start, StopScheduleAnnotation: w.stop, TimeZoneAnnotation: w.zone,
-		StopReplicasAnnotation: strconv.Itoa(w.stopReplicas), StartReplicasAnnotation: "", ExcludeDatesAnnotation: "",
+		v1beta1.StartScheduleAnnotation: w.start, v1beta1.StopScheduleAnnotation: w.stop, v1beta1.TimeZoneAnnotation: w.zone,
+		v1beta1.StopReplicasAnnotation: strconv.Itoa(w.stopReplicas), v1beta1.StartReplicasAnnotation: "", v1beta1.ExcludeDatesAnnotation: "",
 	}
 	if w.startReplicas > 0 {
-		wanted[StartReplicasAnnotation] = strconv.Itoa(w.startReplicas)
+		wanted[v1beta1.StartReplicasAnnotation] = strconv.Itoa(w.startReplicas)
 	}
 	if w.exclude[0] != "" {
-		wanted[ExcludeDatesAnnotation] = w.exclude[0] + "/" + w.exclude[1]
+		wanted[v1beta1.ExcludeDatesAnnotation] = w.exclude[0] + "/" + w.exclude[1]
 	}
 	for key, value := range wanted {
 		w.edited = w.edited || d.Annotations[key] != value
 		with(key, value)(d)
 	}
-	with(SuspendAnnotation, strconv.FormatBool(w.suspended))(d)
-	with(SuspendUntilAnnotation, "")(d)
+	with(v1beta1.SuspendAnnotation, strconv.FormatBool(w.suspended))(d)
+	with(v1beta1.SuspendUntilAnnotation, "")(d)
 	if !w.suspendUntil.IsZero() {
-		with(SuspendUntilAnnotation, w.suspendUntil.Format(time.RFC3339))(d)
+		with(v1beta1.SuspendUntilAnnotation, w.suspendUntil.Format(time.RFC3339))(d)
 	}
 }
 
 // operator looks at the Deployment once, and compares what it does with what it has to do.
 func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
-		w.controller.recent = newRecent() // as a restart does
+		w.controller.warnings = newWarnings() // as a restart does
 	}
 	before := w.shelf.stored
 	w.shelf.cached, w.shelf.writes = before, 0
 	w.clock.SetTime(w.now)
-	result, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
-	if err != nil {
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}
+	if _, err := w.controller.Reconcile(w.Context(), request); err != nil {
 		w.failf("%v", err)
 	}
 	due := w.rule()
@@ -340,7 +356,7 @@ func (w *world) operator() (wrote bool) {
 		w.failf("there are %d replicas, and there have to be %d", got, w.replicas)
 	}
 	w.checkRecord()
-	w.plan(result.RequeueAfter)
+	w.plan(w.controller.alarms.Next(request))
 	if wrote && w.pick(5) {
 		w.lookBack(before)
 	}
@@ -351,16 +367,16 @@ func (w *world) operator() (wrote bool) {
 func (w *world) checkRecord() {
 	want := map[string]string{}
 	for key, value := range map[string]string{
-		LastScheduleTimeAnnotation: format(w.dealtWith), NextScheduleTimeAnnotation: format(w.noted), StateAnnotation: w.state,
-		OriginalReplicasAnnotation: strings.TrimPrefix(strconv.Itoa(w.original), "0"),
+		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.dealtWith), v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.noted), v1beta1.ScheduleStateAnnotation: w.state,
+		v1beta1.OriginalReplicasAnnotation: strings.TrimPrefix(strconv.Itoa(w.original), "0"),
 	} {
 		if value != "" {
 			want[key] = value
 		}
 	}
 	got := map[string]string{}
-	for _, key := range recordKeys {
-		if value, ok := w.shelf.stored.Annotations[key]; ok && (key != ObservedScheduleAnnotation || w.start == "") {
+	for _, key := range recordKeys() {
+		if value, ok := w.shelf.stored.Annotations[key]; ok && (key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
 			got[key] = value
 		}
 	}
@@ -369,28 +385,25 @@ func (w *world) checkRecord() {
 	}
 }
 
-// plan sets when the next event is, and checks that the operator wants to look again by then.
-func (w *world) plan(wait time.Duration) {
-	var want time.Duration
-	if w.next = w.now.Add(day); w.start != "" {
+// plan computes the next event, and checks that the operator has an alarm for it.
+func (w *world) plan(got time.Time) {
+	var want time.Time
+	if w.next = w.now.Add(24 * time.Hour); w.start != "" {
 		w.next = w.upcoming()
-		want = min(w.next.Sub(w.now), longestWait)
+		want = w.now.Add(min(w.next.Sub(w.now), longestWait))
 	}
-	if wait != want {
-		w.failf("the operator wants to look again in %s, and it has to in %s", wait, want)
+	gone := got.IsZero() && want.Sub(w.now) < time.Second // alarms use real timers
+	if !got.Equal(want) && !gone {
+		w.failf("the alarm is at %s, want %s", got, want)
 	}
 }
 
-// lookBack has the operator look at what there was before it wrote. It does nothing, or tries what is refused.
+// lookBack starts another operator, whose cache is older than the last write. Its write is refused.
 func (w *world) lookBack(before *appsv1.Deployment) {
-	restarted := w.pick(2)
-	if restarted {
-		w.controller.recent = newRecent()
-	}
 	w.shelf.cached, w.shelf.writes = before, 0
 	_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
-	if w.shelf.writes > 0 || apierrors.IsConflict(err) != restarted || err != nil && !restarted {
-		w.failf("with an old view, restarted: %v, it writes %d times: %v", restarted, w.shelf.writes, err)
+	if w.shelf.writes > 0 || !apierrors.IsConflict(err) {
+		w.failf("with an old cache, it writes %d times: %v", w.shelf.writes, err)
 	}
 }
 
@@ -477,4 +490,19 @@ func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
 		}
 	}
 	return tick{}
+}
+
+func recordKeys() []string {
+	return []string{
+		v1beta1.OriginalReplicasAnnotation, v1beta1.LastScheduleTimeAnnotation, v1beta1.NextScheduleTimeAnnotation,
+		v1beta1.ScheduleStateAnnotation, v1beta1.ObservedScheduleAnnotation,
+	}
+}
+
+// shown returns what a clock in a zone shows.
+func shown(at time.Time, zone *time.Location) time.Time {
+	local := at.In(zone)
+	year, month, date := local.Date()
+	hour, minute, second := local.Clock()
+	return time.Date(year, month, date, hour, minute, second, 0, time.UTC)
 }

@@ -1,23 +1,25 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package virtualmachine keeps a server for every VirtualMachine that is active: a Pod with the CPU and memory that it
-// asks for.
+// Package virtualmachine keeps a server for each active VirtualMachine: a Pod with the CPU and memory of its spec.
 //
-// What to do follows from the VirtualMachine, its Pod and the time alone (decide.go); doing it (act.go) and describing
-// the result (status.go) are separate, as is asking what the servers use (usage.go). What a VirtualMachine is follows
-// from its Pod every time, never from what it was.
+// decide.go and status.go are pure: they compute what to do, and the status, from the VirtualMachine, its Pod and the time.
+// act.go carries it out, usage.go reads the servers' usage from the metrics API. The phase follows from the Pod each time,
+// never from the previous phase.
 package virtualmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,58 +39,84 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/informer"
+	"container.training/useless/internal/patch"
+	"container.training/useless/internal/pause"
+	"container.training/useless/internal/queue"
 )
 
 const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "virtualmachine"
 
-	// DefaultImage is the image of servers if the operator is not told another: a container that does nothing.
+	// DefaultImage is the default image of servers: a container that does nothing.
 	DefaultImage = "registry.k8s.io/pause:3.10.1"
 
-	// DefaultUsageInterval is the time between two requests for the servers' usage, if the operator is not told another.
+	// DefaultUsageInterval is the default time between two requests for the servers' usage.
 	DefaultUsageInterval = 30 * time.Second
 
 	workers = 16
 
-	// firstRefusal is the delay before the API server is asked again for what it has refused. It doubles each time.
+	// firstRefusal is the delay before a refused request is tried again. It doubles each time.
 	firstRefusal = time.Second
 
-	// creating is the action of the events about it.
+	// creating is the action of the events about the creation of a server.
 	creating = "Create"
 
-	// crashLoop is the kubelet's reason for not starting a container at once that ends again and again.
+	// crashLoop is the kubelet's reason for the delay of a container that has ended several times.
 	crashLoop = "CrashLoopBackOff"
 )
 
-// A Controller reconciles VirtualMachines.
+// Options configure the controller.
+type Options struct {
+	// Image is the image of servers. It has to name a user that is not root by its number. Empty means DefaultImage.
+	Image string
+	// UsageInterval is the time between two requests for the servers' usage, at least 1 s. Zero means DefaultUsageInterval.
+	UsageInterval time.Duration
+}
+
+// Validate returns an error for an interval that would overload the metrics API.
+func (o Options) Validate() error {
+	if o.UsageInterval != 0 && o.UsageInterval < time.Second {
+		return fmt.Errorf("invalid value %s for flag --vm-usage-interval: must be at least 1s, such as 30s", o.UsageInterval)
+	}
+	return nil
+}
+
+// CacheOptions returns none: the controller has a cache of its own.
+func (Options) CacheOptions() map[client.Object]cache.ByObject { return nil }
+
+// Controller reconciles VirtualMachines.
 type Controller struct {
 	client   client.Client
-	reader   client.Reader // reads from the API server, where the cache may be too old
-	machines toolscache.Store
-	pods     toolscache.Store
-	options  Options
+	pods     client.Client // its cache has the Pods of VirtualMachines only
+	podStore toolscache.Store
+	reader   client.Reader // reads from the API server
+	image    string
 	clock    clock.PassiveClock
-	events   *object.Events
+	events   *events.Recorder
 	metrics  *metrics
 	usage    *poller
-	recent   recent
 	refusals workqueue.TypedRateLimiter[reconcile.Request]
-	crashing sync.Map // the server's UID by the client.ObjectKey of its VirtualMachine, whose users know
+	crashing sync.Map // by client.ObjectKey of a VirtualMachine, the UID of a server whose crashes have an event
+	alarms   *queue.Alarms
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
-func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.PassiveClock, registerer prometheus.Registerer) error {
-	podCache, err := newPodCache(mgr)
+func (o Options) Setup(
+	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) error {
+	podCache, pods, err := newPodCache(mgr)
 	if err != nil {
 		return err
 	}
-	machines, err := object.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
+	machines, err := informer.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
 	if err != nil {
 		return err
 	}
-	pods, err := object.Store(ctx, podCache, &corev1.Pod{}, nil)
+	podStore, err := informer.Store(ctx, podCache, &corev1.Pod{}, nil)
 	if err != nil {
 		return err
 	}
@@ -103,8 +131,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 	usage := &poller{
 		list:     list,
 		synced:   podCache.WaitForCacheSync,
-		pods:     pods,
-		interval: options.UsageInterval,
+		pods:     podStore,
+		interval: cmp.Or(o.UsageInterval, DefaultUsageInterval),
 		clock:    clock,
 		log:      mgr.GetLogger().WithName(Name),
 		metrics:  metrics,
@@ -112,25 +140,27 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 	}
 	c := &Controller{
 		client:   mgr.GetClient(),
-		reader:   mgr.GetAPIReader(),
-		machines: machines,
 		pods:     pods,
-		options:  options,
+		podStore: podStore,
+		reader:   mgr.GetAPIReader(),
+		image:    cmp.Or(o.Image, DefaultImage),
 		clock:    clock,
-		events:   object.NewEvents(mgr),
+		events:   events.NewRecorder(mgr),
 		metrics:  metrics,
 		usage:    usage,
-		refusals: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefusal, object.LastRetry),
+		refusals: queue.NewRateLimiter(firstRefusal),
+		alarms:   queue.NewAlarms(clock),
 	}
 	if err := errors.Join(mgr.Add(podCache), mgr.Add(usage)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(object.NotPaused())).
+		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(pause.Predicate())).
 		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(machinesOf))).
 		WatchesRawSource(source.Channel(usage.wake, handler.TypedEnqueueRequestsFromMapFunc(machine))).
-		WithOptions(object.Options(workers)).
+		WatchesRawSource(c.alarms.Source()).
+		WithOptions(queue.Options(workers)).
 		Complete(c)
 }
 
@@ -142,34 +172,24 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options, clock clock.P
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile brings a VirtualMachine and its server one step closer to what it asks for. An error means that something was
-// not done; it is tried again with growing delays.
+// Reconcile brings a VirtualMachine and its server one step closer to the spec.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	cached, exists, err := c.machines.GetByKey(request.String())
-	if err != nil || !exists {
-		c.refusals.Forget(request)
-		c.recent.forget(request.NamespacedName)
-		c.crashing.Delete(request.NamespacedName)
+	vm := &v1alpha1.VirtualMachine{}
+	err := c.client.Get(ctx, request.NamespacedName, vm, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.forget(request)
+		return reconcile.Result{}, nil
+	case err != nil:
 		return reconcile.Result{}, err
-	}
-	vm := cached.(*v1alpha1.VirtualMachine)
-	if c.recent.outdates(vm) {
+	case !vm.DeletionTimestamp.IsZero():
+		return reconcile.Result{}, c.finalize(ctx, request, vm)
+	case pause.IsPaused(vm):
 		return reconcile.Result{}, nil
 	}
-	if !vm.DeletionTimestamp.IsZero() {
-		return c.finalize(ctx, request, vm)
+	if vm, err = patch.AddFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer); err != nil {
+		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
-	if object.Paused(vm) {
-		return reconcile.Result{}, nil
-	}
-	if vm, err = c.ensureFinalizer(ctx, vm); err != nil {
-		return reconcile.Result{}, object.IgnoreGone(err)
-	}
-	return c.keep(ctx, request, vm)
-}
-
-// keep sees to the server of a VirtualMachine that stays.
-func (c *Controller) keep(ctx context.Context, request reconcile.Request, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
 	pod, err := c.server(ctx, vm)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -177,64 +197,59 @@ func (c *Controller) keep(ctx context.Context, request reconcile.Request, vm *v1
 	p := decide(vm, pod, c.clock.Now())
 	pod, refused, actErr := c.act(ctx, vm, pod, p)
 	if actErr != nil && refused.creating == nil {
-		return reconcile.Result{}, actErr // what there is now is not known
+		return reconcile.Result{}, actErr // the state is not known
 	}
-	err = c.writeStatus(ctx, vm, pod, newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now()))
-	if err = errors.Join(actErr, err); err != nil {
+	status := newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now())
+	if err := errors.Join(actErr, c.writeStatus(ctx, vm, pod, status)); err != nil {
 		return reconcile.Result{}, err
 	}
-	// Nobody tells us of what the API server would take by now, nor of a Pod that the cache may never have.
-	untold := refused != (outcome{}) || pod != nil && c.cachedPod(vm) == nil
-	return c.again(request, p.next, untold), nil
+	// No event says that the API server would accept a refused request by now, or that a Pod changes which the cache never has.
+	poll := refused != (outcome{}) || pod != nil && c.cachedPod(vm) == nil
+	c.wakeUp(request, p.next, poll)
+	return reconcile.Result{}, nil
 }
 
-// again asks for the next reconcile: when it is due, or when it is time to look for what we are not told of.
-func (c *Controller) again(request reconcile.Request, next time.Time, untold bool) reconcile.Result {
-	if untold {
-		return reconcile.Result{RequeueAfter: c.refusals.When(request)}
+// wakeUp sets the time of the next reconcile: when something is due, or with growing delays while the controller has to poll.
+func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool) {
+	if poll {
+		c.alarms.Set(request, c.clock.Now().Add(c.refusals.When(request)))
+		return
 	}
 	c.refusals.Forget(request)
-	if next.IsZero() {
-		return reconcile.Result{}
-	}
-	// At least a nanosecond: zero would mean never.
-	return reconcile.Result{RequeueAfter: max(next.Sub(c.clock.Now()), 1)}
+	c.alarms.Set(request, next)
 }
 
-// ensureFinalizer puts the finalizer on before there is anything to finalize. It returns the VirtualMachine as it is then.
-func (c *Controller) ensureFinalizer(ctx context.Context, vm *v1alpha1.VirtualMachine) (*v1alpha1.VirtualMachine, error) {
-	written, err := object.EnsureFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
-	if err == nil && written != vm {
-		c.recent.wrote(written)
-	}
-	return written, err
+// forget drops what is known about a VirtualMachine that is gone.
+func (c *Controller) forget(request reconcile.Request) {
+	c.refusals.Forget(request)
+	c.alarms.Set(request, time.Time{})
+	c.crashing.Delete(request.NamespacedName)
 }
 
-// writeStatus writes the status if it says anything new, and the events that the change is worth.
+// writeStatus writes the status if it has changed, and the events that belong to the change.
 func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, status v1alpha1.VirtualMachineStatus) error {
 	if reflect.DeepEqual(vm.Status, status) {
 		return nil
 	}
 	status.LastUpdateTime = new(metav1.NewTime(c.clock.Now()))
-	of := func(vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachineStatus { return &vm.Status }
-	written, err := object.PatchStatus(ctx, c.client, vm, of, &status)
+	field := func(vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachineStatus { return &vm.Status }
+	written, err := patch.Status(ctx, c.client, vm, field, &status)
 	if err != nil {
-		return object.IgnoreGone(err)
+		return apierror.IgnoreGone(err)
 	}
-	c.recent.wrote(written)
 	c.announce(written, pod, vm.Status)
 	return nil
 }
 
-// announce tells of what a status says that the one before did not.
+// announce emits the events for the difference between two statuses.
 func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before v1alpha1.VirtualMachineStatus) {
 	if server, known := vm.Status.Server, before.Server; server != nil && server.StartTime != nil &&
 		(known == nil || known.ID != server.ID || known.StartTime == nil) {
 		c.metrics.creation.Observe(c.clock.Since(pod.CreationTimestamp.Time).Seconds())
-		c.events.Tell(vm, pod, v1alpha1.EventStarted, "Start", "Started server %s on node %s", server.Name, server.Node)
+		c.events.Normal(vm, pod, v1alpha1.EventStarted, "Start", "Started server %s on node %s", server.Name, server.Node)
 	}
 	if vm.Status.Phase == v1alpha1.PhaseStopped && before.Server != nil {
-		c.events.Tell(vm, nil, v1alpha1.EventStopped, "Stop", "Stopped server %s", before.Server.Name)
+		c.events.Normal(vm, nil, v1alpha1.EventStopped, "Stop", "Stopped server %s", before.Server.Name)
 	}
 	if vm.Status.Reason == before.Reason || c.knownToCrash(vm, before) {
 		return
@@ -247,12 +262,12 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 		crashLoop:                    {v1alpha1.EventCrashLoop, "Start"},
 	}
 	if warning, ok := warnings[vm.Status.Reason]; ok {
-		c.events.Warn(vm, warning.event, warning.action, "%s", vm.Status.Message)
+		c.events.Warning(vm, warning.event, warning.action, "%s", vm.Status.Message)
 	}
 }
 
-// knownToCrash reports whether a server crashes of which people know that it does. In a loop it runs again and again in
-// between, for a while that is not worth another event.
+// knownToCrash reports whether there is an event already about the crashes of a server. In a loop, the server runs for a while
+// between two crashes, which is not worth another event.
 func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.VirtualMachineStatus) bool {
 	key := client.ObjectKeyFromObject(vm)
 	if ready := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); ready != nil &&
@@ -266,7 +281,7 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 	return ok && known == vm.Status.Server.ID
 }
 
-// machinesOf returns the VirtualMachine whose server a Pod is, or is in the way of.
+// machinesOf returns the VirtualMachine whose server has the name of a Pod.
 func machinesOf(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
 	if vm, ok := ownerOfName(pod); ok {
 		return machine(ctx, vm)
@@ -278,26 +293,36 @@ func machine(_ context.Context, vm client.ObjectKey) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: vm}}
 }
 
-// newPodCache makes a cache that has no Pods but those of VirtualMachines. It is not the manager's, because other
-// controllers look at other Pods. Its selector is the default one, and not one by object: controller-runtime would start a
-// cache of that kind on the leader alone, while the controller waits for it on each replica.
-func newPodCache(mgr ctrl.Manager) (cache.Cache, error) {
+// newPodCache returns a cache that has only the Pods of VirtualMachines, and a client that reads from it. It is not the
+// manager's cache, because other controllers read other Pods. The selector is the default one of the cache: with a selector
+// by object, controller-runtime would start the cache on the leader only, but the controller waits for it on each replica.
+func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 	labelled, err := labels.NewRequirement(v1alpha1.VirtualMachineLabel, selection.Exists, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cache.New(mgr.GetConfig(), cache.Options{
+	podCache, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient:       mgr.GetHTTPClient(),
 		Scheme:           mgr.GetScheme(),
-		NewInformer:      object.NewInformer,
+		NewInformer:      informer.New,
 		Mapper:           mgr.GetRESTMapper(),
 		DefaultTransform: cache.TransformStripManagedFields(),
 
 		DefaultLabelSelector: labels.NewSelector().Add(*labelled),
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := client.New(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(),
+		Scheme:     mgr.GetScheme(),
+		Mapper:     mgr.GetRESTMapper(),
+		Cache:      &client.CacheOptions{Reader: podCache, EnableReadYourWritesConsistency: new(true)},
+	})
+	return podCache, pods, err
 }
 
-// usageLister returns a function that asks the metrics API for what all servers use.
+// usageLister returns a function that reads the usage of all servers from the metrics API.
 func usageLister(mgr ctrl.Manager) (func(context.Context) (*metricsv1beta1.PodMetricsList, error), error) {
 	clients, err := metricsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {

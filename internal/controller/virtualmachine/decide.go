@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// A server that has failed is replaced after the first of these delays, which doubles with each failure that follows
-	// up to the last.
+	// A failed server is replaced after firstReplacement. The delay doubles with each failure up to lastReplacement.
 	firstReplacement, lastReplacement = 10 * time.Second, 5 * time.Minute
 
-	// forgiving is how long a server has to be ready before the failures of those before it are forgotten.
+	// forgiving is how long a server has to be ready until earlier failures are forgotten.
 	forgiving = 5 * time.Minute
 )
 
-// A plan is what to do about a VirtualMachine. At most one of the first three is asked for.
+// plan is what to do about a VirtualMachine. At most one of create, resize and delete is set.
 type plan struct {
-	create bool
-	resize bool
-	delete string    // why the server is deleted; empty for one that stays
-	next   time.Time // when to look again, at the latest; zero for when something changes
+	confirm bool // read the VirtualMachine from the API server first
+	create  bool
+	resize  bool
+	delete  string    // why the server is deleted; empty if it stays
+	next    time.Time // when to decide again; zero means at the next event
 }
 
-// decide returns what to do about a VirtualMachine whose server is the given Pod, or none.
+// decide returns what to do about a VirtualMachine. The Pod is its server, or nil.
 func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
 	failures, retry := failuresOf(vm, pod, now)
 	switch {
 	case pod == nil:
-		return plan{create: isActive(vm)}
+		return plan{create: isActive(vm), confirm: isActive(vm)}
 	case !pod.DeletionTimestamp.IsZero():
-		return plan{} // it has to be gone before there can be another, and that wakes us
+		return plan{} // its end wakes the VirtualMachine
 	case !isActive(vm):
-		return plan{delete: "the virtual machine is inactive"}
+		return plan{delete: "the virtual machine is inactive", confirm: true}
 	case !isLabelled(pod):
-		return plan{delete: "it has lost its label"} // nothing else would be heard of it
+		return plan{delete: "it has lost its label"} // the cache does not have it any more
 	case retry != nil && !now.Before(retry.Time):
 		return plan{delete: "it has failed"}
 	case retry != nil:
@@ -53,9 +53,9 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
 	return p
 }
 
-// failuresOf returns how many servers of a VirtualMachine have failed one after the other, and when the one that has is
-// replaced; nil if it has not. Both go into the status, which makes a new operator as patient as the one before. While
-// it waits, the Pod stays to show what is wrong with it; whoever deletes it ends the wait.
+// failuresOf returns how many servers of a VirtualMachine have failed in a row, and when the failed one is replaced; nil if it
+// has not failed. Both are in the status, so that another leader waits as long. Until then the Pod stays for its user to see
+// what is wrong. Deleting it ends the wait.
 func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (int32, *metav1.Time) {
 	known := vm.Status
 	switch {
@@ -64,7 +64,7 @@ func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (in
 	case pod == nil || !pod.DeletionTimestamp.IsZero():
 		return known.Failures, nil
 	case hasEnded(pod) && known.RetryTime != nil && known.Server != nil && known.Server.ID == pod.UID:
-		return known.Failures, known.RetryTime // it is among them already
+		return known.Failures, known.RetryTime // it is counted already
 	case hasEnded(pod):
 		failures := known.Failures + 1
 		return failures, new(metav1.NewTime(now.Add(replacementDelay(failures))))
@@ -83,9 +83,8 @@ func replacementDelay(failures int32) time.Duration {
 	return min(delay, lastReplacement)
 }
 
-// mayHaveServer reports whether a VirtualMachine of which the cache has no Pod may have one all the same: a cache can be
-// late, and never has a Pod that has lost its label. One that is active and has none is not asked about, because to create
-// it tells as much.
+// mayHaveServer reports whether a VirtualMachine may have a Pod that the cache does not have: a Pod that was just created, or
+// one that has lost its label. An active VirtualMachine without a server needs no answer: to create the Pod gives one.
 func mayHaveServer(vm *v1alpha1.VirtualMachine) bool {
 	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
 	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped

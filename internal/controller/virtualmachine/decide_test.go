@@ -100,13 +100,13 @@ func TestDecide(t *testing.T) {
 		pod    *corev1.Pod
 		want   plan
 	}{
-		"New":             {"an active one needs a server", aMachine(), nil, plan{create: true}},
+		"New":             {"an active one needs a server", aMachine(), nil, plan{create: true, confirm: true}},
 		"Inactive":        {"an inactive one needs none", aMachine(inactive), nil, plan{}},
 		"Complete":        {"a server that is as asked for stays as it is", aMachine(), aPod(), plan{}},
 		"Going":           {"there cannot be another before this one is gone", aMachine(), aPod(going), plan{}},
 		"GoingFailed":     {"one that goes need not be deleted", aMachine(failed(1, now)), aPod(evicted, going), plan{}},
-		"Stop":            {"an inactive one has no server", aMachine(inactive), aPod(), plan{delete: "the virtual machine is inactive"}},
-		"StopFailed":      {"nor one that has failed and would be waited for", aMachine(inactive), aPod(evicted), plan{delete: "the virtual machine is inactive"}},
+		"Stop":            {"an inactive one has no server", aMachine(inactive), aPod(), plan{delete: "the virtual machine is inactive", confirm: true}},
+		"StopFailed":      {"nor one that has failed and would be waited for", aMachine(inactive), aPod(evicted), plan{delete: "the virtual machine is inactive", confirm: true}},
 		"Stopping":        {"it is deleted once", aMachine(inactive), aPod(going), plan{}},
 		"Resize":          {"a server follows the spec", aMachine(smaller), aPod(), plan{resize: true}},
 		"ResizeGoing":     {"one that goes need not", aMachine(smaller), aPod(going), plan{}},
@@ -122,7 +122,7 @@ func TestDecide(t *testing.T) {
 		"ImagePull":       {"a kubelet tries again by itself", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
 		"Forgive":         {"failures are forgotten, when the time has come", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(time.Minute)), plan{next: now.Add(4 * time.Minute)}},
 		"Forgiven":        {"then there is nothing to wait for", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
-		"DeletedWhileOut": {"whoever deletes a server that has failed ends the wait", aMachine(failed(3, now.Add(time.Minute))), nil, plan{create: true}},
+		"DeletedWhileOut": {"whoever deletes a server that has failed ends the wait", aMachine(failed(3, now.Add(time.Minute))), nil, plan{create: true, confirm: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
-	"container.training/useless/internal/object"
+	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/events"
 )
 
 // A summary is what a VirtualMachine is in one word, and why.
@@ -69,7 +70,7 @@ func summarize(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) summ
 		return summary{ofServer(pod).phase, v1alpha1.ReasonStopping, "The virtual machine is inactive, and its server is going"}
 	case errors.Is(refused, errNameConflict):
 		return summary{v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict, refused.Error()}
-	case pod == nil && object.QuotaExceeded(refused):
+	case pod == nil && apierror.IsQuotaExceeded(refused):
 		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded, refused.Error()}
 	case pod == nil && refused != nil:
 		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed, refused.Error()}
@@ -87,21 +88,21 @@ func ofServer(pod *corev1.Pod) summary {
 	if hasEnded(pod) {
 		return summary{
 			v1alpha1.PhaseFailed, oneWord(pod.Status.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(object.Brief(pod.Status.Message), "The server has ended"),
+			cmp.Or(events.Truncate(pod.Status.Message), "The server has ended"),
 		}
 	}
 	// Whatever else a container waits for has gone wrong.
 	if waiting := state.Waiting; waiting != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, waiting.Reason) {
 		return summary{
 			v1alpha1.PhaseFailed, oneWord(waiting.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(object.Brief(waiting.Message), "The server does not start"),
+			cmp.Or(events.Truncate(waiting.Message), "The server does not start"),
 		}
 	}
 	if _, ready := readySince(pod); ready {
 		return summary{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, "The server runs and is ready"}
 	}
 	if condition := podCondition(pod, corev1.PodScheduled); condition != nil && condition.Reason == corev1.PodReasonUnschedulable {
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, object.Brief(condition.Message)}
+		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, events.Truncate(condition.Message)}
 	}
 	return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The server does not run and is not ready yet"}
 }
@@ -138,7 +139,7 @@ func scheduled(pod *corev1.Pod) verdict {
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonScheduled, "The server has node " + pod.Spec.NodeName}
 	}
 	if condition := podCondition(pod, corev1.PodScheduled); condition != nil {
-		return verdict{metav1.ConditionFalse, oneWord(condition.Reason, v1alpha1.ReasonPending), object.Brief(condition.Message)}
+		return verdict{metav1.ConditionFalse, oneWord(condition.Reason, v1alpha1.ReasonPending), events.Truncate(condition.Message)}
 	}
 	return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "The scheduler has not decided yet"}
 }
@@ -154,10 +155,10 @@ func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) verdi
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The server has yet to be resized, or to be replaced by one with the resources"}
 	}
 	if pending := podCondition(pod, corev1.PodResizePending); pending != nil && pending.Status == corev1.ConditionTrue {
-		return verdict{metav1.ConditionTrue, oneWord(pending.Reason, v1alpha1.ReasonRequested), object.Brief(pending.Message)}
+		return verdict{metav1.ConditionTrue, oneWord(pending.Reason, v1alpha1.ReasonRequested), events.Truncate(pending.Message)}
 	}
 	if progress := podCondition(pod, corev1.PodResizeInProgress); progress != nil && progress.Status == corev1.ConditionTrue {
-		return verdict{metav1.ConditionTrue, oneWord(progress.Reason, v1alpha1.ReasonInProgress), object.Brief(progress.Message)}
+		return verdict{metav1.ConditionTrue, oneWord(progress.Reason, v1alpha1.ReasonInProgress), events.Truncate(progress.Message)}
 	}
 	// Before the node has said anything, what it has applied differs all the same.
 	server, applied := containerOf(pod), containerStatus(pod).Resources
@@ -177,7 +178,7 @@ func sameRefusal(status v1alpha1.VirtualMachineStatus, conditionType, reason, me
 	if before != nil && before.Reason == reason && before.ObservedGeneration == status.ObservedGeneration && slices.Contains(refusals, reason) {
 		return before.Message
 	}
-	return object.Brief(message)
+	return events.Truncate(message)
 }
 
 func set(status *v1alpha1.VirtualMachineStatus, conditionType string, is verdict, now time.Time) {

@@ -1,0 +1,71 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+const domain = "useless.container.training/"
+
+// Annotations by which users schedule a workload. At least one of the first two is required.
+const (
+	// StartScheduleAnnotation says when to scale up: the five fields of cron, HH:MM, or days of the week and HH:MM.
+	StartScheduleAnnotation = domain + "start-schedule"
+	// StopScheduleAnnotation says when to scale down, in the same forms.
+	StopScheduleAnnotation = domain + "stop-schedule"
+	// TimeZoneAnnotation is the IANA time zone of the schedules. Absent means the operator's --default-time-zone.
+	TimeZoneAnnotation = domain + "time-zone"
+	// StopReplicasAnnotation is the number of replicas after a stop. Absent means 0.
+	StopReplicasAnnotation = domain + "stop-replicas"
+	// StartReplicasAnnotation is the number of replicas after a start, at least 1. Absent means as many as before the stop.
+	StartReplicasAnnotation = domain + "start-replicas"
+	// SuspendAnnotation, while true, skips starts and stops. They are not made up for later.
+	SuspendAnnotation = domain + "suspend"
+	// SuspendUntilAnnotation skips the starts and stops before a time (RFC 3339).
+	SuspendUntilAnnotation = domain + "suspend-until"
+	// ExcludeDatesAnnotation has the local dates, and ranges of dates, without a start.
+	ExcludeDatesAnnotation = domain + "exclude-dates"
+)
+
+// Annotations by which the operator records what it did. It writes them in the same request as the replicas.
+const (
+	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes it.
+	OriginalReplicasAnnotation = domain + "original-replicas"
+	// LastScheduleTimeAnnotation is the time (RFC 3339) of the last start or stop that was handled.
+	LastScheduleTimeAnnotation = domain + "last-schedule-time"
+	// NextScheduleTimeAnnotation is the time (RFC 3339) of the next start or stop.
+	NextScheduleTimeAnnotation = domain + "next-schedule-time"
+	// ScheduleStateAnnotation is ScheduleStarted or ScheduleStopped, after the last start or stop that was carried out.
+	ScheduleStateAnnotation = domain + "schedule-state"
+	// ObservedScheduleAnnotation is a hash of the schedule. A different value means that the schedule was edited.
+	ObservedScheduleAnnotation = domain + "observed-schedule"
+)
+
+// Values of ScheduleStateAnnotation.
+const (
+	ScheduleStarted = "Started"
+	ScheduleStopped = "Stopped"
+)
+
+// Reasons of the events about a schedule.
+const (
+	// EventScheduledStop has the replicas before and after a stop.
+	EventScheduledStop = "ScheduledStop"
+	// EventScheduledStart has the replicas before and after a start.
+	EventScheduledStart = "ScheduledStart"
+	// EventScheduleRemoved says that the schedule is gone, and what that has changed.
+	EventScheduleRemoved = "ScheduleRemoved"
+	// EventInvalidSchedule names what is wrong with the annotations. Nothing is scaled until that is corrected.
+	EventInvalidSchedule = "InvalidSchedule"
+	// EventUnknownTimeZone means that only the time zone is wrong.
+	EventUnknownTimeZone = "UnknownTimeZone"
+	// EventAutoscalerConflict names an autoscaler that would undo a stop. Such a workload is not stopped.
+	EventAutoscalerConflict = "AutoscalerConflict"
+	// EventScaleFailed has the error with which the API server refused a start or a stop.
+	EventScaleFailed = "ScaleFailed"
+)
+
+// IngressAnnotationsAnnotation with the value IngressAnnotationsDisabled excludes an Ingress from the annotations that the
+// operator sets. The operator removes those that it has set before.
+const (
+	IngressAnnotationsAnnotation = domain + "ingress-annotations"
+	IngressAnnotationsDisabled   = "Disabled"
+)

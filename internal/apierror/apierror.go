@@ -1,0 +1,48 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apierror says what an error of an API server means for the next try.
+package apierror
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// IsGone reports whether the object does not exist. It is false if the API server does not serve the object's kind, which
+// says nothing about the object.
+func IsGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
+}
+
+// IgnoreGone returns nil if the object does not exist, and any other error unchanged.
+func IgnoreGone(err error) error {
+	if IsGone(err) {
+		return nil
+	}
+	return err
+}
+
+// IsRefused reports whether the API server refused the content of a request, so that an immediate retry cannot succeed.
+// BadRequest is included: a webhook that denies a request without a status code causes it.
+func IsRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// IsUnanswered reports whether a failed request may have been carried out: the answer was lost, or it is a server error.
+func IsUnanswered(err error) bool {
+	if err == nil || utilnet.IsConnectionRefused(err) {
+		return false
+	}
+	status := apierrors.APIStatus(nil)
+	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
+}
+
+// IsQuotaExceeded reports whether a ResourceQuota refused a request. Only the message of the error says so.
+func IsQuotaExceeded(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}

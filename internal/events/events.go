@@ -1,0 +1,103 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package events emits the events by which users see what the operator did to their objects.
+package events
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+)
+
+// Reporter is the reporting controller of all events.
+const Reporter = "useless-operator"
+
+// Recorder emits events.
+type Recorder struct {
+	recorder events.EventRecorder
+	limit    *Limit // nil for no limit
+	dropped  prometheus.Counter
+}
+
+// NewRecorder returns a Recorder without a limit.
+func NewRecorder(mgr recorder.Provider) *Recorder {
+	return &Recorder{recorder: mgr.GetEventRecorder(Reporter)}
+}
+
+// WithLimit returns a Recorder that drops Normal events above a limit and counts them. Each event costs a request, and
+// thousands of objects can change at the same time. The objects' status has the same information. Warnings are never
+// dropped.
+func (r *Recorder) WithLimit(limit *Limit, dropped prometheus.Counter) *Recorder {
+	return &Recorder{recorder: r.recorder, limit: limit, dropped: dropped}
+}
+
+// Normal emits a Normal event about an object; related may be nil.
+func (r *Recorder) Normal(about, related client.Object, reason, action, note string, args ...any) {
+	if r.limit != nil && !r.limit.tryAccept(about.GetNamespace()) {
+		r.dropped.Inc()
+		return
+	}
+	var object runtime.Object // a nil client.Object must not become a runtime.Object that is not nil
+	if related != nil {
+		object = related
+	}
+	r.recorder.Eventf(about, object, corev1.EventTypeNormal, reason, action, "%s", Truncate(fmt.Sprintf(note, args...)))
+}
+
+// Warning emits a Warning event about an object.
+func (r *Recorder) Warning(about client.Object, reason, action, note string, args ...any) {
+	r.recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, "%s", Truncate(fmt.Sprintf(note, args...)))
+}
+
+// maxLength is the number of bytes that the API server accepts in an event's note.
+const maxLength = 1024
+
+// Truncate shortens a message to the length of an event's note. An event with a longer note would be lost.
+func Truncate(message string) string {
+	if len(message) <= maxLength {
+		return message
+	}
+	const end = "…"
+	return strings.ToValidUTF8(message[:maxLength-len(end)], "") + end
+}
+
+// Limit is a rate limit for each namespace, so that a change of thousands of objects in one namespace does not hide the
+// events of the others.
+type Limit struct {
+	perSecond float32
+	burst     int
+	clock     clock.PassiveClock
+
+	mu       sync.Mutex
+	limiters *lru.Cache // by namespace
+}
+
+// maxLimiters bounds the namespaces with a rate limiter of their own. The least recently used one is dropped.
+const maxLimiters = 1024
+
+// NewLimit returns a Limit that accepts burst events at once in each namespace, and perSecond after that.
+func NewLimit(perSecond float32, burst int, clock clock.PassiveClock) *Limit {
+	return &Limit{perSecond: perSecond, burst: burst, clock: clock, limiters: lru.New(maxLimiters)}
+}
+
+func (l *Limit) tryAccept(namespace string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limiter, ok := l.limiters.Get(namespace)
+	if !ok {
+		limiter = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(l.perSecond, l.burst, l.clock)
+		l.limiters.Add(namespace, limiter)
+	}
+	return limiter.(flowcontrol.PassiveRateLimiter).TryAccept()
+}

@@ -1,0 +1,90 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// notes is a recorder that keeps what was last said, and of what type it was.
+type notes struct{ eventType, note string }
+
+func (n *notes) Eventf(_, _ runtime.Object, eventType, _, _, note string, args ...any) {
+	n.eventType, n.note = eventType, fmt.Sprintf(note, args...)
+}
+
+func (n *notes) WithLogger(klog.Logger) events.EventRecorderLogger { return n }
+
+func TestNoteIsTruncated(t *testing.T) {
+	const end = "…"
+	for _, c := range []struct {
+		reason, text, want string
+	}{
+		{"a short note is left as it is", "50% of é", "50% of é"},
+		{"so is the longest that there may be", strings.Repeat("a", 1024), strings.Repeat("a", 1024)},
+		{"a longer one is cut off", strings.Repeat("a", 1025), strings.Repeat("a", 1021) + end},
+		{"but not within a letter", strings.Repeat("é", 513), strings.Repeat("é", 510) + end},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			normal, warned := &notes{}, &notes{}
+			(&Recorder{recorder: normal}).Normal(&corev1.Pod{}, nil, "Reason", "Act", "%s", c.text)
+			(&Recorder{recorder: warned}).Warning(&corev1.Pod{}, "Reason", "Act", "%s", c.text)
+			for want, got := range map[string]*notes{corev1.EventTypeNormal: normal, corev1.EventTypeWarning: warned} {
+				if got.note != c.want || got.eventType != want || !utf8.ValidString(got.note) {
+					t.Errorf("%s: %d bytes, %q; want %s, %d bytes, %q", got.eventType, len(got.note), got.note, want, len(c.want), c.want)
+				}
+			}
+		})
+	}
+}
+
+// A counter can be read.
+type counter struct {
+	prometheus.Counter
+	n int
+}
+
+func (c *counter) Inc() { c.n++ }
+
+func TestLimit(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	dropped := &counter{}
+	recorder := &notes{}
+	limited := (&Recorder{recorder: recorder}).WithLimit(NewLimit(1, 2, clock), dropped)
+	var got []string
+	say := func(say func()) {
+		recorder.note = "nothing"
+		say()
+		got = append(got, recorder.note)
+	}
+	pod, other := &corev1.Pod{}, &corev1.Pod{}
+	pod.Namespace, other.Namespace = "busy", "quiet"
+	tell := func() { limited.Normal(pod, nil, "Reason", "Act", "done") }
+	tellOther := func() { limited.Normal(other, nil, "Reason", "Act", "done elsewhere") }
+	warn := func() { limited.Warning(pod, "Reason", "Act", "not done") }
+	for _, event := range []func(){tell, warn, tell, tell, tellOther, warn, tell} {
+		say(event)
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	say(tell)
+	want := []string{"done", "not done", "done", "nothing", "done elsewhere", "not done", "nothing", "done"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("a burst of two for each namespace, one more in a second, and every warning (-want +got):\n%s", diff)
+	}
+	if dropped.n != 2 {
+		t.Errorf("%d events are counted as dropped, not 2", dropped.n)
+	}
+}

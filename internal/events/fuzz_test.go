@@ -1,0 +1,27 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzTruncate requires valid text of at most maxLength bytes, and the same text if it is short enough.
+func FuzzTruncate(f *testing.F) {
+	f.Add("", 0)
+	f.Add("exceeded quota", 1)
+	f.Add("ä€😀", 2000)
+	f.Fuzz(func(t *testing.T, word string, times int) {
+		text := strings.Repeat(word, max(times, 0)%2000)
+		cut := Truncate(text)
+		if len(cut) > maxLength || utf8.ValidString(text) && !utf8.ValidString(cut) {
+			t.Errorf("%d bytes become %d: %q", len(text), len(cut), cut)
+		}
+		if len(text) <= maxLength && cut != text || len(text) > maxLength && !strings.HasPrefix(text, strings.TrimSuffix(cut, "…")) && utf8.ValidString(text) {
+			t.Errorf("%q became %q", text, cut)
+		}
+	})
+}

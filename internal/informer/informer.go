@@ -1,0 +1,88 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package informer configures the informers of the operator's caches.
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// New returns a shared informer that starts with the newest state of all objects. An API server streams lists
+// since Kubernetes 1.34. On an older one, the informer of client-go starts with a list that the API server has cached.
+// That list may be older than what the previous leader knew, and this operator would repeat changes that are already
+// made. Therefore this informer asks for a consistent list.
+func New(
+	lw toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers,
+) toolscache.SharedIndexInformer {
+	return toolscache.NewSharedIndexInformer(consistent{lw, fmt.Sprintf("%T", object)}, object, resync, indexers)
+}
+
+// notStreamed is logged for each list.
+const notStreamed = "Reading all objects with a list, because the API server does not stream them (Kubernetes before 1.34)"
+
+type consistent struct {
+	toolscache.ListerWatcher
+
+	kind string // for the log
+}
+
+// ListWithContext implements toolscache.ListerWithContext. client-go calls it only if the API server streams no list.
+func (c consistent) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.Continue == "" { // the first page
+		log.FromContext(ctx).Info(notStreamed, "type", c.kind)
+	}
+	if options.ResourceVersion == "0" { // a cached list
+		options.ResourceVersion = "" // a consistent list
+	}
+	return toolscache.ToListerWithContext(c.ListerWatcher).ListWithContext(ctx, options)
+}
+
+// WatchWithContext implements toolscache.WatcherWithContext.
+func (c consistent) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return toolscache.ToWatcherWithContext(c.ListerWatcher).WatchWithContext(ctx, options)
+}
+
+// Store returns the store of the informer for a kind, with more indexes. Its objects belong to the cache and must not be
+// changed. Lists of the client would copy or allocate each object.
+func Store(
+	ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers,
+) (toolscache.Indexer, error) {
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, errors.New("the cache must not be split by namespace or selector")
+	}
+	return shared.GetIndexer(), shared.AddIndexers(indexers)
+}
+
+// Merge merges cache options by kind. It returns an error if a kind is configured twice: the cache would use only one of
+// both, and something that a controller reads would be missing.
+func Merge(all ...map[client.Object]cache.ByObject) (map[client.Object]cache.ByObject, error) {
+	merged, types := map[client.Object]cache.ByObject{}, map[reflect.Type]bool{}
+	for _, options := range all {
+		for object, byObject := range options {
+			kind := reflect.TypeOf(object)
+			if types[kind] {
+				return nil, fmt.Errorf("the cache of %s is configured twice", kind)
+			}
+			types[kind], merged[object] = true, byObject
+		}
+	}
+	return merged, nil
+}

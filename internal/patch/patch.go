@@ -1,0 +1,88 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package patch changes objects with merge patches. The API server rejects such a patch if the object has changed since
+// it was read: a merge patch replaces whole lists, such as finalizers, and a decision that was right for the old state
+// may be wrong for the new one.
+package patch
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"container.training/useless/internal/apierror"
+)
+
+// Object applies a change to a copy of an object and writes it. It returns the object as the API server answered. The
+// object that was read is not changed, because it may belong to a cache. Without a difference there is no request.
+func Object[T client.Object](ctx context.Context, c client.Writer, read T, change func(T)) (T, error) {
+	changed := read.DeepCopyObject().(T)
+	change(changed)
+	if reflect.DeepEqual(read, changed) {
+		return read, nil
+	}
+	return changed, c.Patch(ctx, changed, from(read))
+}
+
+// Status replaces the status of an object, as Object does for the rest. The function field returns where the status is.
+func Status[T client.Object, S any](
+	ctx context.Context, c client.StatusClient, read T, field func(T) *S, status *S,
+) (T, error) {
+	if reflect.DeepEqual(field(read), status) {
+		return read, nil
+	}
+	changed := read.DeepCopyObject().(T)
+	*field(changed) = *status
+	// The answer is decoded into this object. The second copy shares no memory with the given status.
+	changed = changed.DeepCopyObject().(T)
+	return changed, c.Status().Patch(ctx, changed, from(read))
+}
+
+// AddFinalizer adds a finalizer, and returns the object as it is then.
+func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, finalizer string) (T, error) {
+	if controllerutil.ContainsFinalizer(read, finalizer) {
+		return read, nil
+	}
+	return Object(ctx, c, read, func(object T) { controllerutil.AddFinalizer(object, finalizer) })
+}
+
+// RemoveFinalizer removes a finalizer. It is no error if the object does not exist any more.
+func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, finalizer string) error {
+	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, finalizer) })
+	return apierror.IgnoreGone(err)
+}
+
+func from(read client.Object) client.Patch {
+	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
+}
+
+// Values of the label result in metrics.
+const (
+	ResultSuccess = "success"
+	ResultError   = "error"
+)
+
+// Counter counts requests by result.
+type Counter struct{ *prometheus.CounterVec }
+
+// NewCounter returns a Counter that has both results from the start, so that an alert sees the step from 0 to 1.
+func NewCounter(name, help string) Counter {
+	c := Counter{prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})}
+	for _, result := range []string{ResultSuccess, ResultError} {
+		c.WithLabelValues(result)
+	}
+	return c
+}
+
+// Count counts a request. A nil error is a success.
+func (c Counter) Count(err error) {
+	result := ResultSuccess
+	if err != nil {
+		result = ResultError
+	}
+	c.WithLabelValues(result).Inc()
+}

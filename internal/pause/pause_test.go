@@ -1,0 +1,46 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pause
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestPaused(t *testing.T) {
+	for _, tt := range []struct {
+		reason      string
+		annotations map[string]string
+		want        bool
+	}{
+		{"no annotation asks for nothing", nil, false},
+		{"true is what the documentation says", map[string]string{v1beta1.PausedAnnotation: "true"}, true},
+		{"1 is true", map[string]string{v1beta1.PausedAnnotation: "1"}, true},
+		{"T is true", map[string]string{v1beta1.PausedAnnotation: "T"}, true},
+		{"false is not", map[string]string{v1beta1.PausedAnnotation: "false"}, false},
+		{"nothing is not", map[string]string{v1beta1.PausedAnnotation: ""}, false},
+		{"what is no boolean is not", map[string]string{v1beta1.PausedAnnotation: "yes"}, false},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			object := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations}}
+			if got := IsPaused(object); got != tt.want {
+				t.Errorf("paused: %v", got)
+			}
+			if passes := Predicate().Generic(event.GenericEvent{Object: object}); passes == tt.want {
+				t.Errorf("the predicate accepts it: %v", passes)
+			}
+			if !Predicate().Delete(event.DeleteEvent{Object: object}) {
+				t.Error("the predicate drops the event of a deleted object")
+			}
+			object.DeletionTimestamp = new(metav1.Unix(1, 0))
+			if !Predicate().Generic(event.GenericEvent{Object: object}) {
+				t.Error("the predicate drops the event of an object that is being deleted")
+			}
+		})
+	}
+}

@@ -1,0 +1,57 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func TestAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := priorityqueue.New[reconcile.Request]("alarms")
+		defer q.ShutDown()
+		clock := clock.RealClock{} // the bubble's
+		a := NewAlarms(clock)
+		if err := a.Source().Start(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		started, request := clock.Now(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "m"}}
+		next := func() (waited time.Duration, priority int) {
+			got, priority, _ := q.GetWithPriority()
+			if got != request {
+				t.Fatalf("got %s", got)
+			}
+			q.Done(got)
+			return clock.Since(started), priority
+		}
+
+		a.Set(request, started.Add(3*time.Second))
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: new(50)}, request)
+		if waited, priority := next(); waited != 0 || priority != 50 {
+			t.Errorf("an event before the alarm came after %s with priority %d", waited, priority)
+		}
+		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour}, request) // it failed
+		if waited, priority := next(); waited != 3*time.Second || priority != DuePriority {
+			t.Errorf("an alarm after 3s came after %s with priority %d", waited, priority)
+		}
+		a.Set(request, started.Add(4*time.Second))
+		a.Set(request, started.Add(5*time.Second))
+		if waited, _ := next(); waited != 5*time.Second {
+			t.Errorf("an alarm moved from 4s to 5s came after %s", waited)
+		}
+		a.Set(request, started.Add(6*time.Second))
+		a.Set(request, time.Time{})
+		q.AddWithOpts(priorityqueue.AddOpts{After: time.Minute}, request)
+		if waited, priority := next(); waited != 65*time.Second || priority != 0 {
+			t.Errorf("without an alarm it came after %s with priority %d", waited, priority)
+		}
+	})
+}

@@ -1,0 +1,87 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// Zones whose clocks have been put forward and back in all ways that there are.
+var oddZones = []string{
+	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "America/Sao_Paulo",
+	"Asia/Kathmandu", "Antarctica/Troll", "Pacific/Kiritimati",
+}
+
+func oddZone(t *testing.T, n uint8) *time.Location {
+	t.Helper()
+	return zone(t, oddZones[int(n)%len(oddZones)])
+}
+
+// century is any instant from 2000 to 2100.
+func century(unix int64) time.Time {
+	const length = 100 * 365 * 86400
+	return time.Unix(946_684_800+(unix%length+length)%length, 0).UTC()
+}
+
+// FuzzInstant takes two wall-clock times in any zone. The later one never comes at the earlier instant, and what clocks show
+// then is the time, or the first that they show after they were put forward.
+func FuzzInstant(f *testing.F) {
+	f.Add(uint8(2), int64(320_000_000), int64(3600))
+	f.Add(uint8(4), int64(378_700_000), int64(86_400))
+	f.Add(uint8(3), int64(826_000_000), int64(-1800))
+	f.Fuzz(func(t *testing.T, zone uint8, unix, apart int64) {
+		in, wall := oddZone(t, zone), century(unix)
+		other := wall.Add(time.Duration(apart%(2*86400)) * time.Second)
+		at, otherAt := instant(wall, in), instant(other, in)
+		if wall.Before(other) && at.After(otherAt) || other.Before(wall) && otherAt.After(at) {
+			t.Errorf("%s in %s is %s, and %s is %s", wall, in, at, other, otherAt)
+		}
+		if shown := wallClock(at, in); !shown.Equal(wall) {
+			if just := wallClock(at.Add(-time.Second), in); shown.Before(wall) || !just.Before(wall) {
+				t.Errorf("%s in %s is %s, when clocks go from %s to %s", wall, in, at, just, shown)
+			}
+		}
+		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // all that clocks are put back by
+			if wallClock(at.Add(-earlier), in).Equal(wall) {
+				t.Errorf("%s in %s is %s, and also %s before", wall, in, at, earlier)
+			}
+		}
+	})
+}
+
+// recordTime is the time at which FuzzRecord reads a Record.
+var recordTime = time.Unix(1_763_600_000, 0)
+
+// FuzzRecord reads what anybody may have written where the operator keeps its record. What it makes of it, it reads again,
+// and it leaves alone what is not its own.
+func FuzzRecord(f *testing.F) {
+	f.Add("3", "2026-11-20T07:00:00Z", "2026-11-20T20:00:00+01:00", v1beta1.ScheduleStarted, "x")
+	f.Add("-3", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "", "")
+	f.Add("2147483648", "now", "2026-11-20T07:00:00.999999999Z", "Sideways", "\x00")
+	f.Fuzz(func(t *testing.T, original, last, next, state, observed string) {
+		annotations := map[string]string{
+			v1beta1.OriginalReplicasAnnotation: original, v1beta1.LastScheduleTimeAnnotation: last, v1beta1.NextScheduleTimeAnnotation: next,
+			v1beta1.ScheduleStateAnnotation: state, v1beta1.ObservedScheduleAnnotation: observed, v1beta1.StartScheduleAnnotation: original, "example.com/else": last,
+		}
+		first := ReadRecord(annotations)
+		if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(maxClockSkew)) {
+			t.Errorf("%+v of %v", first, annotations)
+		}
+		first.Write(annotations)
+		once := maps.Clone(annotations)
+		ReadRecord(annotations).Write(annotations)
+		if diff := cmp.Diff(once, annotations); diff != "" {
+			t.Errorf("the second time (-first +second):\n%s", diff)
+		}
+		if annotations[v1beta1.StartScheduleAnnotation] != original || annotations["example.com/else"] != last {
+			t.Errorf("changed what others have written: %v", annotations)
+		}
+	})
+}

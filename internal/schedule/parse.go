@@ -1,0 +1,280 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schedule computes when workloads start and stop, from annotations and the time. It has no client and no clock.
+//
+// Parse reads a Schedule. Schedule.Events returns the last event that has come, not only the next one, so that a controller
+// can make up for an event that it missed. A Record says which event a controller has handled.
+package schedule
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	_ "time/tzdata" // the operator's image, and a machine that runs tests, may have no time zone database
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// Schedule is a schedule in the annotations of a workload.
+type Schedule struct {
+	Start, Stop   *Recurrence // nil for none
+	Zone          *time.Location
+	StopReplicas  int32
+	StartReplicas int32 // 0 for as many as before the stop
+	Suspended     bool
+	SuspendUntil  time.Time
+	Observed      string // a hash; to suspend a schedule does not change it
+}
+
+// Problem is a wrong value of an annotation.
+type Problem struct {
+	key, value, form string
+	err              error
+}
+
+// maxValue bounds the bytes of a value in a message, and maxNote those of the message.
+const maxValue, maxNote = 60, 1024
+
+// String names the annotation, its value, what is wrong and a value that works.
+func (p Problem) String() string {
+	return fmt.Sprintf("%s %q: %s; use for example %s", p.key, Truncate(p.value), truncate(p.err.Error(), 2*maxValue), p.form)
+}
+
+// field is one annotation of a schedule.
+type field struct {
+	key, form string // form has examples that are valid
+	read      func(s *Schedule, value string) error
+}
+
+var fields = []field{
+	{v1beta1.StartScheduleAnnotation, `"Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`, func(s *Schedule, value string) (err error) {
+		s.Start, err = parseRecurrence(value)
+		return err
+	}},
+	{v1beta1.StopScheduleAnnotation, `"Mon-Fri 20:00", "20:00" or "0 20 * * 1-5"`, func(s *Schedule, value string) (err error) {
+		s.Stop, err = parseRecurrence(value)
+		return err
+	}},
+	{v1beta1.TimeZoneAnnotation, `"Europe/Berlin" or "UTC"`, func(s *Schedule, value string) (err error) {
+		s.Zone, err = ParseZone(value)
+		return err
+	}},
+	{v1beta1.StopReplicasAnnotation, `"0"`, func(s *Schedule, value string) (err error) {
+		s.StopReplicas, err = parseReplicas(value, 0)
+		return err
+	}},
+	{v1beta1.StartReplicasAnnotation, `"3"`, func(s *Schedule, value string) (err error) {
+		s.StartReplicas, err = parseReplicas(value, 1)
+		return err
+	}},
+	{v1beta1.SuspendAnnotation, `"true" or "false"`, func(s *Schedule, value string) (err error) {
+		if s.Suspended, err = strconv.ParseBool(value); err != nil {
+			err = errors.New("it is neither true nor false")
+		}
+		return err
+	}},
+	{v1beta1.SuspendUntilAnnotation, `"2026-11-23T07:00:00Z" or "2026-11-23T07:00:00+01:00"`, func(s *Schedule, value string) (err error) {
+		if s.SuspendUntil, err = time.Parse(time.RFC3339, value); err != nil {
+			err = errors.New("it is no instant with an offset, as of RFC 3339")
+		}
+		return err
+	}},
+	{v1beta1.ExcludeDatesAnnotation, `"2026-12-25" or "2026-12-25,2026-12-28/2027-01-03"`, func(s *Schedule, value string) error {
+		excluded, err := parseDates(value)
+		if s.Start != nil {
+			s.Start.excluded = excluded
+		}
+		return err
+	}},
+}
+
+// IsUnscheduled reports whether annotations have neither a start nor a stop schedule.
+func IsUnscheduled(annotations map[string]string) bool {
+	_, start := annotations[v1beta1.StartScheduleAnnotation]
+	_, stop := annotations[v1beta1.StopScheduleAnnotation]
+	return !start && !stop
+}
+
+// HasAny reports whether annotations contain a schedule, a part of one, or a Record.
+func HasAny(annotations map[string]string) bool {
+	return HasRecord(annotations) || slices.ContainsFunc(fields, func(f field) bool {
+		_, ok := annotations[f.key]
+		return ok
+	})
+}
+
+// Parse reads the schedule in annotations. It returns all problems; with a problem there is no schedule. The default zone is
+// that of schedules without a time zone.
+func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule, []Problem) {
+	s := &Schedule{Zone: defaultZone}
+	var problems []Problem
+	for _, f := range fields {
+		if value, ok := annotations[f.key]; ok {
+			if err := f.read(s, value); err != nil {
+				problems = append(problems, Problem{f.key, value, f.form, err})
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	if problems = s.contradictions(annotations); len(problems) > 0 {
+		return nil, problems
+	}
+	s.Observed = s.digest()
+	return s, nil
+}
+
+// contradictions returns the problems of values that are valid each, but not together.
+func (s *Schedule) contradictions(annotations map[string]string) []Problem {
+	var problems []Problem
+	complain := func(key, form, reason string, args ...any) {
+		problems = append(problems, Problem{key, annotations[key], form, fmt.Errorf(reason, args...)})
+	}
+	_, excludes := annotations[v1beta1.ExcludeDatesAnnotation]
+	switch {
+	case s.Start == nil && s.Stop == nil:
+		if i := slices.IndexFunc(fields, func(f field) bool { _, ok := annotations[f.key]; return ok }); i >= 0 {
+			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" beside it`, "there is neither a start-schedule nor a stop-schedule")
+		}
+	case s.Start == nil && excludes:
+		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" beside it`, "it excludes starts, and there is no start-schedule")
+	case s.Start != nil && s.Stop != nil && s.Stop.within(s.Start):
+		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(), "a start always comes at the same time, and wins")
+	}
+	if s.StartReplicas > 0 && s.StartReplicas <= s.StopReplicas {
+		complain(v1beta1.StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.StopReplicas)+1)), "it is no more than the stop-replicas, which are %d", s.StopReplicas)
+	}
+	return problems
+}
+
+// anotherTime returns an example of a schedule with other times.
+func (r *Recurrence) anotherTime() string {
+	for _, text := range []string{"Mon-Fri 20:00", "Mon-Fri 20:15"} {
+		if other, err := parseRecurrence(text); err == nil && !other.within(r) {
+			return strconv.Quote(text)
+		}
+	}
+	return `"Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`
+}
+
+// digest returns a hash of the schedule.
+func (s *Schedule) digest() string {
+	hash := fnv.New64a()
+	for _, r := range []*Recurrence{s.Start, s.Stop} {
+		if r == nil {
+			r = &Recurrence{}
+		}
+		fmt.Fprintf(hash, "%q\n", r.text)
+		for _, excluded := range r.excluded {
+			fmt.Fprintln(hash, excluded.from, excluded.to)
+		}
+	}
+	fmt.Fprintln(hash, s.Zone, s.StopReplicas, s.StartReplicas)
+	return strconv.FormatUint(hash.Sum64(), 36)
+}
+
+// Explain returns the reason and the note of an event about problems. The note has as many of them as fit.
+func Explain(problems []Problem) (reason, note string) {
+	reason = v1beta1.EventInvalidSchedule
+	if len(problems) == 1 && problems[0].key == v1beta1.TimeZoneAnnotation {
+		reason = v1beta1.EventUnknownTimeZone
+	}
+	for i, p := range problems {
+		rest := fmt.Sprintf(" (and %d more)", len(problems)-i)
+		text := p.String()
+		if i > 0 {
+			text = ". " + text
+		}
+		if len(note)+len(text)+len(rest) > maxNote {
+			return reason, note + rest
+		}
+		note += text
+	}
+	return reason, note
+}
+
+// zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
+var zones sync.Map
+
+// zoneName matches all names of the time zone database. Go prefers the copy of a machine to its own, and such a copy has
+// other files beside it, and other ways to spell a path. The operator's image has no copy.
+var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
+
+// ParseZone returns a zone of the time zone database.
+func ParseZone(name string) (*time.Location, error) {
+	if zone, ok := zones.Load(name); ok {
+		return zone.(*time.Location), nil
+	}
+	zone, err := time.LoadLocation(name)
+	// Local is the zone of the machine, and Factory means that no zone was configured.
+	if err != nil || !zoneName.MatchString(name) || name == "Local" || name == "Factory" {
+		return nil, errors.New("the time zone database does not have it")
+	}
+	zones.Store(name, zone)
+	return zone, nil
+}
+
+func parseReplicas(value string, least int64) (int32, error) {
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("it is no whole number from %d to %d", least, math.MaxInt32)
+	}
+	return int32(n), nil
+}
+
+// parseDates reads dates and ranges of dates. Both ends belong to a range.
+func parseDates(text string) ([]dates, error) {
+	var all []dates
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, ranged := strings.Cut(strings.TrimSpace(part), "/")
+		if !ranged {
+			last = first
+		}
+		from, err := time.Parse(time.DateOnly, first)
+		to, lastErr := time.Parse(time.DateOnly, last)
+		if err = cmp.Or(err, lastErr); err != nil {
+			return nil, fmt.Errorf("%q is neither a date nor a range of dates", Truncate(strings.TrimSpace(part)))
+		}
+		if to.Before(from) {
+			return nil, fmt.Errorf("%s ends before it begins", part)
+		}
+		all = append(all, dates{from, to.Add(day)})
+	}
+	return merge(all), nil
+}
+
+// merge sorts ranges of dates, and joins those that touch.
+func merge(all []dates) []dates {
+	slices.SortFunc(all, func(a, b dates) int { return a.from.Compare(b.from) })
+	merged := all[:0]
+	for _, next := range all {
+		if last := len(merged) - 1; last >= 0 && !next.from.After(merged[last].to) {
+			if next.to.After(merged[last].to) {
+				merged[last].to = next.to
+			}
+			continue
+		}
+		merged = append(merged, next)
+	}
+	return merged
+}
+
+// Truncate shortens a value for a message.
+func Truncate(value string) string { return truncate(value, maxValue) }
+
+func truncate(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

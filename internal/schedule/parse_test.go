@@ -1,0 +1,379 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// office is open from Monday to Friday, from 7 to 20 o'clock.
+var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
+
+func TestParseRecurrence(t *testing.T) {
+	for text, want := range map[string]string{
+		"07:00":              "0 7 * * *",
+		"7:05":               "5 7 * * *",
+		"00:00":              "0 0 * * *",
+		" 23:59 ":            "59 23 * * *",
+		"Mon-Fri 07:00":      "0 7 * * 1,2,3,4,5",
+		"mon-fri\t07:00":     "0 7 * * 1,2,3,4,5",
+		"Sat-Sun 10:00":      "0 10 * * 0,6",
+		"Fri-Mon,Wed 10:00":  "0 10 * * 0,1,3,5,6",
+		"SUN 10:00":          "0 10 * * 0",
+		"Mon-Sun 10:00":      "0 10 * * *",
+		"Mon,Mon 10:00":      "0 10 * * 1",
+		"0 20 * * 1-5":       "0 20 * * 1-5",
+		"0  20 * * MON-FRI":  "0 20 * * MON-FRI",
+		"*/15 8-17 1,15 * ?": "*/15 8-17 1,15 * ?",
+		"0 0 29 2 *":         "0 0 29 2 *",
+		"@daily":             "@daily",
+	} {
+		r, err := parseRecurrence(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		} else if r.text != want {
+			t.Errorf("%q is read as %q, want %q", text, r.text, want)
+		}
+	}
+}
+
+// TestBadValues has every annotation with all that may be wrong about it. What is said names the key and the value, and
+// whatever it says to use can be used.
+func TestBadValues(t *testing.T) {
+	times := map[string]string{ // what is wrong by the value
+		"":                         "it is empty",
+		" ":                        "it is empty",
+		"24:00":                    "24:00 is no time of day",
+		"25:00":                    "25:00 is no time of day",
+		"07:60":                    "07:60 is no time of day",
+		"7:5":                      "7:5 is no time of day",
+		"07:00:00":                 "07:00:00 is no time of day",
+		"07:00 Mon-Fri":            "expected exactly 5 fields, found 2",
+		"Mon-Fri":                  "expected exactly 5 fields, found 1",
+		"Monday 07:00":             "monday is no day of the week",
+		"Mon- 07:00":               "mon- is no day of the week",
+		"Mon,,Tue 07:00":           "is no day of the week",
+		"1-5 07:00":                "1-5 is no day of the week",
+		"Mon - Fri 07:00":          "expected exactly 5 fields, found 4",
+		"0 7 * *":                  "expected exactly 5 fields, found 4",
+		"0 0 7 * * *":              "expected exactly 5 fields, found 6",
+		"60 7 * * *":               "above maximum",
+		"0 24 * * *":               "above maximum",
+		"0 7 0 * *":                "below minimum",
+		"0 7 * 13 *":               "above maximum",
+		"0 7 * * 7":                "above maximum",
+		"0 7 * * Sat-Sun":          "beyond end of range",
+		"0 7 * * mon-5-6":          "too many hyphens",
+		"*/0 7 * * *":              "should be a positive number",
+		"-1 7 * * *":               "failed to parse int",
+		"seven":                    "expected exactly 5 fields, found 1",
+		"TZ=UTC 0 7 * * *":         "a time zone goes into the annotation time-zone",
+		"CRON_TZ=UTC 0 7 * * *":    "a time zone goes into the annotation time-zone",
+		"TZ=UTC":                   "a time zone goes into the annotation time-zone", // on which the library panics
+		"CRON_TZ=":                 "a time zone goes into the annotation time-zone",
+		"@every 1h":                "it names no time of day",
+		"@every":                   "unrecognized descriptor",
+		"@reboot":                  "unrecognized descriptor",
+		"0 0 31 2 *":               "there is no such date",
+		"0 0 30 2 *":               "there is no such date",
+		"0 0 31 4,6,9,11 *":        "there is no such date",
+		", 7 * * *":                "a list has nothing in it",
+		"0 , * * *":                "a list has nothing in it",
+		"0 7 , * *":                "a list has nothing in it",
+		"0 7 * , *":                "a list has nothing in it",
+		"0 7 1 * ,":                "a list has nothing in it",
+		strings.Repeat("0", 10000): "expected exactly 5 fields, found 1",
+	}
+	replicas := map[string]string{
+		"": "no whole number", "two": "no whole number", "-1": "no whole number", "1.5": "no whole number",
+		"0x1": "no whole number", " 1": "no whole number", "2147483648": "no whole number", "1e3": "no whole number",
+	}
+	atLeastOne := maps.Clone(replicas)
+	atLeastOne["0"] = "no whole number from 1"
+	bad := map[string]map[string]string{
+		v1beta1.StartScheduleAnnotation: times,
+		v1beta1.StopScheduleAnnotation:  times,
+		v1beta1.TimeZoneAnnotation: {
+			"": "does not have it", "Local": "does not have it", "Factory": "does not have it", "localtime": "does not have it",
+			"posixrules": "does not have it", "right/UTC": "does not have it", "posix/Europe/Berlin": "does not have it",
+			"Europe/../UTC": "does not have it", "Europe//Berlin": "does not have it", "./UTC": "does not have it", "UTC/": "does not have it",
+			"Mars/Olympus": "does not have it", "CET+1": "does not have it", "+01:00": "does not have it",
+			"../etc/passwd": "does not have it", "/etc/passwd": "does not have it", "europe/berlin ": "does not have it",
+		},
+		v1beta1.StopReplicasAnnotation:  replicas,
+		v1beta1.StartReplicasAnnotation: atLeastOne,
+		v1beta1.SuspendAnnotation:       {"": "neither true nor false", "yes": "neither true nor false", "on": "neither true nor false"},
+		v1beta1.SuspendUntilAnnotation: {
+			"": "no instant", "tomorrow": "no instant", "2026-11-23": "no instant", "2026-11-23T07:00:00": "no instant",
+			"2026-11-23 07:00:00Z": "no instant", "2026-13-01T00:00:00Z": "no instant",
+		},
+		v1beta1.ExcludeDatesAnnotation: {
+			"": "neither a date nor a range", "2026-12-25,": "neither a date nor a range", "25.12.2026": "neither a date nor a range",
+			"2026-12-32": "neither a date nor a range", "2026-02-29": "neither a date nor a range", "2026-12-25/": "neither a date nor a range",
+			"2026-12-25/2026-12-26/2026-12-27": "neither a date nor a range", "2026-12-26/2026-12-25": "ends before it begins",
+			"2026-12-25 2026-12-26": "neither a date nor a range",
+		},
+	}
+	for _, f := range fields {
+		if len(bad[f.key]) == 0 {
+			t.Errorf("nothing is wrong about %s", f.key)
+		}
+		for value, why := range bad[f.key] {
+			checkBad(t, f.key, value, why)
+		}
+	}
+}
+
+func checkBad(t *testing.T, key, value, why string) {
+	t.Helper()
+	annotations := maps.Clone(office)
+	annotations[key] = value
+	s, problems := Parse(annotations, time.UTC)
+	if s != nil || len(problems) != 1 {
+		t.Errorf("%s %q: %d problems, and a schedule: %v", key, value, len(problems), s != nil)
+		return
+	}
+	reason, note := Explain(problems)
+	wantReason := v1beta1.EventInvalidSchedule
+	if key == v1beta1.TimeZoneAnnotation {
+		wantReason = v1beta1.EventUnknownTimeZone
+	}
+	// Where the value is long, its beginning.
+	if named := key + " " + strings.TrimSuffix(quote(value), `"`); reason != wantReason || !strings.HasPrefix(note, named) || !strings.Contains(note, why) {
+		t.Errorf("%s %q: want %s with %q that says %q, got %s: %s", key, value, wantReason, named, why, reason, note)
+	}
+	_, forms, _ := strings.Cut(note, "; use for example ")
+	checked := 0
+	for i, form := range strings.Split(forms, `"`) {
+		if i%2 == 0 { // between two forms
+			continue
+		}
+		checked++
+		annotations[key] = form
+		if _, problems := Parse(annotations, time.UTC); len(problems) > 0 {
+			t.Errorf("%s %q: it says to use %q, but %s", key, value, form, problems[0])
+		}
+	}
+	if checked == 0 {
+		t.Errorf("%s %q: it does not say what to use: %s", key, value, note)
+	}
+}
+
+func quote(value string) string {
+	return `"` + strings.ReplaceAll(Truncate(value), "\t", `\t`) + `"`
+}
+
+func TestContradictions(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason      string
+		annotations map[string]string
+		want        string
+	}{
+		"SameTime": {
+			"a start and a stop that are the same decide nothing",
+			map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "0 7 * * 1-5"},
+			`useless.container.training/stop-schedule "0 7 * * 1-5": a start always comes at the same time, and wins; use for example "Mon-Fri 20:00"`,
+		},
+		"SameTimeInOtherWords": {
+			"what is written differently may be the same",
+			map[string]string{v1beta1.StartScheduleAnnotation: "0 20 * * *", v1beta1.StopScheduleAnnotation: "0 20 1-31 * *"},
+			`useless.container.training/stop-schedule "0 20 1-31 * *": a start always comes at the same time, and wins; use for example "Mon-Fri 20:15"`,
+		},
+		"NeverAlone": {
+			"a stop that only comes with starts decides nothing either",
+			map[string]string{v1beta1.StartScheduleAnnotation: "* * * * *", v1beta1.StopScheduleAnnotation: "Mon 20:00"},
+			`useless.container.training/stop-schedule "Mon 20:00": a start always comes at the same time, and wins; ` +
+				`use for example "Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`,
+		},
+		"ExcludedStops": {
+			"dates on which there is no start say nothing where there is none at all",
+			map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.ExcludeDatesAnnotation: "2026-12-25"},
+			`useless.container.training/exclude-dates "2026-12-25": it excludes starts, and there is no start-schedule; ` +
+				`use for example start-schedule "Mon-Fri 07:00" beside it`,
+		},
+		"FewerOnStart": {
+			"a start that makes fewer than a stop leaves does nothing",
+			map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartReplicasAnnotation: "2", v1beta1.StopReplicasAnnotation: "2"},
+			`useless.container.training/start-replicas "2": it is no more than the stop-replicas, which are 2; use for example "3"`,
+		},
+		"NoSchedule": {
+			"what belongs to a schedule says nothing alone",
+			map[string]string{v1beta1.TimeZoneAnnotation: "UTC", v1beta1.StopReplicasAnnotation: "1"},
+			`useless.container.training/time-zone "UTC": there is neither a start-schedule nor a stop-schedule; use for example stop-schedule "Mon-Fri 20:00" beside it`,
+		},
+		"Several": {
+			"all that is wrong is said at once",
+			map[string]string{v1beta1.StartScheduleAnnotation: "7", v1beta1.TimeZoneAnnotation: "Mars", v1beta1.SuspendAnnotation: "no!"},
+			`useless.container.training/start-schedule "7": expected exactly 5 fields, found 1: [7]; use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5". ` +
+				`useless.container.training/time-zone "Mars": the time zone database does not have it; use for example "Europe/Berlin" or "UTC". ` +
+				`useless.container.training/suspend "no!": it is neither true nor false; use for example "true" or "false"`,
+		},
+		"Nothing": {"nothing is not wrong", map[string]string{"app": "web"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems := Parse(c.annotations, time.UTC)
+			if _, note := Explain(problems); note != c.want {
+				t.Errorf("%s:\ngot  %s\nwant %s", c.reason, note, c.want)
+			}
+		})
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		text, other string
+		want        bool
+	}{
+		{"20:00", "0 20 * * 0-6", true},
+		{"0 20 * * 0-6", "20:00", true},
+		{"20:00", "0 20 1-31 * *", true},
+		{"20:00", "0 20 1-30 * *", false},
+		{"20:00", "0 20 1-30 * 0-5", false}, // of months' last days, Saturdays
+		{"20:00", "0 20 1-30 * 0-6", true},
+		{"20:00", "0 20 * 1-12 *", true},
+		{"20:00", "0 20 * 1-11 *", false},
+		{"0 0 29 2 *", "@daily", true},
+		{"0 0 29 2 *", "0 0 * * 0-5", false}, // as it was a Saturday in 2020
+		{"0 0 29 2 *", "0 0 28-29 2 *", true},
+		{"Mon 20:00", "Mon-Fri 20:00", true},
+		{"Mon-Fri 20:00", "Mon 20:00", false},
+		{"Mon 20:00", "0 20 1 * 1", true}, // cron: the first day of the month, and Mondays
+		{"0 20 1 * 1", "Mon 20:00", false},
+		{"0 8-18/2 * * *", "0 * * * *", true},
+		{"*/10 8 * * *", "*/5 8 * * *", true},
+		{"*/5 8 * * *", "*/10 8 * * *", false},
+		{"* * * * *", "* 0-6 * * *", false},
+	} {
+		r, err := parseRecurrence(c.text)
+		other, otherErr := parseRecurrence(c.other)
+		if err != nil || otherErr != nil {
+			t.Fatal(err, otherErr)
+		}
+		if got := r.within(other); got != c.want {
+			t.Errorf("%q within %q is %v", c.text, c.other, got)
+		}
+	}
+}
+
+// TestExplainFits shows that the API server takes any explanation.
+func TestExplainFits(t *testing.T) {
+	for _, value := range []string{strings.Repeat("x", 1000), strings.Repeat("\x00", 1000), strings.Repeat("ü", 1000), strings.Repeat("25:00 ", 50)} {
+		annotations := map[string]string{}
+		for _, f := range fields {
+			annotations[f.key] = value
+		}
+		_, problems := Parse(annotations, time.UTC)
+		_, note := Explain(problems)
+		if len(note) > maxNote || !strings.HasSuffix(note, " more)") || !strings.HasPrefix(note, fields[0].key) {
+			t.Errorf("%d bytes: %s", len(note), note)
+		}
+	}
+}
+
+func TestObserved(t *testing.T) {
+	base := maps.Clone(office)
+	base[v1beta1.ExcludeDatesAnnotation] = "2026-12-25"
+	observe := func(key, value string) string {
+		annotations := maps.Clone(base)
+		annotations[key] = value
+		s, problems := Parse(annotations, time.UTC)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return s.Observed
+	}
+	is := observe(v1beta1.TimeZoneAnnotation, "UTC")
+	if golden := "iv1k7qyydob5"; is != golden {
+		t.Errorf("it is %s, and was %s: as an edit does, an upgrade would make the last event of every schedule count again", is, golden)
+	}
+	for _, same := range [][2]string{
+		{v1beta1.StartScheduleAnnotation, "mon-fri 7:00"}, {v1beta1.StartScheduleAnnotation, "0 7 * *  1,2,3,4,5"}, {v1beta1.StopReplicasAnnotation, "0"},
+		{v1beta1.SuspendAnnotation, "true"}, {v1beta1.SuspendUntilAnnotation, "2026-11-23T07:00:00Z"}, {v1beta1.ExcludeDatesAnnotation, "2026-12-25/2026-12-25"}, {"app", "web"},
+	} {
+		if observe(same[0], same[1]) != is {
+			t.Errorf("%s %q says nothing new", same[0], same[1])
+		}
+	}
+	elsewhere, _ := Parse(base, zone(t, "Europe/Berlin"))
+	known := map[string]bool{is: true, elsewhere.Observed: true}
+	if len(known) != 2 {
+		t.Error("the operator's own time zone makes another schedule")
+	}
+	for _, other := range [][2]string{
+		{v1beta1.StartScheduleAnnotation, "07:00"}, {v1beta1.StopScheduleAnnotation, "Mon-Fri 20:01"}, {v1beta1.TimeZoneAnnotation, "Europe/Rome"},
+		{v1beta1.StopReplicasAnnotation, "1"}, {v1beta1.StartReplicasAnnotation, "1"}, {v1beta1.ExcludeDatesAnnotation, "2026-12-26"}, {v1beta1.ExcludeDatesAnnotation, "2026-12-25/2026-12-26"},
+	} {
+		got := observe(other[0], other[1])
+		if known[got] {
+			t.Errorf("%s %q makes another schedule", other[0], other[1])
+		}
+		known[got] = true
+	}
+}
+
+func TestParseDates(t *testing.T) {
+	for text, want := range map[string]string{
+		"2026-12-25":                                  "12-25..12-26",
+		"2026-12-28/2026-12-30":                       "12-28..12-31",
+		" 2026-12-28 , 2026-12-25 ":                   "12-25..12-26 12-28..12-29",
+		"2026-12-26,2026-12-25":                       "12-25..12-27",
+		"2026-12-20/2026-12-30,2026-12-25":            "12-20..12-31",
+		"2026-12-25/2026-12-27,2026-12-26/2026-12-30": "12-25..12-31",
+		"2026-12-25,2026-12-25,2026-12-27":            "12-25..12-26 12-27..12-28",
+	} {
+		all, err := parseDates(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		var got []string
+		for _, d := range all {
+			got = append(got, d.from.Format("01-02")+".."+d.to.Format("01-02"))
+		}
+		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// FuzzParse reads whatever people may write, and follows what can be read. It neither panics nor hangs.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"07:00", "Mon-Fri 20:00", "0 20 * * 1-5", "@every 1h", "TZ=UTC", "0 0 31 2 *", "0 0 29 2 *", ", * * * *", "* * * * *", "59/9223372036854775807 * * * *",
+		"", "Sat-Sun 24:00", "1-1,2-2/3 */5 ? jan-dec sun",
+	} {
+		f.Add(seed, "20:00", "Europe/Berlin", "0", "3", "true", "2026-11-23T07:00:00Z", "2026-12-25,2000-01-01/9999-12-31", int64(1_763_640_000))
+	}
+	f.Fuzz(func(t *testing.T, start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude string, unix int64) {
+		values := []string{start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude}
+		annotations := map[string]string{}
+		for i, f := range fields {
+			if values[i] != "-" {
+				annotations[f.key] = values[i]
+			}
+		}
+		s, problems := Parse(annotations, time.UTC)
+		if _, note := Explain(problems); len(note) > maxNote {
+			t.Errorf("a note of %d bytes", len(note))
+		}
+		if s != nil && !IsUnscheduled(annotations) {
+			checkEvents(t, s, time.Unix(unix%(200*365*86400), 0)) // within two centuries of 1970
+		}
+	})
+}
+
+// checkEvents fails the test if the last event is in the future, or the next one is not.
+func checkEvents(t *testing.T, s *Schedule, now time.Time) {
+	t.Helper()
+	last, next, _ := s.Events(now)
+	if last.At.After(now) || !next.IsZero() && !next.After(now) {
+		t.Errorf("at %s, the last event is at %s and the next one at %s", now, last.At, next)
+	}
+}

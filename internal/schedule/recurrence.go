@@ -1,0 +1,142 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// Recurrence is a set of wall-clock times, given by the five fields of cron. Wall-clock times are in UTC here, whatever the
+// zone: the cron library skips and repeats times when the offset of a zone changes, which never happens in UTC.
+type Recurrence struct {
+	text     string // the five fields, or a word such as @daily
+	cron     *cron.SpecSchedule
+	excluded []dates // sorted, without overlaps
+}
+
+// dates is the time from one midnight to another.
+type dates struct{ from, to time.Time }
+
+// parseRecurrence reads the five fields of cron as CronJobs do, HH:MM, or days of the week and HH:MM.
+func parseRecurrence(text string) (*Recurrence, error) {
+	if strings.Contains(text, "TZ=") { // the library panics on some of them
+		return nil, errors.New("a time zone goes into the annotation time-zone")
+	}
+	expanded, err := expand(text)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := cron.ParseStandard(expanded)
+	if err != nil {
+		return nil, err
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok { // @every
+		return nil, errors.New("it names no time of day")
+	}
+	if min(spec.Minute, spec.Hour, spec.Dom, spec.Month, spec.Dow) == 0 {
+		return nil, errors.New("a list has nothing in it")
+	}
+	// The library searches five years. These five have a 29 February.
+	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, errors.New("there is no such date")
+	}
+	return &Recurrence{text: expanded, cron: spec}, nil
+}
+
+// next returns the first time after a wall-clock time of a whole minute, or zero if there is none within five years.
+func (r *Recurrence) next(wall time.Time) time.Time {
+	wall = r.cron.Next(wall.Add(59 * time.Second)) // saves the library from testing each second
+	for _, excluded := range r.excluded {
+		if wall.IsZero() || wall.Before(excluded.from) {
+			break
+		}
+		if wall.Before(excluded.to) {
+			wall = r.cron.Next(excluded.to.Add(-time.Second))
+		}
+	}
+	return wall
+}
+
+// star is the bit that the library sets for a field that is *.
+const star = 1 << 63
+
+// within reports whether each time of a Recurrence is a time of another one, too.
+func (r *Recurrence) within(other *Recurrence) bool {
+	if r.cron.Minute&^(other.cron.Minute|star) != 0 || r.cron.Hour&^(other.cron.Hour|star) != 0 {
+		return false
+	}
+	// A leap year has all dates, and each date is on each day of the week in some year.
+	for date := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC); date.Year() == 2000; date = date.Add(day) {
+		for weekday := range weekdays {
+			if r.on(date, weekday) && !other.on(date, weekday) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// on reports whether a date on a day of the week belongs to a Recurrence. In cron both fields must match, but one is enough
+// if neither of them is *.
+func (r *Recurrence) on(date time.Time, weekday int) bool {
+	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
+	both := (r.cron.Dom|r.cron.Dow)&star != 0
+	return r.cron.Month>>date.Month()&1 == 1 && (dom && dow || !both && (dom || dow))
+}
+
+// expand returns the five fields of cron for a time of day, with or without days of the week. It returns other text unchanged.
+func expand(text string) (string, error) {
+	fields := strings.Fields(text)
+	if len(fields) == 0 {
+		return "", errors.New("it is empty")
+	}
+	days, clock := "*", fields[len(fields)-1]
+	if len(fields) > 2 || !strings.Contains(clock, ":") {
+		return strings.Join(fields, " "), nil
+	}
+	at, err := time.Parse("15:04", clock)
+	if err != nil {
+		return "", fmt.Errorf("%s is no time of day from 00:00 to 23:59", clock)
+	}
+	if len(fields) == 2 {
+		if days, err = expandDays(fields[0]); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d %d * * %s", at.Minute(), at.Hour(), days), nil
+}
+
+var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// expandDays returns the numbers of cron for days of the week and ranges of them. Unlike in cron, a range may cross the weekend.
+func expandDays(text string) (string, error) {
+	var numbers []string
+	for part := range strings.SplitSeq(strings.ToLower(text), ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		day, last := slices.Index(weekdays, from), slices.Index(weekdays, to)
+		if day < 0 || last < 0 {
+			return "", fmt.Errorf("%s is no day of the week, such as Mon, and no range of them", Truncate(part))
+		}
+		for ; day != last; day = (day + 1) % len(weekdays) {
+			numbers = append(numbers, strconv.Itoa(day))
+		}
+		numbers = append(numbers, strconv.Itoa(last))
+	}
+	slices.Sort(numbers)
+	if numbers = slices.Compact(numbers); len(numbers) == len(weekdays) {
+		return "*", nil
+	}
+	return strings.Join(numbers, ","), nil
+}

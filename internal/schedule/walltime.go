@@ -1,0 +1,107 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"cmp"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// wallClock returns what a clock in a zone shows at an instant, as a time in UTC.
+func wallClock(at time.Time, zone *time.Location) time.Time {
+	return at.UTC().Add(offset(at, zone))
+}
+
+func offset(at time.Time, zone *time.Location) time.Duration {
+	_, seconds := at.In(zone).Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// instant returns when a clock in a zone shows a wall-clock time. When the clock is put back, it shows a time twice: that is
+// the first one. When it is put forward, it skips a time: that is the moment of the change. So a later wall-clock time never
+// has an earlier instant. [time.Date] does not define which instant it returns, and [time.Time.ZoneBounds] is wrong on the
+// last day of leap years.
+func instant(wall time.Time, zone *time.Location) time.Time {
+	// No clock on Earth is a day ahead or behind.
+	from, to := wall.Add(-day), wall.Add(day)
+	before, after := offset(from, zone), offset(to, zone)
+	if at := wall.Add(-before); offset(at, zone) == before {
+		return at
+	}
+	if at := wall.Add(-after); offset(at, zone) == after {
+		return at
+	}
+	for to.Sub(from) > time.Second {
+		if middle := from.Add(to.Sub(from) / 2).Truncate(time.Second); offset(middle, zone) == before {
+			from = middle
+		} else {
+			to = middle
+		}
+	}
+	return to
+}
+
+// Occurrence is one time of a Recurrence. The zero value means that there is none.
+type Occurrence struct {
+	wall time.Time // what the clock shows then, or would show if it was not put forward
+	At   time.Time // the instant
+}
+
+func occurrenceAt(wall time.Time, zone *time.Location) Occurrence {
+	if wall.IsZero() {
+		return Occurrence{}
+	}
+	return Occurrence{wall, instant(wall, zone)}
+}
+
+// compare orders occurrences by instant, and those of the same instant by wall-clock time.
+func (o Occurrence) compare(other Occurrence) int {
+	return cmp.Or(o.At.Compare(other.At), o.wall.Compare(other.wall))
+}
+
+// around returns the last occurrence up to an instant, and the first one after it. Either is zero if there is none within
+// five years, and for a nil Recurrence.
+func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occurrence) {
+	if r == nil {
+		return Occurrence{}, Occurrence{}
+	}
+	future := func(wall time.Time) bool { // whether all occurrences after a wall-clock time are in the future
+		next := occurrenceAt(r.next(wall), zone)
+		return next.At.IsZero() || next.At.After(now)
+	}
+	wall := wallClock(now, zone).Truncate(time.Minute)
+	// Two days: a clock that was put back has shown later times than now.
+	from, to := wall.Add(-8*day), wall.Add(2*day)
+	if future(from) { // less often than weekly
+		from = wall.AddDate(-5, 0, 0)
+	}
+	if future(from) {
+		return Occurrence{}, occurrenceAt(r.next(from), zone)
+	}
+	for to.Sub(from) > time.Minute {
+		if middle := from.Add(to.Sub(from) / 2).Truncate(time.Minute); future(middle) {
+			to = middle
+		} else {
+			from = middle
+		}
+	}
+	return occurrenceAt(to, zone), occurrenceAt(r.next(to), zone)
+}
+
+// Events returns the last start or stop up to an instant, whether it is a stop, and the instant of the next one. If a start
+// and a stop have the same time, the start counts: too many replicas do less harm than too few.
+func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isStop bool) {
+	started, starts := s.Start.around(now, s.Zone)
+	stopped, stops := s.Stop.around(now, s.Zone)
+	last, next = started, starts.At
+	if isStop = stopped.compare(started) > 0; isStop {
+		last = stopped
+	}
+	if next.IsZero() || !stops.At.IsZero() && stops.At.Before(next) {
+		next = stops.At
+	}
+	return last, next, isStop
+}
