@@ -241,6 +241,7 @@ verify-catalog verify-bundle-validate: verify-bundle
 verify-catalog-validate: verify-catalog
 
 .PHONY: $(VERIFY:%=verify-%)
+verify-build-platforms: export PLATFORMS := linux/amd64,linux/arm64
 $(VERIFY:%=verify-%): verify-%:
 	@start=$$(date +%s); output=$$($(MAKE) $* 2>&1); code=$$?; \
 		echo "verify: $* took $$(($$(date +%s) - start)) s$${output:+$$(printf '\n%s' "$$output")}"; exit $$code
