@@ -5,6 +5,7 @@ package machine
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,5 +98,65 @@ func TestSiblingsShare(t *testing.T) {
 			t.Errorf("%s: owners are shared: %v", c.reason, got)
 		}
 		before = sw
+	}
+}
+
+func TestOwnersAreOfOneNamespace(t *testing.T) {
+	elsewhere := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Namespace = "elsewhere" })
+	here, err := indexByOwner(newTestSwitch("m-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := indexByOwner(elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(here, there) {
+		t.Errorf("a Switch with an owner in another namespace has the index key %v of that owner's Switches", there)
+	}
+}
+
+// TestOrphansOfSelector checks that a Machine reads the orphans that have a label of its selector, and no others.
+func TestOrphansOfSelector(t *testing.T) {
+	labels := func(pairs ...string) func(*v1beta1.Switch) {
+		return func(sw *v1beta1.Switch) {
+			sw.OwnerReferences, sw.Labels = nil, map[string]string{}
+			for pair := range slices.Chunk(pairs, 2) {
+				sw.Labels[pair[0]] = pair[1]
+			}
+		}
+	}
+	selecting := func(selector *v1beta1.LabelSelector) *v1beta1.Machine {
+		return newMachine(1, func(m *v1beta1.Machine) { m.Spec.Switches.Selector = selector })
+	}
+	exists := &v1beta1.LabelSelector{MatchExpressions: []v1beta1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpExists}}}
+	for _, tt := range []struct {
+		reason  string
+		machine *v1beta1.Machine
+		orphan  *v1beta1.Switch
+		want    bool
+	}{
+		{"the label of the Machine's name", newMachine(1), newTestSwitch("s", labels("machine", "m")), true},
+		{"the label of another Machine", newMachine(1), newTestSwitch("s", labels("machine", "other")), false},
+		{"no label", newMachine(1), newTestSwitch("s", labels()), false},
+		{"a controller", newMachine(1), newTestSwitch("s"), false},
+		{"another namespace", newMachine(1), newTestSwitch("s", labels("machine", "m"), func(sw *v1beta1.Switch) { sw.Namespace = "elsewhere" }), false},
+		{"the first label of a selector", selecting(labelled("b", "2", "a", "1")), newTestSwitch("s", labels("a", "1", "b", "2")), true},
+		{"only the second label of a selector", selecting(labelled("b", "2", "a", "1")), newTestSwitch("s", labels("b", "2")), false},
+		{"a selector without matchLabels", selecting(exists), newTestSwitch("s", labels("c", "3")), true},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			switches := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, switchIndexers)
+			if err := switches.Add(tt.orphan); err != nil {
+				t.Fatal(err)
+			}
+			found, err := switches.ByIndex(orphansByLabel, selectorKey(tt.machine))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(found) > 0; got != tt.want {
+				t.Errorf("the Machine reads the Switch: %t", got)
+			}
+		})
 	}
 }
