@@ -11,6 +11,7 @@ import (
 	"reflect"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -42,18 +43,43 @@ func Status[T client.Object, S any](
 	return changed, c.Status().Patch(ctx, changed, from(read))
 }
 
+// Finalizer is a finalizer of one controller. It remembers the last objects from which it was removed. The API server's
+// answer to the removal of the last finalizer has no newer version for which a read could wait, so the cache may show the
+// finalizer for a while.
+type Finalizer struct {
+	name    string
+	removed *lru.Cache // of UIDs
+}
+
+// maxRemoved bounds the objects that a Finalizer remembers. For others, a second removal costs a request that fails.
+const maxRemoved = 4096
+
+// NewFinalizer returns the finalizer of a name.
+func NewFinalizer(name string) *Finalizer {
+	return &Finalizer{name: name, removed: lru.New(maxRemoved)}
+}
+
+// Holds reports whether an object has the finalizer.
+func (f *Finalizer) Holds(object client.Object) bool {
+	_, removed := f.removed.Get(object.GetUID())
+	return !removed && controllerutil.ContainsFinalizer(object, f.name)
+}
+
 // AddFinalizer adds a finalizer, and returns the object as it is then.
-func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, finalizer string) (T, error) {
-	if controllerutil.ContainsFinalizer(read, finalizer) {
+func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) (T, error) {
+	if controllerutil.ContainsFinalizer(read, f.name) {
 		return read, nil
 	}
-	return Object(ctx, c, read, func(object T) { controllerutil.AddFinalizer(object, finalizer) })
+	return Object(ctx, c, read, func(object T) { controllerutil.AddFinalizer(object, f.name) })
 }
 
 // RemoveFinalizer removes a finalizer. It is no error if the object does not exist any more.
-func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, finalizer string) error {
-	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, finalizer) })
-	return apierror.IgnoreGone(err)
+func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) error {
+	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.name) })
+	if err = apierror.IgnoreGone(err); err == nil {
+		f.removed.Add(read.GetUID(), nil)
+	}
+	return err
 }
 
 func from(read client.Object) client.Patch {

@@ -125,6 +125,7 @@ func TestVirtualMachineWrites(t *testing.T) {
 			waitForReason(t, vm, v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable)
 			requests.check(t, namespace, map[string]int{
 				"POST pods":                    1,
+				"GET virtualmachines":          1, // checks that it is still active
 				"PATCH virtualmachines/status": 2, // created, unschedulable
 				"POST events":                  2,
 			})

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -308,7 +307,7 @@ func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1b
 // finalize turns the Switches of a deleted Machine down and removes the finalizer. The garbage collector deletes the
 // Switches. It waits for nothing, so that it never delays the deletion of a namespace or an uninstallation.
 func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
-	if !controllerutil.ContainsFinalizer(m, v1beta1.MachineFinalizer) {
+	if !c.finalizer.Holds(m) {
 		return nil
 	}
 	if !pause.IsPaused(m) {
@@ -316,7 +315,7 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 			return err
 		}
 	}
-	return patch.RemoveFinalizer(ctx, c.client, m, v1beta1.MachineFinalizer)
+	return patch.RemoveFinalizer(ctx, c.client, m, c.finalizer)
 }
 
 // powerDown turns the Switches down that are up. Only a conflict is retried: no other error may keep the Machine.

@@ -65,16 +65,17 @@ func (o Options) Validate() error {
 
 // Controller reconciles Machines.
 type Controller struct {
-	client   client.Client // its reads see the operator's own writes
-	reader   client.Reader // reads from the API server
-	switches toolscache.Indexer
-	machines toolscache.Indexer
-	clock    clock.PassiveClock
-	events   *events.Recorder
-	metrics  *metrics
-	flips    *flipMemory
-	alarms   *queue.Alarms
-	slots    slots // for requests that create and delete, for all Machines together
+	client    client.Client // its reads see the operator's own writes
+	reader    client.Reader // reads from the API server
+	switches  toolscache.Indexer
+	machines  toolscache.Indexer
+	clock     clock.PassiveClock
+	events    *events.Recorder
+	metrics   *metrics
+	finalizer *patch.Finalizer
+	flips     *flipMemory
+	alarms    *queue.Alarms
+	slots     slots // for requests that create and delete, for all Machines together
 }
 
 // CacheOptions removes from cached Machines and Switches what no controller reads.
@@ -103,16 +104,17 @@ func (o Options) Setup(
 		return err
 	}
 	c := &Controller{
-		client:   mgr.GetClient(),
-		reader:   mgr.GetAPIReader(),
-		switches: switches,
-		machines: machines,
-		clock:    clock,
-		events:   events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
-		metrics:  metrics,
-		flips:    newFlipMemory(),
-		alarms:   queue.NewAlarms(clock),
-		slots:    make(slots, maxConcurrent),
+		client:    mgr.GetClient(),
+		reader:    mgr.GetAPIReader(),
+		switches:  switches,
+		machines:  machines,
+		clock:     clock,
+		events:    events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
+		metrics:   metrics,
+		finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer),
+		flips:     newFlipMemory(),
+		alarms:    queue.NewAlarms(clock),
+		slots:     make(slots, maxConcurrent),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
@@ -149,7 +151,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	cached := m
-	if m, err = patch.AddFinalizer(ctx, c.client, cached, v1beta1.MachineFinalizer); err != nil {
+	if m, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
 	switches, err := c.read(m)

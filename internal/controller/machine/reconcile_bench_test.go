@@ -26,6 +26,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/informer"
+	"container.training/useless/internal/patch"
 	"container.training/useless/internal/queue"
 )
 
@@ -149,7 +150,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory()}
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory(), finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer)}
 	c.alarms = queue.NewAlarms(c.clock)
 	c.client, err = client.New(&rest.Config{}, client.Options{Scheme: scheme, Mapper: mapper, Cache: &client.CacheOptions{
 		Reader: informers, EnableReadYourWritesConsistency: new(true),

@@ -127,8 +127,7 @@ func refusal(err error) (refused, failed error) {
 // create creates the server. A Pod that exists already, and that the cache does not have yet, is as good.
 func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod := newPod(vm, c.image)
-	// No read may wait for this write: the cache never gets the Pod if admission removes its label.
-	err := c.pods.Create(ctx, pod, client.DisableReadYourWritesConsistency)
+	err := c.pods.Create(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return c.currentPod(ctx, vm)
@@ -138,7 +137,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 		return nil, err
 	}
 	if !isLabelled(pod) {
-		return nil, cmp.Or(apierror.IgnoreGone(c.deletePod(ctx, pod)), errNotLabelled)
+		return nil, cmp.Or(apierror.IgnoreGone(c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
 	}
 	c.events.Normal(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
@@ -149,7 +148,8 @@ var errNotLabelled = errors.New("admission takes the label " + v1alpha1.VirtualM
 
 // delete deletes the Pod and returns it as one that is being deleted. Its end wakes the VirtualMachine.
 func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
-	err := c.deletePod(ctx, pod)
+	// A user may just have taken the Pod from the VirtualMachine.
+	err := c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if apierror.IgnoreGone(err) != nil {
 		return pod, err
 	}
@@ -161,11 +161,11 @@ func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	return going, nil
 }
 
-// deletePod deletes a Pod unless it has changed: a user may just have taken it from the VirtualMachine.
-func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	options := []client.DeleteOption{client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}}
+// deletePod deletes a Pod. No read waits for the end of a Pod without the label, because the cache does not have it.
+func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, unchanged client.Preconditions) error {
+	options := []client.DeleteOption{unchanged}
 	if !isLabelled(pod) {
-		options = append(options, client.DisableReadYourWritesConsistency) // the cache does not have it
+		options = append(options, client.DisableReadYourWritesConsistency)
 	}
 	return c.pods.Delete(ctx, pod, options...)
 }
@@ -207,19 +207,19 @@ func cannotResize(err error) bool {
 
 // finalize deletes the server of a deleted VirtualMachine, waits until it is gone, and then removes the finalizer.
 func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm *v1alpha1.VirtualMachine) error {
-	if !controllerutil.ContainsFinalizer(vm, v1alpha1.VirtualMachineFinalizer) {
+	if !c.finalizer.Holds(vm) {
 		return nil
 	}
 	// The server of a paused VirtualMachine is left to the garbage collector. Orphaned dependents keep running.
 	if pause.IsPaused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
-		return patch.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
+		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
 	}
 	pod, err := c.server(ctx, vm)
 	switch {
 	case err != nil:
 		return err
 	case pod == nil:
-		return patch.RemoveFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer)
+		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
 	case pod.DeletionTimestamp.IsZero():
 		pod, err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
 	}

@@ -90,18 +90,19 @@ func (Options) CacheOptions() map[client.Object]cache.ByObject { return nil }
 
 // Controller reconciles VirtualMachines.
 type Controller struct {
-	client   client.Client
-	pods     client.Client // its cache has the Pods of VirtualMachines only
-	podStore toolscache.Store
-	reader   client.Reader // reads from the API server
-	image    string
-	clock    clock.PassiveClock
-	events   *events.Recorder
-	metrics  *metrics
-	usage    *poller
-	refusals workqueue.TypedRateLimiter[reconcile.Request]
-	crashing sync.Map // by client.ObjectKey of a VirtualMachine, the UID of a server whose crashes have an event
-	alarms   *queue.Alarms
+	client    client.Client
+	pods      client.Client // its cache has the Pods of VirtualMachines only
+	podStore  toolscache.Store
+	reader    client.Reader // reads from the API server
+	image     string
+	clock     clock.PassiveClock
+	events    *events.Recorder
+	metrics   *metrics
+	usage     *poller
+	finalizer *patch.Finalizer
+	refusals  workqueue.TypedRateLimiter[reconcile.Request]
+	crashing  sync.Map // by client.ObjectKey of a VirtualMachine, the UID of a server whose crashes have an event
+	alarms    *queue.Alarms
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
@@ -139,17 +140,18 @@ func (o Options) Setup(
 		wake:     make(chan event.TypedGenericEvent[client.ObjectKey]),
 	}
 	c := &Controller{
-		client:   mgr.GetClient(),
-		pods:     pods,
-		podStore: podStore,
-		reader:   mgr.GetAPIReader(),
-		image:    cmp.Or(o.Image, DefaultImage),
-		clock:    clock,
-		events:   events.NewRecorder(mgr),
-		metrics:  metrics,
-		usage:    usage,
-		refusals: queue.NewRateLimiter(firstRefusal),
-		alarms:   queue.NewAlarms(clock),
+		client:    mgr.GetClient(),
+		pods:      pods,
+		podStore:  podStore,
+		reader:    mgr.GetAPIReader(),
+		image:     cmp.Or(o.Image, DefaultImage),
+		clock:     clock,
+		events:    events.NewRecorder(mgr),
+		metrics:   metrics,
+		usage:     usage,
+		finalizer: patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
+		refusals:  queue.NewRateLimiter(firstRefusal),
+		alarms:    queue.NewAlarms(clock),
 	}
 	if err := errors.Join(mgr.Add(podCache), mgr.Add(usage)); err != nil {
 		return err
@@ -187,7 +189,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case pause.IsPaused(vm):
 		return reconcile.Result{}, nil
 	}
-	if vm, err = patch.AddFinalizer(ctx, c.client, vm, v1alpha1.VirtualMachineFinalizer); err != nil {
+	cached := vm
+	if vm, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
 	pod, err := c.server(ctx, vm)
@@ -195,6 +198,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	p := decide(vm, pod, c.clock.Now())
+	p.confirm = p.confirm && vm == cached // the answer to a write is up to date
 	pod, refused, actErr := c.act(ctx, vm, pod, p)
 	if actErr != nil && refused.creating == nil {
 		return reconcile.Result{}, actErr // the state is not known
