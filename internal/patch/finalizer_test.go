@@ -1,0 +1,62 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package patch
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// writer answers each patch with an error, or with none.
+type writer struct {
+	client.Writer
+	err     error
+	patches int
+}
+
+func (w *writer) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	w.patches++
+	return w.err
+}
+
+func TestFinalizer(t *testing.T) {
+	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m")
+	for _, tt := range []struct {
+		reason  string
+		err     error // of the removal
+		wantErr bool
+		holds   bool // afterwards, as the cache shows the object
+	}{
+		{"a removed finalizer does not hold the object, though the cache still shows it", nil, false, false},
+		{"an object that does not exist is not held", gone, false, false},
+		{"a removal that failed is tried again", errors.New("no"), true, true},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			f, w := NewFinalizer("example.com/finalizer"), &writer{err: tt.err}
+			m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{UID: "1", Finalizers: []string{"example.com/finalizer", "other"}}}
+			if !f.Holds(m) {
+				t.Error("the finalizer does not hold the object before it is removed")
+			}
+			if err := RemoveFinalizer(t.Context(), w, m, f); (err != nil) != tt.wantErr || w.patches != 1 {
+				t.Errorf("removal: got error %v after %d patches", err, w.patches)
+			}
+			if got := f.Holds(m); got != tt.holds {
+				t.Errorf("the finalizer holds the object: %t, want %t", got, tt.holds)
+			}
+			again := m.DeepCopy()
+			if again.UID = types.UID("2"); !f.Holds(again) {
+				t.Error("the finalizer does not hold another object of the same name")
+			}
+		})
+	}
+}
