@@ -59,7 +59,7 @@ func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
 	requests.reset()
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Count = 20
-		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(1)), new(int32(0))
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(3)), new(int32(0)) // longer than two lags
 	})
 	waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
 	requests.check(t, namespace, map[string]int{
