@@ -128,7 +128,7 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines/status,verbs=patch
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines/finalizers,verbs=update
-// +kubebuilder:rbac:groups=useless.container.training,resources=switches,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=useless.container.training,resources=switches,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=useless.container.training,resources=switches/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
