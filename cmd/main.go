@@ -34,7 +34,9 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/informer"
 	"container.training/useless/internal/migration"
-	"container.training/useless/internal/webhook"
+	"container.training/useless/internal/webhook/admission"
+	"container.training/useless/internal/webhook/conversion"
+	"container.training/useless/internal/webhook/server"
 )
 
 // version is set by the linker.
@@ -140,15 +142,12 @@ func (o *options) manager(certificate *certificates.Source, draining <-chan stru
 		RetryPeriod: new(time.Second),
 		// Shorter than the termination grace period of the Pod, so that the lease is released in time.
 		GracefulShutdownTimeout: new(5 * time.Second),
-		WebhookServer: drainingServer{
-			Server: newLimitedServer(ctrlwebhook.Options{
-				Host:    o.webhookHost,
-				Port:    o.webhookPort,
-				CertDir: o.webhookCertDir,
-				TLSOpts: webhookTLS,
-			}),
-			draining: draining,
-		},
+		WebhookServer: server.New(ctrlwebhook.Options{
+			Host:    o.webhookHost,
+			Port:    o.webhookPort,
+			CertDir: o.webhookCertDir,
+			TLSOpts: webhookTLS,
+		}, draining),
 	}
 	if o.metricsSecure {
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
@@ -157,8 +156,11 @@ func (o *options) manager(certificate *certificates.Source, draining <-chan stru
 }
 
 func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certificate *certificates.Source) error {
-	if err := webhook.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
-		return fmt.Errorf("set up the webhooks: %w", err)
+	if err := admission.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
+		return fmt.Errorf("set up the admission webhooks: %w", err)
+	}
+	if err := conversion.Setup(mgr); err != nil {
+		return fmt.Errorf("set up the conversion webhook: %w", err)
 	}
 	if o.selfManagedCerts {
 		if err := certificate.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
@@ -169,4 +171,12 @@ func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certifica
 		}
 	}
 	return mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker())
+}
+
+// delayed returns a context that is done a delay after its parent. A replica that stops still serves during that time,
+// because its clients notice later that it stops.
+func delayed(parent context.Context, delay time.Duration) context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })
+	return ctx
 }

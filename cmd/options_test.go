@@ -4,11 +4,14 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -178,4 +181,17 @@ func TestFlagsAreDocumented(t *testing.T) {
 	if diff := cmp.Diff(sets.List(flags), sets.List(documented)); diff != "" {
 		t.Errorf("the flags in docs/reference.md are not those that there are (-flags +documented):\n%s", diff)
 	}
+}
+
+func TestDelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancel(t.Context())
+		ctx := delayed(parent, 3*time.Second)
+		cancel()
+		start := time.Now()
+		<-ctx.Done()
+		if got := time.Since(start); got != 3*time.Second {
+			t.Errorf("done %s after its parent, want 3s", got)
+		}
+	})
 }

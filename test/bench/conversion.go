@@ -14,8 +14,7 @@ import (
 	"strconv"
 	"time"
 
-	"container.training/useless/internal/conversion"
-	"container.training/useless/internal/conversion/conversiontest"
+	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
 // conversions measures what the API server waits for when it has Machines converted to the version that is not stored:
@@ -32,7 +31,7 @@ func conversions(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	converters := []*converter{serve("ours", conversion.NewHandler()), serve("stock", stock)}
+	converters := []*converter{serve("ours", conversiontest.Handler()), serve("stock", stock)}
 	for _, c := range converters {
 		defer c.server.Close()
 	}

@@ -53,7 +53,8 @@ import (
 	"container.training/useless/hack/cluster"
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/virtualmachine"
-	"container.training/useless/internal/webhook"
+	"container.training/useless/internal/webhook/admission"
+	"container.training/useless/internal/webhook/conversion"
 	_ "container.training/useless/test/mutation" // fails a test that changes a cached object
 )
 
@@ -274,7 +275,8 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	if options.noWebhooks {
 		return mgr, healthz.Ping, nil
 	}
-	return mgr, mgr.GetWebhookServer().StartedChecker(), webhook.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100))
+	err = errors.Join(admission.Setup(ctx, mgr, cmp.Or(options.maxSwitches, 100)), conversion.Setup(mgr))
+	return mgr, mgr.GetWebhookServer().StartedChecker(), err
 }
 
 // newNamespace creates a namespace for one test. When the test ends, newNamespace checks the invariants on the history

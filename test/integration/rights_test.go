@@ -54,8 +54,6 @@ type permission struct {
 
 // unusedPermissions are permissions that the operator has but does not use in these tests, with the reason.
 var unusedPermissions = map[permission]string{
-	{verb: "patch", resource: "events.events.k8s.io"}: "the events library patches an event into a series " +
-		"if the same event occurs again",
 	{
 		verb: "update", resource: "customresourcedefinitions.apiextensions.k8s.io/status",
 		name: "virtualmachines.cloudnative.tw",

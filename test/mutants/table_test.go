@@ -20,7 +20,7 @@ type mutant struct {
 const (
 	machine    = "internal/controller/machine"
 	patch      = "internal/patch"
-	conversion = "internal/conversion"
+	conversion = "internal/webhook/conversion"
 	manifests  = "dist/install.yaml"
 	crd        = "config/crd/bases/useless.container.training_machines.yaml"
 
@@ -125,7 +125,7 @@ var mutants = []mutant{
 
 	// API versions and upgrades.
 	{class: 27, mistake: "A conversion loses a field", edits: []edit{
-		{conversion, "specToV1alpha1", field, "FlipIntervalSeconds", ``},
+		{conversion, "SpecToV1alpha1", field, "FlipIntervalSeconds", ``},
 	}},
 	{class: 28, mistake: "API versions have different defaults", edits: []edit{
 		{crd, "", text, flipInterval + "5", flipInterval + "6"},

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package admission
 
 import (
 	"k8s.io/apimachinery/pkg/labels"

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -20,7 +21,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// FuzzSpecFromV1alpha1 converts whatever a v1alpha1 spec may be to v1beta1 and back.
+// FuzzSpecFromV1alpha1 converts any v1alpha1 spec to v1beta1 and back.
 func FuzzSpecFromV1alpha1(f *testing.F) {
 	for _, spec := range []string{
 		`{}`, `null`, `{"switches":3,"switchPosition":"up"}`, `{"flipDelaySeconds":0,"flipIntervalSeconds":86400}`,
@@ -29,12 +30,13 @@ func FuzzSpecFromV1alpha1(f *testing.F) {
 		f.Add([]byte(spec))
 	}
 	alpha, beta := v1alpha1.GroupVersion.String(), v1beta1.GroupVersion.String()
+	all := mustConverters(f)
 	f.Fuzz(func(t *testing.T, spec []byte) {
-		roundTripJSON[v1alpha1.MachineSpec](t, spec, machines()[way{alpha, beta}], machines()[way{beta, alpha}])
+		roundTripJSON[v1alpha1.MachineSpec](t, spec, all[versionPair{alpha, beta}], all[versionPair{beta, alpha}])
 	})
 }
 
-// FuzzSpecToV1alpha1 is the way that objects take which are stored.
+// FuzzSpecToV1alpha1 converts any v1beta1 spec, the stored version, to v1alpha1 and back.
 func FuzzSpecToV1alpha1(f *testing.F) {
 	for _, spec := range []string{
 		`{}`, `null`, `{"switches":{"count":3},"position":"up"}`, `{"flip":{"delaySeconds":0,"intervalSeconds":86400}}`,
@@ -43,47 +45,48 @@ func FuzzSpecToV1alpha1(f *testing.F) {
 		f.Add([]byte(spec))
 	}
 	alpha, beta := v1alpha1.GroupVersion.String(), v1beta1.GroupVersion.String()
+	all := mustConverters(f)
 	f.Fuzz(func(t *testing.T, spec []byte) {
-		roundTripJSON[v1beta1.MachineSpec](t, spec, machines()[way{beta, alpha}], machines()[way{alpha, beta}])
+		roundTripJSON[v1beta1.MachineSpec](t, spec, all[versionPair{beta, alpha}], all[versionPair{alpha, beta}])
 	})
 }
 
-// roundTripJSON fails unless what comes back of a spec is what its type has made of it, to the last field, and unless a
-// second round leaves every byte as it is.
+// roundTripJSON fails the test unless a spec has the same fields after it was converted there and back, and the same bytes
+// after a second round trip.
 func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([]byte, error)) {
 	t.Helper()
 	var want, got T
 	problem := utiljson.Unmarshal(spec, &want)
 	via, err := there(spec)
 	if (err == nil) != (problem == nil) {
-		t.Fatalf("%s is converted with %v, and decoded with %v", spec, err, problem)
+		t.Fatalf("%s: the converter returns %v, the decoder returns %v", spec, err, problem)
 	}
 	if err != nil {
 		return
 	}
 	first, err := back(via)
 	if err != nil {
-		t.Fatalf("%s becomes %s, which does not come back: %v", spec, via, err)
+		t.Fatalf("%s becomes %s, which cannot be converted back: %v", spec, via, err)
 	}
-	// What is empty and what is absent are the same on the wire: both sides are compared as they are written.
+	// Empty and absent fields are the same in JSON, so the test compares the JSON.
 	text, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, first) {
-		t.Errorf("%s comes back as %s", text, first)
+		t.Errorf("%s is %s after the round trip", text, first)
 	}
 	again, err := there(first)
 	if err != nil || !bytes.Equal(again, via) {
-		t.Errorf("the second time, %s becomes %s, not %s: %v", first, again, via, err)
+		t.Errorf("in the second round trip, %s becomes %s, not %s: %v", first, again, via, err)
 	}
 	if err := utiljson.Unmarshal(first, &got); err != nil {
 		t.Error(err)
 	}
 }
 
-// FuzzReview sends anything as a request. The answer is a review or an error's status; it is the same the second time,
-// when the handler's buffers are used again, and no converter panics.
+// FuzzReview sends any bytes as a request, twice. Both answers are the same: a review, or an HTTP error. No converter
+// panics.
 func FuzzReview(f *testing.F) {
 	for _, body := range []string{
 		``, `{}`, `[[[[`, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`,
@@ -92,7 +95,7 @@ func FuzzReview(f *testing.F) {
 	} {
 		f.Add([]byte(body))
 	}
-	handler := NewHandler()
+	handler := &Handler{converters: mustConverters(f), large: semaphore.NewWeighted(1)}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := panics(t)
 		status, answer := ask(handler, body)
@@ -120,8 +123,8 @@ func ask(handler http.Handler, body []byte) (status int, answer string) {
 	return recorder.Code, recorder.Body.String()
 }
 
-// checkReview fails unless an answer is what the API server can use: as many objects as it has sent, each in the version
-// that it has asked for, or none of them and a reason.
+// checkReview fails the test unless the API server can use the answer: all objects in the desired version, or a failure
+// with a message.
 func checkReview(t *testing.T, body []byte, answer string) {
 	t.Helper()
 	var review apiextensionsv1.ConversionReview
@@ -140,7 +143,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	var asked apiextensionsv1.ConversionReview
 	if json.Unmarshal(body, &asked) != nil || asked.Request == nil {
-		return // names in other cases, or that are there twice, of which this decoder makes something else
+		return // encoding/json reads names in another case, or duplicate names, differently
 	}
 	for _, object := range response.ConvertedObjects {
 		var converted struct {
@@ -148,7 +151,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 			Metadata         map[string]any
 		}
 		if err := json.Unmarshal(object.Raw, &converted); err != nil {
-			continue // numbers that no program can hold pass through as they came
+			continue // a number that is too large passes through unchanged
 		}
 		want := []string{asked.Request.DesiredAPIVersion, machineKind}
 		if got := []string{converted.APIVersion, converted.Kind}; !reflect.DeepEqual(got, want) && !strings.Contains(string(body), `\u`) {

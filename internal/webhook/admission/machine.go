@@ -1,17 +1,18 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook checks what the schema of a Machine cannot: what depends on how the operator was started, and what
-// needs a label parser. It lets everything through that was wrong before and is left as it was, so that no object
-// that exists ever becomes unwritable.
-package webhook
+// Package admission validates Machines beyond their schema: rules that depend on the operator's flags or need a label
+// parser. It accepts an existing invalid field that a request does not change, so that users can still update the object.
+package admission
 
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,26 +26,23 @@ import (
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/conversion"
-	"container.training/useless/internal/limit"
+	"container.training/useless/internal/webhook/server"
 )
 
 const (
 	validatePath = "/validate-useless-container-training-v1beta1-machine"
 	scalePath    = validatePath + "-scale"
-	convertPath  = "/convert"
 
-	// selectorIndex finds the Machines that have a selector of their own.
+	// selectorIndex is the index of the Machines with a selector in their spec.
 	selectorIndex = "spec.switches.selector"
 	hasSelector   = "present"
 
-	// Warnings are not worth more waiting than this, nor more lines.
+	// Limits of the warnings about other Machines.
 	warningTimeout = time.Second
 	maxWarnings    = 5
 )
 
-// Setup adds the admission and conversion webhooks to a manager. Machines with more switches than maxSwitches are
-// refused.
+// Setup adds the admission webhooks to a manager. They reject Machines with more switches than maxSwitches.
 func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Machine{}, selectorIndex, func(object client.Object) []string {
 		if object.(*v1beta1.Machine).Spec.Switches.Selector == nil {
@@ -55,21 +53,23 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	if err != nil {
 		return err
 	}
-	server, big := mgr.GetWebhookServer(), limit.NewSlots(bigSlots)
-	server.Register(validatePath, bounded(admission.WithValidator(mgr.GetScheme(), &machineValidator{mgr.GetClient(), maxSwitches}), big))
-	server.Register(scalePath, bounded(admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}), big))
-	// Before the builder registers a handler at that path, which leaves less as it is. It still sees to it that there is a
-	// converter for every version.
-	server.Register(convertPath, conversion.NewHandler())
-	return ctrl.NewWebhookManagedBy(mgr, &v1beta1.Machine{}).WithConverter(conversion.Machine).Complete()
+	validators := map[string]http.Handler{
+		validatePath: admission.WithValidator(mgr.GetScheme(), &machineValidator{mgr.GetClient(), maxSwitches}),
+		scalePath:    admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}),
+	}
+	large := semaphore.NewWeighted(server.MaxLarge)
+	for path, validator := range validators {
+		mgr.GetWebhookServer().Register(path, server.LimitReviews(validator, large))
+	}
+	return nil
 }
 
-// What changes no spec is not sent here: neither labels nor finalizers may depend on the webhook being there.
+// The API server sends only requests that change a spec, so that labels and finalizers can be written without the webhook.
 
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
 
-// A machineValidator checks Machines.
+// machineValidator validates Machines.
 type machineValidator struct {
 	reader      client.Reader
 	maxSwitches int32
@@ -93,7 +93,7 @@ func (v *machineValidator) ValidateUpdate(ctx context.Context, old, m *v1beta1.M
 	return nil, nil
 }
 
-// ValidateDelete implements admission.Validator. Deletions are not sent here.
+// ValidateDelete implements admission.Validator. The API server does not send deletions.
 func (v *machineValidator) ValidateDelete(context.Context, *v1beta1.Machine) (admission.Warnings, error) {
 	return nil, nil
 }
@@ -102,7 +102,7 @@ func invalid(m *v1beta1.Machine, errs field.ErrorList) error {
 	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), m.Name, errs)
 }
 
-// paths are where the user finds what is wrong, in the version that the request was made in.
+// paths are the paths of the validated fields, in the version of the user's request.
 type paths struct {
 	count, selector, template *field.Path
 }
@@ -117,8 +117,7 @@ func pathsOf(ctx context.Context) paths {
 	return paths{switches.Child("count"), switches.Child("selector"), switches.Child("template", "metadata")}
 }
 
-// validate returns everything that is wrong with a Machine and was not wrong with the old one, which is nil if there
-// was none.
+// validate returns the errors of m that old does not have. old is nil for a new Machine.
 func validate(old, m *v1beta1.Machine, maxSwitches int32, at paths) field.ErrorList {
 	if old == nil {
 		errs := append(validateName(m), validateCount(0, m.Spec.Switches.Count, maxSwitches, at.count)...)
@@ -146,10 +145,10 @@ func validateName(m *v1beta1.Machine) field.ErrorList {
 		fmt.Sprintf("must be at most %d characters, because it becomes a label value", v1beta1.MaxMachineNameLength))}
 }
 
-// validateCount refuses a count that is out of range, unless it was further out before.
+// validateCount rejects a count out of range, unless the old one was further out of range.
 func validateCount(old, count, maxSwitches int32, at *field.Path) field.ErrorList {
 	switch {
-	case count < 0: // zero stands for absent
+	case count < 0: // zero means that the field is absent
 		return field.ErrorList{field.Invalid(at, count, "must be at least 1")}
 	case count > maxSwitches && count > old:
 		return field.ErrorList{field.Invalid(at, count, fmt.Sprintf("must be at most %d, which is the operator's --max-switches", maxSwitches))}
@@ -178,8 +177,8 @@ func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
 	return errs
 }
 
-// overlapWarnings tells of other Machines whose selectors could select the same switches. Switches have one
-// controller each, so nothing breaks; but which Machine adopts one that has none is then a matter of chance.
+// overlapWarnings returns warnings about other Machines whose selectors can match the same Switches. If a Switch has no
+// controller, any of these Machines may adopt it.
 func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machine) admission.Warnings {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -190,7 +189,7 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	others := &v1beta1.MachineList{}
 	options := []client.ListOption{client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy}
 	if !mentions(selector, v1beta1.MachineLabel) || m.Spec.Switches.Selector == nil {
-		// The selectors that follow from names tell each other apart, and concern no selector without that label.
+		// Default selectors never overlap each other, nor a selector without their label.
 		options = append(options, client.MatchingFields{selectorIndex: hasSelector})
 	}
 	if v.reader.List(ctx, others, options...) != nil {
@@ -210,15 +209,14 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	return warnings
 }
 
-// A scaleValidator checks what comes in through the scale subresource, which is no Machine and would pass by the
-// other validator.
+// scaleValidator validates updates of the scale subresource, which the API server does not send as a Machine.
 type scaleValidator struct {
 	maxSwitches int32
 }
 
 var _ admission.Validator[*autoscalingv1.Scale] = &scaleValidator{}
 
-// ValidateCreate implements admission.Validator. A scale is never created.
+// ValidateCreate implements admission.Validator. A Scale cannot be created.
 func (v *scaleValidator) ValidateCreate(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
 	return nil, nil
 }
@@ -232,7 +230,7 @@ func (v *scaleValidator) ValidateUpdate(_ context.Context, old, scale *autoscali
 	return nil, apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), scale.Name, errs)
 }
 
-// ValidateDelete implements admission.Validator. A scale is never deleted.
+// ValidateDelete implements admission.Validator. A Scale cannot be deleted.
 func (v *scaleValidator) ValidateDelete(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
 	return nil, nil
 }

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversiontest has what the tests and the benchmarks of the conversion have in common: Machines as the API
-// server sends them, the handler to compare with, and the way that the API server calls one.
+// Package conversiontest helps to test and benchmark the conversion webhook: Machines as the API server sends them, the
+// handler of controller-runtime to compare with, and a client that calls a handler as the API server does.
 package conversiontest
 
 import (
@@ -20,25 +20,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	ctrlconversion "sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/conversion"
+	"container.training/useless/internal/webhook/conversion"
 )
 
 const contentType = "application/json"
 
-// Stock is controller-runtime's handler, with the same converter.
-func Stock() (http.Handler, error) {
+// Scheme returns the scheme of all versions of Machine.
+func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if err := v1beta1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	converter, err := conversion.Machine(scheme)
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1beta1.AddToScheme(scheme))
+	return scheme
+}
+
+// Handler returns the operator's handler.
+func Handler() *conversion.Handler {
+	handler, err := conversion.NewHandler(Scheme())
+	utilruntime.Must(err)
+	return handler
+}
+
+// Stock returns controller-runtime's handler with the operator's conversion functions.
+func Stock() (http.Handler, error) {
+	scheme := Scheme()
+	converter, err := ctrlconversion.NewHubSpokeConverter(&v1beta1.Machine{}, ctrlconversion.NewSpokeConverter(&v1alpha1.Machine{},
+		func(_ context.Context, src *v1beta1.Machine, dst *v1alpha1.Machine) error {
+			dst.ObjectMeta, dst.Spec, dst.Status = src.ObjectMeta, conversion.SpecToV1alpha1(src.Spec), src.Status
+			return nil
+		},
+		func(_ context.Context, src *v1alpha1.Machine, dst *v1beta1.Machine) error {
+			dst.ObjectMeta, dst.Spec, dst.Status = src.ObjectMeta, conversion.SpecFromV1alpha1(src.Spec), src.Status
+			return nil
+		}))(scheme)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +67,8 @@ func Stock() (http.Handler, error) {
 	return ctrlconversion.NewWebhookHandler(scheme, registry), nil
 }
 
-// Serve serves a handler as the operator does and returns the server and a client that calls it as the API server
-// does: TLS, HTTP/1.1, keep-alive. The caller closes the server.
+// Serve starts a server with TLS and HTTP/1.1, and returns a client that keeps connections open, as the API server does.
+// The caller closes the server.
 func Serve(handler http.Handler) (*httptest.Server, *http.Client) {
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{NextProtos: []string{"http/1.1"}}
@@ -58,14 +76,14 @@ func Serve(handler http.Handler) (*httptest.Server, *http.Client) {
 	return server, server.Client()
 }
 
-// NewRequest is a request that a handler gets without a network.
+// NewRequest returns a request with a body, for a call of a handler without a network.
 func NewRequest(body io.Reader) *http.Request {
 	request := httptest.NewRequest(http.MethodPost, "/convert", body)
 	request.Header.Set("Content-Type", contentType)
 	return request
 }
 
-// Call calls a server as the API server does and throws the answer away.
+// Call sends a request to the server and discards the answer.
 func Call(ctx context.Context, server *httptest.Server, client *http.Client, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/convert", bytes.NewReader(body))
 	if err != nil {
@@ -84,7 +102,7 @@ func Call(ctx context.Context, server *httptest.Server, client *http.Client, bod
 	return err
 }
 
-// Machines are the body of a request to convert so many Machines from the version that they are stored in.
+// Machines returns the body of a request to convert count Machines from the stored version.
 func Machines(count int) ([]byte, error) {
 	objects := make([][]byte, count)
 	for i := range objects {
@@ -93,7 +111,7 @@ func Machines(count int) ([]byte, error) {
 	return Review("4d5cb7a3-7d0e-4b1c-9d0a-1b2c3d4e5f60", v1alpha1.GroupVersion.String(), objects...)
 }
 
-// Review is the body of a request to convert objects to a version.
+// Review returns the body of a request to convert objects to a version.
 func Review(uid, version string, objects ...[]byte) ([]byte, error) {
 	raw := make([]runtime.RawExtension, len(objects))
 	for i, object := range objects {
@@ -102,15 +120,15 @@ func Review(uid, version string, objects ...[]byte) ([]byte, error) {
 	return json.Marshal(apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
 		Request:  &apiextensionsv1.ConversionRequest{UID: types.UID(uid), DesiredAPIVersion: version, Objects: raw},
-		Response: &apiextensionsv1.ConversionResponse{}, // it does send one
+		Response: &apiextensionsv1.ConversionResponse{}, // the API server sends an empty response
 	})
 }
 
-// Machine is a Machine in v1beta1 as the API server stores it, of about 2.5 kB: made with kubectl create, with a finalizer,
-// at rest.
+// Machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it: created with kubectl, with a finalizer and
+// all switches down.
 func Machine(i int) []byte { return fmt.Appendf(nil, machine, i) }
 
-// The keys are in the order that the API server gives them.
+// The keys are in the API server's order.
 const machine = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{` +
 	`"creationTimestamp":"2026-11-20T09:00:00Z","finalizers":["useless.container.training/machine"],"generation":1,"labels":{"team":"useless"},` +
 	`"managedFields":[` +

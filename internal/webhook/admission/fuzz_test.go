@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package admission
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +25,7 @@ import (
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/limit"
+	"container.training/useless/internal/webhook/server"
 )
 
 // FuzzValidate creates a Machine, and changes it into another. What exists can always be written again, and what may be
@@ -104,7 +105,8 @@ func FuzzAdmission(f *testing.F) {
 		f.Fatal(err)
 	}
 	others := listReader{machines: []v1beta1.Machine{*machine(named("other"), selecting(values{"tier": "front"}))}}
-	hook := bounded(admission.WithValidator(scheme, &machineValidator{others, maxSwitches}), limit.NewSlots(bigSlots))
+	hook := server.LimitReviews(admission.WithValidator(scheme, &machineValidator{others, maxSwitches}),
+		semaphore.NewWeighted(server.MaxLarge))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		recorder := httptest.NewRecorder()
 		request := httptest.NewRequest(http.MethodPost, validatePath, bytes.NewReader(body))
@@ -162,4 +164,43 @@ func FuzzOverlap(f *testing.F) {
 			t.Errorf("%q and %q both select %v, and do not overlap", first, second, set)
 		}
 	})
+}
+
+// TestAbusiveReviews sends reviews that would take much memory or time.
+func TestAbusiveReviews(t *testing.T) {
+	const before = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7","operation":"CREATE","object":`
+	scheme := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	hook := server.LimitReviews(admission.WithValidator(scheme, &machineValidator{listReader{}, maxSwitches}),
+		semaphore.NewWeighted(server.MaxLarge))
+	for _, tt := range []struct {
+		reason, body string
+		length       int64 // zero means the length of the body
+		status       int
+		want         string
+	}{
+		{"100,000 nested lists", before + strings.Repeat("[", 100_000), 0, http.StatusOK, "exceeded max depth"},
+		{"100,000 nested objects", before + strings.Repeat(`{"a":`, 100_000), 0, http.StatusOK, "exceeded max depth"},
+		{
+			"9,000 nested lists that end", before + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}}", 0,
+			http.StatusOK, `"allowed":false`,
+		},
+		{"a declared length above 7 MiB", "", 100 << 20, http.StatusRequestEntityTooLarge, "larger than 7 MiB"},
+		{
+			"more than 7 MiB without a declared length", before + `"` + strings.Repeat("x", 8<<20), -1,
+			http.StatusOK, "request entity is too large",
+		},
+	} {
+		recorder, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, validatePath, strings.NewReader(tt.body))
+		request.Header.Set("Content-Type", "application/json")
+		if tt.length != 0 {
+			request.ContentLength = tt.length
+		}
+		hook.ServeHTTP(recorder, request)
+		if answer := recorder.Body.String(); recorder.Code != tt.status || !strings.Contains(answer, tt.want) {
+			t.Errorf("%s: status %d, want %d and %q: %.300s", tt.reason, recorder.Code, tt.status, tt.want, answer)
+		}
+	}
 }

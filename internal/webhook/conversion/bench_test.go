@@ -9,8 +9,7 @@ import (
 	"net/http"
 	"testing"
 
-	"container.training/useless/internal/conversion"
-	"container.training/useless/internal/conversion/conversiontest"
+	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
 // BenchmarkConversion is what the API server waits for, with this handler and with controller-runtime's.
@@ -27,7 +26,7 @@ func BenchmarkConversion(b *testing.B) {
 		for _, contender := range []struct {
 			name    string
 			handler http.Handler
-		}{{"ours", conversion.NewHandler()}, {"stock", stock}} {
+		}{{"ours", conversiontest.Handler()}, {"stock", stock}} {
 			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, contender.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

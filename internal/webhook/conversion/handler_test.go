@@ -27,8 +27,7 @@ import (
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/conversion"
-	"container.training/useless/internal/conversion/conversiontest"
+	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
 const uid = "4d5cb7a3-7d0e-4b1c-9d0a-1b2c3d4e5f60"
@@ -168,7 +167,7 @@ func FuzzHandler(f *testing.F) {
 	for _, spoke := range spokes {
 		f.Add([]byte(spoke))
 	}
-	ours := conversion.NewHandler()
+	ours := conversiontest.Handler()
 	stock, err := conversiontest.Stock()
 	if err != nil {
 		f.Fatal(err)
@@ -224,7 +223,8 @@ func TestReviews(t *testing.T) {
 		objects int
 	}{
 		{"a review as it should be", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
-		{"members come in any order", request(`"objects":[` + machine + "," + machine + "]," + desired + "," + id), 200, "", 2},
+		{"members in another order", request(desired + "," + id + `,"objects":[` + machine + "," + machine + "]"), 200, "", 2},
+		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "one list of objects after it", 0},
 		{
 			"the kind comes last",
 			`{"request":{` + id + "," + desired + `,"objects":[` + machine + `]},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
@@ -237,14 +237,14 @@ func TestReviews(t *testing.T) {
 
 		{"no JSON", "switch", 400, "invalid character", 0},
 		{"nothing", "", 400, "EOF", 0},
-		{"JSON of something else", "[]", 400, "want {", 0},
+		{"JSON of something else", "[]", 400, "unmarshal JSON array into", 0},
 		{"no request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, 400, "must have a request with a uid", 0},
-		{"null as request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`, 400, `want { at "/request"`, 0},
+		{"null as request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`, 400, "must have a request with a uid", 0},
 		{"no uid", request(desired + `,"objects":[` + machine + "]"), 400, "must have a request with a uid", 0},
-		{"a uid that is none", request(`"uid":7`), 400, `want string at "/request/uid"`, 0},
+		{"a uid that is none", request(`"uid":7`), 400, `unmarshal JSON number into Go string within "/request/uid"`, 0},
 
-		{"two versions are wanted", request(id + "," + desired + `,"objects":[` + machine + "]," + desired), 200, "no version to convert to after it", 0},
-		{"there are two lists", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "there may be one list of objects", 0},
+		{"another version after the objects", request(id + "," + desired + `,"objects":[` + machine + `],"desiredAPIVersion":"v2"`), 200, "must have one desiredAPIVersion", 0},
+		{"there are two lists", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after it", 0},
 		{
 			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
 			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,
@@ -254,13 +254,13 @@ func TestReviews(t *testing.T) {
 			200, `got "AdmissionReview" of "apiextensions.k8s.io/v1"`, 0,
 		},
 		{"it ends too early", strings.TrimSuffix(request(id+","+desired+`,"objects":[`+machine+"]"), "}}"), 200, "unexpected EOF", 0},
-		{"objects that are no list", request(id + "," + desired + `,"objects":{}`), 200, "want [", 0},
-		{"an object that is none", request(id + "," + desired + `,"objects":[` + machine + ",null]"), 200, "object 1: want {", 0},
+		{"objects that are no list", request(id + "," + desired + `,"objects":{}`), 200, "the objects must be a list", 0},
+		{"an object that is none", request(id + "," + desired + `,"objects":[` + machine + ",null]"), 200, "object 1: cannot convert , Kind= to", 0},
 		{
 			"an unknown version is wanted", request(id + `,"desiredAPIVersion":"useless.container.training/v2","objects":[` + machine + "]"),
 			200, "object 0: cannot convert useless.container.training/v1beta1, Kind=Machine to useless.container.training/v2", 0,
 		},
-		{"no version is wanted", request(id + `,"objects":[` + machine + "]"), 200, "object 0: cannot convert", 0},
+		{"no version is wanted", request(id + `,"objects":[` + machine + "]"), 200, "must have one desiredAPIVersion", 0},
 		{
 			"an unknown version is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "v1beta1", "v2", 1) + "]"),
 			200, "cannot convert useless.container.training/v2, Kind=Machine to useless.container.training/v1alpha1", 0,
@@ -279,7 +279,7 @@ func TestReviews(t *testing.T) {
 			200, "object 1: json: cannot unmarshal string into Go struct field", 0,
 		},
 	}
-	handler := conversion.NewHandler()
+	handler := conversiontest.Handler()
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			recorder := post(handler, []byte(test.body))
@@ -319,7 +319,7 @@ func TestContentTypes(t *testing.T) {
 	} {
 		recorder, request := httptest.NewRecorder(), conversiontest.NewRequest(bytes.NewReader(body))
 		request.Header.Set("Content-Type", contentType)
-		conversion.NewHandler().ServeHTTP(recorder, request)
+		conversiontest.Handler().ServeHTTP(recorder, request)
 		if recorder.Code != want {
 			t.Errorf("%q: status %d, want %d: %s", contentType, recorder.Code, want, recorder.Body)
 		}
@@ -334,7 +334,7 @@ func TestLongErrors(t *testing.T) {
 		fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, beta, long),
 		fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine","spec":{"switches":{%q:3,"count":%[2]q}}}`, beta, long),
 	} {
-		response := convert(t, conversion.NewHandler(), alpha, []byte(object))
+		response := convert(t, conversiontest.Handler(), alpha, []byte(object))
 		if succeeded(response) || len(response.Result.Message) > 2<<10 {
 			t.Errorf("%.100s… is answered with %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
 		}
@@ -344,7 +344,7 @@ func TestLongErrors(t *testing.T) {
 // TestOwnVersion converts to the version that an object has.
 func TestOwnVersion(t *testing.T) {
 	object := conversiontest.Machine(1)
-	response := convert(t, conversion.NewHandler(), beta, object)
+	response := convert(t, conversiontest.Handler(), beta, object)
 	if !succeeded(response) {
 		t.Fatal(response.Result.Message)
 	}
@@ -373,7 +373,7 @@ func TestManyObjects(t *testing.T) {
 
 	// As in controller-runtime's server, which wraps handlers.
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
-	server, client := conversiontest.Serve(promhttp.InstrumentHandlerCounter(requests, conversion.NewHandler()))
+	server, client := conversiontest.Serve(promhttp.InstrumentHandlerCounter(requests, conversiontest.Handler()))
 	defer server.Close()
 	for range 2 { // over one connection
 		response, err := client.Post(server.URL, "application/json", bytes.NewReader(body))
@@ -408,7 +408,7 @@ func TestFailureHalfway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, client := conversiontest.Serve(conversion.NewHandler())
+	server, client := conversiontest.Serve(conversiontest.Handler())
 	defer server.Close()
 	response, err := client.Post(server.URL, "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -481,7 +481,7 @@ func TestMemory(t *testing.T) {
 	request := conversiontest.NewRequest(newEndless(padded(size)))
 	runtime.GC()
 	before := heap()
-	conversion.NewHandler().ServeHTTP(response, request)
+	conversiontest.Handler().ServeHTTP(response, request)
 	if response.written < size*atLeast {
 		t.Errorf("stopped after %d bytes", response.written)
 	}
@@ -509,13 +509,13 @@ func TestTooLarge(t *testing.T) {
 			recorder := httptest.NewRecorder()
 			request := conversiontest.NewRequest(newEndless(test.object))
 			request.ContentLength = test.length
-			conversion.NewHandler().ServeHTTP(recorder, request)
+			conversiontest.Handler().ServeHTTP(recorder, request)
 			if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "large") {
 				t.Errorf("got status %d: %s", recorder.Code, recorder.Body)
 			}
 		})
 	}
-	if response := convert(t, conversion.NewHandler(), alpha, padded(3<<20)); !succeeded(response) {
+	if response := convert(t, conversiontest.Handler(), alpha, padded(3<<20)); !succeeded(response) {
 		t.Errorf("the API server's largest object: %v", response.Result)
 	}
 }
@@ -525,7 +525,7 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 	const clients, slots = 8, 2
 	object, small := padded(3<<20), conversiontest.Machine(1)
 	synctest.Test(t, func(t *testing.T) {
-		handler := conversion.NewHandler()
+		handler := conversiontest.Handler()
 		var taken [clients]atomic.Int64
 		var rest [clients]chan struct{}
 		var answers errgroup.Group
@@ -594,7 +594,7 @@ func TestAllocations(t *testing.T) {
 			handler.ServeHTTP(response, conversiontest.NewRequest(bytes.NewReader(body)))
 		}) / float64(count)
 	}
-	ours := conversion.NewHandler()
+	ours := conversiontest.Handler()
 	for _, count := range []int{1, 100} {
 		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3 {
 			t.Errorf("%d objects: %.1f allocations for each, of controller-runtime's %.1f", count, ours, stock)

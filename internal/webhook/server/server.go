@@ -1,0 +1,158 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server serves the operator's webhooks to clients that are not authenticated. It limits their connections,
+// headers, requests and time, and drains without a failed call.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+)
+
+// Limits of a server. An API server sends at most 600 requests at the same time by default, needs a few hundred bytes of
+// headers, and waits at most 30 s. It closes a connection that is idle for 90 s; the server must not close it earlier.
+const (
+	maxConnections  = 800
+	maxHeaderBytes  = 16 << 10
+	headerTimeout   = 10 * time.Second // includes the TLS handshake
+	requestTimeout  = 30 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 4 * time.Second // less than the manager waits
+)
+
+// Server is controller-runtime's webhook server with limits.
+type Server struct {
+	ctrlwebhook.Server // has the handlers, and is never started
+	options            ctrlwebhook.Options
+	draining           <-chan struct{}
+	requests           *atomic.Int64 // being served
+}
+
+// New returns a Server. After draining is closed, the server closes each connection with its next answer. Otherwise a
+// call would fail that the API server sends on a connection at the moment at which the server closes it.
+func New(options ctrlwebhook.Options, draining <-chan struct{}) Server {
+	return Server{ctrlwebhook.NewServer(options), options, draining, &atomic.Int64{}}
+}
+
+// Register overrides the method of controller-runtime's server.
+func (s Server) Register(path string, hook http.Handler) {
+	s.Server.Register(path, s.handler(hook))
+}
+
+func (s Server) handler(hook http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.requests.Add(1)
+		defer s.requests.Add(-1)
+		select {
+		case <-s.draining:
+			w.Header().Set("Connection", "close")
+		default:
+		}
+		hook.ServeHTTP(w, r)
+	})
+}
+
+// Start overrides the method of controller-runtime's server.
+func (s Server) Start(ctx context.Context) error {
+	config, err := s.tlsConfig(ctx)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", s.address())
+	if err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("Serving webhooks", "address", listener.Addr().String())
+	return s.serve(ctx, tls.NewListener(netutil.LimitListener(listener, maxConnections), config))
+}
+
+func (s Server) address() string {
+	return net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))
+}
+
+func (s Server) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           s.WebhookMux(),
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		IdleTimeout:       idleTimeout,
+	}
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		s.shutdown(context.WithoutCancel(ctx), server)
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-stopped
+	return nil
+}
+
+// shutdown waits for requests, but not for connections without one, which API servers keep in reserve. http.Server waits
+// until these are 5 s old (https://go.dev/issue/22682), and another replica would become the leader that much later.
+func (s Server) shutdown(ctx context.Context, server *http.Server) {
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
+	for busy := true; busy && ctx.Err() == nil; {
+		busy = s.requests.Load() > 0 // if not, the answers are written during the next step
+		step, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		_ = server.Shutdown(step)
+		cancel()
+	}
+	_ = server.Close()
+}
+
+// tlsConfig returns a configuration with the certificate of the options, or with the one in the folder of the options,
+// which may be replaced at any time.
+func (s Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
+	config := &tls.Config{}
+	for _, option := range s.options.TLSOpts {
+		option(config)
+	}
+	if config.GetCertificate != nil {
+		return config, nil
+	}
+	folder := s.options.CertDir
+	watcher, err := certwatcher.New(filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"))
+	if err != nil {
+		return nil, err
+	}
+	config.GetCertificate = watcher.GetCertificate
+	go func() {
+		if err := watcher.Start(ctx); err != nil {
+			log.FromContext(ctx).Error(err, "Cannot watch the webhooks' certificate")
+		}
+	}()
+	return config, nil
+}
+
+// StartedChecker overrides the method of controller-runtime's server.
+func (s Server) StartedChecker() healthz.Checker {
+	// The check is whether the server answers. Its certificate is for other names.
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+	return func(request *http.Request) error {
+		connection, err := dialer.DialContext(request.Context(), "tcp", s.address())
+		if err != nil {
+			return fmt.Errorf("the webhooks are not reachable: %w", err)
+		}
+		return connection.Close()
+	}
+}
