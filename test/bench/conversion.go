@@ -17,15 +17,15 @@ import (
 	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
-// conversions measures what the API server waits for when it has Machines converted to the version that is not stored:
-// with the operator's handler and, by turns, with that of controller-runtime, which has the same converter. Both are served
-// by this process over TLS and HTTP/1.1, on connections that are kept. A case is how many Machines are in a request.
+// conversions measures requests of the API server to convert Machines to the version that is not stored. The operator's
+// handler and controller-runtime's handler take turns. Both have the same converter, and use TLS and HTTP/1.1 with
+// keep-alive. A case is the number of Machines in a request.
 //
 // Values of a round:
-//   - calls, objects, seconds: all that were made, and how long they took
+//   - calls, objects, seconds
 //
-// Values of the whole, where there were a hundred calls:
-//   - calls, p99_seconds: what the slowest percent of them took at least
+// Values of all rounds, if there are at least 100 calls:
+//   - calls, p99_seconds
 func conversions(ctx context.Context, b *bench) (err error) {
 	stock, err := conversiontest.Stock()
 	if err != nil {
@@ -36,31 +36,15 @@ func conversions(ctx context.Context, b *bench) (err error) {
 		defer c.server.Close()
 	}
 	for _, r := range reviews(b.quick) {
-		if r.body, err = conversiontest.Machines(r.objects); err != nil {
-			return err
-		}
-		b.say("%d objects in a request", r.objects)
-		r.took = map[string][]float64{}
-		for round := range r.rounds {
-			for _, c := range converters {
-				err = errors.Join(err, r.turn(ctx, b, round+1, c))
-			}
-			if err != nil {
-				return fmt.Errorf("%d objects: %w", r.objects, err)
-			}
-			slices.Reverse(converters)
-		}
-		for name, took := range r.took {
-			if len(took) >= 100 {
-				values := map[string]float64{"calls": float64(len(took)), "p99_seconds": percentile(took, 99)}
-				err = errors.Join(err, b.record(Record{Case: strconv.Itoa(r.objects), Contender: name, Values: values}))
-			}
+		b.log("conversion of %d Machines in a request", r.objects)
+		if err := r.measure(ctx, b, converters); err != nil {
+			return fmt.Errorf("%d Machines: %w", r.objects, err)
 		}
 	}
-	return err
+	return nil
 }
 
-// A converter is a handler that is served.
+// A converter is a handler with its server and a client.
 type converter struct {
 	name   string
 	server *httptest.Server
@@ -72,45 +56,76 @@ func serve(name string, handler http.Handler) *converter {
 	return &converter{name, server, client}
 }
 
-// A review is a request that is made again and again.
+// A review is a request that is repeated.
 type review struct {
 	objects int
 	rounds  int
 	calls   map[string]int // in a round, by converter
-	body    []byte
-	took    map[string][]float64 // seconds, each call, by converter
 }
 
-// reviews are short where a call is, so that whatever else the machine does hits all converters alike.
+// reviews returns the cases. Fast requests have many short rounds, so that other load on the machine affects both
+// handlers.
 func reviews(quick bool) []review {
-	one := review{objects: 1, rounds: 50, calls: map[string]int{"ours": 400, "stock": 100}}
-	if quick {
-		return []review{one, {objects: 500, rounds: 10, calls: map[string]int{"ours": 20, "stock": 5}}}
-	}
-	return []review{
-		one,
+	all := []review{
+		{objects: 1, rounds: 50, calls: map[string]int{"ours": 400, "stock": 100}},
 		{objects: 500, rounds: 10, calls: map[string]int{"ours": 20, "stock": 5}},
 		{objects: 1_500, rounds: 5, calls: map[string]int{"ours": 40}},
 		{objects: 10_000, rounds: 5, calls: map[string]int{"ours": 20, "stock": 2}},
 	}
+	if quick {
+		return all[:2]
+	}
+	return all
 }
 
-// turn lets one converter work.
-func (r review) turn(ctx context.Context, b *bench, round int, c *converter) error {
-	if r.calls[c.name] == 0 {
-		return nil
+// measure records all rounds of a review.
+func (r review) measure(ctx context.Context, b *bench, converters []*converter) error {
+	body, err := conversiontest.Machines(r.objects)
+	if err != nil {
+		return err
 	}
-	runtime.GC() // of what the other one has left
-	calls, total := make([]float64, r.calls[c.name]), 0.
+	kase, took := strconv.Itoa(r.objects), map[string][]float64{}
+	for round := range r.rounds {
+		for _, c := range converters {
+			if r.calls[c.name] == 0 {
+				continue
+			}
+			calls, err := c.call(ctx, body, r.calls[c.name])
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			took[c.name] = append(took[c.name], calls...)
+			total := 0.
+			for _, seconds := range calls {
+				total += seconds
+			}
+			n := float64(len(calls))
+			values := map[string]float64{"calls": n, "objects": n * float64(r.objects), "seconds": total}
+			if err := b.record(Record{Case: kase, Subject: c.name, Round: round + 1, Values: values}); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(converters)
+	}
+	for name, calls := range took {
+		if len(calls) >= 100 {
+			values := map[string]float64{"calls": float64(len(calls)), "p99_seconds": percentile(calls, 99)}
+			err = errors.Join(err, b.record(Record{Case: kase, Subject: name, Values: values}))
+		}
+	}
+	return err
+}
+
+// call sends n requests and returns how long each of them took, in seconds.
+func (c *converter) call(ctx context.Context, body []byte, n int) ([]float64, error) {
+	runtime.GC() // the garbage of the other converter
+	calls := make([]float64, n)
 	for i := range calls {
 		start := time.Now()
-		if err := conversiontest.Call(ctx, c.server, c.client, r.body); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+		if err := conversiontest.Call(ctx, c.server, c.client, body); err != nil {
+			return nil, err
 		}
 		calls[i] = time.Since(start).Seconds()
-		total += calls[i]
 	}
-	values := map[string]float64{"calls": float64(len(calls)), "objects": float64(len(calls) * r.objects), "seconds": total}
-	r.took[c.name] = append(r.took[c.name], calls...)
-	return b.record(Record{Case: strconv.Itoa(r.objects), Contender: c.name, Round: round, Values: values})
+	return calls, nil
 }

@@ -17,102 +17,110 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// failover measures how late switches are turned down when the leader goes. Two replicas run with the flags of
-// config/manager, among them --leader-elect and --shutdown-delay=3s; whenever the leader ends, another one is started. A
-// case is so many Machines with so many switches each, of which one is turned up every 50 ms, and what the leader gets:
-// SIGTERM or SIGKILL.
+// failover measures how late flips are when the leader ends. Two replicas run with the flags of config/manager. When
+// the leader has ended, another replica starts. A case is a size and the signal to the leader: SIGTERM or SIGKILL.
 //
-// Values of a round, of flips that were heard of between the signal and the next one, also if they were due before:
-//   - flips, lateness_p50_seconds, lateness_p99_seconds, lateness_max_seconds, and lateness_at_least_…: as for lateness
+// Values of a round, of the flips between a signal and the next one:
+//   - flips, lateness_…: as in lateness
 //
-// Values of the whole, which is without a signal:
-//   - flips, skipped, early, crowded, doubled: as for lateness
+// Values of all rounds, in the case without a signal:
+//   - flips, skipped, early, crowded, doubled: as in lateness
 func failover(ctx context.Context, b *bench) (err error) {
-	f := &failing{bench: b, size: size{500, 1}, every: 50 * time.Millisecond, calm: 6 * time.Second}
-	signals := slices.Concat(slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5), slices.Repeat([]syscall.Signal{syscall.SIGKILL}, 2))
-	if b.quick {
-		signals = signals[:1]
-	}
-	b.say("%s: preparing", f.size)
-	if f.world, err = newWorld(ctx, b.programs, b.ours, worldOptions{}); err != nil {
+	s := size{500, 1}
+	b.log("%s: preparing", s)
+	f := &replicas{bench: b, size: s}
+	if f.env, err = newEnvironment(ctx, b.programs, b.ours); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.world.stop()) }()
-	if err := f.world.populate(ctx, machines, f.size.machines, f.size.switches); err != nil {
+	defer func() { err = errors.Join(err, f.env.stop()) }()
+	if err := f.env.populate(ctx, machines, s); err != nil {
 		return err
 	}
-	if f.leader, err = f.replica(ctx); err != nil {
+	if f.leader, err = f.add(ctx); err != nil {
 		return err
 	}
-	if err := f.world.awaitConverged(ctx, machines); err != nil {
+	if err := f.env.awaitConverged(ctx, machines, s); err != nil {
 		return err
 	}
-
-	u := usersOf(f.world, f.size)
-	var flips []flip
-	until := make(chan struct{})
-	group, running := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		flips, err = u.flips(running, until, evenly(f.every))
-		return err
-	})
-	group.Go(func() error {
-		defer close(until)
-		for _, signal := range signals {
-			if err := f.fail(running, signal); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err := group.Wait(); err != nil {
+	u := newUsers(f.env, s)
+	flips, err := f.endLeaders(ctx, u)
+	if err != nil {
 		return err
 	}
-	whole := Record{Case: f.size.String(), Contender: b.ours.name, Values: map[string]float64{
+	whole := Record{Case: s.String(), Subject: b.ours.name, Values: map[string]float64{
 		"flips": float64(len(flips)), "skipped": float64(u.skipped),
 	}}
-	faulty := addFaults(whole.Values, flips)
-	return errors.Join(f.sum(flips), b.record(whole), faulty)
+	faults := u.addFaults(whole.Values, flips)
+	return errors.Join(f.recordRounds(flips), b.record(whole), faults)
 }
 
-// A failing operator loses its leader again and again.
-type failing struct {
+// replicas are operators with leader election.
+type replicas struct {
 	*bench
-	world    *world
+
+	env      *environment
 	size     size
-	every    time.Duration // one switch is turned up
-	calm     time.Duration // before a failure; longer than the flip delay
-	leader   *operator
-	replicas int
+	leader   *process
+	started  int
 	failures []failure
 }
 
 // A failure is a signal to the leader.
 type failure struct {
-	name string // of the signal
-	at   time.Time
+	signal string
+	at     time.Time
 }
 
-// replica starts one more, and waits until it is ready.
-func (f *failing) replica(ctx context.Context) (*operator, error) {
-	f.replicas++
-	o, err := f.world.startManager(fmt.Sprintf("%s-%d", f.ours.name, f.replicas), "--leader-elect", "--shutdown-delay=3s")
+// endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all
+// flips.
+func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err error) {
+	signals := slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5)
+	signals = append(signals, syscall.SIGKILL, syscall.SIGKILL)
+	if f.quick {
+		signals = signals[:1]
+	}
+	until := make(chan struct{})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		flips, err = u.run(ctx, until, 20)
+		return err
+	})
+	group.Go(func() error {
+		defer close(until)
+		for _, signal := range signals {
+			if err := f.endLeader(ctx, signal); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	err = group.Wait()
+	return flips, err
+}
+
+// add starts a replica and waits until it is ready.
+func (f *replicas) add(ctx context.Context) (*process, error) {
+	f.started++
+	name := fmt.Sprintf("%s-%d", f.ours.name, f.started)
+	p, err := f.env.startManager(name, "--leader-elect", "--shutdown-delay=3s")
 	if err != nil {
 		return nil, err
 	}
-	return o, o.await(ctx)
+	return p, p.awaitReady(ctx)
 }
 
-// fail sends the leader a signal after a while, and waits until another one leads.
-func (f *failing) fail(ctx context.Context, signal syscall.Signal) error {
-	standby, err := f.replica(ctx)
+// endLeader starts a second replica, sends a signal to the leader, and waits until the second replica leads.
+func (f *replicas) endLeader(ctx context.Context, signal syscall.Signal) error {
+	const calm = 6 * time.Second // longer than the flip delay
+	standby, err := f.add(ctx)
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, f.calm); err != nil {
+	if err := pause(ctx, calm); err != nil {
 		return err
 	}
-	f.failures = append(f.failures, failure{unix.SignalName(signal), time.Now()})
+	start := time.Now()
+	f.failures = append(f.failures, failure{unix.SignalName(signal), start})
 	if err := f.leader.Signal(signal); err != nil {
 		return err
 	}
@@ -124,22 +132,12 @@ func (f *failing) fail(ctx context.Context, signal syscall.Signal) error {
 		}
 		return err
 	})
-	f.say("%s: %s: another one leads after %.1fs", f.size, unix.SignalName(signal), time.Since(f.failures[len(f.failures)-1].at).Seconds())
+	f.log("%s: %s: the other replica leads after %.1fs", f.size, unix.SignalName(signal), time.Since(start).Seconds())
 	return err
 }
 
-// pause waits, unless the context ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// sum records what came of each failure.
-func (f *failing) sum(flips []flip) error {
+// recordRounds records the flips after each failure.
+func (f *replicas) recordRounds(flips []flip) error {
 	rounds := map[string]int{}
 	for i, failure := range f.failures {
 		end := time.Now()
@@ -153,13 +151,15 @@ func (f *failing) sum(flips []flip) error {
 			}
 		}
 		if len(after) == 0 {
-			return fmt.Errorf("nothing was turned down after %s number %d", failure.name, i+1)
+			return fmt.Errorf("no flip after %s number %d", failure.signal, i+1)
 		}
-		rounds[failure.name]++
-		record := Record{Case: fmt.Sprintf("%s, %s", f.size, failure.name), Contender: f.ours.name, Round: rounds[failure.name]}
-		record.Values = map[string]float64{"flips": float64(len(after))}
+		rounds[failure.signal]++
+		record := Record{
+			Case: fmt.Sprintf("%s, %s", f.size, failure.signal), Subject: f.ours.name, Round: rounds[failure.signal],
+			Values: map[string]float64{"flips": float64(len(after))},
+		}
 		addLateness(record.Values, after)
-		f.say("%s: late by at most %.2fs", record.Case, record.Values["lateness_max_seconds"])
+		f.log("%s: late by at most %.2fs", record.Case, record.Values["lateness_max_seconds"])
 		if err := f.record(record); err != nil {
 			return err
 		}

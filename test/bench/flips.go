@@ -7,47 +7,155 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"iter"
+	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	toolswatch "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/client/versioned"
 	"container.training/useless/test/history"
 )
 
-// A flip is a switch that was turned down, as the harness heard of it. The operator wrote it after it was decided and
-// before it was heard of: its lateness is between the two.
-type flip struct {
-	history.Flip
-
-	heard time.Time
-}
-
-// late is how late the flip was at most.
-func (f flip) late() float64 { return f.heard.Sub(f.Due).Seconds() }
-
-// surelyLate is how late it was at least.
-func (f flip) surelyLate() float64 { return f.At.Sub(f.Due).Seconds() }
-
 // patience is how long to wait for the next flip.
 const patience = time.Minute
 
-// Errors of those who wait for a flip.
-var (
-	errWatchEnded = errors.New("the watch of switches has ended")
-	errNoFlip     = fmt.Errorf("no switch was turned down for %s", patience)
-)
+// A flip is one Switch that the operator has turned down.
+type flip struct {
+	history.Flip
 
-// follow tells of every flip from now on, until the watch or the context ends, and has the world blamed for whatever becomes
-// of switches that must not. Meanwhile nobody makes Machines or asks them for anything else.
-func (w *world) follow(ctx context.Context) (<-chan flip, error) {
-	clientset, err := versioned.NewForConfig(w.plane.Config)
+	heard time.Time // when the watch event arrived
+}
+
+// addLateness adds percentiles of the lateness to the values.
+func addLateness(values map[string]float64, flips []flip) {
+	late := make([]float64, len(flips))
+	for i, f := range flips {
+		late[i] = f.heard.Sub(f.Due).Seconds()
+	}
+	values["lateness_p50_seconds"] = percentile(late, 50)
+	values["lateness_p99_seconds"] = percentile(late, 99)
+	values["lateness_max_seconds"] = percentile(late, 100)
+}
+
+// poisson returns random times of independent events. The same seed gives the same times.
+func poisson(seed uint64, perSecond float64) iter.Seq[time.Duration] {
+	return func(yield func(time.Duration) bool) {
+		random := rand.New(rand.NewPCG(seed, seed))
+		for at := 0.; yield(time.Duration(at * float64(time.Second))); {
+			at += random.ExpFloat64() / perSecond
+		}
+	}
+}
+
+// users turn Switches up, and observe the flips.
+type users struct {
+	env     *environment
+	size    size
+	resting chan string // names of Machines without a Switch that is up
+
+	late    []float64 // the delays of the users themselves, in seconds
+	turned  int       // number of Switches
+	skipped int       // number of times at which no Machine was at rest
+	checker *history.Checker
+}
+
+// newUsers returns the users of an environment with Machines at rest.
+func newUsers(e *environment, s size) *users {
+	u := &users{env: e, size: s, resting: make(chan string, s.machines), checker: history.NewChecker(0)}
+	for i := range s.machines {
+		u.resting <- nameOf(i)
+	}
+	return u
+}
+
+// run turns Switches up at random times until the channel is closed. It returns all flips when all Switches are down
+// again. The method addFaults returns the violations.
+func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float64) (flips []flip, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	heard, err := u.watch(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	flips, err = u.turnAndHear(ctx, heard, until, perSecond)
+	cancel()
+	for range heard { // the checker is free when the channel is closed
+		continue
+	}
+	return flips, err
+}
+
+func (u *users) turnAndHear(
+	ctx context.Context, heard <-chan flip, until <-chan struct{}, perSecond float64,
+) (flips []flip, err error) {
+	turning := make(chan error, 1)
+	go func() { turning <- u.turnAll(ctx, until, poisson(1, perSecond)) }()
+	for turned := -1; len(flips) != turned; { // -1 until the users have finished
+		select {
+		case f, ok := <-heard:
+			if !ok {
+				return nil, errors.Join(errors.New("the watch of Switches ended"), ctx.Err())
+			}
+			if flips = append(flips, f); f.Fault != history.Doubled {
+				u.resting <- f.Machine
+			}
+		case err := <-turning:
+			if err != nil {
+				return nil, fmt.Errorf("turn Switches up: %w", err)
+			}
+			turned = u.turned
+		case <-time.After(patience):
+			return nil, fmt.Errorf("no Switch was turned down for %s", patience)
+		}
+	}
+	return flips, nil
+}
+
+// turnAll turns up one Switch at each time. The Machines take turns in the order in which they came to rest. A
+// request does not wait for the requests before it, so that a slow API server does not reduce the load.
+func (u *users) turnAll(ctx context.Context, until <-chan struct{}, times iter.Seq[time.Duration]) error {
+	start := time.Now()
+	random := rand.New(rand.NewPCG(3, 4))
+	group, ctx := errgroup.WithContext(ctx)
+	for at := range times {
+		due := start.Add(at)
+		select {
+		case <-until:
+			return group.Wait()
+		case <-ctx.Done():
+			return errors.Join(group.Wait(), ctx.Err())
+		case <-time.After(time.Until(due)):
+		}
+		u.late = append(u.late, time.Since(due).Seconds())
+		select {
+		case machine := <-u.resting:
+			u.turned++
+			name := fmt.Sprintf("%s-%d", machine, random.IntN(u.size.switches))
+			group.Go(func() error { return u.turnUp(ctx, name) })
+		default:
+			u.skipped++
+		}
+	}
+	return group.Wait()
+}
+
+// turnUp turns a Switch up, as kubectl patch does.
+func (u *users) turnUp(ctx context.Context, name string) error {
+	sw := &v1beta1.Switch{}
+	sw.Namespace, sw.Name = metav1.NamespaceDefault, name
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"position":"up"}}`))
+	return u.env.admin.Patch(ctx, sw, patch)
+}
+
+// watch returns all flips from now on. The channel is closed when the context or the watch ends.
+func (u *users) watch(ctx context.Context) (<-chan flip, error) {
+	clientset, err := versioned.NewForConfig(u.env.plane.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -60,14 +168,13 @@ func (w *world) follow(ctx context.Context) (<-chan flip, error) {
 	if err != nil {
 		return nil, err
 	}
-	checker := history.NewChecker(0)
 	for i := range machines.Items {
-		checker.See(history.Revision{Type: watch.Added, Object: &machines.Items[i]})
+		u.checker.See(history.Revision{Type: watch.Added, Object: &machines.Items[i]})
 	}
 	for i := range list.Items {
-		checker.See(history.Revision{Type: watch.Added, Object: &list.Items[i]})
+		u.checker.See(history.Revision{Type: watch.Added, Object: &list.Items[i]})
 	}
-	watcher, err := changes(ctx, list.ResourceVersion, group.Switches(metav1.NamespaceDefault).Watch)
+	watcher, err := follow(ctx, list.ResourceVersion, group.Switches(metav1.NamespaceDefault).Watch)
 	if err != nil {
 		return nil, err
 	}
@@ -75,72 +182,40 @@ func (w *world) follow(ctx context.Context) (<-chan flip, error) {
 	go func() {
 		defer close(flips)
 		defer watcher.Stop()
-		for event := range watcher.ResultChan() {
-			sw, ok := event.Object.(*v1beta1.Switch)
-			if !ok {
-				return // the watch has ended
-			}
-			known := len(checker.Faults())
-			f, ok := checker.See(history.Revision{Type: event.Type, Object: sw})
-			w.blame(checker.Faults()[known:])
-			if ok {
-				select {
-				case flips <- flip{f, time.Now()}:
-				case <-ctx.Done():
-					return
-				}
-			}
-		}
+		u.check(ctx, watcher.ResultChan(), flips)
 	}()
 	return flips, nil
 }
 
-// changes watches something from a version on. The watch goes on where the API server ends it, as it does with those that
-// it finds slow, which on a busy machine can be any.
-func changes(ctx context.Context, version string, watch cache.WatchFuncWithContext) (*toolswatch.RetryWatcher, error) {
-	return toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: watch})
-}
-
-// addFaults puts the counts of faults among the values, zeros included. It fails if there are any: nothing that such an
-// operator does is worth measuring.
-func addFaults(values map[string]float64, flips []flip) error {
-	counts := map[string]float64{history.Early: 0, history.Crowded: 0, history.Doubled: 0}
-	faulty := slices.DeleteFunc(slices.Clone(flips), func(f flip) bool { return f.Fault == "" })
-	for _, f := range faulty {
-		counts[f.Fault]++
-	}
-	maps.Copy(values, counts)
-	if len(faulty) == 0 {
-		return nil
-	}
-	return fmt.Errorf("flips that must not be: %v, the first of them is %+v", counts, faulty[0])
-}
-
-// addLateness puts the percentiles of what flips were late among the values.
-func addLateness(values map[string]float64, flips []flip) {
-	for name, lateness := range map[string]func(flip) float64{"lateness": flip.late, "lateness_at_least": flip.surelyLate} {
-		all := make([]float64, 0, len(flips))
-		for _, f := range flips {
-			all = append(all, lateness(f))
+// check sends the flips among the events until the context or the watch ends.
+func (u *users) check(ctx context.Context, events <-chan watch.Event, flips chan<- flip) {
+	for event := range events {
+		sw, ok := event.Object.(*v1beta1.Switch)
+		if !ok {
+			return // the watch has failed
 		}
-		for percent, name := range map[float64]string{50: name + "_p50", 99: name + "_p99", 100: name + "_max"} {
-			values[name+"_seconds"] = percentile(all, percent)
-		}
-	}
-}
-
-// latenessBuckets are the bounds of the histogram, in seconds.
-var latenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
-
-// addHistogram puts among the values how many flips were no later than each bound.
-func addHistogram(values map[string]float64, flips []flip) {
-	for _, bound := range latenessBuckets {
-		n := 0.
-		for _, f := range flips {
-			if f.late() <= bound {
-				n++
+		if f, ok := u.checker.See(history.Revision{Type: event.Type, Object: sw}); ok {
+			select {
+			case flips <- flip{f, time.Now()}:
+			case <-ctx.Done():
+				return
 			}
 		}
-		values[fmt.Sprintf("flips_within_%g_seconds", bound)] = n
 	}
+}
+
+// addFaults adds the numbers of wrong flips to the values. It returns an error if the checker has found any violation.
+func (u *users) addFaults(values map[string]float64, flips []flip) error {
+	for _, fault := range []string{history.Early, history.Crowded, history.Doubled} {
+		values[fault] = 0
+	}
+	for _, f := range flips {
+		if f.Fault != "" {
+			values[f.Fault]++
+		}
+	}
+	if faults := u.checker.Faults(); len(faults) > 0 {
+		return fmt.Errorf("%d violations, the first one: %w", len(faults), faults[0])
+	}
+	return nil
 }

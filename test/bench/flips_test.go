@@ -4,13 +4,17 @@
 package main
 
 import (
-	"errors"
+	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/history"
 )
 
@@ -18,81 +22,85 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func after(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-func TestBlame(t *testing.T) {
-	w := &world{}
-	w.blame(nil)
-	if err := w.stop(); err != nil {
-		t.Errorf("nothing to blame: %v", err)
-	}
-	w.blame([]error{errors.New("one too many"), errors.New("another")})
-	if err := w.stop(); err == nil || !strings.Contains(err.Error(), "2 things that must not be, the first of them: one too many") {
-		t.Errorf("two faults: got error %v, want one that says so", err)
-	}
-}
-
 func TestAddFaults(t *testing.T) {
+	u := &users{checker: history.NewChecker(0)}
 	values := map[string]float64{}
-	if err := addFaults(values, []flip{{Flip: history.Flip{Machine: "m"}}}); err != nil {
-		t.Errorf("a good flip: %v", err)
+	if err := u.addFaults(values, []flip{{}}); err != nil {
+		t.Errorf("correct flip: %v", err)
 	}
 	if diff := cmp.Diff(map[string]float64{"early": 0, "crowded": 0, "doubled": 0}, values); diff != "" {
-		t.Errorf("a good flip (-want +got):\n%s", diff)
+		t.Errorf("correct flip (-want +got):\n%s", diff)
 	}
-	err := addFaults(values, []flip{{Flip: history.Flip{Machine: "good"}}, {Flip: history.Flip{Machine: "bad", Fault: history.Crowded}}})
+	for generation := range int64(2) { // the second status has an older observedGeneration
+		m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "bad", UID: "1"}}
+		m.Status.ObservedGeneration = 2 - generation
+		u.checker.See(history.Revision{Type: watch.Modified, Object: m})
+	}
+	err := u.addFaults(values, []flip{{}, {Flip: history.Flip{Fault: history.Crowded}}})
 	if diff := cmp.Diff(map[string]float64{"early": 0, "crowded": 1, "doubled": 0}, values); diff != "" {
-		t.Errorf("a bad flip (-want +got):\n%s", diff)
+		t.Errorf("crowded flip (-want +got):\n%s", diff)
 	}
-	if err == nil || !strings.Contains(err.Error(), "Machine:bad") {
-		t.Errorf("a bad flip: got error %v, want one that names it", err)
+	if err == nil || !strings.Contains(err.Error(), "1 violations") || !strings.Contains(err.Error(), "/bad: ") {
+		t.Errorf("got error %v, want the violation of Machine bad", err)
 	}
 }
 
-func TestLateness(t *testing.T) {
+func TestAddLateness(t *testing.T) {
 	var flips []flip
-	for i := range 100 { // from 10 ms to 1 s, and decided half of that after they were due
-		late := time.Duration(i+1) * 10 * time.Millisecond
-		flips = append(flips, flip{history.Flip{Due: noon, At: noon.Add(late / 2)}, noon.Add(late)})
+	for i := range 100 { // from 10 ms to 1 s
+		flips = append(flips, flip{history.Flip{Due: noon}, after(float64(i+1) / 100)})
 	}
 	values := map[string]float64{}
 	addLateness(values, flips)
-	want := map[string]float64{
-		"lateness_p50_seconds": .5, "lateness_p99_seconds": .99, "lateness_max_seconds": 1,
-		"lateness_at_least_p50_seconds": .25, "lateness_at_least_p99_seconds": .495, "lateness_at_least_max_seconds": .5,
-	}
+	want := map[string]float64{"lateness_p50_seconds": .5, "lateness_p99_seconds": .99, "lateness_max_seconds": 1}
 	if diff := cmp.Diff(want, values); diff != "" {
 		t.Errorf("percentiles (-want +got):\n%s", diff)
 	}
-	clear(values)
-	addHistogram(values, flips)
-	for name, want := range map[string]float64{"flips_within_0.005_seconds": 0, "flips_within_0.05_seconds": 5, "flips_within_1_seconds": 100} {
-		if got, ok := values[name]; !ok || got != want {
-			t.Errorf("%s is %v, want %v: %v", name, got, want, values)
-		}
-	}
-	if len(values) != len(latenessBuckets) {
-		t.Errorf("%d buckets, want %d", len(values), len(latenessBuckets))
-	}
 }
 
-func TestMeasured(t *testing.T) {
+func TestDueUnderLoad(t *testing.T) {
 	l := load{warmup: 10 * time.Second, length: 30 * time.Second}
 	var flips []flip
 	for _, due := range []float64{9.9, 10, 39.9, 40} {
 		flips = append(flips, flip{history.Flip{Due: after(due)}, after(50)})
 	}
-	want := flips[1:3]
-	if diff := cmp.Diff(want, l.due(flips, noon), cmp.AllowUnexported(flip{})); diff != "" {
+	if diff := cmp.Diff(flips[1:3], l.due(flips, noon), cmp.AllowUnexported(flip{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestToFIFO(t *testing.T) {
-	flips := []flip{{history.Flip{Due: after(0)}, after(10)}, {history.Flip{Due: after(4)}, after(12)}}
-	if got := toFIFO(flips); got != 1 {
-		t.Errorf("in order: %v, want 1", got)
+func take(n int, times iter.Seq[time.Duration]) (taken []time.Duration) {
+	for at := range times {
+		if taken = append(taken, at); len(taken) == n {
+			break
+		}
 	}
-	flips[0].heard, flips[1].heard = flips[1].heard, flips[0].heard
-	if got := toFIFO(flips); got != 1.2 {
-		t.Errorf("the first one comes last: %v, want 12 s to 10 s", got)
+	return taken
+}
+
+func TestPoisson(t *testing.T) {
+	const n, perSecond = 10_000, 100
+	times := take(n+1, poisson(1, perSecond))
+	if !slices.Equal(times, take(n+1, poisson(1, perSecond))) {
+		t.Error("the same seed gave other times")
+	}
+	if slices.Equal(times, take(n+1, poisson(2, perSecond))) {
+		t.Error("another seed gave the same times")
+	}
+	if !slices.IsSorted(times) {
+		t.Error("the times are not sorted")
+	}
+	mean := times[n].Seconds() / n
+	variance := 0.
+	for i := range n {
+		gap := (times[i+1] - times[i]).Seconds() - mean
+		variance += gap * gap / n
+	}
+	// The variance of an exponential distribution is the square of its mean.
+	if ratio := mean * perSecond; ratio < .95 || ratio > 1.05 {
+		t.Errorf("mean gap / expected mean is %.2f", ratio)
+	}
+	if ratio := variance * perSecond * perSecond; ratio < .9 || ratio > 1.1 {
+		t.Errorf("variance of the gaps / expected variance is %.2f", ratio)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
-	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -21,7 +22,7 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// cpuSeconds is how long a process has run on a processor so far.
+// cpuSeconds returns the CPU time that a process has used.
 func cpuSeconds(p *cluster.Process) (float64, error) {
 	proc, err := procfs.NewProc(p.PID())
 	if err != nil {
@@ -31,25 +32,7 @@ func cpuSeconds(p *cluster.Process) (float64, error) {
 	return stat.CPUTime(), err
 }
 
-// halt stops a process, which goes on with SIGCONT, and waits until nothing of it runs.
-func halt(ctx context.Context, p *cluster.Process) error {
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	return cluster.Await(ctx, []*cluster.Process{p}, func(context.Context) error {
-		proc, err := procfs.NewProc(p.PID())
-		if err != nil {
-			return err
-		}
-		stat, err := proc.Stat()
-		if err == nil && stat.State != "T" {
-			err = fmt.Errorf("%s is still running", p.Name())
-		}
-		return err
-	})
-}
-
-// memory is how much a process has in memory, and the most it has had so far, in bytes.
+// memory returns the present and the maximum resident memory of a process, in bytes.
 func memory(p *cluster.Process) (resident, peak float64, err error) {
 	proc, err := procfs.NewProc(p.PID())
 	if err != nil {
@@ -59,55 +42,32 @@ func memory(p *cluster.Process) (resident, peak float64, err error) {
 	return float64(status.VmRSS), float64(status.VmHWM), err
 }
 
-// calls are how many requests the API server has answered so far, by verb and resource, such as "PATCH machines/status".
-// Those that only its own programs make, of leases for example, are among them.
-func (w *world) calls(ctx context.Context) (map[string]float64, error) {
-	families, err := w.metrics(ctx)
+// writes returns how many requests of all clients the API server has answered that are not reads. It counts only
+// requests for objects that controllers of parents use.
+func (e *environment) writes(ctx context.Context) (sum float64, err error) {
+	data, err := e.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	found := map[string]float64{}
+	families, err := parseMetrics(string(data))
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
 		labels := labelsOf(metric)
-		name := labels["verb"] + " " + labels["resource"]
-		if sub := labels["subresource"]; sub != "" {
-			name += "/" + sub
+		if slices.Contains([]string{"machines", "switches", "events"}, labels["resource"]) &&
+			!slices.Contains([]string{"GET", "LIST", "WATCH"}, labels["verb"]) {
+			sum += metric.GetCounter().GetValue()
 		}
-		if code := labels["code"]; code >= "400" {
-			name += " " + code
-		}
-		found[name] += metric.GetCounter().GetValue()
 	}
-	return found, nil
+	return sum, err
 }
 
-// metrics are what the API server says of itself.
-func (w *world) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	data, err := w.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
-	if err != nil {
-		return nil, err
-	}
-	return parseMetrics(string(data))
-}
-
-// requests are how many requests a manager has made so far, by its own account.
-func (o *operator) requests(ctx context.Context) (float64, error) {
-	return o.metric(ctx, "rest_client_requests_total", nil)
-}
-
-// metric is the sum of a counter or gauge of the operator over all series that have the labels.
-func (o *operator) metric(ctx context.Context, name string, labels prometheus.Labels) (float64, error) {
-	data, err := fetch(ctx, o.metrics)
+// metric returns the sum of a counter or gauge over all series with the labels.
+func (p *process) metric(ctx context.Context, name string, labels prometheus.Labels) (sum float64, err error) {
+	data, err := fetch(ctx, p.metrics)
 	if err != nil {
 		return 0, err
 	}
 	families, err := parseMetrics(data)
-	return sumOf(families[name], labels), err
-}
-
-// sumOf is the sum of a counter or gauge over all series that have the labels.
-func sumOf(family *dto.MetricFamily, labels prometheus.Labels) (sum float64) {
-	for _, metric := range family.GetMetric() {
+	for _, metric := range families[name].GetMetric() {
 		matches, has := true, labelsOf(metric)
 		for key, value := range labels {
 			matches = matches && has[key] == value
@@ -116,7 +76,24 @@ func sumOf(family *dto.MetricFamily, labels prometheus.Labels) (sum float64) {
 			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}
-	return sum
+	return sum, err
+}
+
+// awaitReconciles waits until the operator has reconciled Machines at least n times.
+func (p *process) awaitReconciles(ctx context.Context, n int) error {
+	for {
+		done, err := p.metric(ctx, "controller_runtime_reconcile_total", prometheus.Labels{"controller": "machine"})
+		if err == nil && done >= float64(n) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.Done():
+			return p.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func parseMetrics(text string) (map[string]*dto.MetricFamily, error) {
@@ -132,7 +109,7 @@ func labelsOf(metric *dto.Metric) map[string]string {
 	return labels
 }
 
-// fetch gets what a server of this machine says.
+// fetch returns the body of an HTTP response. A status other than 200 is an error.
 func fetch(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

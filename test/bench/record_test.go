@@ -15,25 +15,25 @@ func TestReadRecords(t *testing.T) {
 {"experiment":"machine","values":{},"text":{"go":"go1.26"}}
 `
 	got, err := readRecords(strings.NewReader(lines))
-	want := []Record{
-		{Experiment: "convergence", Case: "10x1", Contender: "ours", Round: 1, Values: map[string]float64{"seconds": 1.5}},
+	want := results{
+		{Experiment: "convergence", Case: "10x1", Subject: "ours", Round: 1, Values: map[string]float64{"seconds": 1.5}},
 		{Experiment: "machine", Values: map[string]float64{}, Text: map[string]string{"go": "go1.26"}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("got %v, and (-want +got):\n%s", err, diff)
+		t.Errorf("got error %v; records (-want +got):\n%s", err, diff)
 	}
 	if _, err := readRecords(strings.NewReader(lines + "{")); err == nil {
-		t.Error("half a line was read without an error")
+		t.Error("got no error for an incomplete line")
 	}
 }
 
 func TestStatistics(t *testing.T) {
 	values := []float64{5, 1, 4, 2, 3}
 	if got := median(values); got != 3 {
-		t.Errorf("the median of %v is %v", values, got)
+		t.Errorf("median of %v is %v, want 3", values, got)
 	}
 	if got := median(values[:4]); got != 3 {
-		t.Errorf("the median of %v is %v", values[:4], got)
+		t.Errorf("median of %v is %v, want 3", values[:4], got)
 	}
 	for percent, want := range map[float64]float64{0: 1, 20: 1, 21: 2, 99: 5, 100: 5} {
 		if got := percentile(values, percent); got != want {
@@ -43,16 +43,15 @@ func TestStatistics(t *testing.T) {
 }
 
 func TestBootstrap(t *testing.T) {
-	same := bootstrap([]float64{2, 2, 2, 2, 2}, median)
-	if diff := cmp.Diff(estimate{2, 2, 2}, same, cmp.AllowUnexported(estimate{})); diff != "" {
-		t.Errorf("rounds that do not differ (-want +got):\n%s", diff)
+	if got := bootstrap([]float64{2, 2, 2, 2, 2}); got != exactly(2) {
+		t.Errorf("interval of equal values is %+v, want %+v", got, exactly(2))
 	}
-	rounds := []float64{1, 2, 3, 4, 100}
-	got := bootstrap(rounds, median)
-	if got.value != 3 || got.low != 1 || got.high != 100 {
-		t.Errorf("the median of %v is %+v, want 3 from 1 to 100: each end is that of a draw in forty", rounds, got)
+	values := []float64{1, 2, 3, 4, 100}
+	got := bootstrap(values)
+	if want := (estimate{3, 1, 100}); got != want {
+		t.Errorf("interval of %v is %+v, want %+v", values, got, want)
 	}
-	if again := bootstrap(rounds, median); again != got {
-		t.Errorf("the same rounds gave %+v, then %+v", got, again)
+	if again := bootstrap(values); again != got {
+		t.Errorf("the same values gave %+v, then %+v", got, again)
 	}
 }
