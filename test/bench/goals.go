@@ -64,7 +64,6 @@ a binary format and no schema or conversion.`},
 		{"Flips", flipGoals(), `The processor is the limit. A flip needs six writes: the change by the
 user, two statuses of the Switch, two statuses of the Machine, and the flip. The operator writes due flips before
 statuses.`},
-		{"Conversion webhook", conversionGoals(), ""},
 		{"Start, memory and rest", largeGoals(), `Four fifths of a start are spent in client-go, which
 decodes one kind of objects after the other. At rest, the operator collects garbage every two minutes. Every 5 to 7.5
 minutes kube-apiserver compares its caches with etcd, and has all Machines converted.`},
@@ -101,22 +100,6 @@ func flipGoals() []goal {
 			typical("failover", "500x1, SIGKILL", "lateness_max_seconds"),
 		},
 		{wrong + ", when the leader changes", atMost(0), number, wrongFlips("failover")},
-	}
-}
-
-func conversionGoals() []goal {
-	p99 := func(objects string) measurement { return whole("conversion", objects, "p99_seconds") }
-	times := func(objects string) measurement {
-		return ratio("conversion", objects, "stock", "ours", 1, "objects")
-	}
-	const ratios = "time, controller-runtime's handler / ours, "
-	return []goal{
-		{ratios + "1 Machine in a request", atLeast(3), number, times("1")},
-		{ratios + "500 Machines", atLeast(3), number, times("500")},
-		{ratios + "10,000 Machines", atLeast(3), number, times("10000")},
-		{"p99 of a request with 1 Machine", atMost(2e-3), duration, p99("1")},
-		{"p99 of a request with 1,500 Machines", atMost(50e-3), duration, p99("1500")},
-		{"p99 of a request with 10,000 Machines", atMost(300e-3), duration, p99("10000")},
 	}
 }
 

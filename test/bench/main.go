@@ -112,7 +112,6 @@ func experiments() []experiment {
 	return []experiment{
 		{name: "lateness", run: lateness, compares: true},
 		{name: "failover", run: failover},
-		{name: "conversion", run: conversions},
 		{name: "convergence", run: convergence, compares: true},
 		{name: "large", run: large},
 	}

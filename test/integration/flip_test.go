@@ -176,19 +176,6 @@ func TestFlips(t *testing.T) {
 		{"the interval holds after the last flipped switch is deleted", testFlippedAndDeleted},
 		{"changes to the machine during the delay do not prevent the flip", testChangesDuringDelay},
 		{"position up turns all switches up once, then returns to down", testPositionUp},
-		{"a second flip of a switch makes its event a series", testEventSeries},
-	})
-}
-
-func testEventSeries(t *testing.T, namespace string) {
-	m := flippingMachine(t, namespace, "m", 1, 0, 0)
-	turnUp(t, namespace, "m-0")
-	waitForEvent(t, m, v1beta1.EventFlipped)
-	waitForPositions(t, namespace, "m", "d", patience)
-	turnUp(t, namespace, "m-0")
-	eventually(t, patience, func() (bool, string) {
-		events := eventsOn(t, m, v1beta1.EventFlipped)
-		return len(events) == 1 && events[0].Series != nil, fmt.Sprintf("want one event with a series, got %+v", events)
 	})
 }
 

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package machine_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -76,7 +77,10 @@ func heapOf(ctx context.Context, options cache.Options, list watchList) (float64
 	defer server.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	options.Scheme = newScheme()
+	options.Scheme = runtime.NewScheme()
+	if err := v1beta1.AddToScheme(options.Scheme); err != nil {
+		return 0, err
+	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"Machine", "Switch"} {
 		mapper.Add(v1beta1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
