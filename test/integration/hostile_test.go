@@ -99,6 +99,11 @@ func TestConnectionExhaustion(t *testing.T) {
 			t.Fatalf("after %d connections: %v", len(connections), err)
 		}
 		defer connection.Close()
+		// A connection without a request is closed after ten seconds, one with a request after two minutes.
+		request := "POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n"
+		if _, err := io.WriteString(connection, request); err != nil {
+			t.Fatal(err)
+		}
 		connections = append(connections, connection)
 	}
 	for i, connection := range connections[:8] {
