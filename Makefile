@@ -79,7 +79,7 @@ generate-informers = $(call code-generator,tool,informer-gen,/informers) $(API_V
 
 # Each controller that is disabled by default has its own ClusterRole, which a component in config/components binds.
 OPTIONAL := podcount ingress
-MARKED := $(filter-out $(OPTIONAL:%=internal/controller/%/),$(wildcard internal/*/ internal/controller/*/))
+MARKED := $(filter-out $(OPTIONAL:%=internal/controller/%/),$(sort $(dir $(wildcard internal/*/*.go internal/*/*/*.go))))
 
 .PHONY: manifests
 manifests: ## Generate CRDs, the operator's ClusterRoles and the webhook configuration
