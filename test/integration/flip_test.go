@@ -310,8 +310,16 @@ func testPositionUp(t *testing.T, namespace string) {
 			return last.Spec.Position == v1beta1.PositionDown && last.Status.Position == v1beta1.PositionDown &&
 				last.Status.ObservedGeneration == last.Generation
 		})
-		if diff := cmp.Diff([]int{0, 4, 3, 2, 1, 0}, upCounts(changes)); diff != "" {
-			t.Errorf("%s time: number of switches up, in successive statuses (-want +got):\n%s", round, diff)
+		// On a busy machine, one status may count several flips.
+		counts := upCounts(changes)
+		if len(counts) < 3 || counts[0] != 0 || counts[1] != 4 || counts[len(counts)-1] != 0 ||
+			!slices.IsSortedFunc(counts[1:], func(a, b int) int { return b - a }) {
+			t.Errorf("%s time: the numbers of switches up in successive statuses are %v, want 0, 4, and then fewer down to 0",
+				round, counts)
+		}
+		once := map[string]int{"m-0": 1, "m-1": 1, "m-2": 1, "m-3": 1}
+		if diff := cmp.Diff(once, turnedDown(switches.all(t))); diff != "" {
+			t.Errorf("%s time: how often each switch was turned down (-want +got):\n%s", round, diff)
 		}
 		found := flips(switches.all(t), nil)
 		if len(found) != 4 {

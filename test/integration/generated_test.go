@@ -307,8 +307,10 @@ func (c *changes) breakValue(change *generatedChange) bool {
 	all := c.generator.breakages(&schema, value, []any{part})
 	one := all[c.generator.IntN(len(all))]
 	change.object, change.wrong, change.fields = one.in(change.object), one.String(), []string{dotted(one.path)}
-	if change.status { // for numbers above 32 bits, the API server's path begins below the status
-		change.fields = append(change.fields, " in "+dotted(one.path[1:]))
+	if change.status {
+		// For numbers above 32 bits, and before 1.33 for every wrong type, the API server's path begins below the status.
+		below := dotted(one.path[1:])
+		change.fields = append(change.fields, " in "+below, "is invalid: "+below, "is invalid: ["+below)
 	}
 	if one.path[len(one.path)-1] == unknownField { // crdValidator ignores it, strict field validation does not
 		return true
