@@ -308,7 +308,7 @@ func (c *changes) breakValue(change *generatedChange) bool {
 	one := all[c.generator.IntN(len(all))]
 	change.object, change.wrong, change.fields = one.in(change.object), one.String(), []string{dotted(one.path)}
 	if change.status {
-		// For numbers above 32 bits, and before 1.33 for every wrong type, the API server's path begins below the status.
+		// For numbers above 32 bits, and in 1.30 for every wrong type, the API server's path begins below the status.
 		below := dotted(one.path[1:])
 		change.fields = append(change.fields, " in "+below, "is invalid: "+below, "is invalid: ["+below)
 	}
