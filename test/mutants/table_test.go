@@ -160,6 +160,6 @@ var mutants = []mutant{
 func replaceController(name string) []edit {
 	add := `(baseline.` + name + `{}).Add($var{ctrl.NewManager})`
 	return []edit{
-		{"test/sim", "World.StartSeeing", call, "Setup", add},
+		{"test/sim", "World.StartWithView", call, "Setup", add},
 	}
 }

@@ -24,16 +24,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Client is one client of a server: it is the transport of a rest.Config.
+// A Client is one client of a server. It is the transport of a rest.Config.
 type Client struct {
 	server *Server
 	name   string
 
-	// Gate is asked before every request but watches. It returns when the request is to be served, and says what becomes of it.
-	// All requests are served at once if it is nil.
-	Gate func(Call) Fate
-	// View is the revision of a kind that watches have heard of, and that lists are answered from which take what is at hand
-	// (resourceVersion=0). It is told the newest one, which they know if it is nil.
+	// Gate is called before every request except watches. The request is served when Gate returns, with the returned
+	// outcome. If Gate is nil, every request is served immediately.
+	Gate func(Call) Outcome
+	// View returns the newest revision of a kind that watches have delivered. Lists with resourceVersion=0 return the
+	// objects at this revision. Its parameter newest is the server's current revision. If View is nil, the current
+	// revision is used.
 	View func(k *Kind, newest int64) int64
 
 	misses func(change Change, since []Change) bool
@@ -45,13 +46,13 @@ type Call struct {
 	Kind        *Kind
 	Key         types.NamespacedName
 	Subresource string
-	AtHand      bool // a list may be old
+	Cached      bool // the request has a resourceVersion: the response may be stale
 	Body        []byte
 
-	patch    types.PatchType // how the body is read
+	patch    types.PatchType // the format of the body
 	query    url.Values
 	selector labels.Selector
-	metadata bool // nothing else is asked for
+	metadata bool // the request is for metadata only
 }
 
 func (c Call) String() string {
@@ -62,67 +63,68 @@ func (c Call) String() string {
 	return strings.Join([]string{c.Verb, resource, c.Key.String(), string(c.Body)}, " ")
 }
 
-// Writes reports whether the call can change anything.
+// Writes reports whether the call is a write request.
 func (c Call) Writes() bool { return c.Verb != verbGet && c.Verb != verbList }
 
-// Verbs of calls that write nothing.
+// Verbs of read requests.
 const (
 	verbGet  = "get"
 	verbList = "list"
 )
 
-// A Fate is what becomes of a request. It is served and answered if nothing is said.
-type Fate struct {
-	Refuse error // it is answered with this, and has no effect
-	Lose   bool  // it has no effect, and the client learns that the connection broke
-	Mute   bool  // it has its effect, and the client learns that the connection broke
-	Crash  bool  // the client ends, and another one starts in its place
+// An Outcome is what happens to a request. The zero value means that the request is served and the client gets the
+// response.
+type Outcome struct {
+	Reject       error // the response is this error; the request has no effect
+	DropRequest  bool  // the request has no effect; the client gets a connection error
+	DropResponse bool  // the request has its effect; the client gets a connection error
+	Crash        bool  // the client's process ends, and a new process starts in its place
 }
 
-// Connect returns a client of the server. Its name says who wrote what in the server's history.
+// Connect returns a client of the server. The server's history identifies the author of a change by the client's name.
 func (s *Server) Connect(name string) *Client { return &Client{server: s, name: name} }
 
-// Config is how programs reach the server.
+// Config returns the configuration that connects a program to the server.
 func (c *Client) Config() *rest.Config {
 	return &rest.Config{Host: "http://sim", Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
 // RoundTrip implements http.RoundTripper.
 func (c *Client) RoundTrip(request *http.Request) (*http.Response, error) {
-	call, problem := c.parse(request)
+	call, err := c.parse(request)
 	switch {
-	case problem != nil:
-		return refusal(problem), nil
+	case err != nil:
+		return errorResponse(err), nil
 	case call.query.Get("watch") != "":
 		return c.watch(request.Context(), call)
-	case call.Kind.question:
-		return answer(yes(call.Body)), nil
+	case call.Kind.review:
+		return response(allow(call.Body)), nil
 	}
-	var fate Fate
+	var outcome Outcome
 	if c.Gate != nil {
-		fate = c.Gate(call)
+		outcome = c.Gate(call)
 	}
 	if err := request.Context().Err(); err != nil {
 		return nil, err
 	}
-	if fate.Lose {
+	if outcome.DropRequest {
 		return nil, errBroken
 	}
-	result, err := any(nil), fate.Refuse
+	result, err := any(nil), outcome.Reject
 	if err == nil {
 		result, err = c.serve(call)
 	}
-	if fate.Mute {
+	if outcome.DropResponse {
 		return nil, errBroken
 	}
 	if object, ok := result.(*unstructured.Unstructured); ok {
-		result = call.shown(object)
+		result = call.project(object)
 	}
-	return answer(result, err), nil
+	return response(result, err), nil
 }
 
-// shown is as much of an object as was asked for.
-func (c Call) shown(object *unstructured.Unstructured) *unstructured.Unstructured {
+// project returns the object, or only its metadata if the request is for metadata only.
+func (c Call) project(object *unstructured.Unstructured) *unstructured.Unstructured {
 	if !c.metadata || object == nil {
 		return object
 	}
@@ -131,23 +133,23 @@ func (c Call) shown(object *unstructured.Unstructured) *unstructured.Unstructure
 	}}
 }
 
-// partialKind is what nothing but metadata is called.
+// partialKind is the kind of an object that has only metadata.
 const partialKind = "PartialObjectMetadata"
 
-// yes answers the question whether something is allowed.
-func yes(question []byte) (any, error) {
-	object, err := decode(question)
+// allow answers an access review: everything is allowed.
+func allow(review []byte) (any, error) {
+	object, err := decode(review)
 	if err != nil {
 		return nil, err
 	}
 	return object, unstructured.SetNestedField(object.Object, true, statusField, "allowed")
 }
 
-// errBroken is what a client learns of a connection that breaks.
+// errBroken is the client's error when its connection fails.
 var errBroken = errors.New("the connection broke")
 
-// parse reads what a request is for from its path, which is /api/VERSION or /apis/GROUP/VERSION, and then may have
-// namespaces/NAME, and has a resource, a name and a subresource.
+// parse parses a request. The path is /api/VERSION or /apis/GROUP/VERSION, then optionally namespaces/NAME, then the
+// resource, and optionally a name and a subresource.
 func (c *Client) parse(request *http.Request) (call Call, err error) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	var group string
@@ -180,11 +182,11 @@ func (c *Client) parse(request *http.Request) (call Call, err error) {
 	if call.Verb == verbGet && call.Key.Name == "" {
 		call.Verb = verbList
 	}
-	call.AtHand = call.query.Get("resourceVersion") != ""
+	call.Cached = call.query.Get("resourceVersion") != ""
 	return call, nil
 }
 
-// serve does what a call asks for.
+// serve executes a call.
 func (c *Client) serve(call Call) (any, error) {
 	s := c.server
 	s.mu.Lock()
@@ -220,11 +222,11 @@ func (c *Client) serve(call Call) (any, error) {
 	return s.update(by, call.Kind, call.Key, call.Subresource, object)
 }
 
-// list returns the objects that a call asks for.
+// list returns the objects that match a call.
 func (c *Client) list(call Call) *unstructured.UnstructuredList {
 	k, revision := call.Kind, c.server.revision
-	if call.AtHand {
-		revision = c.sees(k)
+	if call.Cached {
+		revision = c.visible(k)
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
@@ -234,46 +236,46 @@ func (c *Client) list(call Call) *unstructured.UnstructuredList {
 	list.SetResourceVersion(fmt.Sprint(revision))
 	for _, object := range c.server.at(k, revision) {
 		if call.selects(object) {
-			list.Items = append(list.Items, *call.shown(object))
+			list.Items = append(list.Items, *call.project(object))
 		}
 	}
 	return list
 }
 
-// selects reports whether an object is among those that a call is about.
+// selects reports whether the call's namespace and label selector match an object.
 func (c Call) selects(object *unstructured.Unstructured) bool {
 	return (c.Key.Namespace == "" || object.GetNamespace() == c.Key.Namespace) && c.selector.Matches(labels.Set(object.GetLabels()))
 }
 
-// sees is the revision that the client sees of a kind.
-func (c *Client) sees(k *Kind) int64 {
+// visible returns the newest revision of a kind that the client can see.
+func (c *Client) visible(k *Kind) int64 {
 	if c.View == nil {
 		return c.server.revision
 	}
 	return c.View(k, c.server.revision)
 }
 
-// answer is a response with a result, or an error.
-func answer(result any, err error) *http.Response {
+// response returns a response with a result, or with an error.
+func response(result any, err error) *http.Response {
 	if err != nil {
-		return refusal(err)
+		return errorResponse(err)
 	}
 	data, err := json.Marshal(result)
 	if err != nil {
-		return refusal(err)
+		return errorResponse(err)
 	}
 	return respond(http.StatusOK, io.NopCloser(bytes.NewReader(data)))
 }
 
-// refusal is a response with an error as the API server writes it.
-func refusal(err error) *http.Response {
+// errorResponse returns an error response in the API server's format.
+func errorResponse(err error) *http.Response {
 	status := apierrors.APIStatus(apierrors.NewInternalError(err))
 	errors.As(err, &status)
 	value := status.Status()
 	value.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	data, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // a Status has nothing that cannot be written
+		panic(err) // a Status can always be encoded
 	}
 	response := respond(int(value.Code), io.NopCloser(bytes.NewReader(data)))
 	if details := value.Details; details != nil && details.RetryAfterSeconds > 0 {

@@ -28,8 +28,8 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// dependentOperations is the number of requests that TestConformance makes about objects with owners. After each of them it
-// waits for the garbage collector, so that a short test makes fewer.
+// dependentOperations is the number of requests for objects with owners. TestConformance waits for the garbage
+// collector after each of them, so a short test makes fewer.
 func dependentOperations() int {
 	if short() {
 		return 40
@@ -37,45 +37,45 @@ func dependentOperations() int {
 	return 200
 }
 
-// layers are the kinds of owners, of their dependents, and of those of these.
+// layers are the kinds of owners, of their dependents, and of the dependents of these.
 var layers = [][]string{{"Deployment"}, {"ReplicaSet", "Machine"}, {"Pod", "Switch"}}
 
-// quotas are those that there may be, by what they limit.
+// quotas maps the possible quota resources to kinds.
 var quotas = map[corev1.ResourceName]string{
 	"count/switches.useless.container.training": "Switch", "count/pods": "Pod", "count/replicasets.apps": "ReplicaSet",
 }
 
-// compareDependents compares what becomes of objects with owners, and of quotas. The simulated ones do all that they have to do
-// when they are asked to, and the real ones are waited for.
+// compareDependents compares garbage collection and quotas. The simulated garbage collector runs when the test calls
+// it. The test waits for the real one.
 //
-// They do it in whatever order, so what watches tell is compared for each object.
-func compareDependents(t *testing.T, genuine, simulated *side, server *sim.Server) {
+// The order of deletions is not defined, so the test compares the watch events of each object separately.
+func compareDependents(t *testing.T, reference, simulated *side, server *sim.Server) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4))
 	answers := map[string]int{}
 	for i := range dependentOperations() {
 		o := randomDependent(random)
 		if o.Verb == "create" {
-			genuine.count(t)
+			reference.count(t)
 		} else {
-			genuine.collect(t)
+			reference.collect(t)
 		}
-		want, got := genuine.do(t, o), simulated.do(t, o)
+		want, got := reference.do(t, o), simulated.do(t, o)
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("operation %d, %+v: (-API server +simulated)\n%s", i, o, diff)
 		}
 		answers[strings.Join([]string{o.Verb, string(o.Policy), want.Reason}, " ")]++
 		collectGarbage(t, server)
-		if diff := genuine.becomes(t, simulated.all(t)); diff != "" {
-			t.Fatalf("operation %d, %+v: in the end there is (-API server +simulated)\n%s", i, o, diff)
+		if diff := reference.becomes(t, simulated.all(t)); diff != "" {
+			t.Fatalf("operation %d, %+v: final objects (-API server +simulated)\n%s", i, o, diff)
 		}
 	}
 	t.Logf("answers: %v", answers)
-	for _, s := range []*side{genuine, simulated} {
+	for _, s := range []*side{reference, simulated} {
 		must(t, client.IgnoreNotFound(s.client.Delete(t.Context(), objectOf("ResourceQuota", "quota"))))
 	}
-	genuine.collect(t)
-	if diff := gocmp.Diff(byName(genuine.events(t, "end")), byName(simulated.events(t, "end"))); diff != "" {
+	reference.collect(t)
+	if diff := gocmp.Diff(byName(reference.events(t, "end")), byName(simulated.events(t, "end"))); diff != "" {
 		t.Errorf("events (-API server +simulated)\n%s", diff)
 	}
 }
@@ -91,18 +91,19 @@ func collectGarbage(t *testing.T, server *sim.Server) {
 	}
 }
 
-// byName has events in the order of their objects' names.
-func byName(all [][]told) [][]told {
+// byName sorts events by the names of their objects.
+func byName(all [][]watchEvent) [][]watchEvent {
 	for _, some := range all {
-		slices.SortStableFunc(some, func(a, b told) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortStableFunc(some, func(a, b watchEvent) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return all
 }
 
-// randomDependent makes objects with owners, deletes them in each way, lets them go, and limits how many there are.
+// randomDependent returns an operation that creates an object with owners, deletes it with any policy, removes its
+// finalizers or owners, or changes a quota.
 //
-// What depends on who is faster is left out: owners of one object that have the same owner, and owners that are held, or have
-// such dependents, and wait for nobody.
+// Cases whose result depends on timing are left out: several owners of an object that have the same owner, and owners
+// that have finalizers, or dependents with finalizers, and block no deletion.
 func randomDependent(random *rand.Rand) operation {
 	layer := random.IntN(len(layers))
 	o := operation{
@@ -130,7 +131,7 @@ func randomDependent(random *rand.Rand) operation {
 	return o
 }
 
-// randomOwners are none, one of the layer above, or two of the first one.
+// randomOwners returns no owners, one owner of the layer above, or two of the first layer.
 func randomOwners(random *rand.Rand, layer int) []owner {
 	switch n := random.IntN(6); {
 	case layer == 0 || n == 0:
@@ -142,7 +143,7 @@ func randomOwners(random *rand.Rand, layer int) []owner {
 	return []owner{{pick(random, layers[layer-1]...), pick(random, "c", "d", "e"), true}}
 }
 
-// all are the objects that there are, of each kind that can have an owner.
+// all returns all objects of kinds that can have owners.
 func (s *side) all(t *testing.T) (all []any) {
 	t.Helper()
 	for _, kind := range slices.Concat(layers...) {
@@ -155,7 +156,7 @@ func (s *side) all(t *testing.T) (all []any) {
 	return all
 }
 
-// becomes waits until there is what is wanted. If that does not come, it returns how what there is differs.
+// becomes waits until the objects equal want. It returns the difference if that does not happen.
 func (s *side) becomes(t *testing.T, want []any) (diff string) {
 	t.Helper()
 	if err := poll(t, func(context.Context) (bool, error) {
@@ -167,8 +168,9 @@ func (s *side) becomes(t *testing.T, want []any) (diff string) {
 	return diff
 }
 
-// collect waits until the garbage collector has heard of all there is: it hears of each kind in the order in which things happen,
-// and deletes what is of an owner that was never there.
+// collect waits until the garbage collector has processed all earlier events. It creates an object of each kind whose
+// owner never existed, and waits until these are deleted. The garbage collector receives the events of each kind in
+// order.
 func (s *side) collect(t *testing.T) {
 	t.Helper()
 	kinds := slices.Concat(layers...)
@@ -178,7 +180,7 @@ func (s *side) collect(t *testing.T) {
 		last.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "none", UID: uuid.NewUUID()}})
 		must(t, poll(t, func(ctx context.Context) (bool, error) {
 			err := s.client.Create(ctx, last)
-			return err == nil, ignoreForbidden(err) // before there is a ServiceAccount
+			return err == nil, ignoreForbidden(err) // until the ServiceAccount exists
 		}))
 	}
 	must(t, poll(t, func(ctx context.Context) (bool, error) {
@@ -199,8 +201,9 @@ func ignoreForbidden(err error) error {
 	return err
 }
 
-// count has the quota's use be counted anew, and waits until it is right and who admits objects knows of it. Otherwise what was
-// refused after it had been counted, as there was one of its name, would count for five minutes.
+// count makes the quota controller recount, and waits until the count is correct and known to quota admission.
+// Otherwise a request that admission counted, and that was then rejected because the name exists, would count for five
+// minutes.
 func (s *side) count(t *testing.T) {
 	t.Helper()
 	nonce := 0
@@ -226,10 +229,11 @@ func (s *side) count(t *testing.T) {
 	}))
 }
 
-// recounted is what a quota also limits, which has it be counted anew.
+// recounted is another resource of the quota. A change of its limit triggers a recount.
 const recounted = "count/configmaps"
 
-// counts reports whether as many objects of a kind are used as there are, and another one is refused if there can be none.
+// counts reports whether the quota's use equals the number of objects, and admission rejects another object exactly if
+// the quota is used up.
 func (s *side) counts(ctx context.Context, kind string, used, hard resource.Quantity) (bool, error) {
 	list := listOf(kind)
 	if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault)); err != nil {
@@ -240,7 +244,7 @@ func (s *side) counts(ctx context.Context, kind string, used, hard resource.Quan
 	return used.Value() == n && apierrors.IsForbidden(err) == (n >= hard.Value()), ignoreForbidden(err)
 }
 
-// poll asks until it is so, for half a minute.
+// poll calls check until it returns true, for up to 30 seconds.
 func poll(t *testing.T, check wait.ConditionWithContextFunc) error {
 	t.Helper()
 	return wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, check)

@@ -39,39 +39,39 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// operations is how many requests TestConformance makes for what one object is about. Half of them are refused.
+// operations is the number of requests for single objects. The API server rejects about half of them.
 const operations = 600
 
-// TestConformance has the simulated API server and a real one answer the same requests, and compares the answers, what
-// watches tell, and what the garbage collector and quotas make of it.
+// TestConformance sends the same requests to the simulated API server and to a real one. It compares the responses, the
+// watch events, garbage collection and quotas.
 func TestConformance(t *testing.T) {
 	server := sim.NewServer(kinds...)
 	simulated := newSide(t, server.Connect("user").Config(), server.Mapper())
-	genuine := newSide(t, startCluster(t), server.Mapper())
-	compareRequests(t, genuine, simulated)
-	compareDependents(t, genuine, simulated, server)
+	reference := newSide(t, startCluster(t), server.Mapper())
+	compareRequests(t, reference, simulated)
+	compareDependents(t, reference, simulated, server)
 }
 
-// compareRequests does not wait for anybody.
-func compareRequests(t *testing.T, genuine, simulated *side) {
+// compareRequests compares requests that need no waiting.
+func compareRequests(t *testing.T, reference, simulated *side) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	answers := map[string]int{}
 	for i := range operations {
 		o := randomOperation(random)
-		want, got := genuine.do(t, o), simulated.do(t, o)
+		want, got := reference.do(t, o), simulated.do(t, o)
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("operation %d, %+v: (-API server +simulated)\n%s", i, o, diff)
 		}
 		answers[want.Reason]++
 	}
 	t.Logf("answers: %v", answers)
-	if diff := gocmp.Diff(genuine.events(t, "last"), simulated.events(t, "last")); diff != "" {
+	if diff := gocmp.Diff(reference.events(t, "last"), simulated.events(t, "last")); diff != "" {
 		t.Errorf("events (-API server +simulated)\n%s", diff)
 	}
 }
 
-// startCluster is a real API server that knows the operator's kinds, with Kubernetes' garbage collector and quotas.
+// startCluster starts a real API server with the operator's CustomResourceDefinitions, garbage collection and quotas.
 func startCluster(t *testing.T) *rest.Config {
 	t.Helper()
 	programs, err := cluster.Build(t.Context(), os.Stderr)
@@ -87,7 +87,7 @@ func startCluster(t *testing.T) *rest.Config {
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
 		},
-		// Nobody else writes to what is compared.
+		// No other controller may change the compared objects.
 		Controllers:      []string{"garbage-collector-controller", "resourcequota-controller", "serviceaccount-controller"},
 		EagerControllers: true,
 	})
@@ -111,29 +111,29 @@ func startCluster(t *testing.T) *rest.Config {
 	return plane.Config
 }
 
-// An operation is a request, in words that are the same for both sides.
+// An operation is a request to either side.
 type operation struct {
 	Verb    string
 	Kind    string
 	Name    string
-	Body    string // of a patch, and what is merged into what is created or updated
-	Version string // in the body: none, current or stale
-	UID     string // the precondition of a deletion, and in the body of what is applied: none, current or wrong
-	Manager string // of fields
-	Force   bool   // fields of others are applied, too
+	Body    string // the patch; for create and update, it is merged into the object
+	Version string // the resourceVersion in the body: none, current or stale
+	UID     string // the precondition of a deletion, or the UID of an apply: none, current or wrong
+	Manager string // the field manager
+	Force   bool   // apply also takes fields of other managers
 	Grace   *int64 // seconds
 
 	Policy metav1.DeletionPropagation // of a deletion
-	Owners []owner                    // of what is created
+	Owners []owner                    // of a created object
 }
 
-// An owner is one of an object's. It may not be there.
+// An owner is an owner of an object. It may not exist.
 type owner struct {
 	Kind, Name string
-	Blocks     bool // it is deleted in the foreground only after the object
+	Blocks     bool // blockOwnerDeletion
 }
 
-// kindsCompared are those of which there are objects.
+// kindsCompared are the compared kinds.
 var kindsCompared = map[string]schema.GroupVersionKind{
 	"Machine":       v1beta1.GroupVersion.WithKind("Machine"),
 	"Switch":        v1beta1.GroupVersion.WithKind("Switch"),
@@ -181,7 +181,7 @@ func randomOperation(random *rand.Rand) operation {
 	return o
 }
 
-// randomPodOperation does to a Pod what the operator, users and nodes do.
+// randomPodOperation returns a change of a Pod as the operator, users and nodes make it.
 func randomPodOperation(random *rand.Rand) operation {
 	o := operation{
 		Verb: pick(random, "create", "create", "get metadata", "patch", "patch status", "resize", "resize", "delete"),
@@ -203,7 +203,7 @@ func randomPodOperation(random *rand.Rand) operation {
 	return o
 }
 
-// randomIngressOperation changes an Ingress's annotations as one field manager or another.
+// randomIngressOperation changes an Ingress's annotations as one of two field managers.
 func randomIngressOperation(random *rand.Rand) operation {
 	return operation{
 		Verb: pick(random, "create", "patch", "patch", "apply", "apply", "apply", "apply", "get metadata", "delete"),
@@ -220,7 +220,7 @@ func randomIngressOperation(random *rand.Rand) operation {
 // A side is one of the two API servers.
 type side struct {
 	client  client.WithWatch
-	uids    map[types.UID]int // in the order in which they were first seen
+	uids    map[types.UID]int // numbered in the order of their first appearance
 	watches []watch.Interface
 }
 
@@ -244,7 +244,7 @@ func newSide(t *testing.T, config *rest.Config, mapper meta.RESTMapper) *side {
 	return s
 }
 
-// watched is what the watches of each side tell of.
+// watched lists the watches of each side.
 var watched = []struct {
 	kind   string
 	labels map[string]string
@@ -267,7 +267,7 @@ func objectOf(kind, name string) *unstructured.Unstructured {
 	return object
 }
 
-// newObject is one that can be created.
+// newObject returns an object that can be created.
 func newObject(kind, name string) *unstructured.Unstructured {
 	object := objectOf(kind, name)
 	const replicas = `{"selector":{"matchLabels":{"a":"b"}},
@@ -288,15 +288,15 @@ func newObject(kind, name string) *unstructured.Unstructured {
 	return object
 }
 
-// An answer is what both sides have to say alike.
+// An answer is the part of a response that must be equal on both sides.
 type answer struct {
 	Code   int32
 	Reason string
-	Fields []string // that are invalid
+	Fields []string // the invalid fields
 	Object any
 }
 
-// do makes a request.
+// do sends a request.
 func (s *side) do(t *testing.T, o operation) answer {
 	t.Helper()
 	ctx := t.Context()
@@ -344,7 +344,7 @@ func (s *side) do(t *testing.T, o operation) answer {
 	return s.answer(object, err)
 }
 
-// getMetadata reads nothing but that.
+// getMetadata reads only the metadata of an object.
 func (s *side) getMetadata(ctx context.Context, object *unstructured.Unstructured) error {
 	partial := &metav1.PartialObjectMetadata{}
 	partial.SetGroupVersionKind(object.GroupVersionKind())
@@ -355,7 +355,7 @@ func (s *side) getMetadata(ctx context.Context, object *unstructured.Unstructure
 	return err
 }
 
-// patch changes an object in one of the ways that there are.
+// patch sends a patch or apply request.
 func (s *side) patch(ctx context.Context, o operation, object *unstructured.Unstructured, change map[string]any) error {
 	data, err := (&unstructured.Unstructured{Object: change}).MarshalJSON()
 	if err != nil {
@@ -376,10 +376,10 @@ func (s *side) patch(ctx context.Context, o operation, object *unstructured.Unst
 	return s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, data), o.owner())
 }
 
-// owner is the field manager.
+// owner returns the field manager of a request.
 func (o operation) owner() client.FieldOwner { return client.FieldOwner(cmp.Or(o.Manager, "user")) }
 
-// change is the operation's body with the version of the object as this side knows it.
+// change returns the operation's body with this side's resourceVersion and UIDs.
 func (s *side) change(o operation, current *unstructured.Unstructured) (map[string]any, error) {
 	change := &unstructured.Unstructured{}
 	if err := kruntime.DecodeInto(unstructured.UnstructuredJSONScheme, fmt.Appendf(nil,
@@ -411,7 +411,7 @@ func (s *side) change(o operation, current *unstructured.Unstructured) (map[stri
 	return change.Object, err
 }
 
-// references are those to owners. One that is not there has never been.
+// references returns references to owners. An owner that does not exist gets a UID that never existed.
 func (s *side) references(owners []owner) (references []metav1.OwnerReference, err error) {
 	for _, o := range owners {
 		object := objectOf(o.Kind, o.Name)
@@ -441,7 +441,7 @@ func (s *side) precondition(o operation, current *unstructured.Unstructured) []c
 	return options
 }
 
-// merge changes an object as a merge patch does.
+// merge applies a merge patch to an object.
 func merge(object, change map[string]any) {
 	for name, value := range change {
 		if value == nil {
@@ -472,7 +472,7 @@ func (s *side) answer(object *unstructured.Unstructured, err error) answer {
 	a := answer{Code: status.Status().Code, Reason: string(status.Status().Reason)}
 	if details := status.Status().Details; details != nil {
 		for _, cause := range details.Causes {
-			// Not how often it is told, nor that rules were not looked at because of it.
+			// Ignore duplicates, and "<nil>", which means that validation rules were not evaluated.
 			if field := strings.TrimPrefix(cause.Field, "."); field != "<nil>" && !slices.Contains(a.Fields, field) {
 				a.Fields = append(a.Fields, field)
 			}
@@ -482,7 +482,7 @@ func (s *side) answer(object *unstructured.Unstructured, err error) answer {
 	return a
 }
 
-// normal is an object in words that are the same for both sides.
+// normal returns an object without the fields that differ between the sides.
 func (s *side) normal(object *unstructured.Unstructured) any {
 	if object.Object == nil || object.Object["metadata"] == nil {
 		return object.Object
@@ -492,7 +492,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	for i := range fields {
 		fields[i].Time = nil
 	}
-	// Otherwise they are in the order of the seconds in which they were written.
+	// The API server sorts them by the second of the write.
 	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
 		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation))
 	})
@@ -509,7 +509,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		object.Object = map[string]any{"kind": object.GetKind(), "metadata": object.Object["metadata"]}
 		fields = nil
 	case "ResourceQuota":
-		return object.GetName() // the real one has a status, and is changed to be computed anew
+		return object.GetName() // the real quota has a status, and count changes it
 	default:
 		fields = nil
 	}
@@ -519,7 +519,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	}
 	object.SetUID(types.UID(strconv.Itoa(s.uids[object.GetUID()])))
 	s.nameOwners(object)
-	object.SetResourceVersion("") // field managers make some more
+	object.SetResourceVersion("") // field managers cause additional revisions
 	for _, name := range []string{"creationTimestamp", "deletionTimestamp"} {
 		if _, ok, _ := unstructured.NestedString(object.Object, "metadata", name); ok {
 			_ = unstructured.SetNestedField(object.Object, "set", "metadata", name)
@@ -528,7 +528,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	return object.Object
 }
 
-// nameOwners has an object refer to owners by what they are known as. What has never been is 0.
+// nameOwners replaces UIDs in owner references by the numbers of the objects. An unknown UID becomes 0.
 func (s *side) nameOwners(object *unstructured.Unstructured) {
 	references := object.GetOwnerReferences()
 	for i := range references {
@@ -537,7 +537,8 @@ func (s *side) nameOwners(object *unstructured.Unstructured) {
 	object.SetOwnerReferences(references)
 }
 
-// metadataOf are those of an Ingress's fields that the simulator knows exactly: it has no schema.
+// metadataOf keeps only the metadata fields of an Ingress's managed fields. The simulator has no schema for the other
+// fields.
 func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	all := map[string]any{}
 	if err := json.Unmarshal(fields.GetRawBytes(), &all); err != nil {
@@ -550,7 +551,7 @@ func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	return metav1.NewFieldsV1(string(known))
 }
 
-// simulated is as much of a Pod as the simulator knows of.
+// simulated returns the part of a Pod that the simulator implements.
 func simulated(pod *unstructured.Unstructured) map[string]any {
 	known := map[string]any{"metadata": pod.Object["metadata"]}
 	known["node"], _, _ = unstructured.NestedString(pod.Object, "spec", "nodeName")
@@ -564,16 +565,16 @@ func simulated(pod *unstructured.Unstructured) map[string]any {
 	return known
 }
 
-// told is an event.
-type told struct {
+// A watchEvent is an event of a watch.
+type watchEvent struct {
 	Name   string
 	Type   watch.EventType
 	Object any
 }
 
-// events are what the watches have told, of each kind, up to an object that is made for that. One that differs from the one
-// before it in its version alone is a field manager's.
-func (s *side) events(t *testing.T, until string) (all [][]told) {
+// events returns the received events of each watch, up to the event of an object that it creates to mark the end. It
+// drops events that differ from the previous one only in resourceVersion: field managers cause these.
+func (s *side) events(t *testing.T, until string) (all [][]watchEvent) {
 	t.Helper()
 	for i, watched := range watched {
 		last := newObject(watched.kind, fmt.Sprintf("%s-%d", until, i))
@@ -581,7 +582,7 @@ func (s *side) events(t *testing.T, until string) (all [][]told) {
 		if err := s.client.Create(t.Context(), last, client.FieldOwner("user")); err != nil {
 			t.Fatal(err)
 		}
-		var some []told
+		var some []watchEvent
 		before := map[string]any{}
 		for done := false; !done; {
 			select {
@@ -591,13 +592,13 @@ func (s *side) events(t *testing.T, until string) (all [][]told) {
 					t.Fatalf("watch %s: %v", watched.kind, event)
 				}
 				done = object.GetName() == last.GetName()
-				heard := s.normal(object)
-				if event.Type != watch.Modified || !reflect.DeepEqual(before[object.GetName()], heard) {
-					some = append(some, told{object.GetName(), event.Type, heard})
+				seen := s.normal(object)
+				if event.Type != watch.Modified || !reflect.DeepEqual(before[object.GetName()], seen) {
+					some = append(some, watchEvent{object.GetName(), event.Type, seen})
 				}
-				before[object.GetName()] = heard
+				before[object.GetName()] = seen
 			case <-time.After(30 * time.Second):
-				t.Fatalf("the watch of %s does not tell of the last one", watched.kind)
+				t.Fatalf("the watch of %s did not deliver the last event", watched.kind)
 			}
 		}
 		all = append(all, some)

@@ -18,98 +18,100 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// A fault is what goes wrong with a write.
+// A fault is an error that is injected into a write.
 type fault struct {
-	name string
-	fate sim.Fate
+	name    string
+	outcome sim.Outcome
 }
 
 var (
 	things = schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "things"}
 	faults = []fault{
-		{"crash before", sim.Fate{Lose: true, Crash: true}},
-		{"crash after", sim.Fate{Mute: true, Crash: true}},
-		{"reply lost", sim.Fate{Mute: true}},
-		{"connection broken", sim.Fate{Lose: true}},
-		{"409", sim.Fate{Refuse: apierrors.NewConflict(things, "thing", errors.New("it has changed"))}},
-		{"429", sim.Fate{Refuse: apierrors.NewTooManyRequests("too many", 1)}},
-		{"500", sim.Fate{Refuse: apierrors.NewInternalError(errors.New("something is wrong"))}},
-		{"timeout", sim.Fate{Refuse: apierrors.NewTimeoutError("too slow", 0)}},
+		{"crash before", sim.Outcome{DropRequest: true, Crash: true}},
+		{"crash after", sim.Outcome{DropResponse: true, Crash: true}},
+		{"response lost", sim.Outcome{DropResponse: true}},
+		{"connection broken", sim.Outcome{DropRequest: true}},
+		{"409", sim.Outcome{Reject: apierrors.NewConflict(things, "thing", errors.New("the object has changed"))}},
+		{"429", sim.Outcome{Reject: apierrors.NewTooManyRequests("too many", 1)}},
+		{"500", sim.Outcome{Reject: apierrors.NewInternalError(errors.New("internal error"))}},
+		{"timeout", sim.Outcome{Reject: apierrors.NewTimeoutError("too slow", 0)}},
 	}
 )
 
-// most is how many more writes a fault may cost.
-const most = 2
+// extraWritesPerFault is the maximum number of additional writes per fault.
+const extraWritesPerFault = 2
 
-// leastRuns is how many lives with crashes there are at least. They take less than a minute on two cores.
-const leastRuns = 5_000
+// minRuns is the minimum number of runs with faults. They take less than a minute on two cores.
+const minRuns = 5_000
 
-// TestCrashes has each write go wrong in each way, and then, in a short life of each controller, each two of them.
+// TestCrashes injects each fault at each write of each scenario. In the short scenarios it also injects faults at each
+// pair of writes.
 func TestCrashes(t *testing.T) {
-	start, runs, lived := time.Now(), 0, 0
-	for _, l := range lives {
-		t.Run(l.name, func(t *testing.T) {
-			lived++
-			runs += l.crash(t, singles)
+	start, runs, executed := time.Now(), 0, 0
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			executed++
+			runs += s.injectFaults(t, singleFaults)
 		})
 	}
-	for _, l := range briefLives {
-		t.Run(l.name+", in pairs", func(t *testing.T) {
-			lived++
-			runs += l.crash(t, pairs)
+	for _, s := range shortScenarios {
+		t.Run(s.name+", in pairs", func(t *testing.T) {
+			executed++
+			runs += s.injectFaults(t, faultPairs)
 		})
 	}
 	t.Logf("%d runs in %s", runs, time.Since(start).Round(time.Millisecond))
-	least := leastRuns
+	wanted := minRuns
 	if short() {
-		least /= stride
+		wanted /= stride
 	}
-	if all := lived == len(lives)+len(briefLives); all && runs < least {
-		t.Errorf("there are %d runs, and not %d", runs, least)
+	if all := executed == len(scenarios)+len(shortScenarios); all && runs < wanted {
+		t.Errorf("got %d runs, want at least %d", runs, wanted)
 	}
 }
 
-// crash has some of the writes of a life go wrong in some ways. It returns how many lives there were. Where nothing goes wrong,
-// each write changes something.
-func (l life) crash(t *testing.T, ways func(writes int) []conditions) int {
+// injectFaults runs a scenario with each of the cases, and returns the number of runs. It first runs the scenario
+// without faults: then every write must change an object.
+func (s scenario) injectFaults(t *testing.T, cases func(writes int) []conditions) int {
 	t.Helper()
-	want := l.live(t, conditions{})
-	judge(t, conditions{}, want)
-	if want.effects < want.writes && !l.refused {
-		t.Errorf("%d writes have %d effects", want.writes, want.effects)
+	want := s.run(t, conditions{})
+	reportViolations(t, conditions{}, want)
+	if want.effects < want.writes && !s.refused {
+		t.Errorf("%d of the writes changed only %d objects", want.writes, want.effects)
 	}
-	return inParallel(t, ways(want.writes), l.survive(want))
+	return inParallel(t, cases(want.writes), s.sameResult(want))
 }
 
-// singles are each of some writes with each fault.
-func singles(writes int) (cases []conditions) {
+// singleFaults returns each fault at each of the writes.
+func singleFaults(writes int) (cases []conditions) {
 	for i := range writes {
 		for _, f := range faults {
-			cases = append(cases, conditions{wrong: map[int]fault{i: f}})
+			cases = append(cases, conditions{faults: map[int]fault{i: f}})
 		}
 	}
 	return cases
 }
 
-// unlike are the faults that are most unlike each other, which come first: after one of them nobody knows of the write, after one
-// only the API server, and after one only the operator that is no more.
-const unlike = 3
+// distinctFaults is the number of faults that differ most. They are first in the list. After the first, no process
+// knows of the write. After the second, only the API server knows. After the third, the operator does not know, but
+// keeps running.
+const distinctFaults = 3
 
-// pairs are each two of some writes, with each two of the faults that are unlike each other, and with every fifth of all 64 ways
-// in which two can go wrong. For the next two writes these are others, so that each way comes with every fifth two writes. In
-// make soak each comes with all.
-func pairs(writes int) (cases []conditions) {
+// faultPairs returns each pair of writes with pairs of faults: all pairs of the distinct faults, and every fifth of all
+// 64 pairs of faults. The selection differs from one pair of writes to the next, so each pair of faults occurs at every
+// fifth pair of writes. make soak runs all pairs.
+func faultPairs(writes int) (cases []conditions) {
 	share := 5
 	if soaking() {
 		share = 1
 	}
-	way := 0
+	n := 0
 	for i := range writes {
 		for j := range i {
 			for a, first := range faults {
 				for b, second := range faults {
-					if way++; way%share == 0 || a < unlike && b < unlike {
-						cases = append(cases, conditions{wrong: map[int]fault{j: first, i: second}})
+					if n++; n%share == 0 || a < distinctFaults && b < distinctFaults {
+						cases = append(cases, conditions{faults: map[int]fault{j: first, i: second}})
 					}
 				}
 			}
@@ -118,57 +120,58 @@ func pairs(writes int) (cases []conditions) {
 	return cases
 }
 
-// TestYear has every other write of a year go wrong, each time in another way. It takes a year of looking every ten minutes, so that
-// only make soak begins it with each of the ways.
+// TestYear runs a schedule for a year, with a fault at every other write. The faults take turns. The controller checks
+// the clock every ten minutes for a year, so only make soak starts with each of the faults.
 func TestYear(t *testing.T) {
 	if short() {
-		t.Skip("it takes long: make test-all runs it")
+		t.Skip("too slow for -short: make test-all runs it")
 	}
-	want := year.live(t, conditions{})
-	judge(t, conditions{}, want)
+	want := yearScenario.run(t, conditions{})
+	reportViolations(t, conditions{}, want)
 	var cases []conditions
 	for first := range faults[:min(*seeds/100, uint64(len(faults)))] {
-		wrong := map[int]fault{}
+		injected := map[int]fault{}
 		for i := range want.writes {
-			wrong[2*i] = faults[(first+i)%len(faults)]
+			injected[2*i] = faults[(first+i)%len(faults)]
 		}
-		cases = append(cases, conditions{wrong: wrong})
+		cases = append(cases, conditions{faults: injected})
 	}
-	inParallel(t, cases, year.survive(want))
+	inParallel(t, cases, yearScenario.sameResult(want))
 }
 
-// survive lives a life with faults: what comes of it is what comes of it without, and it takes hardly more writes.
-func (l life) survive(want record) func(*testing.T, conditions) {
+// sameResult returns a test that runs the scenario with faults. The states after each step must be the same as without
+// faults, with few additional writes.
+func (s scenario) sameResult(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
 		t.Helper()
-		got := l.live(t, c)
-		judge(t, c, got)
+		got := s.run(t, c)
+		reportViolations(t, c, got)
 		if diff := cmp.Diff(want.states, got.states); diff != "" {
 			t.Errorf("%v: (-without +with)\n%s", c, diff)
 		}
-		if more := got.effects - want.effects; more > most*len(c.wrong) {
-			t.Errorf("%v: %d more writes", c, more)
+		if more := got.effects - want.effects; more > extraWritesPerFault*len(c.faults) {
+			t.Errorf("%v: %d additional writes", c, more)
 		}
 	}
 }
 
-// An outage is one of somebody's webhook, without which no switch is changed.
+// An outage is an unavailable webhook that blocks all changes of switches.
 type outage struct {
 	over  bool
 	tries int
 }
 
-func (o *outage) choose(calls []sim.Call) (int, sim.Fate) {
+func (o *outage) choose(calls []sim.Call) (int, sim.Outcome) {
 	if call := calls[0]; !o.over && call.Verb == "patch" && call.Kind.Kind == "Switch" && call.Subresource == "" {
 		o.tries++
-		return 0, sim.Fate{Refuse: apierrors.NewInternalError(errors.New("failed calling webhook"))}
+		return 0, sim.Outcome{Reject: apierrors.NewInternalError(errors.New("failed calling webhook"))}
 	}
-	return 0, sim.Fate{}
+	return 0, sim.Outcome{}
 }
 
-// TestNoFlipIsAnswered has every flip fail for ten minutes, of a Machine that may flip at once: it is tried again with growing
-// delays, and nothing is said to have been turned down.
-func TestNoFlipIsAnswered(t *testing.T) {
+// TestRejectedFlips rejects every flip for ten minutes. The Machine has no delay and no interval. The operator must
+// retry with growing delays, and must not report a flip.
+func TestRejectedFlips(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()
 		o := &outage{}
@@ -183,13 +186,13 @@ func TestNoFlipIsAnswered(t *testing.T) {
 		must(t, w.Pass(10*time.Minute))
 		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if o.tries < 2 || o.tries > 30 || m.Status.LastFlipTime != nil {
-			t.Errorf("tried %d times in ten minutes, and the last flip is said to have been at %v", o.tries, m.Status.LastFlipTime)
+			t.Errorf("%d attempts in ten minutes, want 2 to 30; lastFlipTime is %v, want none", o.tries, m.Status.LastFlipTime)
 		}
 		o.over = true
 		must(t, w.Pass(queue.LastRetry))
 		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if m.Status.Positions != "dd" || m.Status.LastFlipTime == nil {
-			t.Errorf("the positions are %s, and the last flip was at %v", m.Status.Positions, m.Status.LastFlipTime)
+			t.Errorf("positions %s, lastFlipTime %v; want dd and a time", m.Status.Positions, m.Status.LastFlipTime)
 		}
 	})
 }

@@ -18,31 +18,31 @@ import (
 	"container.training/useless/test/sim"
 )
 
-var ingressLives = []life{{
+var ingressScenarios = []scenario{{
 	name: "ingress", controller: ingresses.Name, kinds: []string{"Ingress"}, steps: []step{
 		createIngress,
-		{what: "change what is ensured", do: annotate(sim.IngressAnnotation, `"no"`)},
-		{what: "take it away", do: annotate(sim.IngressAnnotation, `null`)},
-		{what: "another annotation", do: annotate("example.com/other", `"mine"`)},
+		{what: "change the annotation", do: annotate(sim.IngressAnnotation, `"no"`)},
+		{what: "remove the annotation", do: annotate(sim.IngressAnnotation, `null`)},
+		{what: "add another annotation", do: annotate("example.com/other", `"mine"`)},
 		{what: "opt out", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
-		{what: "another value while it is out", do: annotate(sim.IngressAnnotation, `"no"`)},
+		{what: "change the annotation while opted out", do: annotate(sim.IngressAnnotation, `"no"`)},
 		{what: "opt in again", do: annotate(v1beta1.IngressAnnotationsAnnotation, `null`)},
 		{what: "pause", do: annotate("useless.container.training/paused", `"true"`)},
-		{what: "change it meanwhile", do: annotate(sim.IngressAnnotation, `"maybe"`)},
-		{what: "go on", do: annotate("useless.container.training/paused", `null`)},
+		{what: "change the annotation while paused", do: annotate(sim.IngressAnnotation, `"maybe"`)},
+		{what: "resume", do: annotate("useless.container.training/paused", `null`)},
 		deleteIngress,
 	},
 }, {
-	name: "an annotation that others ensure, too", controller: ingresses.Name, kinds: []string{"Ingress"}, steps: []step{
+	name: "an annotation that another field manager also applies", controller: ingresses.Name, kinds: []string{"Ingress"}, steps: []step{
 		createIngress,
-		{what: "somebody else applies it", do: func(ctx context.Context, c client.Client) error {
+		{what: "another manager applies the annotation", do: func(ctx context.Context, c client.Client) error {
 			return c.Patch(ctx, ingress(), client.RawPatch(types.ApplyPatchType, fmt.Appendf(nil,
 				`{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"annotations":{%q:"yes"}}}`, sim.IngressAnnotation)),
-				client.FieldOwner("somebody"))
+				client.FieldOwner("other"))
 		}},
 		{what: "opt out", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
 		{what: "delete", do: remove(ingress())},
-		{what: "create again, out", do: func(ctx context.Context, c client.Client) error {
+		{what: "create again, opted out", do: func(ctx context.Context, c client.Client) error {
 			out := ingress()
 			out.Annotations = map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled, sim.IngressAnnotation: "yes"}
 			return c.Create(ctx, out)
@@ -50,13 +50,13 @@ var ingressLives = []life{{
 		deleteIngress,
 	},
 }, {
-	name: "an annotation that is fought over", controller: ingresses.Name, kinds: []string{"Ingress"},
+	name: "an annotation that a user keeps changing", controller: ingresses.Name, kinds: []string{"Ingress"},
 	steps: slices.Concat([]step{createIngress}, slices.Repeat([]step{
-		{what: "change what is ensured", do: annotate(sim.IngressAnnotation, `"no"`)},
+		{what: "change the annotation", do: annotate(sim.IngressAnnotation, `"no"`)},
 	}, 7), []step{deleteIngress}),
 }}
 
-// Steps at the ends of an Ingress's life.
+// The first and last step of most Ingress scenarios.
 var (
 	createIngress = step{what: "create", do: create(ingress())}
 	deleteIngress = step{what: "delete", do: remove(ingress())}
@@ -70,7 +70,7 @@ func ingress() *networkingv1.Ingress {
 	return i
 }
 
-// annotate gives the Ingress an annotation, whose value is JSON.
+// annotate sets an annotation of the Ingress. The value is JSON.
 func annotate(key, value string) func(context.Context, client.Client) error {
 	return patch(ingress(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value))
 }

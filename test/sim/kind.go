@@ -30,46 +30,46 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A Kind is what a server has objects of.
+// A Kind is a kind of object that a server stores.
 type Kind struct {
 	schema.GroupVersionKind
-	Resource  string // its plural
-	HasStatus bool   // it has the subresource status
+	Resource  string // the plural
+	HasStatus bool   // the kind has the status subresource
 
-	schema    *structuralschema.Structural // nil for one of Kubernetes' own
+	schema    *structuralschema.Structural // nil for built-in kinds
 	validator validation.SchemaValidator
 	rules     *cel.Validator
-	fields    *managedfields.FieldManager // nil where nobody applies any
-	question  bool                        // it is answered, and not kept
+	fields    *managedfields.FieldManager // nil for kinds without server-side apply
+	review    bool                        // an access review: it is answered, not stored
 }
 
-// Builtin is one of Kubernetes' own kinds, which has a status.
+// Builtin returns a built-in kind of Kubernetes with a status.
 func Builtin(gvk schema.GroupVersionKind, resource string) *Kind {
 	return &Kind{GroupVersionKind: gvk, Resource: resource, HasStatus: true}
 }
 
-// Applied is one of Kubernetes' own kinds whose fields can be applied. It is known which field manager has which.
-func Applied(gvk schema.GroupVersionKind, resource string) (*Kind, error) {
+// BuiltinWithApply returns a built-in kind that supports server-side apply and tracks field managers.
+func BuiltinWithApply(gvk schema.GroupVersionKind, resource string) (*Kind, error) {
 	k := Builtin(gvk, resource)
 	var err error
-	k.fields, err = managedfields.NewDefaultFieldManager(applyconfigurations.NewTypeConverter(scheme), asIs{},
+	k.fields, err = managedfields.NewDefaultFieldManager(applyconfigurations.NewTypeConverter(scheme), identityConvertor{},
 		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), gvk, gvk.GroupVersion(), "", nil)
 	return k, err
 }
 
-// Question is one of Kubernetes' own kinds that ask whether something is allowed, which everything is.
-func Question(gvk schema.GroupVersionKind, resource string) *Kind {
-	return &Kind{GroupVersionKind: gvk, Resource: resource, question: true}
+// AccessReview returns a kind that asks whether a request is allowed. The answer is always yes.
+func AccessReview(gvk schema.GroupVersionKind, resource string) *Kind {
+	return &Kind{GroupVersionKind: gvk, Resource: resource, review: true}
 }
 
-// asIs leaves objects in the only version that there is.
-type asIs struct{ runtime.ObjectConvertor }
+// identityConvertor does not convert objects, because each kind has only one version.
+type identityConvertor struct{ runtime.ObjectConvertor }
 
-func (asIs) ConvertToVersion(object runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+func (identityConvertor) ConvertToVersion(object runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	return object, nil
 }
 
-// ReadCRD returns the kind that a file with a CustomResourceDefinition describes, in the version that is stored.
+// ReadCRD returns the kind that a CustomResourceDefinition manifest defines, in its storage version.
 func ReadCRD(path string) (*Kind, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func ReadCRD(path string) (*Kind, error) {
 			return kind, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: no version is stored", path)
+	return nil, fmt.Errorf("%s: it has no storage version", path)
 }
 
 func newCustom(spec apiextensionsv1.CustomResourceDefinitionSpec, version apiextensionsv1.CustomResourceDefinitionVersion) (*Kind, error) {
@@ -112,12 +112,12 @@ func newCustom(spec apiextensionsv1.CustomResourceDefinitionSpec, version apiext
 	return k, nil
 }
 
-// GroupResource is what requests and errors call the kind.
+// GroupResource returns the kind's group and plural, as requests and errors use them.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// complete prunes what the schema does not know, and fills in what it has defaults for.
+// complete prunes unknown fields and sets defaults.
 func (k *Kind) complete(object map[string]any) {
 	if k.schema == nil {
 		return
@@ -127,7 +127,7 @@ func (k *Kind) complete(object map[string]any) {
 	defaulting.Default(object, k.schema)
 }
 
-// validate says what the schema has against an object. The old one is nil for a new object.
+// validate returns the schema's validation errors. Parameter old is nil for a new object.
 func (k *Kind) validate(object, old map[string]any) (errs field.ErrorList) {
 	if k.schema == nil {
 		return nil
@@ -148,15 +148,15 @@ func (k *Kind) validate(object, old map[string]any) (errs field.ErrorList) {
 	return errs
 }
 
-// empty is an object that is not there.
+// empty returns an object with only its apiVersion and kind.
 func (k *Kind) empty() *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(k.GroupVersionKind)
 	return object
 }
 
-// note has an object tell who has changed which of its fields.
-func (k *Kind) note(old, object *unstructured.Unstructured, manager string) *unstructured.Unstructured {
+// trackFields records in the object which fields the manager has changed.
+func (k *Kind) trackFields(old, object *unstructured.Unstructured, manager string) *unstructured.Unstructured {
 	if k.fields == nil {
 		object.SetManagedFields(nil)
 		return object
@@ -164,7 +164,8 @@ func (k *Kind) note(old, object *unstructured.Unstructured, manager string) *uns
 	return k.fields.UpdateNoErrors(old.DeepCopy(), object, manager).(*unstructured.Unstructured)
 }
 
-// apply sets the fields of an object that a field manager applies, and removes those that it no longer does.
+// apply sets the fields that a manager applies. It removes fields that the manager applied before and no longer
+// applies.
 func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string, force bool) (*unstructured.Unstructured, error) {
 	object, err := k.fields.Apply(old.DeepCopy(), applied, manager, force)
 	if err != nil {
@@ -173,7 +174,7 @@ func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string, fo
 	return object.(*unstructured.Unstructured), nil
 }
 
-// patch is an object with a change, which is JSON.
+// patch returns a patched copy of an object. The patch is JSON.
 func (k *Kind) patch(object *unstructured.Unstructured, change []byte, how types.PatchType) (*unstructured.Unstructured, error) {
 	if how == types.StrategicMergePatchType {
 		return k.strategicPatch(object, change)
@@ -187,7 +188,7 @@ func (k *Kind) patch(object *unstructured.Unstructured, change []byte, how types
 	return changed, nil
 }
 
-// merge is a merge patch as RFC 7386 has it, without a detour over JSON: there are very many of them.
+// merge applies a merge patch (RFC 7386). It does not encode objects as JSON, because simulations apply many patches.
 func merge(object, change map[string]any) {
 	for name, value := range change {
 		inner, isMap := value.(map[string]any)

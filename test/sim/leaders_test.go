@@ -8,25 +8,27 @@ import (
 	"testing"
 )
 
-// TestTwoLeaders has two operators at work at once, as when one was paused for longer than its lease: their caches know all,
-// or one's stop at some revision, for some calls. What they disagree about, each of them would write again and again.
+// TestTwoLeaders runs two operators at the same time, as after a leader was suspended for longer than its lease. Either
+// both caches are current, or the cache of one operator stops at some revision for some calls. If the operators
+// disagreed about an object, they would write it again and again.
 //
-// They make no switch too many because they give them the same names. Names that others have are passed over, and while such
-// a name becomes free, one that knows of it and one that does not can each make a switch: that life is left out.
+// They do not create too many switches, because both choose the same names. A name that another object has is skipped.
+// While such a name becomes free, an operator with a stale cache and one with a current cache can each create a switch.
+// The scenario with such a name is therefore left out.
 func TestTwoLeaders(t *testing.T) {
-	for _, l := range lives {
-		if slices.ContainsFunc(l.steps, func(s step) bool { return s.what == holdName }) {
+	for _, s := range scenarios {
+		if slices.ContainsFunc(s.steps, func(s step) bool { return s.what == holdName }) {
 			continue
 		}
-		t.Run(l.name, func(t *testing.T) {
-			want := l.live(t, conditions{})
+		t.Run(s.name, func(t *testing.T) {
+			want := s.run(t, conditions{})
 			cases := []conditions{{leaders: 2}}
 			for _, revision := range want.revisions {
-				for _, kind := range l.caches() {
+				for _, kind := range s.caches() {
 					cases = append(cases, conditions{leaders: 2, lag: &lag{kind: kind, revision: revision, calls: 20}})
 				}
 			}
-			inParallel(t, cases, l.endAlike(want))
+			inParallel(t, cases, s.sameEndState(want))
 		})
 	}
 }

@@ -40,7 +40,7 @@ var kinds []*sim.Kind
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	debug.SetGCPercent(400) // worlds come and go, and all of them are small
+	debug.SetGCPercent(400) // simulations allocate and drop many small worlds
 	var err error
 	if kinds, err = sim.Kinds("../.."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,70 +49,71 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// quiet is longer than any delay before another try.
-const quiet = 90 * time.Second
+// settleTime is longer than any retry delay.
+const settleTime = 90 * time.Second
 
-// A life is what users ask of a controller, step by step, with time in between for it to do all of that.
-type life struct {
+// A scenario is a sequence of changes by users, with pauses in which the controller reacts.
+type scenario struct {
 	name       string
 	controller string
-	kinds      []string // that the controller caches
+	kinds      []string // the kinds that the controller caches
 	steps      []step
-	refused    bool          // some of the writes, as they would be by a real API server
-	looks      time.Duration // how often it looks at the clock at least, whatever happens; never if zero
+	refused    bool          // a real API server would also reject some of the writes
+	maxWait    time.Duration // the longest time between two reconciles; 0 if there is no limit
 }
 
 type step struct {
 	what  string
 	do    func(context.Context, client.Client) error
-	lasts time.Duration // until the next one; quiet if zero
+	pause time.Duration // the time until the next step; 0 means settleTime
 }
 
-// caches are those that can stop, by their kinds. The last one stands for all of several.
-func (l life) caches() []string {
-	if len(l.kinds) == 1 {
-		return l.kinds
+// caches returns the kinds whose cache can stop. If there are several, it ends with "", which stands for all of them.
+func (s scenario) caches() []string {
+	if len(s.kinds) == 1 {
+		return s.kinds
 	}
-	return append(slices.Clip(l.kinds), "")
+	return append(slices.Clip(s.kinds), "")
 }
 
-// behind is by how many revisions the API server of an operator that starts may lag. Of Machines, the most may go wrong.
-func (l life) behind() []int64 {
-	if slices.Contains(l.kinds, "Machine") {
+// behind returns how many revisions the API server of a starting operator may lag. Machines have the most cases,
+// because they depend on the cache most.
+func (s scenario) behind() []int64 {
+	if slices.Contains(s.kinds, "Machine") {
 		return []int64{0, 2, 10}
 	}
 	return []int64{2, 10}
 }
 
-// patch changes an object.
+// patch returns a function that applies a merge patch.
 func patch(object client.Object, change string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(change)))
 	}
 }
 
-// patchStatus changes an object's status.
+// patchStatus returns a function that applies a merge patch to the status.
 func patchStatus(object client.Object, change string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		return c.Status().Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(change)))
 	}
 }
 
-// remove deletes an object.
+// remove returns a function that deletes an object.
 func remove(object client.Object, options ...client.DeleteOption) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		return c.Delete(ctx, object.DeepCopyObject().(client.Object), options...)
 	}
 }
 
-// create makes an object.
+// create returns a function that creates an object.
 func create(object client.Object) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		return c.Create(ctx, object.DeepCopyObject().(client.Object))
 	}
 }
 
-// machineOf is a Machine with so many switches.
+// machineOf returns a Machine with this number of switches.
 func machineOf(name string, switches int) *v1beta1.Machine {
 	m := machine(name)
 	m.Spec.Switches.Count = int32(switches)
@@ -127,9 +128,9 @@ func switchOf(name string) *v1beta1.Switch {
 	return &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-// brief is a life of few writes, for what has to be done with each two of them.
-var brief = life{
-	name: "machine, briefly", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
+// shortMachine is a scenario with few writes, for tests of each pair of writes.
+var shortMachine = scenario{
+	name: "machine, short", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
 		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
 		{what: "relabel", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"other"}}}`)},
@@ -138,22 +139,22 @@ var brief = life{
 	},
 }
 
-// Steps at the ends of a Machine's life.
+// The first and last step of most Machine scenarios.
 var (
 	createMachine = step{what: "create", do: create(machineOf("m", 2))}
 	deleteMachine = step{what: "delete", do: remove(machine("m"))}
 )
 
-// holdName is a step after which a name is taken that a Machine would give a switch.
-const holdName = "hold a switch"
+// holdName is the step after which a switch that is being deleted keeps the name of a new switch.
+const holdName = "add a finalizer to a switch"
 
-// lives are those of all controllers, and briefLives one of few writes of each.
+// scenarios are the scenarios of all controllers. shortScenarios has one with few writes for each controller.
 var (
-	lives      = slices.Concat(machineLives, scheduleLives, podCountLives, ingressLives, serverLives)
-	briefLives = []life{brief, briefSchedule, briefServer, podCountLives[0], ingressLives[0]}
+	scenarios      = slices.Concat(machineScenarios, scheduleScenarios, podCountScenarios, ingressScenarios, virtualMachineScenarios)
+	shortScenarios = []scenario{shortMachine, shortSchedule, shortVirtualMachine, podCountScenarios[0], ingressScenarios[0]}
 )
 
-var machineLives = []life{{
+var machineScenarios = []scenario{{
 	name: "machine", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
 		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
@@ -162,62 +163,62 @@ var machineLives = []life{{
 		{what: "turn all up", do: patch(machine("m"), `{"spec":{"position":"up"}}`)},
 		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":2}}}`)},
 		{what: "pause", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
-		{what: "turn one up meanwhile", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{what: "go on", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
-		{what: "label it back", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"m"}}}`)},
+		{what: "turn a switch up while paused", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
+		{what: "resume", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		{what: "restore the label", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"m"}}}`)},
 		deleteMachine,
 	},
 }, {
-	name: "a switch is taken away", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
+	name: "a switch is relabeled", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
 		{what: "relabel", do: patch(switchOf("m-1"), `{"metadata":{"labels":{"machine":"other"}}}`)},
 		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
 		deleteMachine,
 	},
 }, {
-	name: "its switches are kept", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
+	name: "the deletion orphans the switches", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
-		{what: "delete, and keep the switches", do: remove(machine("m"), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
+		{what: "delete and orphan the switches", do: remove(machine("m"), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
 		{what: "delete a switch", do: remove(switchOf("m-1"))},
 	},
 }, {
-	name: "another one of that name", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
+	name: "a Machine is recreated", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
 		{what: holdName, do: patch(switchOf("m-0"), `{"metadata":{"finalizers":["example.com/hold"]}}`)},
 		{what: "delete", do: remove(machine("m"))},
 		{what: "create again", do: create(machineOf("m", 2))},
-		{what: "let the switch go", do: patch(switchOf("m-0"), `{"metadata":{"finalizers":null}}`)},
+		{what: "remove the finalizer", do: patch(switchOf("m-0"), `{"metadata":{"finalizers":null}}`)},
 		deleteMachine,
 	},
 }}
 
-var scheduleLives = []life{{
-	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, looks: longestWait, steps: []step{
+var scheduleScenarios = []scenario{{
+	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"edit the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20 * * * *"}}}`), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
 		{"suspend", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":"true"}}}`), time.Hour},
-		{"go on", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":null}}}`), time.Hour},
-		{"a mistake", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"25:00"}}}`), time.Hour},
-		{"mend it", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"5 * * * *"}}}`), time.Hour},
+		{"resume", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":null}}}`), time.Hour},
+		{"set an invalid schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"25:00"}}}`), time.Hour},
+		{"fix the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"5 * * * *"}}}`), time.Hour},
 		{"remove the schedule", removeSchedule, time.Hour},
 		{what: "delete", do: remove(scheduled())},
 	},
 }, {
-	name: "schedule, with an autoscaler", controller: "schedule", kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, looks: longestWait, steps: []step{
+	name: "schedule, with an autoscaler", controller: "schedule", kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, maxWait: maxScheduleWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
-		{"an autoscaler would undo a stop", create(autoscaler()), time.Hour},
-		{"it no longer would", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
-		{"it would again", patch(autoscaler(), `{"spec":{"minReplicas":0}}`), time.Hour},
+		{"create an autoscaler that would undo a stop", create(autoscaler()), time.Hour},
+		{"change it so that it would not", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
+		{"change it back", patch(autoscaler(), `{"spec":{"minReplicas":0}}`), time.Hour},
 		{"delete the autoscaler", remove(autoscaler()), time.Hour},
 		{what: "remove the schedule", do: removeSchedule},
 		{what: "delete", do: remove(scheduled())},
 	},
 }}
 
-// briefSchedule is a schedule's life of few writes.
-var briefSchedule = life{
-	name: "schedule, briefly", controller: "schedule", kinds: []string{"Deployment"}, looks: longestWait, steps: []step{
+// shortSchedule is a scenario with few writes, for tests of each pair of writes.
+var shortSchedule = scenario{
+	name: "schedule, short", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
 		{what: "remove the schedule", do: removeSchedule},
@@ -225,11 +226,11 @@ var briefSchedule = life{
 	},
 }
 
-// year is one of a schedule that is looked at every fortnight.
-var year = life{
-	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, looks: longestWait, steps: slices.Concat(
+// yearScenario has a schedule and a step every two weeks for a year.
+var yearScenario = scenario{
+	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait, steps: slices.Concat(
 		[]step{{what: "create", do: create(monthly())}},
-		slices.Repeat([]step{{"a fortnight passes", func(context.Context, client.Client) error { return nil }, 14 * 24 * time.Hour}}, 26),
+		slices.Repeat([]step{{"wait two weeks", func(context.Context, client.Client) error { return nil }, 14 * 24 * time.Hour}}, 26),
 		[]step{{what: "delete", do: remove(monthly())}},
 	),
 }
@@ -237,7 +238,7 @@ var year = life{
 var removeSchedule = patch(scheduled(), `{"metadata":{"annotations":{
 	"useless.container.training/start-schedule":null,"useless.container.training/stop-schedule":null}}}`)
 
-// scheduled is a Deployment that is there for half of each hour.
+// scheduled returns a Deployment that runs for half of each hour.
 func scheduled() *appsv1.Deployment {
 	labels := map[string]string{"app": "web"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{
@@ -247,7 +248,7 @@ func scheduled() *appsv1.Deployment {
 	return d
 }
 
-// autoscaler is one of the scheduled Deployment that may make no replicas.
+// autoscaler returns an autoscaler of the scheduled Deployment that allows 0 replicas.
 func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
@@ -255,8 +256,8 @@ func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 	return hpa
 }
 
-// monthly is a Deployment that is there for three days of each month of 2000, in which time began for a bubble of synctest. In
-// Paris there was no 02:30 on 26 March, and there were two on 29 October.
+// monthly returns a Deployment that runs for three days of each month. A synctest bubble begins in the year 2000. In
+// Paris, 02:30 did not exist on 26 March 2000, and existed twice on 29 October.
 func monthly() *appsv1.Deployment {
 	d := scheduled()
 	d.Annotations = map[string]string{
@@ -265,26 +266,27 @@ func monthly() *appsv1.Deployment {
 	return d
 }
 
-// conditions are what a life goes through.
+// conditions are the disturbances of a run.
 type conditions struct {
-	wrong   map[int]fault // what goes wrong with which of the operators' writes
-	lag     *lag          // of the first operator
-	missed  []miss        // of the first operator, until it reads all anew; the last one comes last
-	leaders int           // how many operators are at work; one if zero
+	faults  map[int]fault // by the number of the operators' write
+	lag     *lag          // of the first operator's caches
+	missed  []miss        // events that the first operator misses until it lists again, in order of their revisions
+	leaders int           // the number of running operators; 0 means 1
 }
 
-// rest is how long to wait in the end whether anything more is written: an hour, unless there are very many such runs.
-func (c conditions) rest() time.Duration {
-	if len(c.wrong) > 1 || len(c.missed) > 1 {
-		return quiet
+// restTime returns how long a run waits at its end for unexpected writes. It is an hour, or less for conditions with
+// very many runs.
+func (c conditions) restTime() time.Duration {
+	if len(c.faults) > 1 || len(c.missed) > 1 {
+		return settleTime
 	}
 	return time.Hour
 }
 
 func (c conditions) String() string {
 	var what []string
-	for _, i := range slices.Sorted(maps.Keys(c.wrong)) {
-		what = append(what, fmt.Sprintf("write %d: %s", i, c.wrong[i].name))
+	for _, i := range slices.Sorted(maps.Keys(c.faults)) {
+		what = append(what, fmt.Sprintf("write %d: %s", i, c.faults[i].name))
 	}
 	if c.lag != nil {
 		what = append(what, c.lag.String())
@@ -298,17 +300,17 @@ func (c conditions) String() string {
 	return strings.Join(what, ", ")
 }
 
-// A record is what came of a life.
-type record struct {
-	states    []string // after each step
-	writes    int      // that the operator has tried
-	effects   int      // of what the operator has written
-	revisions []int64  // of what the controller caches
-	faults    []error  // that must not be
+// A result is the outcome of a run.
+type result struct {
+	states     []string // after each step
+	writes     int      // write requests of the operator
+	effects    int      // objects that the operator changed
+	revisions  []int64  // of the kinds that the controller caches
+	violations []error  // of the invariants
 }
 
-// live runs a life under some conditions.
-func (l life) live(t *testing.T, c conditions) (r record) {
+// run runs a scenario under these conditions.
+func (s scenario) run(t *testing.T, c conditions) (r result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w, err := sim.NewWorld(kinds...)
@@ -321,16 +323,16 @@ func (l life) live(t *testing.T, c conditions) (r record) {
 			}
 		}()
 		w.NoStreams = c.lag != nil && c.lag.restart
-		f := &fog{lag: c.lag, missed: c.missed, world: w}
-		w.Choose = func(calls []sim.Call) (int, sim.Fate) { return 0, r.fate(calls[0], c, f) }
-		if err := l.start(t.Context(), c, f); err != nil {
+		v := &staleView{lag: c.lag, missed: c.missed, world: w}
+		w.Choose = func(calls []sim.Call) (int, sim.Outcome) { return 0, r.outcome(calls[0], c, v) }
+		if err := s.start(t.Context(), c, v); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.run(t.Context(), w, c, f, &r); err != nil {
+		if err := s.runSteps(t.Context(), w, c, v, &r); err != nil {
 			t.Fatalf("%v: %v", c, err)
 		}
 		for _, change := range w.History() {
-			if slices.Contains(l.kinds, change.Kind.Kind) {
+			if slices.Contains(s.kinds, change.Kind.Kind) {
 				r.revisions = append(r.revisions, change.Revision)
 			}
 			if byOperator(change) && change.Kind.Kind != "Event" {
@@ -338,123 +340,124 @@ func (l life) live(t *testing.T, c conditions) (r record) {
 			}
 		}
 		if w.Reconciles.Load() == 0 {
-			t.Error("nothing is reconciled, or nobody counts")
+			t.Error("no reconcile was counted")
 		}
-		r.faults = append(r.faults, slices.Concat(history.Check(revisions(t, w)), misdeeds(w.History()))...)
+		r.violations = append(r.violations, slices.Concat(history.Check(revisions(t, w)), violations(w.History()))...)
 	})
 	return r
 }
 
-// start starts the operators, of which the first one is in the fog.
-func (l life) start(ctx context.Context, c conditions, f *fog) error {
-	first, err := f.world.StartSeeing(f.sees, operators[0], l.controller)
+// start starts the operators. The first one has the stale view.
+func (s scenario) start(ctx context.Context, c conditions, v *staleView) error {
+	first, err := v.world.StartWithView(v.viewOf, operators[0], s.controller)
 	if err != nil {
 		return err
 	}
-	first.Miss(f.misses)
+	first.SkipEvents(v.misses)
 	if c.lag != nil && c.lag.steady {
-		go f.catchUp(ctx, first)
+		go v.catchUpPeriodically(ctx, first)
 	}
 	for range c.leaders - 1 {
-		_, another := f.world.Start(operators[1], l.controller)
-		err = errors.Join(err, another)
+		_, startErr := v.world.Start(operators[1], s.controller)
+		err = errors.Join(err, startErr)
 	}
 	return err
 }
 
-// fate is what becomes of a call.
-func (r *record) fate(call sim.Call, c conditions, f *fog) (fate sim.Fate) {
-	f.call()
+// outcome returns the outcome of a call.
+func (r *result) outcome(call sim.Call, c conditions, v *staleView) (outcome sim.Outcome) {
+	v.callServed()
 	if !call.Writes() {
-		return fate
+		return outcome
 	}
-	fate = c.wrong[r.writes].fate
-	if r.writes++; f.restart() {
-		fate = sim.Fate{Lose: true, Crash: true}
+	outcome = c.faults[r.writes].outcome
+	if r.writes++; v.shouldRestart() {
+		outcome = sim.Outcome{DropRequest: true, Crash: true}
 	}
-	return fate
+	return outcome
 }
 
-// run takes all steps, and records what there is after each and in the end.
-func (l life) run(ctx context.Context, w *sim.World, c conditions, f *fog, r *record) error {
-	for i, step := range l.steps {
-		if i == len(l.steps)-1 { // what nobody knew of when all was deleted may stay
-			f.lift()
-			if err := r.rest(w, c.rest(), l.looks); err != nil {
+// runSteps executes all steps. It records the state after each step and at the end.
+func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *staleView, r *result) error {
+	for i, step := range s.steps {
+		if i == len(s.steps)-1 { // objects that the operator does not know at their deletion may stay
+			v.end()
+			if err := r.expectNoWrites(w, c.restTime(), s.maxWait); err != nil {
 				return err
 			}
 		}
 		err := step.do(ctx, w.Admin)
-		foggy := c.lag != nil || len(c.missed) > 0
-		if foggy && (apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)) { // not yet there, or still
-			f.lift()
-			// A switch may have another name by now.
-			err = errors.Join(w.Pass(quiet), client.IgnoreNotFound(step.do(ctx, w.Admin)))
+		stale := c.lag != nil || len(c.missed) > 0
+		if stale && (apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)) { // not created or deleted yet
+			v.end()
+			// The switch may have a different name now.
+			err = errors.Join(w.Pass(settleTime), client.IgnoreNotFound(step.do(ctx, w.Admin)))
 		}
-		lasts, most := max(step.lasts, quiet), mostReconciles
-		if foggy { // who is refused for what it does not know tries again
-			most += int(lasts / queue.LastRetry)
+		pause, most := max(step.pause, settleTime), maxReconciles
+		if stale { // rejected stale writes are retried
+			most += int(pause / queue.LastRetry)
 		}
-		if err := errors.Join(err, r.pass(w, lasts, most, l.looks)); err != nil {
+		if err := errors.Join(err, r.pass(w, pause, most, s.maxWait)); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		r.states = append(r.states, step.what+":\n"+state(w))
-		f.end()
+		v.stepDone()
 	}
-	f.lift()
-	err := r.pass(w, quiet, mostReconciles, l.looks)
+	v.end()
+	err := r.pass(w, settleTime, maxReconciles, s.maxWait)
 	r.states = append(r.states, state(w))
 	return err
 }
 
-// longestWait is how long the controller of schedules waits at most until it looks at the clock again.
-const longestWait = 10 * time.Minute
+// maxScheduleWait is the longest time between two reconciles of the schedule controller.
+const maxScheduleWait = 10 * time.Minute
 
-// mostReconciles is how many there are at most of an object until it is as it should be, and nothing more is to be done about it.
-const mostReconciles = 60
+// maxReconciles is the maximum number of reconciles until an object is up to date and no further reconcile is due.
+const maxReconciles = 60
 
-// pass lets time pass, in which there are not too many reconciles beside those for which the clock is looked at.
-func (r *record) pass(w *sim.World, d time.Duration, most int, looks time.Duration) error {
-	if looks > 0 {
-		most += int(d/looks) + 1
+// pass advances the clock. It adds a violation if there are more than most reconciles, plus one for each maxWait.
+func (r *result) pass(w *sim.World, d time.Duration, most int, maxWait time.Duration) error {
+	if maxWait > 0 {
+		most += int(d/maxWait) + 1
 	}
 	before := w.Reconciles.Load()
 	err := w.Pass(d)
 	if n := int(w.Reconciles.Load() - before); n > most {
-		r.faults = append(r.faults, fmt.Errorf("revision %d: there are %d reconciles in %s", w.Revision(), n, d))
+		r.violations = append(r.violations, fmt.Errorf("revision %d: %d reconciles in %s", w.Revision(), n, d))
 	}
 	return err
 }
 
-// rest lets some time pass after what is still to be done. Nothing is written in it, and nothing looked at again.
-func (r *record) rest(w *sim.World, length, looks time.Duration) error {
-	if err := r.pass(w, quiet, mostReconciles, looks); err != nil {
+// expectNoWrites waits until the operator has settled, and then for length. It adds a violation for each write and each
+// reconcile in that time.
+func (r *result) expectNoWrites(w *sim.World, length, maxWait time.Duration) error {
+	if err := r.pass(w, settleTime, maxReconciles, maxWait); err != nil {
 		return err
 	}
 	before := w.Revision()
-	err := r.pass(w, length, 0, looks)
+	err := r.pass(w, length, 0, maxWait)
 	for _, change := range w.History()[before:] {
-		r.faults = append(r.faults, fmt.Errorf("revision %d: %s writes %s %s, though nothing has happened for %s",
-			change.Revision, change.By, change.Kind.Kind, change.Object.GetName(), quiet))
+		r.violations = append(r.violations, fmt.Errorf("revision %d: %s writes %s %s, although nothing has changed for %s",
+			change.Revision, change.By, change.Kind.Kind, change.Object.GetName(), settleTime))
 	}
 	return err
 }
 
-// TestDay leaves a Machine alone for longer than a cache with resyncs would.
-func TestDay(t *testing.T) {
+// TestIdleDay leaves a Machine unchanged for longer than the resync interval of a real cache.
+func TestIdleDay(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()
 		_, err := w.Start(operators[0], "machine")
 		must(t, errors.Join(err, w.Admin.Create(t.Context(), machineOf("m", 2))))
-		r := &record{}
-		must(t, r.rest(w, 24*time.Hour, 0))
-		if err := errors.Join(r.faults...); err != nil {
+		r := &result{}
+		must(t, r.expectNoWrites(w, 24*time.Hour, 0))
+		if err := errors.Join(r.violations...); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// state is all that there is, but for what depends on when it happened and on how often.
+// state returns all objects as JSON, without the fields that depend on time or on the number of writes.
 func state(w *sim.World) string {
 	var all strings.Builder
 	for _, object := range w.Objects() {
@@ -476,7 +479,7 @@ func state(w *sim.World) string {
 	return all.String()
 }
 
-// strip removes fields wherever they are.
+// strip removes fields at every level of a JSON value.
 func strip(value any, names ...string) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -493,10 +496,10 @@ func strip(value any, names ...string) {
 	}
 }
 
-// operators are the names of those who are the operator.
+// operators are the names of the operator's processes.
 var operators = []string{"operator", "another"}
 
-// revisions are the world's history.
+// revisions returns the world's history of Machines and switches.
 func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 	t.Helper()
 	for _, change := range w.History() {
@@ -517,7 +520,7 @@ func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 	return all
 }
 
-// process names the process of the operator that has made a change, or nothing.
+// process names the process that made a change, or returns "" if it was not the operator.
 func process(w *sim.World, change sim.Change) string {
 	if !byOperator(change) {
 		return ""
@@ -526,7 +529,7 @@ func process(w *sim.World, change sim.Change) string {
 	return fmt.Sprint(change.By, ended)
 }
 
-// inWorld runs a test in the bubble of a world.
+// inWorld runs a test with a new world in a synctest bubble.
 func inWorld(t *testing.T, test func(*testing.T, *sim.World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -544,44 +547,44 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// left reports what is there of a kind, or is controlled by something.
+// left returns an error if an object of the kind, or an object with a controller, exists.
 func left(w *sim.World, kind string) error {
 	for _, object := range w.Objects() {
 		if object.GetKind() == kind || metav1.GetControllerOf(object) != nil {
-			return fmt.Errorf("%s %s is left", object.GetKind(), object.GetName())
+			return fmt.Errorf("%s %s still exists", object.GetKind(), object.GetName())
 		}
 	}
 	return nil
 }
 
-// endAlike lives a life in which the operator does not know all, in the end of which there is what there is otherwise.
-func (l life) endAlike(want record) func(*testing.T, conditions) {
+// sameEndState returns a test that runs the scenario with a stale view. The final state must be the same as without.
+func (s scenario) sameEndState(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
 		t.Helper()
-		got := l.live(t, c)
-		judge(t, c, got)
+		got := s.run(t, c)
+		reportViolations(t, c, got)
 		if want, got := want.states[len(want.states)-1], got.states[len(got.states)-1]; want != got {
-			t.Errorf("%v: in the end there is\n%s\nand not\n%s", c, got, want)
+			t.Errorf("%v: final state\n%s\nwant\n%s", c, got, want)
 		}
 	}
 }
 
-// judge reports what must not be.
-func judge(t *testing.T, c conditions, r record) {
+func reportViolations(t *testing.T, c conditions, r result) {
 	t.Helper()
-	for _, err := range r.faults {
+	for _, err := range r.violations {
 		t.Errorf("%v: %v", c, err)
 	}
 }
 
-// short reports whether a test runs a fixed part of its cases: with -short, and with the race detector.
+// short reports whether tests run a fixed subset of their cases: with -short, and with the race detector.
 var short = testing.Short
 
-// stride is how far apart the cases of a short test are. It has no common factor with the number of faults or kinds, so that
-// all of them occur.
+// stride is the distance between the cases that a short test runs. It has no common factor with the number of faults or
+// kinds, so all of them occur.
 const stride = 11
 
-// inParallel runs the cases until one fails: all of them, or every eleventh in a short test. It returns how many it has run.
+// inParallel runs the cases until one fails: all of them, or every eleventh in a short test. It returns the number of
+// cases.
 func inParallel(t *testing.T, cases []conditions, run func(*testing.T, conditions)) (runs int) {
 	t.Helper()
 	start, workers, each := time.Now(), runtime.GOMAXPROCS(0), 1

@@ -15,37 +15,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A quiet manager is one whose controllers' queues have no metrics. Those are updated twice a second, for hours in which
-// nothing happens. It counts what its controllers reconcile.
-type quiet struct {
+// A quietManager creates its controllers' queues without metrics: queues update their metrics twice a second, even if a
+// simulation is idle for hours. It also counts reconciles.
+type quietManager struct {
 	ctrl.Manager
 
 	reconciles *atomic.Int64
 }
 
 // Add implements manager.Manager.
-func (m quiet) Add(runnable manager.Runnable) error {
-	// A controller has no other place where its queue can be chosen and its reconciler be watched, unless those who make it do so.
+func (m quietManager) Add(runnable manager.Runnable) error {
+	// The controllers give no access to their queue and reconciler, so these are replaced by reflection.
 	if value := reflect.Indirect(reflect.ValueOf(runnable)); value.Kind() == reflect.Struct {
 		if newQueue := value.FieldByName("NewQueue"); newQueue.IsValid() {
 			newQueue.Set(reflect.ValueOf(newQuietQueue))
 		}
 		if do := value.FieldByName("Do"); do.IsValid() {
-			do.Set(reflect.ValueOf(counted{do.Interface().(reconcile.Reconciler), m.reconciles}))
+			do.Set(reflect.ValueOf(countingReconciler{do.Interface().(reconcile.Reconciler), m.reconciles}))
 		}
 	}
 	return m.Manager.Add(runnable)
 }
 
-// A counted reconciler is one that counts.
-type counted struct {
+// A countingReconciler counts its reconciles.
+type countingReconciler struct {
 	reconcile.Reconciler
 
 	reconciles *atomic.Int64
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (c counted) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (c countingReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	c.reconciles.Add(1)
 	return c.Reconciler.Reconcile(ctx, request)
 }

@@ -24,78 +24,80 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// misdeeds are what must not have happened to what test/history does not judge:
-//   - the operator changes a ReplicaSet but for its label, an Ingress but for its annotation, or a VirtualMachine but for its
-//     finalizers and its status;
-//   - there are two Pods of a VirtualMachine;
-//   - the operator makes a Pod for no VirtualMachine, deletes one that is none's, or one that was to stay ever since it was made.
-func misdeeds(changes []sim.Change) (faults []error) {
-	servers := map[types.UID]*vmHistory{}
+// violations checks invariants that test/history does not check:
+//   - Of a ReplicaSet, the operator changes only its label.
+//   - Of an Ingress, the operator changes only its annotation.
+//   - Of a VirtualMachine, the operator changes only its finalizers and its status.
+//   - A VirtualMachine has at most one Pod.
+//   - The operator creates and deletes only Pods of VirtualMachines.
+//   - The operator deletes a Pod only for a valid reason. See unjustifiedDeletion.
+func violations(changes []sim.Change) (found []error) {
+	vms := map[types.UID]*vmHistory{}
 	for _, change := range changes {
 		var problem string
 		switch change.Kind.Kind {
 		case "ReplicaSet":
-			problem = meddling(change, []string{"metadata", "labels", podcount.DefaultLabel})
+			problem = forbiddenChange(change, []string{"metadata", "labels", podcount.DefaultLabel})
 		case "Ingress":
-			problem = meddling(change, []string{"metadata", "annotations", sim.IngressAnnotation}, []string{"metadata", "managedFields"})
+			problem = forbiddenChange(change, []string{"metadata", "annotations", sim.IngressAnnotation}, []string{"metadata", "managedFields"})
 		case "VirtualMachine":
-			problem = meddling(change, []string{"metadata", "finalizers"}, []string{"status"})
-			seeVM(servers, change)
+			problem = forbiddenChange(change, []string{"metadata", "finalizers"}, []string{"status"})
+			observeVM(vms, change)
 		case "Pod":
-			problem = seePod(servers, change)
+			problem = observePod(vms, change)
 		}
 		if problem != "" {
-			faults = append(faults, fmt.Errorf("revision %d: %s %s: %s", change.Revision, change.Kind.Kind, change.Object.GetName(), problem))
+			found = append(found, fmt.Errorf("revision %d: %s %s: %s", change.Revision, change.Kind.Kind, change.Object.GetName(), problem))
 		}
 	}
-	return faults
+	return found
 }
 
 func byOperator(change sim.Change) bool { return slices.Contains(operators, change.By) }
 
-// meddling tells of what the operator has changed beside what it may.
-func meddling(change sim.Change, may ...[]string) string {
+// forbiddenChange describes a change by the operator to fields other than the allowed ones.
+func forbiddenChange(change sim.Change, allowed ...[]string) string {
 	if !byOperator(change) {
 		return ""
 	}
 	if change.Before == nil {
-		return "it is made by the operator"
+		return "the operator created it"
 	}
 	before, after := change.Before.DeepCopy(), change.Object.DeepCopy()
 	for _, object := range []*unstructured.Unstructured{before, after} {
-		for _, path := range append(may, []string{"metadata", "resourceVersion"}) {
+		for _, path := range append(allowed, []string{"metadata", "resourceVersion"}) {
 			unstructured.RemoveNestedField(object.Object, path...)
 		}
-		for _, name := range []string{"labels", "annotations"} { // the first one makes them, the last one takes them away
+		for _, name := range []string{"labels", "annotations"} { // the operator may add or remove the whole map
 			if all, ok, _ := unstructured.NestedMap(object.Object, "metadata", name); ok && len(all) == 0 {
 				unstructured.RemoveNestedField(object.Object, "metadata", name)
 			}
 		}
 	}
 	if !reflect.DeepEqual(before, after) {
-		return fmt.Sprintf("the operator makes %v of %v", after.Object, before.Object)
+		return fmt.Sprintf("the operator changed %v to %v", before.Object, after.Object)
 	}
 	return ""
 }
 
-// vmHistory is what there is to know of a VirtualMachine.
+// vmHistory is the relevant history of a VirtualMachine.
 type vmHistory struct {
-	idle     bool      // it is to have no server
-	unwanted int64     // the last revision until which it was to have none
-	pod      types.UID // that is there
-	made     int64     // the revision at which it was
+	idle     bool      // the VirtualMachine wants no Pod
+	unwanted int64     // the last revision at which it wanted no Pod
+	pod      types.UID // the UID of its Pod, or empty
+	made     int64     // the revision at which its Pod was created
 }
 
-func seeVM(servers map[types.UID]*vmHistory, change sim.Change) {
+func observeVM(vms map[types.UID]*vmHistory, change sim.Change) {
 	vm := change.Object
 	if change.Type == watch.Deleted {
-		delete(servers, vm.GetUID())
+		delete(vms, vm.GetUID())
 		return
 	}
-	known := servers[vm.GetUID()]
+	known := vms[vm.GetUID()]
 	if known == nil {
 		known = &vmHistory{}
-		servers[vm.GetUID()] = known
+		vms[vm.GetUID()] = known
 	}
 	if known.idle {
 		known.unwanted = change.Revision
@@ -103,43 +105,44 @@ func seeVM(servers map[types.UID]*vmHistory, change sim.Change) {
 	known.idle = inactive(vm)
 }
 
-// inactive reports whether a VirtualMachine is to have no server.
+// inactive reports whether a VirtualMachine wants no Pod.
 func inactive(vm *unstructured.Unstructured) bool {
 	action, _, _ := unstructured.NestedString(vm.Object, "spec", "action")
 	return action == "inactive" || vm.GetDeletionTimestamp() != nil
 }
 
-// seePod judges what becomes of a Pod.
-func seePod(servers map[types.UID]*vmHistory, change sim.Change) string {
+// observePod records a change of a Pod. It returns a violation, or an empty string.
+func observePod(vms map[types.UID]*vmHistory, change sim.Change) string {
 	owner := metav1.GetControllerOf(change.Object)
 	if owner == nil {
-		for _, vm := range servers {
+		for _, vm := range vms {
 			if vm.pod == change.Object.GetUID() {
-				vm.pod = "" // somebody took it away
+				vm.pod = "" // a user orphaned it
 			}
 		}
 	}
-	if owner == nil || owner.Kind != "VirtualMachine" || servers[owner.UID] == nil {
+	if owner == nil || owner.Kind != "VirtualMachine" || vms[owner.UID] == nil {
 		if byOperator(change) {
-			return "the operator writes it, and it is no VirtualMachine's"
+			return "the operator wrote it, but no VirtualMachine owns it"
 		}
 		return ""
 	}
-	vm := servers[owner.UID]
+	vm := vms[owner.UID]
 	switch {
 	case change.Type == watch.Added && vm.pod != "":
-		return "it is the second one of its VirtualMachine"
+		return "it is the second Pod of its VirtualMachine"
 	case change.Type == watch.Added:
 		vm.pod, vm.made = change.Object.GetUID(), change.Revision
 	case change.Type == watch.Deleted:
 		vm.pod = ""
 	}
-	return vm.unjust(change)
+	return vm.unjustifiedDeletion(change)
 }
 
-// unjust tells of a deletion by the operator for which there was no reason since the Pod was made: that the VirtualMachine is
-// to have no server, that the Pod has ended, or that it has lost its label.
-func (vm *vmHistory) unjust(change sim.Change) string {
+// unjustifiedDeletion describes a deletion by the operator without a valid reason. Valid reasons are that the
+// VirtualMachine wanted no Pod at some time since the Pod was created, that the Pod has ended, or that the Pod has lost
+// its label.
+func (vm *vmHistory) unjustifiedDeletion(change sim.Change) string {
 	deleted := change.Type == watch.Deleted || change.Object.GetDeletionTimestamp() != nil
 	if !byOperator(change) || !deleted || change.Before.GetDeletionTimestamp() != nil {
 		return ""
@@ -149,54 +152,54 @@ func (vm *vmHistory) unjust(change sim.Change) string {
 	if phase == "Failed" || phase == "Succeeded" || !labelled || vm.idle || vm.unwanted >= vm.made {
 		return ""
 	}
-	return "the operator deletes it for no reason"
+	return "the operator deleted it without a valid reason"
 }
 
-// TestMisdeeds does what the operator must not do, and what it may.
-func TestMisdeeds(t *testing.T) {
+// TestViolations makes forbidden and allowed changes in the operator's name.
+func TestViolations(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		do   func(ctx context.Context, user, operator client.Client) error
-		want string // a part of what is said; nothing is if it is empty
+		want string // a part of the violation; empty if there is none
 	}{
-		{"a count", func(ctx context.Context, user, operator client.Client) error {
+		{"the pod count label", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(replicaSet())(ctx, user), patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"0"}}}`)(ctx, operator))
 		}, ""},
 		{"another label of a ReplicaSet", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(replicaSet())(ctx, user), patch(replicaSet(), `{"metadata":{"labels":{"app":"0"}}}`)(ctx, operator))
-		}, "the operator makes"},
-		{"a ReplicaSet", func(ctx context.Context, _, operator client.Client) error {
+		}, "the operator changed"},
+		{"creation of a ReplicaSet", func(ctx context.Context, _, operator client.Client) error {
 			return create(replicaSet())(ctx, operator)
-		}, "it is made by the operator"},
-		{"its annotation", func(ctx context.Context, user, operator client.Client) error {
+		}, "the operator created it"},
+		{"the ensured annotation", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(ingress())(ctx, user), annotate(sim.IngressAnnotation, `"yes"`)(ctx, operator))
 		}, ""},
 		{"another annotation of an Ingress", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(ingress())(ctx, user), annotate("example.com/other", `"yes"`)(ctx, operator))
-		}, "the operator makes"},
+		}, "the operator changed"},
 		{"the spec of a VirtualMachine", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(vm())(ctx, user), patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, operator))
-		}, "the operator makes"},
-		{"a server, and its end", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(vm())(ctx, user), serve(server)(ctx, operator),
-				patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user), remove(server)(ctx, operator))
+		}, "the operator changed"},
+		{"creation and deletion of a Pod", func(ctx context.Context, user, operator client.Client) error {
+			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator),
+				patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user), remove(vmPod)(ctx, operator))
 		}, ""},
-		{"two servers", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(vm())(ctx, user), serve(server)(ctx, operator), serve(pod("another"))(ctx, operator))
-		}, "it is the second one"},
-		{"a Pod of nobody", func(ctx context.Context, _, operator client.Client) error {
-			return create(server)(ctx, operator)
-		}, "it is no VirtualMachine's"},
-		{"the end of a server that is to be", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(vm())(ctx, user), serve(server)(ctx, operator), remove(server)(ctx, operator))
-		}, "for no reason"},
-		{"the end of a server that was made after it was not to be", func(ctx context.Context, user, operator client.Client) error {
+		{"two Pods", func(ctx context.Context, user, operator client.Client) error {
+			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator), createPodOf(pod("another"))(ctx, operator))
+		}, "it is the second Pod"},
+		{"a Pod without a VirtualMachine", func(ctx context.Context, _, operator client.Client) error {
+			return create(vmPod)(ctx, operator)
+		}, "no VirtualMachine owns it"},
+		{"deletion of a wanted Pod", func(ctx context.Context, user, operator client.Client) error {
+			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator), remove(vmPod)(ctx, operator))
+		}, "without a valid reason"},
+		{"deletion of a Pod that was created after it was unwanted", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(vm())(ctx, user), patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user),
-				patch(vm(), `{"spec":{"action":"active"}}`)(ctx, user), serve(server)(ctx, operator), remove(server)(ctx, operator))
-		}, "for no reason"},
-		{"the end of a server that has failed", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(vm())(ctx, user), serve(server)(ctx, operator),
-				patchStatus(server, `{"status":{"phase":"Failed"}}`)(ctx, user), remove(server)(ctx, operator))
+				patch(vm(), `{"spec":{"action":"active"}}`)(ctx, user), createPodOf(vmPod)(ctx, operator), remove(vmPod)(ctx, operator))
+		}, "without a valid reason"},
+		{"deletion of a failed Pod", func(ctx context.Context, user, operator client.Client) error {
+			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator),
+				patchStatus(vmPod, `{"status":{"phase":"Failed"}}`)(ctx, user), remove(vmPod)(ctx, operator))
 		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -211,15 +214,15 @@ func TestMisdeeds(t *testing.T) {
 			if err := tt.do(t.Context(), w.Admin, operator); err != nil {
 				t.Fatal(err)
 			}
-			if got := errors.Join(misdeeds(w.History())...); (got != nil) != (tt.want != "") || got != nil && !strings.Contains(got.Error(), tt.want) {
+			if got := errors.Join(violations(w.History())...); (got != nil) != (tt.want != "") || got != nil && !strings.Contains(got.Error(), tt.want) {
 				t.Errorf("got %v, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// serve makes a Pod for the VirtualMachine.
-func serve(pod *corev1.Pod) func(context.Context, client.Client) error {
+// createPodOf creates the VirtualMachine's Pod.
+func createPodOf(pod *corev1.Pod) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		owner := vm()
 		if err := c.Get(ctx, client.ObjectKeyFromObject(owner), owner); err != nil {

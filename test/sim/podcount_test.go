@@ -15,29 +15,29 @@ import (
 	"container.training/useless/internal/controller/podcount"
 )
 
-var podCountLives = []life{{
+var podCountScenarios = []scenario{{
 	name: "pod count", controller: podcount.Name, kinds: []string{"ReplicaSet", "Pod"}, steps: []step{
 		{what: "create", do: create(replicaSet())},
-		{what: "Pods come", do: pods("a", "b", "c")},
-		{what: "one is let go", do: patch(pod("a"), `{"metadata":{"ownerReferences":null}}`)},
-		{what: "one ends", do: patchStatus(pod("b"), `{"status":{"phase":"Succeeded"}}`)},
-		{what: "it goes, and others come", do: func(ctx context.Context, c client.Client) error {
+		{what: "create Pods", do: pods("a", "b", "c")},
+		{what: "orphan a Pod", do: patch(pod("a"), `{"metadata":{"ownerReferences":null}}`)},
+		{what: "a Pod succeeds", do: patchStatus(pod("b"), `{"status":{"phase":"Succeeded"}}`)},
+		{what: "delete it and create other Pods", do: func(ctx context.Context, c client.Client) error {
 			return errors.Join(remove(pod("b"))(ctx, c), pods("d", "e")(ctx, c))
 		}},
-		{what: "take the label away", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":null}}}`)},
+		{what: "remove the label", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":null}}}`)},
 		{what: "pause", do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
-		{what: "one goes meanwhile", do: remove(pod("c"))},
-		{what: "another label meanwhile", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"many"}}}`)},
-		{what: "go on", do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		{what: "delete a Pod while paused", do: remove(pod("c"))},
+		{what: "change the label while paused", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"many"}}}`)},
+		{what: "resume", do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
 		{what: "delete", do: remove(replicaSet())},
 	},
 }, {
-	name: "pod count of another one of that name", controller: podcount.Name, kinds: []string{"ReplicaSet", "Pod"}, steps: []step{
+	name: "pod count of a ReplicaSet that is recreated", controller: podcount.Name, kinds: []string{"ReplicaSet", "Pod"}, steps: []step{
 		{what: "create", do: create(replicaSet())},
-		{what: "Pods come", do: pods("a", "b", "c")},
-		{what: "delete, and keep the Pods", do: remove(replicaSet(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
+		{what: "create Pods", do: pods("a", "b", "c")},
+		{what: "delete and orphan the Pods", do: remove(replicaSet(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
 		{what: "create again", do: create(replicaSet())},
-		{what: "a Pod comes", do: pods("d")},
+		{what: "create a Pod", do: pods("d")},
 		{what: "delete", do: remove(replicaSet())},
 	},
 }}
@@ -53,7 +53,7 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-// pods makes some of the ReplicaSet.
+// pods creates Pods of the ReplicaSet.
 func pods(names ...string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		rs := replicaSet()

@@ -21,84 +21,84 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-var randomServers = subject{
-	controller: virtualmachine.Name, acts: serverActs,
-	lasts: []time.Duration{time.Second, 12 * time.Second, time.Minute, 6 * time.Minute}, calm: calmServers,
+var virtualMachineProfile = profile{
+	controller: virtualmachine.Name, steps: virtualMachineSteps,
+	pauses: []time.Duration{time.Second, 12 * time.Second, time.Minute, 6 * time.Minute}, settle: settleVirtualMachine,
 }
 
-// serverActs are what can happen to a VirtualMachine and its server.
-func serverActs(r *rand.Rand, _ uint64, i int) []act {
+// virtualMachineSteps returns the possible steps for a VirtualMachine and its Pod.
+func virtualMachineSteps(r *rand.Rand, _ uint64, i int) []randomStep {
 	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
 	policy := policies[r.IntN(len(policies))]
-	creation, run := byUsers(createServer), runServer(1+r.IntN(2))
+	creation, run := byUsers(createVM), runPod(1+r.IntN(2))
 	if i == 0 {
 		return creation
 	}
-	return append(disturbances(r, serverKinds), byUsers(
-		createServer, createServer, createServer, run, run, run, run, resizeServer, takeServerAway, letServerGo, letServerGo,
+	return append(disturbances(r, vmKinds), byUsers(
+		createVM, createVM, createVM, run, run, run, run, resizeVM, orphanPod, endPod, endPod,
 		step{what: "resize back", do: patch(vm(), `{"spec":{"resource":{"cpu":1}}}`)},
 		step{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
 		step{what: "start", do: patch(vm(), `{"spec":{"action":"active"}}`)},
 		step{what: "pause", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
-		step{what: "go on", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		step{what: "resume", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
 		step{what: fmt.Sprintf("delete, %s", policy), do: remove(vm(), client.PropagationPolicy(policy))},
-		step{what: "delete the server", do: remove(server)},
-		step{what: "the server is evicted", do: patchStatus(server, `{"status":{"phase":"Failed","reason":"Evicted"}}`)},
-		step{what: "take its label away", do: patch(server, `{"metadata":{"labels":null}}`)},
-		step{what: "a quota", do: create(podQuota())},
-		step{what: "no quota", do: remove(podQuota())},
+		step{what: "delete the Pod", do: remove(vmPod)},
+		step{what: "the Pod is evicted", do: patchStatus(vmPod, `{"status":{"phase":"Failed","reason":"Evicted"}}`)},
+		step{what: "remove the Pod's label", do: patch(vmPod, `{"metadata":{"labels":null}}`)},
+		step{what: "create a quota", do: create(podQuota())},
+		step{what: "delete the quota", do: remove(podQuota())},
 	)...)
 }
 
-// byUsers are acts of users and of nodes.
-func byUsers(steps ...step) (acts []act) {
+// byUsers converts steps of users and nodes.
+func byUsers(steps ...step) (random []randomStep) {
 	for _, s := range steps {
-		acts = append(acts, act{what: s.what, do: byUser(s.do)})
+		random = append(random, randomStep{what: s.what, do: byUser(s.do)})
 	}
-	return acts
+	return random
 }
 
-// calmServers has a node do its part until the VirtualMachine is as it should be, and then deletes it.
-func calmServers(ctx context.Context, p *play) error {
-	var r record
-	for range 4 { // one ends, one is waited for as long as another one that failed, one comes, and one is resized
-		if err := errors.Join(playNode(ctx, p.world.Admin), r.pass(p.world, virtualMachineTries, mostReconciles, 0)); err != nil {
+// settleVirtualMachine acts as the node until the VirtualMachine matches its spec. Then it deletes the VirtualMachine.
+func settleVirtualMachine(ctx context.Context, run *randomRun) error {
+	var r result
+	for range 4 { // delete a Pod, wait for the retry interval, create a Pod, resize it
+		if err := errors.Join(actAsNode(ctx, run.world.Admin), r.pass(run.world, maxRetryInterval, maxReconciles, 0)); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(append(r.faults, servesAsAsked(ctx, p.world.Admin))...); err != nil {
+	if err := errors.Join(append(r.violations, matchesSpec(ctx, run.world.Admin))...); err != nil {
 		return err
 	}
-	if err := r.rest(p.world, time.Hour, 0); err != nil || len(r.faults) > 0 {
-		return errors.Join(append(r.faults, err)...)
+	if err := r.expectNoWrites(run.world, time.Hour, 0); err != nil || len(r.violations) > 0 {
+		return errors.Join(append(r.violations, err)...)
 	}
-	for _, do := range []func(context.Context, client.Client) error{remove(vm()), playNode} {
-		if err := errors.Join(client.IgnoreNotFound(do(ctx, p.world.Admin)), p.world.Pass(quiet)); err != nil {
+	for _, do := range []func(context.Context, client.Client) error{remove(vm()), actAsNode} {
+		if err := errors.Join(client.IgnoreNotFound(do(ctx, run.world.Admin)), run.world.Pass(settleTime)); err != nil {
 			return err
 		}
 	}
-	return left(p.world, "VirtualMachine")
+	return left(run.world, "VirtualMachine")
 }
 
-// virtualMachineTries is longer than any time between two tries to have a server.
-const virtualMachineTries = 6 * time.Minute
+// maxRetryInterval is longer than the time between two attempts to create a Pod.
+const maxRetryInterval = 6 * time.Minute
 
-// playNode lets a server go that is to go, and runs one that is to run.
-func playNode(ctx context.Context, c client.Client) error {
-	pod := server.DeepCopy()
+// actAsNode ends a Pod that is being deleted, and runs any other Pod that has not failed.
+func actAsNode(ctx context.Context, c client.Client) error {
+	pod := vmPod.DeepCopy()
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(pod), pod); {
 	case err != nil:
 		return client.IgnoreNotFound(err)
 	case pod.DeletionTimestamp != nil:
-		return letServerGo.do(ctx, c)
+		return endPod.do(ctx, c)
 	case pod.Status.Phase == corev1.PodFailed:
 		return nil
 	}
-	return runServer(int(pod.Spec.Containers[0].Resources.Limits.Cpu().Value())).do(ctx, c)
+	return runPod(int(pod.Spec.Containers[0].Resources.Limits.Cpu().Value())).do(ctx, c)
 }
 
-// servesAsAsked reports what the VirtualMachine has that it does not ask for.
-func servesAsAsked(ctx context.Context, c client.Client) error {
+// matchesSpec returns an error if the VirtualMachine's Pods or phase do not match its spec.
+func matchesSpec(ctx context.Context, c client.Client) error {
 	vm, pods := vm(), &corev1.PodList{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(vm), vm)
 	if err := errors.Join(client.IgnoreNotFound(err), c.List(ctx, pods)); err != nil {
@@ -111,27 +111,27 @@ func servesAsAsked(ctx context.Context, c client.Client) error {
 	case vm.Spec.Action == cloudnativev1alpha1.ActionInactive:
 		wanted, phase = 0, cloudnativev1alpha1.PhaseStopped
 	}
-	kept := func(pod corev1.Pod) bool { return metav1.GetControllerOf(&pod) == nil }
-	if pods.Items = slices.DeleteFunc(pods.Items, kept); len(pods.Items) != wanted || vm.Status.Phase != phase {
-		return fmt.Errorf("there are %d Pods of %+v", len(pods.Items), vm)
+	orphaned := func(pod corev1.Pod) bool { return metav1.GetControllerOf(&pod) == nil }
+	if pods.Items = slices.DeleteFunc(pods.Items, orphaned); len(pods.Items) != wanted || vm.Status.Phase != phase {
+		return fmt.Errorf("%d Pods, want %d: %+v", len(pods.Items), wanted, vm)
 	}
 	return nil
 }
 
 var scheduleKinds = []string{"Deployment"}
 
-var randomSchedules = subject{
-	controller: schedule.Name, acts: scheduleActs,
-	lasts: []time.Duration{time.Second, 7 * time.Minute, 25 * time.Minute, 2 * time.Hour}, calm: calmSchedule,
+var scheduleProfile = profile{
+	controller: schedule.Name, steps: scheduleSteps,
+	pauses: []time.Duration{time.Second, 7 * time.Minute, 25 * time.Minute, 2 * time.Hour}, settle: settleSchedule,
 }
 
-// annotateSchedule sets annotations of the operator's on the Deployment.
-func annotateSchedule(annotation, value string) step {
+// setAnnotation sets an annotation of the Deployment. The value is JSON.
+func setAnnotation(annotation, value string) step {
 	return step{what: annotation + " " + value, do: patch(scheduled(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, annotation, value))}
 }
 
-// scheduleActs are what can happen to a Deployment with a schedule.
-func scheduleActs(r *rand.Rand, _ uint64, i int) []act {
+// scheduleSteps returns the possible steps for a Deployment with a schedule.
+func scheduleSteps(r *rand.Rand, _ uint64, i int) []randomStep {
 	creation := byUsers(step{what: "create", do: create(scheduled())})
 	if i == 0 {
 		return creation
@@ -140,27 +140,27 @@ func scheduleActs(r *rand.Rand, _ uint64, i int) []act {
 	scale := step{what: fmt.Sprintf("scale to %d by hand", n), do: patch(scheduled(), fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))}
 	return append(append(disturbances(r, scheduleKinds), creation...), byUsers(
 		scale, scale,
-		annotateSchedule(v1beta1.StartScheduleAnnotation, at), annotateSchedule(v1beta1.StopScheduleAnnotation, at),
-		annotateSchedule(v1beta1.StartScheduleAnnotation, `"25:00"`),
-		annotateSchedule(v1beta1.SuspendAnnotation, `"true"`), annotateSchedule(v1beta1.SuspendAnnotation, `null`),
+		setAnnotation(v1beta1.StartScheduleAnnotation, at), setAnnotation(v1beta1.StopScheduleAnnotation, at),
+		setAnnotation(v1beta1.StartScheduleAnnotation, `"25:00"`),
+		setAnnotation(v1beta1.SuspendAnnotation, `"true"`), setAnnotation(v1beta1.SuspendAnnotation, `null`),
 		step{what: "remove the schedule", do: removeSchedule},
 		step{what: "delete", do: remove(scheduled())},
 	)...)
 }
 
-// calmSchedule gives the Deployment a schedule that is right, sees to it for two hours, and then removes it.
-func calmSchedule(ctx context.Context, p *play) error {
-	w, r, d := p.world, record{}, scheduled()
+// settleSchedule gives the Deployment a valid schedule, checks its replicas after two hours, and removes the schedule.
+func settleSchedule(ctx context.Context, run *randomRun) error {
+	w, r, d := run.world, result{}, scheduled()
 	if err := w.Admin.Create(ctx, d); client.IgnoreAlreadyExists(err) != nil {
 		return err
 	}
-	right := patch(d, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10 * * * *",%q:"40 * * * *",%q:"3",%q:null}}}`,
+	setSchedule := patch(d, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10 * * * *",%q:"40 * * * *",%q:"3",%q:null}}}`,
 		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StartReplicasAnnotation, v1beta1.SuspendAnnotation))
-	if err := right(ctx, w.Admin); err != nil {
+	if err := setSchedule(ctx, w.Admin); err != nil {
 		return err
 	}
 	for range 8 {
-		if err := r.pass(w, 15*time.Minute, mostReconciles, longestWait); err != nil {
+		if err := r.pass(w, 15*time.Minute, maxReconciles, maxScheduleWait); err != nil {
 			return err
 		}
 	}
@@ -169,11 +169,11 @@ func calmSchedule(ctx context.Context, p *play) error {
 	}
 	minute := time.Now().UTC().Minute()
 	if runs := minute >= 10 && minute < 40; runs != (*d.Spec.Replicas >= 3) || !runs && *d.Spec.Replicas != 0 {
-		r.faults = append(r.faults, fmt.Errorf("it has %d replicas at minute %d", *d.Spec.Replicas, minute))
+		r.violations = append(r.violations, fmt.Errorf("the Deployment has %d replicas at minute %d", *d.Spec.Replicas, minute))
 	}
 	if err := removeSchedule(ctx, w.Admin); err != nil {
 		return err
 	}
-	err := r.rest(w, time.Hour, 0)
-	return errors.Join(append(r.faults, err)...)
+	err := r.expectNoWrites(w, time.Hour, 0)
+	return errors.Join(append(r.violations, err)...)
 }

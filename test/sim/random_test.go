@@ -31,17 +31,17 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// What TestRandom runs.
+// Flags of TestRandom.
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestRandom")
-	seeds     = flag.Uint64("seeds", 200, "how many seeds TestRandom runs")
+	seeds     = flag.Uint64("seeds", 200, "the number of seeds that TestRandom runs")
 )
 
-// soaking tells whether there is time for all that there is to try, as in make soak.
+// soaking reports whether the tests run all cases, as in make soak.
 func soaking() bool { return *seeds >= 1_000 }
 
-// TestRandom has users, the operator, nodes and the network do things at random, as each seed makes them. Whatever they do, nothing
-// must happen that must not; and when they have stopped, everything soon is as it should be, and nothing more is written.
+// TestRandom lets users, nodes, the operator and the network act at random, determined by a seed. No invariant may be
+// violated. When users and faults stop, all objects must soon match their specs, and nothing more may be written.
 func TestRandom(t *testing.T) {
 	n := *seeds
 	if short() {
@@ -50,129 +50,131 @@ func TestRandom(t *testing.T) {
 	var next, calls, failed atomic.Uint64
 	next.Store(*firstSeed)
 	start := time.Now()
-	told := start
 	group := errgroup.Group{}
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
 			for seed := next.Add(1) - 1; seed < *firstSeed+n && failed.Load() == 0; seed = next.Add(1) - 1 {
-				p := perform(t, seed, randomActs(seed))
-				calls.Add(uint64(p.calls))
-				if p.err != nil {
+				run := simulate(t, seed, randomSteps(seed))
+				calls.Add(uint64(run.calls))
+				if run.err != nil {
 					failed.Store(seed)
-					return fmt.Errorf("%w\n%s", p.err, shrunk(t, seed))
+					return fmt.Errorf("%w\n%s", run.err, reduce(t, seed))
 				}
 				if seed%1000 == 0 {
-					t.Logf("seed %d, %d calls, %s", seed, calls.Load(), time.Since(told).Round(time.Second))
+					t.Logf("seed %d, %d calls, %s", seed, calls.Load(), time.Since(start).Round(time.Second))
 				}
 			}
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
-		t.Errorf("seed %d: %v\nTo see it again: go test ./test/sim -run TestRandom -seed %d -seeds 1", failed.Load(), err, failed.Load())
+		t.Errorf("seed %d: %v\nTo reproduce: go test ./test/sim -run TestRandom -seed %d -seeds 1", failed.Load(), err, failed.Load())
 	}
 	t.Logf("%d seeds, %d calls in %s", n, calls.Load(), time.Since(start).Round(time.Millisecond))
 }
 
-// maxLog is how many lines of what has happened are shown.
+// maxLog is the maximum number of log lines in a failure message.
 const maxLog = 60
 
-// shrunk names acts that are enough to fail, of which none can be left out.
-func shrunk(t *testing.T, seed uint64) string {
+// reduce finds a minimal list of steps that fails, and describes it. No step of it can be left out.
+func reduce(t *testing.T, seed uint64) string {
 	t.Helper()
-	acts := randomActs(seed)
-	for size := len(acts) / 2; size > 0; size /= 2 {
-		for i := 0; i+size <= len(acts); {
-			fewer := slices.Delete(slices.Clone(acts), i, i+size)
-			if perform(t, seed, fewer).err != nil {
-				acts = fewer
+	steps := randomSteps(seed)
+	for size := len(steps) / 2; size > 0; size /= 2 {
+		for i := 0; i+size <= len(steps); {
+			fewer := slices.Delete(slices.Clone(steps), i, i+size)
+			if simulate(t, seed, fewer).err != nil {
+				steps = fewer
 			} else {
 				i += size
 			}
 		}
 	}
-	last := perform(t, seed, acts)
+	last := simulate(t, seed, steps)
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d of its acts are enough:\n", len(acts))
-	for _, a := range acts {
+	fmt.Fprintf(&text, "%d steps are enough to fail:\n", len(steps))
+	for _, a := range steps {
 		fmt.Fprintf(&text, "  %s\n", a)
 	}
 	log := strings.SplitAfter(last.log.String(), "\n")
-	fmt.Fprintf(&text, "Then: %v\n%s", last.err, strings.Join(log[:min(len(log), maxLog)], ""))
+	fmt.Fprintf(&text, "Error: %v\n%s", last.err, strings.Join(log[:min(len(log), maxLog)], ""))
 	return text.String()
 }
 
-// An act is one thing that happens, and what time passes until the next one.
-type act struct {
+// A randomStep is one step of a run, with the time or the calls until the next step.
+type randomStep struct {
 	what  string
-	do    func(context.Context, *play) error
-	calls int           // are served until the next one, if no time passes
-	lasts time.Duration // until the next one
+	do    func(context.Context, *randomRun) error
+	calls int           // the number of calls served until the next step, if pause is 0
+	pause time.Duration // the time until the next step
 }
 
-func (a act) String() string {
-	if a.lasts > 0 {
-		return fmt.Sprintf("%s; then %s pass", a.what, a.lasts)
+func (a randomStep) String() string {
+	if a.pause > 0 {
+		return fmt.Sprintf("%s; then wait %s", a.what, a.pause)
 	}
-	return fmt.Sprintf("%s; then %d calls are served", a.what, a.calls)
+	return fmt.Sprintf("%s; then serve %d calls", a.what, a.calls)
 }
 
-// A play is what comes of some acts.
-type play struct {
-	subject
+// A randomRun executes random steps.
+type randomRun struct {
+	profile
 
-	world    *sim.World
-	random   *rand.Rand
-	faults   map[int]fault // of the operators' writes from now on
-	writes   int
-	calls    int
-	sinceAct int             // calls
-	views    map[string]view // of the first operator, of kinds
-	missed   map[string]int  // how many changes of kinds the first operator does not hear of
-	log      strings.Builder // of calls
-	err      error
+	world       *sim.World
+	random      *rand.Rand
+	faults      map[int]fault // by the number of the operators' write
+	writes      int
+	calls       int
+	callsInStep int             // calls since the last step
+	views       map[string]view // the stale views of the first operator, by kind
+	missed      map[string]int  // the number of next events that the first operator misses, by kind
+	log         strings.Builder // steps and calls
+	err         error
 }
 
-// A view is how much of a kind is seen.
+// A view is what a stale cache shows of a kind.
 type view struct {
 	revision int64
-	acts     int // for which it stays so
+	steps    int // the number of steps until the cache is current again
 }
 
-// For how many acts, and how many calls of one act, the operator may not know of what there is.
+// A cache is stale for at most this number of steps, and of calls within one step.
 const (
-	staleActs  = 2
+	staleSteps = 2
 	staleCalls = 100
 )
 
-// perform has acts happen in a world, and looks at what comes of it.
-func perform(t *testing.T, seed uint64, acts []act) (p *play) {
+// simulate executes steps in a new world and checks the invariants.
+func simulate(t *testing.T, seed uint64, steps []randomStep) (run *randomRun) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w, err := sim.NewWorld(kinds...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p = &play{subject: subjectOf(seed), world: w, random: rand.New(rand.NewPCG(seed, 1)), faults: map[int]fault{}, views: map[string]view{}, missed: map[string]int{}}
-		w.Choose, w.Latency = p.choose, 10*time.Millisecond
-		if p.err = p.start(); p.err == nil {
-			p.err = p.perform(t.Context(), acts)
+		run = &randomRun{
+			profile: profileOf(seed), world: w, random: rand.New(rand.NewPCG(seed, 1)),
+			faults: map[int]fault{}, views: map[string]view{}, missed: map[string]int{},
 		}
-		p.err = errors.Join(p.err, w.End())
-		if p.err == nil {
-			p.err = errors.Join(append(judged(seed, revisions(t, w)), misdeeds(w.History())...)...)
+		w.Choose, w.Latency = run.choose, 10*time.Millisecond
+		if run.err = run.start(); run.err == nil {
+			run.err = run.runSteps(t.Context(), steps)
+		}
+		run.err = errors.Join(run.err, w.End())
+		if run.err == nil {
+			run.err = errors.Join(append(machineViolations(seed, revisions(t, w)), violations(w.History())...)...)
 		}
 	})
-	return p
+	return run
 }
 
-// maxLag is for how long one of two leaders, or who does not hear of an event, may not know of what there is: an act, after which
-// what was missed is read anew, when client-go has waited for up to a minute.
+// maxLag is how long the cache of a second leader, or of an operator that misses events, may be stale. It covers one
+// step. After the step, client-go waits for at most a minute before it lists again.
 const maxLag = 2 * time.Minute
 
-// judged reports what must not have become of Machines and switches.
-func judged(seed uint64, revisions []history.Revision) []error {
-	if seed%3 == alone {
+// machineViolations checks the invariants of Machines and switches.
+func machineViolations(seed uint64, revisions []history.Revision) []error {
+	if seed%3 == withRecreation {
 		return history.Check(revisions)
 	}
 	c := history.NewChecker(maxLag)
@@ -182,166 +184,168 @@ func judged(seed uint64, revisions []history.Revision) []error {
 	return c.Faults()
 }
 
-// start starts an operator.
-func (p *play) start() error {
-	o, err := p.world.StartSeeing(p.sees, operators[0], p.controller)
+// start starts the operator.
+func (run *randomRun) start() error {
+	o, err := run.world.StartWithView(run.viewOf, operators[0], run.controller)
 	if err == nil {
-		o.Miss(p.misses)
+		o.SkipEvents(run.misses)
 	}
 	return err
 }
 
-// choose has one call served or another, and go wrong if one of them is to.
-func (p *play) choose(calls []sim.Call) (int, sim.Fate) {
-	if p.sinceAct++; p.sinceAct == staleCalls {
-		p.see(true) // two leaders who know different things write by turns for as long
+// choose selects the next call and its outcome.
+func (run *randomRun) choose(calls []sim.Call) (int, sim.Outcome) {
+	if run.callsInStep++; run.callsInStep == staleCalls {
+		run.refresh(true) // two leaders with different caches could write in turns forever
 	}
 	i := 0
-	if p.random.IntN(2) == 0 {
-		i = p.random.IntN(len(calls))
+	if run.random.IntN(2) == 0 {
+		i = run.random.IntN(len(calls))
 	}
-	p.calls++
+	run.calls++
 	call := calls[i]
 	if !call.Writes() {
-		return i, sim.Fate{}
+		return i, sim.Outcome{}
 	}
-	f := p.faults[p.writes]
-	p.writes++
-	fmt.Fprintf(&p.log, "%s %s %s\n", time.Now().Format("15:04:05.000"), call, f.name)
-	return i, f.fate
+	f := run.faults[run.writes]
+	run.writes++
+	fmt.Fprintf(&run.log, "%s %s %s\n", time.Now().Format("15:04:05.000"), call, f.name)
+	return i, f.outcome
 }
 
-// sees is the view of the first operator.
-func (p *play) sees(k *sim.Kind, newest int64) int64 {
-	if v, ok := p.views[k.Kind]; ok {
+// viewOf is the View of the first operator: the revision of a kind that its cache shows.
+func (run *randomRun) viewOf(k *sim.Kind, newest int64) int64 {
+	if v, ok := run.views[k.Kind]; ok {
 		return v.revision
 	}
 	return newest
 }
 
-// misses tells whether the first operator does not hear of a change.
-func (p *play) misses(change sim.Change, since []sim.Change) bool {
-	if len(since) > 0 || p.missed[change.Kind.Kind] == 0 {
+// misses reports whether the first operator misses a change.
+func (run *randomRun) misses(change sim.Change, since []sim.Change) bool {
+	if len(since) > 0 || run.missed[change.Kind.Kind] == 0 {
 		return len(since) > 0
 	}
-	p.missed[change.Kind.Kind]--
+	run.missed[change.Kind.Kind]--
 	return true
 }
 
-// perform has all acts happen, and then everything come to rest.
-func (p *play) perform(ctx context.Context, acts []act) error {
-	for _, a := range acts {
-		fmt.Fprintf(&p.log, "-- %s\n", a)
-		err := a.do(ctx, p)
-		if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) { // users may be refused
+// runSteps executes all steps, stops all disturbances, and checks the final state.
+func (run *randomRun) runSteps(ctx context.Context, steps []randomStep) error {
+	for _, a := range steps {
+		fmt.Fprintf(&run.log, "-- %s\n", a)
+		err := a.do(ctx, run)
+		if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) { // the API server may reject a user's request
 			return fmt.Errorf("%s: %w", a.what, err)
 		}
-		if a.lasts > 0 {
-			err = p.world.Pass(a.lasts)
+		if a.pause > 0 {
+			err = run.world.Pass(a.pause)
 		} else {
-			err = p.world.Serve(a.calls)
+			err = run.world.Serve(a.calls)
 		}
 		if err != nil {
 			return err
 		}
-		p.see(false)
-		p.sinceAct = 0
+		run.refresh(false)
+		run.callsInStep = 0
 	}
-	if err := p.undisturb(ctx); err != nil {
+	if err := run.endDisturbances(ctx); err != nil {
 		return err
 	}
-	return p.calm(ctx, p)
+	return run.settle(ctx, run)
 }
 
-// see has the operator see again what it has not for long enough, or all at once.
-func (p *play) see(all bool) {
-	p.world.Hold(func() {
-		for kind, v := range p.views {
-			if v.acts--; v.acts <= 0 || all {
-				delete(p.views, kind)
+// refresh ends stale views that have lasted long enough, or all of them.
+func (run *randomRun) refresh(all bool) {
+	run.world.Locked(func() {
+		for kind, v := range run.views {
+			if v.steps--; v.steps <= 0 || all {
+				delete(run.views, kind)
 			} else {
-				p.views[kind] = v
+				run.views[kind] = v
 			}
 		}
 		if all {
-			clear(p.missed)
+			clear(run.missed)
 		}
 	})
-	for _, o := range p.world.Operators {
-		o.Look()
-		o.Reread()
+	for _, o := range run.world.Operators {
+		o.WakeWatches()
+		o.ExpireWatches()
 	}
 }
 
-// mostWrites is how many writes it takes each Machine at most to be as it should be, once nothing is in the way: a finalizer,
-// all of its switches, as many that are too many, notes of those that are up and their flips, and the status after each.
-const mostWrites = 60
+// maxWrites is the maximum number of writes per Machine after the disturbances end. It covers a finalizer, new
+// switches, deletions of surplus switches, the first sight of switches that are up, their flips, and the status after
+// each of these.
+const maxWrites = 60
 
-// undisturb undoes what keeps anything from being as it should be.
-func (p *play) undisturb(ctx context.Context) error {
-	w := p.world
+// endDisturbances stops the second leader and faults, and removes everything that blocks the operator.
+func (run *randomRun) endDisturbances(ctx context.Context) error {
+	w := run.world
 	for len(w.Operators) > 1 {
 		if err := w.Stop(w.Operators[1]); err != nil {
 			return err
 		}
 	}
 	for _, object := range w.Objects() {
-		if err := p.unblock(ctx, object); err != nil {
+		if err := run.unblock(ctx, object); err != nil {
 			return err
 		}
 	}
-	clear(p.faults)
-	p.see(true)
+	clear(run.faults)
+	run.refresh(true)
 	return nil
 }
 
-// calmMachines waits until Machines are as they should be, then for an hour without a write, and then deletes them.
-func calmMachines(ctx context.Context, p *play) error {
-	w := p.world
-	writes, r := p.writes, record{}
-	if err := r.pass(w, 2*quiet, mostReconciles*len(machines), 0); err != nil {
+// settleMachines waits until all Machines match their specs, then checks that nothing is written for an hour. Then it
+// deletes the Machines.
+func settleMachines(ctx context.Context, run *randomRun) error {
+	w := run.world
+	writes, r := run.writes, result{}
+	if err := r.pass(w, 2*settleTime, maxReconciles*len(machines), 0); err != nil {
 		return err
 	}
 	all := &v1beta1.MachineList{}
 	if err := w.Admin.List(ctx, all); err != nil {
 		return err
 	}
-	if n := p.writes - writes; n > mostWrites*max(1, len(all.Items)) {
-		return fmt.Errorf("%d writes until %d Machines are as they should be", n, len(all.Items))
+	if n := run.writes - writes; n > maxWrites*max(1, len(all.Items)) {
+		return fmt.Errorf("%d writes until %d Machines match their specs", n, len(all.Items))
 	}
 	for i := range all.Items {
-		if err := p.matches(ctx, &all.Items[i]); err != nil {
+		if err := run.matches(ctx, &all.Items[i]); err != nil {
 			return err
 		}
 	}
-	if err := r.rest(w, time.Hour, 0); err != nil || len(r.faults) > 0 {
-		return errors.Join(append(r.faults, err)...)
+	if err := r.expectNoWrites(w, time.Hour, 0); err != nil || len(r.violations) > 0 {
+		return errors.Join(append(r.violations, err)...)
 	}
-	return p.end(ctx)
+	return run.end(ctx)
 }
 
-// unblock takes away what users have put in the operator's way.
-func (p *play) unblock(ctx context.Context, object client.Object) error {
+// unblock removes what users have done to an object that blocks the operator.
+func (run *randomRun) unblock(ctx context.Context, object client.Object) error {
 	object = object.DeepCopyObject().(client.Object)
 	switch object.GetObjectKind().GroupVersionKind().Kind {
 	case "ResourceQuota":
-		return p.world.Admin.Delete(ctx, object)
+		return run.world.Admin.Delete(ctx, object)
 	case "Pod":
-		if metav1.GetControllerOf(object) == nil { // its name is in the way
-			return p.world.Admin.Delete(ctx, object)
+		if metav1.GetControllerOf(object) == nil { // it may have the name of a VirtualMachine's Pod
+			return run.world.Admin.Delete(ctx, object)
 		}
 	case "Machine", "Switch", "VirtualMachine":
-		err := patch(object, `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)(ctx, p.world.Admin)
-		if slices.Contains(object.GetFinalizers(), hold) {
-			err = errors.Join(err, patch(object, `{"metadata":{"finalizers":null}}`)(ctx, p.world.Admin))
+		err := patch(object, `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)(ctx, run.world.Admin)
+		if slices.Contains(object.GetFinalizers(), holdFinalizer) {
+			err = errors.Join(err, patch(object, `{"metadata":{"finalizers":null}}`)(ctx, run.world.Admin))
 		}
 		return err
 	}
 	return nil
 }
 
-// matches reports what a Machine has that it does not ask for.
-func (p *play) matches(ctx context.Context, m *v1beta1.Machine) error {
+// matches returns an error if a Machine does not match its spec.
+func (run *randomRun) matches(ctx context.Context, m *v1beta1.Machine) error {
 	if m.Status.ObservedGeneration != m.Generation || !meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady) {
 		return fmt.Errorf("Machine %s of generation %d is not ready: %+v", m.Name, m.Generation, m.Status)
 	}
@@ -350,7 +354,7 @@ func (p *play) matches(ctx context.Context, m *v1beta1.Machine) error {
 		return err
 	}
 	all := &v1beta1.SwitchList{}
-	if err := p.world.Admin.List(ctx, all); err != nil {
+	if err := run.world.Admin.List(ctx, all); err != nil {
 		return err
 	}
 	n := int32(0)
@@ -368,12 +372,12 @@ func (p *play) matches(ctx context.Context, m *v1beta1.Machine) error {
 		}
 	}
 	if n != m.Spec.Switches.Count || m.Status.Switches.Total != n {
-		return fmt.Errorf("Machine %s has %d switches, asks for %d and says %d", m.Name, n, m.Spec.Switches.Count, m.Status.Switches.Total)
+		return fmt.Errorf("Machine %s has %d switches, its spec has %d and its status %d", m.Name, n, m.Spec.Switches.Count, m.Status.Switches.Total)
 	}
 	return nil
 }
 
-// belongs reports whether a switch is a Machine's, and what is wrong with it.
+// belongs reports whether the Machine controls a switch, and returns what is wrong with the switch.
 func belongs(sw *v1beta1.Switch, m *v1beta1.Machine, selector labels.Selector) (mine bool, problem string) {
 	matches := selector.Matches(labels.Set(sw.Labels))
 	mine = metav1.IsControlledBy(sw, m)
@@ -381,206 +385,206 @@ func belongs(sw *v1beta1.Switch, m *v1beta1.Machine, selector labels.Selector) (
 	case !mine && matches && metav1.GetControllerOf(sw) == nil:
 		problem = "is not adopted"
 	case mine && !matches:
-		problem = "is not let go"
+		problem = "is not released"
 	case mine && sw.Spec.Position != v1beta1.PositionDown:
 		problem = "is not turned down"
 	case mine && sw.Status.SeenAt != nil:
-		problem = "is still noted as up"
+		problem = "still has status.seenAt"
 	}
 	return mine, problem
 }
 
-// end deletes all Machines: nothing that they control stays.
-func (p *play) end(ctx context.Context) error {
+// end deletes all Machines, and checks that no object with a controller remains.
+func (run *randomRun) end(ctx context.Context) error {
 	all := &v1beta1.MachineList{}
-	if err := p.world.Admin.List(ctx, all); err != nil {
+	if err := run.world.Admin.List(ctx, all); err != nil {
 		return err
 	}
 	for i := range all.Items {
-		if err := p.world.Admin.Delete(ctx, &all.Items[i]); client.IgnoreNotFound(err) != nil {
+		if err := run.world.Admin.Delete(ctx, &all.Items[i]); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
-	if err := p.world.Pass(quiet); err != nil {
+	if err := run.world.Pass(settleTime); err != nil {
 		return err
 	}
-	return left(p.world, "Machine")
+	return left(run.world, "Machine")
 }
 
-// hold is somebody else's finalizer.
-const hold = "example.com/hold"
+// holdFinalizer is a finalizer of another controller.
+const holdFinalizer = "example.com/hold"
 
-// What a seed is about, modulo 3: another operator comes to lead beside the first, or Machines are made anew, or the operator does
-// not hear of an event, which a watch never leaves out.
+// The seed modulo 3 selects one disturbance: a second operator leads at the same time, users create Machines again, or the
+// operator misses an event. A real watch does not skip events.
 const (
-	beside = iota
-	alone
-	deaf
+	withSecondLeader = iota
+	withRecreation
+	withMissedEvents
 )
 
-// A subject is what the acts of a seed are about.
-type subject struct {
+// A profile is a kind of random run.
+type profile struct {
 	controller string
-	acts       func(r *rand.Rand, seed uint64, i int) []act
-	lasts      []time.Duration // between two acts
-	calm       func(context.Context, *play) error
+	steps      func(r *rand.Rand, seed uint64, i int) []randomStep
+	pauses     []time.Duration // possible times between two steps
+	settle     func(context.Context, *randomRun) error
 }
 
-// subjectOf is what a seed is about: most are about Machines.
-func subjectOf(seed uint64) subject {
+// profileOf returns the profile of a seed. Most seeds test Machines.
+func profileOf(seed uint64) profile {
 	switch seed % 10 {
 	case 8:
-		return randomServers
+		return virtualMachineProfile
 	case 9:
-		return randomSchedules
+		return scheduleProfile
 	}
-	return randomMachines
+	return machineProfile
 }
 
-var randomMachines = subject{
-	controller: "machine", acts: machineActs,
-	lasts: []time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 40 * time.Second}, calm: calmMachines,
+var machineProfile = profile{
+	controller: "machine", steps: machineSteps,
+	pauses: []time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 40 * time.Second}, settle: settleMachines,
 }
 
-// randomActs are what a seed makes happen.
-func randomActs(seed uint64) []act {
-	r, about := rand.New(rand.NewPCG(seed, 0)), subjectOf(seed)
-	acts := make([]act, 20+r.IntN(80))
-	for i := range acts {
-		some := about.acts(r, seed, i)
-		acts[i] = some[r.IntN(len(some))]
+// randomSteps returns the steps of a seed.
+func randomSteps(seed uint64) []randomStep {
+	r, p := rand.New(rand.NewPCG(seed, 0)), profileOf(seed)
+	steps := make([]randomStep, 20+r.IntN(80))
+	for i := range steps {
+		some := p.steps(r, seed, i)
+		steps[i] = some[r.IntN(len(some))]
 		switch r.IntN(4) {
 		case 0:
-			acts[i].lasts = about.lasts[r.IntN(len(about.lasts))]
+			steps[i].pause = p.pauses[r.IntN(len(p.pauses))]
 		case 1:
-			acts[i].calls = 1000 // all
+			steps[i].calls = 1000 // more than there are
 		default:
-			acts[i].calls = r.IntN(6)
+			steps[i].calls = r.IntN(6)
 		}
 	}
-	return acts
+	return steps
 }
 
-// machineActs are what can happen to Machines. No two of what a seed can be about come together: there could be one switch too many
-// for a moment, or two flips in an interval.
-func machineActs(r *rand.Rand, seed uint64, i int) []act {
+// machineSteps returns the possible steps for Machines. The three disturbances are not combined: together they could
+// cause one switch too many for a moment, or two flips in an interval.
+func machineSteps(r *rand.Rand, seed uint64, i int) []randomStep {
 	name := machines[r.IntN(2)]
-	some := slices.Concat(usersOnMachines(r, name), usersOnSwitches(r, name), disturbances(r, two.kinds))
+	some := slices.Concat(userMachineSteps(r, name), userSwitchSteps(r, name), disturbances(r, twoMachines.kinds))
 	switch {
 	case i < len(machines):
-		return creations(r, machines[i])
-	case seed%3 == beside:
-		return append(some, anotherLeader)
-	case seed%3 == alone:
-		return append(some, creations(r, name)...)
+		return createSteps(r, machines[i])
+	case seed%3 == withSecondLeader:
+		return append(some, toggleSecondLeader)
+	case seed%3 == withRecreation:
+		return append(some, createSteps(r, name)...)
 	}
-	return append(some, deafness(r)...)
+	return append(some, missEventSteps(r)...)
 }
 
-// machines are the names of those that there can be.
+// machines are the names of the Machines.
 var machines = []string{"m", "n"}
 
-// creations are of a Machine; there are several, so that they come often.
-func creations(r *rand.Rand, name string) []act {
+// createSteps returns several equal steps, so that they are chosen often.
+func createSteps(r *rand.Rand, name string) []randomStep {
 	n := 1 + r.IntN(4)
-	made := act{what: fmt.Sprintf("Machine %s: create with %d switches", name, n), do: byUser(create(machineOf(name, n)))}
-	return []act{made, made, made, made}
+	made := randomStep{what: fmt.Sprintf("Machine %s: create with %d switches", name, n), do: byUser(create(machineOf(name, n)))}
+	return []randomStep{made, made, made, made}
 }
 
-// usersOnMachines are what users do about a Machine.
-func usersOnMachines(r *rand.Rand, name string) []act {
+// userMachineSteps returns what users do with a Machine.
+func userMachineSteps(r *rand.Rand, name string) []randomStep {
 	n, seconds := 1+r.IntN(4), []int{1, 2, 5, 30}
 	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[r.IntN(3)]
 	m := machine(name)
-	change := func(what, change string, args ...any) act {
-		return act{what: fmt.Sprintf("Machine %s: %s", name, what), do: byUser(patch(m, fmt.Sprintf(change, args...)))}
+	change := func(what, change string, args ...any) randomStep {
+		return randomStep{what: fmt.Sprintf("Machine %s: %s", name, what), do: byUser(patch(m, fmt.Sprintf(change, args...)))}
 	}
-	return []act{
+	return []randomStep{
 		change(fmt.Sprintf("scale to %d", n), `{"spec":{"switches":{"count":%d}}}`, n),
 		change(fmt.Sprintf("scale to %d", 5-n), `{"spec":{"switches":{"count":%d}}}`, 5-n),
 		change("turn all up", `{"spec":{"position":"up"}}`),
-		change("another delay", `{"spec":{"flip":{"delaySeconds":%d}}}`, seconds[r.IntN(4)]),
-		change("another interval", `{"spec":{"flip":{"intervalSeconds":%d}}}`, seconds[r.IntN(4)]),
+		change("change the delay", `{"spec":{"flip":{"delaySeconds":%d}}}`, seconds[r.IntN(4)]),
+		change("change the interval", `{"spec":{"flip":{"intervalSeconds":%d}}}`, seconds[r.IntN(4)]),
 		change("pause", `{"metadata":{"annotations":{%q:"true"}}}`, v1beta1.PausedAnnotation),
-		change("go on", `{"metadata":{"annotations":{%q:null}}}`, v1beta1.PausedAnnotation),
+		change("resume", `{"metadata":{"annotations":{%q:null}}}`, v1beta1.PausedAnnotation),
 		{what: fmt.Sprintf("Machine %s: delete, %s", name, policy), do: byUser(remove(m, client.PropagationPolicy(policy)))},
 	}
 }
 
-// usersOnSwitches are what users do about a switch.
-func usersOnSwitches(r *rand.Rand, name string) []act {
+// userSwitchSteps returns what users do with a switch.
+func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	switchName := fmt.Sprintf("%s-%d", machines[r.IntN(2)], r.IntN(4))
 	sw := switchOf(switchName)
 	labelled := sw.DeepCopy()
 	labelled.Labels = map[string]string{v1beta1.MachineLabel: name}
-	change := func(what, change string, args ...any) act {
-		return act{what: fmt.Sprintf("switch %s: %s", switchName, what), do: byUser(patch(sw, fmt.Sprintf(change, args...)))}
+	change := func(what, change string, args ...any) randomStep {
+		return randomStep{what: fmt.Sprintf("switch %s: %s", switchName, what), do: byUser(patch(sw, fmt.Sprintf(change, args...)))}
 	}
 	up := change("turn up", `{"spec":{"position":"up"}}`)
-	return []act{
+	return []randomStep{
 		up, up, up, up,
 		change("turn down", `{"spec":{"position":"down"}}`),
 		change("label for "+name, `{"metadata":{"labels":{"machine":%q}}}`, name),
-		change("take the label away", `{"metadata":{"labels":{"machine":null}}}`),
+		change("remove the label", `{"metadata":{"labels":{"machine":null}}}`),
 		change("pause", `{"metadata":{"annotations":{%q:"true"}}}`, v1beta1.PausedAnnotation),
-		change("go on", `{"metadata":{"annotations":{%q:null}}}`, v1beta1.PausedAnnotation),
-		change("hold", `{"metadata":{"finalizers":[%q]}}`, hold),
-		change("let go", `{"metadata":{"finalizers":null}}`),
+		change("resume", `{"metadata":{"annotations":{%q:null}}}`, v1beta1.PausedAnnotation),
+		change("add a finalizer", `{"metadata":{"finalizers":[%q]}}`, holdFinalizer),
+		change("remove the finalizers", `{"metadata":{"finalizers":null}}`),
 		{what: "switch " + switchName + ": create for " + name, do: byUser(create(labelled))},
 		{what: "switch " + switchName + ": delete", do: byUser(remove(sw))},
-		{what: "a quota", do: byUser(create(quotaOf(int64(r.IntN(5)))))},
-		{what: "no quota", do: byUser(remove(quotaOf(0)))},
+		{what: "create a quota", do: byUser(create(quotaOf(int64(r.IntN(5)))))},
+		{what: "delete the quota", do: byUser(remove(quotaOf(0)))},
 	}
 }
 
-// byUser has a user do something.
-func byUser(do func(context.Context, client.Client) error) func(context.Context, *play) error {
-	return func(ctx context.Context, p *play) error { return do(ctx, p.world.Admin) }
+// byUser converts a function of a user.
+func byUser(do func(context.Context, client.Client) error) func(context.Context, *randomRun) error {
+	return func(ctx context.Context, run *randomRun) error { return do(ctx, run.world.Admin) }
 }
 
-// quotaOf allows so many switches.
+// quotaOf returns a quota of n switches.
 func quotaOf(n int64) *corev1.ResourceQuota {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "quota"}}
 	q.Spec.Hard = corev1.ResourceList{"count/switches.useless.container.training": *resource.NewQuantity(n, resource.DecimalSI)}
 	return q
 }
 
-// disturbances are what goes wrong.
-func disturbances(r *rand.Rand, kinds []string) []act {
+// disturbances returns faults, stale caches and crashes.
+func disturbances(r *rand.Rand, kinds []string) []randomStep {
 	f, later := faults[r.IntN(len(faults))], r.IntN(6)
 	kind := kinds[r.IntN(len(kinds))]
-	wrong := act{what: fmt.Sprintf("write %d from now: %s", later, f.name), do: func(_ context.Context, p *play) error {
-		p.faults[p.writes+later] = f
+	wrong := randomStep{what: fmt.Sprintf("write %d from now: %s", later, f.name), do: func(_ context.Context, run *randomRun) error {
+		run.faults[run.writes+later] = f
 		return nil
 	}}
-	return []act{
+	return []randomStep{
 		wrong, wrong, wrong, wrong, wrong,
-		{what: "the cache of " + kind + " stops", do: func(_ context.Context, p *play) error {
-			revision := p.world.Revision()
-			p.world.Hold(func() { p.views[kind] = view{revision, staleActs} })
+		{what: "the cache of " + kind + " stops", do: func(_ context.Context, run *randomRun) error {
+			revision := run.world.Revision()
+			run.world.Locked(func() { run.views[kind] = view{revision, staleSteps} })
 			return nil
 		}},
-		{what: "crash", do: func(_ context.Context, p *play) error {
-			return errors.Join(p.world.Stop(p.world.Operators[0]), p.start())
+		{what: "crash", do: func(_ context.Context, run *randomRun) error {
+			return errors.Join(run.world.Stop(run.world.Operators[0]), run.start())
 		}},
 	}
 }
 
-// deafness is not to hear of an event; there are several, so that it comes often.
-func deafness(r *rand.Rand) []act {
+// missEventSteps returns several equal steps, so that they are chosen often.
+func missEventSteps(r *rand.Rand) []randomStep {
 	kind := []string{"Machine", "Switch"}[r.IntN(2)]
-	missed := act{what: "an event of " + kind + " is not heard", do: func(_ context.Context, p *play) error {
-		p.world.Hold(func() { p.missed[kind]++ })
+	missed := randomStep{what: "an event of " + kind + " is missed", do: func(_ context.Context, run *randomRun) error {
+		run.world.Locked(func() { run.missed[kind]++ })
 		return nil
 	}}
-	return []act{missed, missed, missed}
+	return []randomStep{missed, missed, missed}
 }
 
-// anotherLeader is there beside the first one, and later no more.
-var anotherLeader = act{what: "another leader comes, or goes", do: func(_ context.Context, p *play) error {
-	if len(p.world.Operators) > 1 {
-		return p.world.Stop(p.world.Operators[1])
+// toggleSecondLeader starts or stops a second operator.
+var toggleSecondLeader = randomStep{what: "start or stop a second leader", do: func(_ context.Context, run *randomRun) error {
+	if len(run.world.Operators) > 1 {
+		return run.world.Stop(run.world.Operators[1])
 	}
-	_, err := p.world.Start(operators[1], "machine")
+	_, err := run.world.Start(operators[1], "machine")
 	return err
 }}

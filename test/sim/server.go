@@ -25,23 +25,23 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A Change is what one write has made of an object.
+// A Change is the effect of one write on one object.
 type Change struct {
 	Revision int64
 	Time     time.Time
 	Type     watch.EventType // ADDED, MODIFIED or DELETED
 	Kind     *Kind
-	Object   *unstructured.Unstructured // as watches tell of it; not to be changed
-	Before   *unstructured.Unstructured // as it was until then; nil for what is new
-	By       string                     // the client
+	Object   *unstructured.Unstructured // as watches deliver it; read-only
+	Before   *unstructured.Unstructured // the previous state; nil for a new object
+	By       string                     // the client's name
 }
 
-// An author is a client that writes, and in whose name.
+// An author is the client that writes, and its field manager.
 type author struct{ client, manager string }
 
-// A Server has the objects of some kinds, and all that they ever were.
+// A Server stores the objects of some kinds, and their history.
 type Server struct {
-	// NoStreams is an API server of before 1.34, whose watches do not begin with what there is.
+	// NoStreams disables watches with initial events, as in API servers older than 1.34.
 	NoStreams bool
 
 	mu       sync.Mutex
@@ -53,7 +53,7 @@ type Server struct {
 	watches  []*watcher
 }
 
-// NewServer is a server without objects.
+// NewServer returns a server without objects.
 func NewServer(kinds ...*Kind) *Server {
 	s := &Server{
 		kinds:   map[schema.GroupResource]*Kind{},
@@ -66,21 +66,21 @@ func NewServer(kinds ...*Kind) *Server {
 	return s
 }
 
-// History is all that has happened so far, the oldest first.
+// History returns all changes, the oldest first.
 func (s *Server) History() []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.history)
 }
 
-// Revision is the newest one.
+// Revision returns the newest revision.
 func (s *Server) Revision() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision
 }
 
-// at returns the objects of a kind as they were at a revision, in the order of their names.
+// at returns the objects of a kind at a revision, sorted by namespace and name.
 func (s *Server) at(k *Kind, revision int64) []*unstructured.Unstructured {
 	found := maps.Clone(s.objects[k.GroupResource()])
 	if revision < s.revision {
@@ -102,7 +102,7 @@ func (s *Server) at(k *Kind, revision int64) []*unstructured.Unstructured {
 	})
 }
 
-// get returns an object, which is not to be changed.
+// get returns an object. The caller must not modify it.
 func (s *Server) get(k *Kind, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	if object, ok := s.objects[k.GroupResource()][key]; ok {
 		return object, nil
@@ -110,7 +110,6 @@ func (s *Server) get(k *Kind, key types.NamespacedName) (*unstructured.Unstructu
 	return nil, apierrors.NewNotFound(k.GroupResource(), key.Name)
 }
 
-// create adds an object.
 func (s *Server) create(by author, k *Kind, namespace string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	s.uids++
 	if object.GetName() == "" {
@@ -128,11 +127,11 @@ func (s *Server) create(by author, k *Kind, namespace string, object *unstructur
 	if k.HasStatus {
 		delete(object.Object, statusField)
 	}
-	if err := typeMeta(object); err != nil {
+	if err := normalizeMeta(object); err != nil {
 		return nil, err
 	}
 	k.complete(object.Object)
-	object = k.note(k.empty(), object, by.manager)
+	object = k.trackFields(k.empty(), object, by.manager)
 	if errs := k.validate(object.Object, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(k.GroupKind(), object.GetName(), errs)
 	}
@@ -145,7 +144,7 @@ func (s *Server) create(by author, k *Kind, namespace string, object *unstructur
 	return s.write(by, watch.Added, k, object), nil
 }
 
-// admit refuses an object that a ResourceQuota does not allow.
+// admit rejects an object that exceeds a ResourceQuota.
 func (s *Server) admit(k *Kind, object *unstructured.Unstructured) error {
 	resource := corev1.ResourceName("count/" + k.GroupResource().String())
 	for _, item := range s.objects[schema.GroupResource{Resource: "resourcequotas"}] {
@@ -171,7 +170,7 @@ func (s *Server) admit(k *Kind, object *unstructured.Unstructured) error {
 	return nil
 }
 
-// patch changes an object as its body says.
+// patch applies the patch in the call's body.
 func (s *Server) patch(by author, call Call) (*unstructured.Unstructured, error) {
 	k := call.Kind
 	if call.patch == types.ApplyPatchType {
@@ -188,7 +187,7 @@ func (s *Server) patch(by author, call Call) (*unstructured.Unstructured, error)
 	return s.change(by, k, old, call.Subresource, object)
 }
 
-// apply has a field manager set the fields of its body, and no others.
+// apply executes a server-side apply request.
 func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error) {
 	k := call.Kind
 	applied, err := decode(call.Body)
@@ -199,7 +198,7 @@ func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error)
 	switch {
 	case k.fields == nil || err != nil && applied.GetUID() == "":
 		return nil, apierrors.NewBadRequest("not simulated")
-	case err != nil: // it is not made, because another one is meant
+	case err != nil: // the request has the UID of a deleted object, so apply does not create one
 		return nil, apierrors.NewConflict(k.GroupResource(), call.Key.Name, errOther)
 	}
 	object, err := k.apply(old, applied, by.manager, isSet(call.query, "force"))
@@ -209,7 +208,7 @@ func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error)
 	return s.replace(by, k, old, object)
 }
 
-// update replaces an object, or a part of it.
+// update replaces an object, or the part that the subresource is for.
 func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
 	if err != nil {
@@ -221,7 +220,7 @@ func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresourc
 	return s.change(by, k, old, subresource, object)
 }
 
-// change makes of an object what a client wants it to be.
+// change stores a changed object, limited to the fields that the subresource allows.
 func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := checkVersion(k, object, old); err != nil {
 		return nil, err
@@ -235,21 +234,21 @@ func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subr
 		if k.HasStatus {
 			object = withStatus(object, old)
 		}
-		object = k.note(old, object, by.manager)
+		object = k.trackFields(old, object, by.manager)
 	}
 	return s.replace(by, k, old, object)
 }
 
-// replace writes another state of an object.
+// replace validates and stores the new state of an object.
 func (s *Server) replace(by author, k *Kind, old, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	errs := validateMeta(object, old)
-	keep(object, old)
-	if err := typeMeta(object); err != nil {
+	copyServerFields(object, old)
+	if err := normalizeMeta(object); err != nil {
 		return nil, err
 	}
 	k.complete(object.Object)
 	object.SetGeneration(old.GetGeneration())
-	if !reflect.DeepEqual(desired(object, k), desired(old, k)) {
+	if !reflect.DeepEqual(specOf(object, k), specOf(old, k)) {
 		object.SetGeneration(old.GetGeneration() + 1)
 	}
 	if len(errs) == 0 && reflect.DeepEqual(object.Object, old.Object) {
@@ -259,14 +258,14 @@ func (s *Server) replace(by author, k *Kind, old, object *unstructured.Unstructu
 		return nil, apierrors.NewInvalid(k.GroupKind(), old.GetName(), errs)
 	}
 	if object.GetDeletionTimestamp() != nil && *object.GetDeletionGracePeriodSeconds() == 0 && len(object.GetFinalizers()) == 0 {
-		// The answer is what was asked for, and what watches hear of is the object as it was stored.
+		// The response has the requested state. Watches deliver the stored state.
 		s.write(by, watch.Deleted, k, old.DeepCopy())
 		return object, nil
 	}
 	return s.write(by, watch.Modified, k, object), nil
 }
 
-// checkVersion refuses what was not made from the object as it is.
+// checkVersion rejects an update that is not based on the current resourceVersion.
 func checkVersion(k *Kind, object, old *unstructured.Unstructured) error {
 	version := object.GetResourceVersion()
 	switch {
@@ -280,10 +279,10 @@ func checkVersion(k *Kind, object, old *unstructured.Unstructured) error {
 	return nil
 }
 
-// statusField is where objects have their status, and the subresource that changes it.
+// statusField is the field of the status, and the name of its subresource.
 const statusField = "status"
 
-// withStatus is an object with the status of another one.
+// withStatus returns a copy of object with the status of other.
 func withStatus(object, other *unstructured.Unstructured) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	delete(object.Object, statusField)
@@ -293,7 +292,7 @@ func withStatus(object, other *unstructured.Unstructured) *unstructured.Unstruct
 	return object
 }
 
-// withResources is a Pod with the resources that another one's containers have.
+// withResources returns a copy of a Pod with the container resources of other.
 func withResources(object, other *unstructured.Unstructured) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	containers, wanted := containersOf(object), containersOf(other)
@@ -314,8 +313,8 @@ func containersOf(pod *unstructured.Unstructured) (containers []map[string]any) 
 	return containers
 }
 
-// typeMeta has an object's metadata read and written again, which leaves no empty lists and maps.
-func typeMeta(object *unstructured.Unstructured) error {
+// normalizeMeta decodes and encodes an object's metadata, which removes empty lists and maps.
+func normalizeMeta(object *unstructured.Unstructured) error {
 	var meta metav1.ObjectMeta
 	fields, _, _ := unstructured.NestedMap(object.Object, "metadata")
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &meta); err != nil {
@@ -329,8 +328,8 @@ func typeMeta(object *unstructured.Unstructured) error {
 	return nil
 }
 
-// keep gives an object what a client cannot change.
-func keep(object, old *unstructured.Unstructured) {
+// copyServerFields copies the metadata that clients cannot change.
+func copyServerFields(object, old *unstructured.Unstructured) {
 	object.SetUID(old.GetUID())
 	object.SetResourceVersion(old.GetResourceVersion())
 	object.SetCreationTimestamp(old.GetCreationTimestamp())
@@ -338,8 +337,8 @@ func keep(object, old *unstructured.Unstructured) {
 	object.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 }
 
-// desired is all of an object that counts for its generation.
-func desired(object *unstructured.Unstructured, k *Kind) map[string]any {
+// specOf returns all fields that affect the generation.
+func specOf(object *unstructured.Unstructured, k *Kind) map[string]any {
 	all := maps.Clone(object.Object)
 	delete(all, "metadata")
 	if k.HasStatus {
@@ -364,13 +363,14 @@ func validateMeta(object, old *unstructured.Unstructured) (errs field.ErrorList)
 	return errs
 }
 
-// Finalizers by which the garbage collector knows what to do before an object goes.
+// Finalizers of the garbage collector.
 const (
 	orphan     = metav1.FinalizerOrphanDependents
 	foreground = metav1.FinalizerDeleteDependents
 )
 
-// remove deletes an object, or marks it where finalizers keep it. It returns nil if it is gone.
+// remove deletes an object, or sets its deletionTimestamp if it has finalizers or a grace period. It returns nil if the
+// object no longer exists.
 func (s *Server) remove(by author, k *Kind, key types.NamespacedName, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
 	if err != nil {
@@ -404,7 +404,8 @@ func (s *Server) remove(by author, k *Kind, key types.NamespacedName, options me
 	return object, nil
 }
 
-// graceOf is how many seconds are left to an object that is deleted. Only Pods are told that they are; one on a node ends there.
+// graceOf returns the grace period of a deletion. Only Pods have one. It is 0 for a Pod that has ended, or is not on a
+// node.
 func graceOf(k *Kind, object *unstructured.Unstructured, options metav1.DeleteOptions) (seconds int64, graceful bool) {
 	node, _, _ := unstructured.NestedString(object.Object, "spec", "nodeName")
 	phase, _, _ := unstructured.NestedString(object.Object, statusField, "phase")
@@ -419,7 +420,7 @@ func graceOf(k *Kind, object *unstructured.Unstructured, options metav1.DeleteOp
 	return corev1.DefaultTerminationGracePeriodSeconds, true
 }
 
-// checkPreconditions refuses to delete an object that is not the one that was meant.
+// checkPreconditions rejects a deletion whose UID or resourceVersion does not match.
 func checkPreconditions(k *Kind, old *unstructured.Unstructured, p *metav1.Preconditions) error {
 	switch {
 	case p == nil:
@@ -431,7 +432,7 @@ func checkPreconditions(k *Kind, old *unstructured.Unstructured, p *metav1.Preco
 	return nil
 }
 
-// finalizersOf are what keeps an object that is deleted in this way.
+// finalizersOf returns the object's finalizers after a deletion with this propagation policy.
 func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionPropagation) []string {
 	if policy == nil {
 		return object.GetFinalizers()
@@ -446,7 +447,7 @@ func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionProp
 	return finalizers
 }
 
-// write makes a revision of an object.
+// write stores an object as a new revision and wakes all watches.
 func (s *Server) write(by author, event watch.EventType, k *Kind, object *unstructured.Unstructured) *unstructured.Unstructured {
 	s.revision++
 	before := s.objects[k.GroupResource()][keyOf(object)]
@@ -464,11 +465,10 @@ func (s *Server) write(by author, event watch.EventType, k *Kind, object *unstru
 	return object
 }
 
-// collector is who the garbage collector writes as.
+// collector is the author of the garbage collector's writes.
 var collector = author{client: "garbage collector", manager: "garbage collector"}
 
-// CollectGarbage does what Kubernetes' garbage collector does about one object, and reports whether there was any to do it
-// about.
+// CollectGarbage executes one step of Kubernetes' garbage collector. It returns false if there was nothing to do.
 func (s *Server) CollectGarbage() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -489,12 +489,12 @@ func (s *Server) CollectGarbage() (bool, error) {
 	return false, nil
 }
 
-// collect looks at one object.
+// collect processes one object.
 func (s *Server) collect(k *Kind, object *unstructured.Unstructured, uids map[types.UID]*unstructured.Unstructured) (bool, error) {
 	if object.GetDeletionTimestamp() != nil {
 		return s.release(k, object)
 	}
-	var solid, waiting []metav1.OwnerReference
+	var present, waiting []metav1.OwnerReference
 	for _, ref := range object.GetOwnerReferences() {
 		owner := uids[ref.UID]
 		switch {
@@ -502,15 +502,15 @@ func (s *Server) collect(k *Kind, object *unstructured.Unstructured, uids map[ty
 		case owner.GetDeletionTimestamp() != nil && slices.Contains(owner.GetFinalizers(), foreground):
 			waiting = append(waiting, ref)
 		default:
-			solid = append(solid, ref)
+			present = append(present, ref)
 		}
 	}
 	switch {
-	case len(solid) == len(object.GetOwnerReferences()):
+	case len(present) == len(object.GetOwnerReferences()):
 		return false, nil
-	case len(solid) > 0:
+	case len(present) > 0:
 		kept := object.DeepCopy()
-		kept.SetOwnerReferences(solid)
+		kept.SetOwnerReferences(present)
 		_, err := s.update(collector, k, keyOf(kept), "", kept)
 		return true, err
 	}
@@ -522,7 +522,7 @@ func (s *Server) collect(k *Kind, object *unstructured.Unstructured, uids map[ty
 	return true, err
 }
 
-// release does what has to be done before an object goes, and then lets it go.
+// release processes the garbage collector's finalizers of an object that is being deleted.
 func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, error) {
 	for _, finalizer := range []string{orphan, foreground} {
 		if !slices.Contains(object.GetFinalizers(), finalizer) {
@@ -541,13 +541,13 @@ func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, erro
 			_, err := s.update(collector, of, keyOf(freed), "", freed)
 			return true, err
 		}
-		return false, nil // the dependent goes when it is looked at, or when somebody's finalizer lets it
+		return false, nil // wait until the dependent is deleted
 	}
 	return false, nil
 }
 
-// dependent is an object that refers to an owner; if that is asked for, only one that blocks the owner's deletion, or has not been
-// looked at since.
+// dependent returns an object that refers to the owner, or nil. If blocking is true, it skips objects that are being
+// deleted and whose reference does not set blockOwnerDeletion.
 func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*unstructured.Unstructured, *Kind) {
 	for _, k := range s.ordered() {
 		for _, object := range s.at(k, s.revision) {
@@ -567,7 +567,7 @@ func keyOf(object *unstructured.Unstructured) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// decode reads an object, with whole numbers as the schemas of CustomResourceDefinitions want them.
+// decode decodes an object. Whole numbers become int64, as the schema validation requires.
 func decode(data []byte) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(data); err != nil {
@@ -576,13 +576,13 @@ func decode(data []byte) (*unstructured.Unstructured, error) {
 	return object, nil
 }
 
-// What the API server says to who changes or deletes an object that is not the one that was read.
+// Reasons for the API server's conflicts.
 var (
 	errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
-	errOther    = errors.New("the object of that name is another one")
+	errOther    = errors.New("the UID does not match")
 )
 
-// Objects are all that there are, in the order of their kinds and names. They are not to be changed.
+// Objects returns all objects, sorted by kind and name. The caller must not modify them.
 func (s *Server) Objects() (all []*unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -592,7 +592,7 @@ func (s *Server) Objects() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// ordered are the kinds in the order of their names.
+// ordered returns the kinds, sorted by resource.
 func (s *Server) ordered() []*Kind {
 	return slices.SortedFunc(maps.Values(s.kinds), func(a, b *Kind) int { return cmp.Compare(a.Resource, b.Resource) })
 }

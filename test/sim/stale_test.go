@@ -20,88 +20,88 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// A lag is what the operator's caches do not see. An operator that starts asks for what is certainly the newest, also of an API
-// server that lags itself, and has older lists at hand.
+// A lag limits what the operator's caches see. A starting operator first makes a consistent read, even if its API
+// server lags. Its later lists may be older.
 type lag struct {
-	kind     string // of which cache; of all if empty
-	revision int64  // it stops at this one, until the end of the step after the one in which that was written
-	restart  bool   // another operator starts then, and knows no more after it has read what there is
-	behind   int64  // by how many revisions its API server lags at that time
-	calls    int    // if not zero, it goes on after so many calls
-	steady   bool   // it does not stop, but is always so many revisions behind, for a few seconds
+	kind     string // whose cache lags; "" for all caches
+	revision int64  // the cache stops here, until the end of the step after the one that wrote it
+	restart  bool   // the operator restarts at this revision, and its cache stops after the first list
+	behind   int64  // the number of revisions that its API server then lags
+	calls    int    // if not zero, the cache resumes after this number of calls
+	steady   bool   // the cache does not stop, but always lags by this number of revisions, for a few seconds
 }
 
-// A miss is an event of which the operator does not hear, or only later.
+// A miss is an event that the operator never receives, or receives late.
 type miss struct {
 	revision int64
-	late     int    // it is told of after so many later ones, or never if zero
-	kind     string // of this kind
+	late     int    // the number of later events that arrive first; 0 if the event never arrives
+	kind     string // the kind of these later events
 }
 
 func (m miss) String() string {
 	if m.late == 0 {
-		return fmt.Sprintf("revision %d is not heard of", m.revision)
+		return fmt.Sprintf("the event of revision %d is missed", m.revision)
 	}
-	return fmt.Sprintf("revision %d is heard of after %d later ones of %s", m.revision, m.late, m.kind)
+	return fmt.Sprintf("the event of revision %d arrives after %d later events of %s", m.revision, m.late, m.kind)
 }
 
 func (l lag) String() string {
 	switch {
 	case l.steady:
-		return fmt.Sprintf("the cache of %q is always %d revisions behind", l.kind, l.behind)
+		return fmt.Sprintf("the cache of %q always lags %d revisions", l.kind, l.behind)
 	case l.restart:
-		return fmt.Sprintf("at revision %d, another operator starts, whose cache of %q stops when it is filled, its API server %d behind", l.revision, l.kind, l.behind)
+		return fmt.Sprintf("at revision %d the operator restarts; its cache of %q stops after the first list; its API server lags %d revisions", l.revision, l.kind, l.behind)
 	}
 	return fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
 }
 
-// TestStale has the caches stop at each revision, one by one and all of them, some of them those of another operator, and be always
-// some revisions behind.
+// TestStale stops the cache of one kind or of all kinds at each revision, for a running and for a restarted operator.
+// It also runs with caches that always lag some revisions.
 func TestStale(t *testing.T) {
-	for _, l := range lives {
-		t.Run(l.name, func(t *testing.T) {
-			want := l.live(t, conditions{})
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			want := s.run(t, conditions{})
 			var cases []conditions
-			for _, kind := range l.caches() {
+			for _, kind := range s.caches() {
 				for behind := range int64(5) {
 					cases = append(cases, conditions{lag: &lag{kind: kind, steady: true, behind: behind + 1}})
 				}
 				for _, revision := range want.revisions {
 					cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision}})
-					for _, behind := range l.behind() {
+					for _, behind := range s.behind() {
 						cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision, restart: true, behind: behind}})
 					}
 				}
 			}
-			inParallel(t, cases, l.endAlike(want))
+			inParallel(t, cases, s.sameEndState(want))
 		})
 	}
 }
 
-// TestTimeTravel has another operator start at each revision of a short life of each controller, on an API server that knows no
-// more than what there was at each revision before that.
+// TestTimeTravel restarts the operator at each revision of each short scenario. The new API server's data is as old as
+// each earlier revision.
 func TestTimeTravel(t *testing.T) {
-	for _, l := range briefLives {
-		t.Run(l.name, func(t *testing.T) {
-			want := l.live(t, conditions{})
+	for _, s := range shortScenarios {
+		t.Run(s.name, func(t *testing.T) {
+			want := s.run(t, conditions{})
 			var cases []conditions
 			for i, revision := range want.revisions {
 				for _, old := range want.revisions[:i] {
 					cases = append(cases, conditions{lag: &lag{revision: revision, restart: true, behind: revision - old}})
 				}
 			}
-			inParallel(t, cases, l.endAlike(want))
+			inParallel(t, cases, s.sameEndState(want))
 		})
 	}
 }
 
-// two is a life of two Machines of two switches.
-var two = life{
+// twoMachines is a scenario with two Machines of two switches.
+var twoMachines = scenario{
 	name: "two machines", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
-		{what: "create another one", do: create(machineOf("n", 2))},
+		{what: "create another Machine", do: create(machineOf("n", 2))},
 		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{what: "give one away", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"n"}}}`)},
+		{what: "relabel a switch for the other Machine", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"n"}}}`)},
 		{what: "scale up", do: patch(machine("n"), `{"spec":{"switches":{"count":3}}}`)},
 		{what: "delete a switch", do: remove(switchOf("n-1"))},
 		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
@@ -111,23 +111,23 @@ var two = life{
 	},
 }
 
-// TestMissed has each event and each two of them never be heard of, until all is read anew.
+// TestMissed drops each event and each pair of events, until the operator lists all objects again.
 func TestMissed(t *testing.T) {
-	want := two.live(t, conditions{})
-	judge(t, conditions{}, want)
-	inParallel(t, inPairs(want.revisions, func(revision int64) []miss { return []miss{{revision: revision}} }), two.endAlike(want))
+	want := twoMachines.run(t, conditions{})
+	reportViolations(t, conditions{}, want)
+	inParallel(t, inPairs(want.revisions, func(revision int64) []miss { return []miss{{revision: revision}} }), twoMachines.sameEndState(want))
 }
 
-// TestReordered has each event and each two of them be heard of late, after later ones of the one kind or the other.
+// TestReordered delays each event and each pair of events until after later events of either kind.
 //
-// A watch tells of changes of one kind in their order, and client-go keeps what it was told last, even if it is older: until all
-// is read anew, its cache shows what was there before, also what is gone since. That stands for API servers of which one knows less
-// than the one before it. Of two kinds, either may be ahead.
+// A watch delivers changes of one kind in order. client-go keeps the last event that it received, even if an earlier
+// one is newer. Its cache then shows old data until the next list, including deleted objects. This simulates API
+// servers where one has older data than the previous one. The caches of two kinds can each be ahead of the other.
 func TestReordered(t *testing.T) {
-	want := two.live(t, conditions{})
-	judge(t, conditions{}, want)
+	want := twoMachines.run(t, conditions{})
+	reportViolations(t, conditions{}, want)
 	var cases []conditions
-	for _, kind := range two.kinds {
+	for _, kind := range twoMachines.kinds {
 		for late := range 4 {
 			for _, revision := range want.revisions {
 				cases = append(cases, conditions{missed: []miss{{revision, late + 1, kind}}})
@@ -135,19 +135,19 @@ func TestReordered(t *testing.T) {
 		}
 	}
 	inParallel(t, append(cases, inPairs(want.revisions, func(revision int64) (late []miss) {
-		for _, kind := range two.kinds {
+		for _, kind := range twoMachines.kinds {
 			late = append(late, miss{revision, 1, kind})
 		}
 		return late
-	})...), two.endAlike(want))
+	})...), twoMachines.sameEndState(want))
 }
 
-// TestLate has an event be told of after a later one.
-func TestLate(t *testing.T) {
+// TestLateEvent checks that the simulator can deliver an event after a later one.
+func TestLateEvent(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()
 		late := w.Connect("late")
-		late.Miss(func(change sim.Change, since []sim.Change) bool {
+		late.SkipEvents(func(change sim.Change, since []sim.Change) bool {
 			return change.Object.GetName() == "a" && count(since, "Machine") == 0
 		})
 		c, err := client.NewWithWatch(late.Config(), client.Options{Scheme: w.Admin.Scheme(), Mapper: w.Mapper()})
@@ -160,28 +160,29 @@ func TestLate(t *testing.T) {
 		}
 		for _, want := range []string{"b", "a", "c"} {
 			if got := (<-events.ResultChan()).Object.(*v1beta1.Machine).Name; got != want {
-				t.Errorf("it is told of %s, and not of %s", got, want)
+				t.Errorf("got the event of %s, want %s", got, want)
 			}
 		}
 	})
 }
 
-// inPairs are each of some revisions and each two of them, missed in the same of some ways.
-func inPairs(revisions []int64, ways func(int64) []miss) (cases []conditions) {
+// inPairs returns each revision and each pair of revisions, missed in the same variant.
+func inPairs(revisions []int64, variants func(int64) []miss) (cases []conditions) {
 	for i, revision := range revisions {
-		for way, m := range ways(revision) {
+		for variant, m := range variants(revision) {
 			cases = append(cases, conditions{missed: []miss{m}})
 			for _, other := range revisions[:i] {
-				cases = append(cases, conditions{missed: []miss{ways(other)[way], m}})
+				cases = append(cases, conditions{missed: []miss{variants(other)[variant], m}})
 			}
 		}
 	}
 	return cases
 }
 
-// TestDeletionUnheard deletes what has got its first child, or as many as a quota allows, of which the operator does not hear for a
-// minute: it must not make children as fast as the garbage collector deletes them.
-func TestDeletionUnheard(t *testing.T) {
+// TestDeletionNotInCache deletes an object that has just got its first child, or all children that a quota allows. The
+// cache does not show the deletion for a minute. The operator must not create children as fast as the garbage collector
+// deletes them.
+func TestDeletionNotInCache(t *testing.T) {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	for _, test := range []struct {
 		kind    string
@@ -189,42 +190,42 @@ func TestDeletionUnheard(t *testing.T) {
 		limited bool
 	}{
 		{"Machine", machineOf("m", 4), false},
-		{"Machine", machineOf("m", 200), true}, // more than are made in one pass
+		{"Machine", machineOf("m", 200), true}, // more than one reconcile creates
 		{"VirtualMachine", vm(), false},
 	} {
-		for reason, deletions := range map[string][]func(context.Context, client.Client) error{
-			"in the foreground":     {remove(test.parent, foreground)},
-			"without its finalizer": {patch(test.parent, `{"metadata":{"finalizers":null}}`), remove(test.parent)},
+		for name, deletions := range map[string][]func(context.Context, client.Client) error{
+			"foreground":        {remove(test.parent, foreground)},
+			"finalizer removed": {patch(test.parent, `{"metadata":{"finalizers":null}}`), remove(test.parent)},
 		} {
-			t.Run(fmt.Sprintf("%s %s, a quota: %t", test.kind, reason, test.limited), func(t *testing.T) {
-				u := unheard{deletions: deletions, limited: test.limited}
+			t.Run(fmt.Sprintf("%s, %s, quota %t", test.kind, name, test.limited), func(t *testing.T) {
+				u := staleDeletion{deletions: deletions, limited: test.limited}
 				inWorld(t, func(t *testing.T, w *sim.World) {
 					t.Helper()
-					testDeletionUnheard(t, w, test.kind, test.parent, u)
+					testDeletionNotInCache(t, w, test.kind, test.parent, u)
 				})
 			})
 		}
 	}
 }
 
-// mostUnheard are the writes of an operator that does not hear of a deletion for a minute: four switches, or a server, the
-// finalizer's end, and what is refused, again and again with growing delays.
-const mostUnheard = 20
+// maxWritesWhileStale is the maximum number of writes while the cache does not show a deletion for a minute. The
+// operator creates four switches or a Pod, removes the finalizer, and retries rejected writes with growing delays.
+const maxWritesWhileStale = 20
 
-// An unheard deletion is one that the operator does not hear of.
-type unheard struct {
-	fog       *fog
+// A staleDeletion is a deletion that the operator's cache does not show.
+type staleDeletion struct {
+	view      *staleView
 	deletions []func(context.Context, client.Client) error
-	limited   bool // it comes when there is as much as there can be, not with the first child
+	limited   bool // delete when the quota is used up, not at the first child
 	done      bool
-	writes    int // since then
+	writes    int // writes by the operator since the deletion
 }
 
-// do deletes.
-func (u *unheard) do(ctx context.Context) error {
-	w := u.fog.world
-	u.done, u.fog.lag.revision = true, w.Revision()
-	w.Hold(func() { u.fog.lifted = false })
+// delete stops the cache and deletes the parent.
+func (u *staleDeletion) delete(ctx context.Context) error {
+	w := u.view.world
+	u.done, u.view.lag.revision = true, w.Revision()
+	w.Locked(func() { u.view.ended = false })
 	for _, do := range u.deletions {
 		if err := do(ctx, w.Admin); err != nil {
 			return err
@@ -233,139 +234,139 @@ func (u *unheard) do(ctx context.Context) error {
 	return nil
 }
 
-// live has the operator work for what is to be deleted.
-func (u *unheard) live(ctx context.Context, parent client.Object) error {
-	w := u.fog.world
+// run creates the parent and gives the operator time to react.
+func (u *staleDeletion) run(ctx context.Context, parent client.Object) error {
+	w := u.view.world
 	if !u.limited {
 		return errors.Join(w.Admin.Create(ctx, parent), w.Pass(time.Minute))
 	}
-	return errors.Join(w.Admin.Create(ctx, quotaOf(1)), w.Admin.Create(ctx, parent), w.Pass(quiet), u.do(ctx), w.Pass(time.Minute))
+	return errors.Join(w.Admin.Create(ctx, quotaOf(1)), w.Admin.Create(ctx, parent), w.Pass(settleTime), u.delete(ctx), w.Pass(time.Minute))
 }
 
-func testDeletionUnheard(t *testing.T, w *sim.World, kind string, parent client.Object, u unheard) {
+func testDeletionNotInCache(t *testing.T, w *sim.World, kind string, parent client.Object, u staleDeletion) {
 	t.Helper()
-	u.fog = &fog{lag: &lag{kind: kind}, world: w, lifted: true}
-	w.Choose = func(calls []sim.Call) (int, sim.Fate) {
+	u.view = &staleView{lag: &lag{kind: kind}, world: w, ended: true}
+	w.Choose = func(calls []sim.Call) (int, sim.Outcome) {
 		if !u.done && !u.limited && calls[0].Verb == "create" {
-			must(t, u.do(t.Context()))
+			must(t, u.delete(t.Context()))
 		}
 		if u.done && calls[0].Writes() {
 			u.writes++
 		}
-		return 0, sim.Fate{}
+		return 0, sim.Outcome{}
 	}
-	_, err := w.StartSeeing(u.fog.sees, operators[0], strings.ToLower(kind))
+	_, err := w.StartWithView(u.view.viewOf, operators[0], strings.ToLower(kind))
 	must(t, err)
-	must(t, u.live(t.Context(), parent.DeepCopyObject().(client.Object)))
-	if !u.done || u.writes > mostUnheard {
-		t.Errorf("%d writes", u.writes)
+	must(t, u.run(t.Context(), parent.DeepCopyObject().(client.Object)))
+	if !u.done || u.writes > maxWritesWhileStale {
+		t.Errorf("deleted: %t; %d writes since then, want at most %d", u.done, u.writes, maxWritesWhileStale)
 	}
-	u.fog.lift()
-	must(t, w.Pass(quiet))
+	u.view.end()
+	must(t, w.Pass(settleTime))
 	must(t, left(w, kind))
 }
 
-// TestChangeUnheard has a user change a switch that is up, which the cache does not show. The operator's write is rejected and
-// retried. When the cache shows the change, the switch is turned down.
-func TestChangeUnheard(t *testing.T) {
+// TestChangeNotInCache changes a switch that is up. The cache does not show the change. The operator's write is
+// rejected and retried. When the cache shows the change, the operator turns the switch down.
+func TestChangeNotInCache(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()
-		f := &fog{lag: &lag{kind: "Switch"}, world: w, lifted: true}
-		w.Choose = func(calls []sim.Call) (int, sim.Fate) {
-			if call := calls[0]; f.lifted && f.lag.revision == 0 && call.Kind.Kind == "Switch" && call.Subresource == "status" {
-				f.lag.revision = w.Revision()
-				w.Hold(func() { f.lifted = false })
+		v := &staleView{lag: &lag{kind: "Switch"}, world: w, ended: true}
+		w.Choose = func(calls []sim.Call) (int, sim.Outcome) {
+			if call := calls[0]; v.ended && v.lag.revision == 0 && call.Kind.Kind == "Switch" && call.Subresource == "status" {
+				v.lag.revision = w.Revision()
+				w.Locked(func() { v.ended = false })
 				must(t, patch(switchOf("m-0"), `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
 			}
-			return 0, sim.Fate{}
+			return 0, sim.Outcome{}
 		}
-		_, err := w.StartSeeing(f.sees, operators[0], "machine")
+		_, err := w.StartWithView(v.viewOf, operators[0], "machine")
 		must(t, err)
-		must(t, errors.Join(w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(quiet)))
+		must(t, errors.Join(w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(settleTime)))
 		must(t, errors.Join(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin), w.Pass(time.Minute)))
-		if f.lifted {
+		if v.ended {
 			t.Fatal("the operator wrote no status of a switch")
 		}
 		before := w.Revision()
-		f.lift()
+		v.end()
 		must(t, w.Pass(6*time.Second))
 		sw := switchOf("m-0")
 		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(sw), sw))
 		if sw.Spec.Position != v1beta1.PositionDown {
-			t.Errorf("it is %s; writes since revision %d: %d", sw.Spec.Position, before, w.Revision()-before)
+			t.Errorf("the switch is %s; writes since revision %d: %d", sw.Spec.Position, before, w.Revision()-before)
 		}
 	})
 }
 
-// TestServerChangedUnheard changes a VirtualMachine's Pod, which the cache does not show. The operator's writes are rejected.
-// When the cache shows the change, the operator does what its user has asked for.
-func TestServerChangedUnheard(t *testing.T) {
+// TestPodChangeNotInCache changes a VirtualMachine's Pod. The cache does not show the change. The operator's writes are
+// rejected. When the cache shows the change, the operator does what the user asked for.
+func TestPodChangeNotInCache(t *testing.T) {
 	for _, tt := range []struct {
 		step step
 		done func(*corev1.Pod) bool
 	}{
 		{step{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)}, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
-		{deleteServer, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
-		{resizeServer, func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Resources.Limits.Cpu().Value() == 2 }},
+		{deleteVM, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
+		{resizeVM, func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Resources.Limits.Cpu().Value() == 2 }},
 	} {
 		t.Run(tt.step.what, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *sim.World) {
 				t.Helper()
-				f := &fog{lag: &lag{kind: "Pod"}, world: w, lifted: true}
-				_, err := w.StartSeeing(f.sees, operators[0], virtualmachine.Name)
+				v := &staleView{lag: &lag{kind: "Pod"}, world: w, ended: true}
+				_, err := w.StartWithView(v.viewOf, operators[0], virtualmachine.Name)
 				must(t, err)
-				for _, step := range []step{createServer, runServer(1)} {
-					must(t, errors.Join(step.do(t.Context(), w.Admin), w.Pass(quiet)))
+				for _, step := range []step{createVM, runPod(1)} {
+					must(t, errors.Join(step.do(t.Context(), w.Admin), w.Pass(settleTime)))
 				}
-				f.lag.revision = w.Revision()
-				w.Hold(func() { f.lifted = false })
-				must(t, patch(server, `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
+				v.lag.revision = w.Revision()
+				w.Locked(func() { v.ended = false })
+				must(t, patch(vmPod, `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
 				must(t, errors.Join(tt.step.do(t.Context(), w.Admin), w.Pass(time.Second)))
-				pod := server.DeepCopy()
+				pod := vmPod.DeepCopy()
 				must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
 				if tt.done(pod) {
 					t.Errorf("a write that was based on stale data was accepted: %v", pod)
 				}
-				f.lift()
+				v.end()
 				must(t, w.Pass(time.Second))
 				must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
 				if !tt.done(pod) {
-					t.Errorf("it is not done: %v", pod)
+					t.Errorf("the operator did not update the Pod: %v", pod)
 				}
 			})
 		})
 	}
 }
 
-// fog is what a lag, or what is missed, does to a world.
-type fog struct {
+// A staleView applies a lag or missed events to a world.
+type staleView struct {
 	lag       *lag
 	missed    []miss
 	world     *sim.World
-	known     int64 // the revision that a cache which is always behind knows
+	known     int64 // the revision that a steadily lagging cache shows
 	restarted bool
-	steps     int // that have ended since it came
-	calls     int // that were served since it came
-	lifted    bool
+	steps     int // steps that have ended since the lag began
+	calls     int // calls that were served since the lag began
+	ended     bool
 }
 
-// sees is the view of the operator.
-func (f *fog) sees(k *sim.Kind, newest int64) int64 {
+// viewOf is the View of the operator: the revision of a kind that its cache shows.
+func (v *staleView) viewOf(k *sim.Kind, newest int64) int64 {
 	switch {
-	case f.lag == nil || f.lifted || f.lag.kind != "" && f.lag.kind != k.Kind || f.lag.restart && !f.restarted:
+	case v.lag == nil || v.ended || v.lag.kind != "" && v.lag.kind != k.Kind || v.lag.restart && !v.restarted:
 		return newest
-	case f.lag.steady:
-		return max(f.known, newest-f.lag.behind)
+	case v.lag.steady:
+		return max(v.known, newest-v.lag.behind)
 	}
-	return min(max(1, f.lag.revision-f.lag.behind), newest)
+	return min(max(1, v.lag.revision-v.lag.behind), newest)
 }
 
-// misses tells whether the operator does not hear of a change, or not yet.
-func (f *fog) misses(change sim.Change, since []sim.Change) bool {
-	if len(since) == 0 && f.lifted {
+// misses reports whether the operator does not receive a change, or not yet.
+func (v *staleView) misses(change sim.Change, since []sim.Change) bool {
+	if len(since) == 0 && v.ended {
 		return false
 	}
-	for _, m := range f.missed {
+	for _, m := range v.missed {
 		if m.revision == change.Revision {
 			return m.late == 0 || count(since, m.kind) < m.late
 		}
@@ -382,60 +383,60 @@ func count(changes []sim.Change, kind string) (n int) {
 	return n
 }
 
-// has reports whether it has come, and can go.
-func (f *fog) has() bool {
-	if f.lag != nil {
-		return !f.lag.steady && f.world.Revision() >= f.lag.revision
+// reached reports whether the lag or the last missed event has begun, and can end.
+func (v *staleView) reached() bool {
+	if v.lag != nil {
+		return !v.lag.steady && v.world.Revision() >= v.lag.revision
 	}
-	return len(f.missed) > 0 && f.world.Revision() >= f.missed[len(f.missed)-1].revision
+	return len(v.missed) > 0 && v.world.Revision() >= v.missed[len(v.missed)-1].revision
 }
 
-// catchUp has a cache that is always behind come to know what there is every few seconds.
-func (f *fog) catchUp(ctx context.Context, o *sim.Operator) {
+// catchUpPeriodically updates a steadily lagging cache every few seconds.
+func (v *staleView) catchUpPeriodically(ctx context.Context, o *sim.Operator) {
 	for behind := true; behind; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(4 * time.Second):
 		}
-		newest := f.world.Revision()
-		f.world.Hold(func() { f.known, behind = newest, !f.lifted })
-		o.Look()
+		newest := v.world.Revision()
+		v.world.Locked(func() { v.known, behind = newest, !v.ended })
+		o.WakeWatches()
 	}
 }
 
-// restart reports whether the operator is to start anew, which it does once.
-func (f *fog) restart() bool {
-	now := f.lag != nil && f.lag.restart && !f.restarted && f.world.Revision() >= f.lag.revision
-	f.world.Hold(func() { f.restarted = f.restarted || now })
+// shouldRestart reports whether the operator must restart now. It returns true once.
+func (v *staleView) shouldRestart() bool {
+	now := v.lag != nil && v.lag.restart && !v.restarted && v.world.Revision() >= v.lag.revision
+	v.world.Locked(func() { v.restarted = v.restarted || now })
 	return now
 }
 
-// call counts a call.
-func (f *fog) call() {
-	if f.lag == nil || !f.has() {
+// callServed counts a call.
+func (v *staleView) callServed() {
+	if v.lag == nil || !v.reached() {
 		return
 	}
-	if f.calls++; f.calls == f.lag.calls {
-		f.lift()
+	if v.calls++; v.calls == v.lag.calls {
+		v.end()
 	}
 }
 
-// end is the end of a step.
-func (f *fog) end() {
-	if !f.has() {
+// stepDone counts a step, and ends the stale view after the second.
+func (v *staleView) stepDone() {
+	if !v.reached() {
 		return
 	}
-	if f.steps++; f.steps > 1 {
-		f.lift()
+	if v.steps++; v.steps > 1 {
+		v.end()
 	}
 }
 
-// lift has the caches see all there is.
-func (f *fog) lift() {
-	f.world.Hold(func() { f.lifted = true })
-	for _, o := range f.world.Operators {
-		o.Look()
-		o.Reread()
+// end makes the caches current.
+func (v *staleView) end() {
+	v.world.Locked(func() { v.ended = true })
+	for _, o := range v.world.Operators {
+		o.WakeWatches()
+		o.ExpireWatches()
 	}
 }

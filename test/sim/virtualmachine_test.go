@@ -20,93 +20,93 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// briefServer is a life of few writes, for what has to be done with each two of them.
-var briefServer = life{
-	name: "virtual machine, briefly", controller: virtualmachine.Name, kinds: serverKinds, steps: []step{
-		createServer,
-		runServer(1),
-		resizeServer,
-		deleteServer,
-		letServerGo,
+// shortVirtualMachine is a scenario with few writes, for tests of each pair of writes.
+var shortVirtualMachine = scenario{
+	name: "virtual machine, short", controller: virtualmachine.Name, kinds: vmKinds, steps: []step{
+		createVM,
+		runPod(1),
+		resizeVM,
+		deleteVM,
+		endPod,
 	},
 }
 
-var serverKinds = []string{"VirtualMachine", "Pod"}
+var vmKinds = []string{"VirtualMachine", "Pod"}
 
-var serverLives = []life{{
-	name: "virtual machine", controller: virtualmachine.Name, kinds: serverKinds, steps: []step{
-		createServer,
-		runServer(1),
-		resizeServer,
-		{what: "the node has no room", do: patchStatus(server, `{"status":{"conditions":[{"type":"PodResizePending","status":"True","reason":"Deferred"}]}}`)},
-		runServer(2),
+var virtualMachineScenarios = []scenario{{
+	name: "virtual machine", controller: virtualmachine.Name, kinds: vmKinds, steps: []step{
+		createVM,
+		runPod(1),
+		resizeVM,
+		{what: "the node has no capacity for the resize", do: patchStatus(vmPod, `{"status":{"conditions":[{"type":"PodResizePending","status":"True","reason":"Deferred"}]}}`)},
+		runPod(2),
 		{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
-		letServerGo,
+		endPod,
 		{what: "start", do: patch(vm(), `{"spec":{"action":"active"}}`)},
-		runServer(2),
-		deleteServer,
-		letServerGo,
+		runPod(2),
+		deleteVM,
+		endPod,
 	},
 }, {
-	name: "a server that is lost", controller: virtualmachine.Name, kinds: serverKinds, steps: []step{
-		createServer,
-		runServer(1),
-		{what: "delete the server", do: remove(server)},
-		letServerGo,
-		runServer(1),
-		{what: "the server fails", do: patchStatus(server, `{"status":{"phase":"Failed","reason":"Evicted"}}`)},
-		runServerForLong,
-		{what: "take its label away", do: patch(server, `{"metadata":{"labels":null}}`)},
-		letServerGo,
-		runServerForLong,
-		deleteServer,
-		letServerGo,
+	name: "a Pod is lost", controller: virtualmachine.Name, kinds: vmKinds, steps: []step{
+		createVM,
+		runPod(1),
+		{what: "delete the Pod", do: remove(vmPod)},
+		endPod,
+		runPod(1),
+		{what: "the Pod fails", do: patchStatus(vmPod, `{"status":{"phase":"Failed","reason":"Evicted"}}`)},
+		runPodForLong,
+		{what: "remove the Pod's label", do: patch(vmPod, `{"metadata":{"labels":null}}`)},
+		endPod,
+		runPodForLong,
+		deleteVM,
+		endPod,
 	},
 }, {
-	name: "a server that cannot be", controller: virtualmachine.Name, kinds: serverKinds, refused: true, steps: []step{
-		{what: "take its name", do: create(server)},
-		createServer,
-		{what: "give it back", do: remove(server)},
-		runServer(1),
-		{what: "a quota", do: create(podQuota())},
-		{what: "lose the server", do: remove(server)},
-		letServerGo,
+	name: "a Pod cannot be created", controller: virtualmachine.Name, kinds: vmKinds, refused: true, steps: []step{
+		{what: "create a Pod of the same name", do: create(vmPod)},
+		createVM,
+		{what: "delete that Pod", do: remove(vmPod)},
+		runPod(1),
+		{what: "create a quota", do: create(podQuota())},
+		{what: "delete the Pod", do: remove(vmPod)},
+		endPod,
 		{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
-		{what: "no quota", do: remove(podQuota())},
+		{what: "delete the quota", do: remove(podQuota())},
 		{what: "start", do: patch(vm(), `{"spec":{"action":"active"}}`)},
-		deleteServer,
+		deleteVM,
 	},
 }, {
-	name: "a server that is kept", controller: virtualmachine.Name, kinds: serverKinds, steps: []step{
-		createServer,
-		runServer(1),
+	name: "a Pod is orphaned by the deletion", controller: virtualmachine.Name, kinds: vmKinds, steps: []step{
+		createVM,
+		runPod(1),
 		{what: "pause", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
-		{what: "resize meanwhile", do: resizeServer.do},
-		{what: "go on", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
-		{what: "delete, and keep the server", do: remove(vm(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
-		letServerGo,
+		{what: "resize while paused", do: resizeVM.do},
+		{what: "resume", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		{what: "delete and orphan the Pod", do: remove(vm(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
+		endPod,
 	},
 }, {
-	name: "a server that is taken away, and resized", controller: virtualmachine.Name, kinds: serverKinds, refused: true, steps: []step{
-		createServer,
-		runServer(1),
-		takeServerAway,
-		resizeServer,
-		letServerGo,
-		deleteServer,
+	name: "a Pod is orphaned, then the VirtualMachine is resized", controller: virtualmachine.Name, kinds: vmKinds, refused: true, steps: []step{
+		createVM,
+		runPod(1),
+		orphanPod,
+		resizeVM,
+		endPod,
+		deleteVM,
 	},
 }, {
-	name: "a server that is taken away, and stopped", controller: virtualmachine.Name, kinds: serverKinds, refused: true, steps: []step{
-		createServer,
-		runServer(1),
-		takeServerAway,
+	name: "a Pod is orphaned, then the VirtualMachine is stopped", controller: virtualmachine.Name, kinds: vmKinds, refused: true, steps: []step{
+		createVM,
+		runPod(1),
+		orphanPod,
 		{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
-		deleteServer,
+		deleteVM,
 	},
 }}
 
-// server is the Pod of the only VirtualMachine.
-var server = pod("vm-vm")
+// vmPod is the Pod of the only VirtualMachine.
+var vmPod = pod("vm-vm")
 
 func vm() *cloudnativev1alpha1.VirtualMachine {
 	vm := &cloudnativev1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm"}}
@@ -114,32 +114,32 @@ func vm() *cloudnativev1alpha1.VirtualMachine {
 	return vm
 }
 
-// What happens to servers more than once.
+// Steps that several scenarios share.
 var (
-	createServer = step{what: "create", do: create(vm())}
-	resizeServer = step{what: "resize", do: patch(vm(), `{"spec":{"resource":{"cpu":2}}}`)}
-	// The failures of servers before are forgotten then.
-	runServerForLong = step{"the server runs for long", runServer(1).do, 10 * time.Minute}
+	createVM = step{what: "create", do: create(vm())}
+	resizeVM = step{what: "resize", do: patch(vm(), `{"spec":{"resource":{"cpu":2}}}`)}
+	// A Pod that runs for this long resets the count of failures.
+	runPodForLong = step{"the Pod runs for a long time", runPod(1).do, 10 * time.Minute}
 
-	takeServerAway = step{what: "take the server away", do: patch(server, `{"metadata":{"ownerReferences":null}}`)}
+	orphanPod = step{what: "remove the Pod's owner reference", do: patch(vmPod, `{"metadata":{"ownerReferences":null}}`)}
 
-	letServerGo  = step{what: "the node lets the server go", do: remove(server, client.GracePeriodSeconds(0))}
-	deleteServer = step{what: "delete", do: remove(vm())}
+	endPod   = step{what: "the node ends the Pod", do: remove(vmPod, client.GracePeriodSeconds(0))}
+	deleteVM = step{what: "delete", do: remove(vm())}
 )
 
-// runServer has a node run the server with so many CPUs.
-func runServer(cpu int) step {
-	return step{what: fmt.Sprintf("the server runs with %d CPUs", cpu), do: func(ctx context.Context, c client.Client) error {
-		now, pod := metav1.Now().UTC().Format(time.RFC3339), server.DeepCopy()
-		if err := c.Get(ctx, client.ObjectKeyFromObject(server), pod); err != nil {
+// runPod acts as a node that runs the Pod with this number of CPUs.
+func runPod(cpu int) step {
+	return step{what: fmt.Sprintf("the Pod runs with %d CPUs", cpu), do: func(ctx context.Context, c client.Client) error {
+		now, pod := metav1.Now().UTC().Format(time.RFC3339), vmPod.DeepCopy()
+		if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
 			return err
 		}
-		if pod.Status.Phase == corev1.PodFailed { // it never runs again, and the next one is not there yet
-			return apierrors.NewNotFound(corev1.Resource("pods"), server.Name)
+		if pod.Status.Phase == corev1.PodFailed { // it never runs again, and its successor does not exist yet
+			return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
 		}
-		err := patch(server, `{"spec":{"nodeName":"node"}}`)(ctx, c) // there is no scheduler, and it is not checked
-		synctest.Wait()                                              // which is seen before the rest in every run
-		return errors.Join(err, patchStatus(server, fmt.Sprintf(`{"status":{"phase":"Running",
+		err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
+		synctest.Wait()                                             // every run delivers this event before the next change
+		return errors.Join(err, patchStatus(vmPod, fmt.Sprintf(`{"status":{"phase":"Running",
 				"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%[1]q}],
 				"containerStatuses":[{"name":"server","state":{"running":{"startedAt":%[1]q}},
 					"resources":{"limits":{"cpu":"%[2]d","memory":"1Gi"}}}]}}`, now, cpu))(ctx, c))

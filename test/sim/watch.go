@@ -22,48 +22,48 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A watcher tells a client of changes of a kind, as the body of a response.
+// A watcher is the body of a watch response: a stream of changes of one kind.
 type watcher struct {
 	ctx     context.Context
 	client  *Client
 	call    Call
-	initial []any     // what it begins with
-	next    int64     // the first revision to tell of
-	missed  bool      // something before that was not told, or late
-	late    []*Change // that are not told yet
-	expired bool      // it ends
-	news    chan struct{}
+	initial []any     // the initial events
+	next    int64     // the next revision to send
+	missed  bool      // an earlier event was skipped, or sent late
+	late    []*Change // skipped events that are not sent yet
+	expired bool      // the next event is "resource expired"
+	wakeup  chan struct{}
 	buffer  bytes.Buffer
 }
 
-// watch begins to tell of changes.
+// watch opens a watch.
 func (c *Client) watch(ctx context.Context, call Call) (*http.Response, error) {
 	s, k, query := c.server, call.Kind, call.query
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &watcher{ctx: ctx, client: c, call: call, news: make(chan struct{}, 1)}
+	w := &watcher{ctx: ctx, client: c, call: call, wakeup: make(chan struct{}, 1)}
 	initial := isSet(query, "sendInitialEvents")
 	if initial && s.NoStreams {
-		return refusal(apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", field.ErrorList{
+		return errorResponse(apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", field.ErrorList{
 			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
 		})), nil
 	}
 	if initial {
-		seen := s.revision // without a version, it is a read of what is certainly the newest
+		seen := s.revision // without a resourceVersion, the read is consistent
 		if query.Get("resourceVersion") != "" {
-			seen = c.sees(k)
+			seen = c.visible(k)
 		}
 		for _, object := range s.at(k, seen) {
 			if call.selects(object) {
-				w.initial = append(w.initial, event(watch.Added, call.shown(object)))
+				w.initial = append(w.initial, event(watch.Added, call.project(object)))
 			}
 		}
-		w.initial = append(w.initial, event(watch.Bookmark, call.shown(bookmark(k, seen))))
+		w.initial = append(w.initial, event(watch.Bookmark, call.project(bookmark(k, seen))))
 		w.next = seen + 1
 	} else {
 		version, err := strconv.ParseInt(cmp.Or(query.Get("resourceVersion"), strconv.FormatInt(s.revision, 10)), 10, 64)
 		if err != nil {
-			return refusal(apierrors.NewBadRequest(err.Error())), nil
+			return errorResponse(apierrors.NewBadRequest(err.Error())), nil
 		}
 		w.next = version + 1
 	}
@@ -71,7 +71,7 @@ func (c *Client) watch(ctx context.Context, call Call) (*http.Response, error) {
 	return respond(http.StatusOK, w), nil
 }
 
-// isSet reports whether a request asks for something that is off by default.
+// isSet reports whether the request sets a boolean option to true.
 func isSet(query url.Values, option string) bool {
 	set, err := strconv.ParseBool(query.Get(option))
 	return err == nil && set
@@ -81,7 +81,7 @@ func event(kind watch.EventType, object any) map[string]any {
 	return map[string]any{"type": string(kind), "object": object}
 }
 
-// bookmark says that what there was at a revision has been told.
+// bookmark returns the bookmark that ends the initial events of a revision.
 func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(k.GroupVersionKind)
@@ -90,16 +90,16 @@ func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	return object
 }
 
-// Hold does something while nobody is served or hears of anything: what Views, and those who let events be missed, depend on
-// changes nowhere else.
-func (s *Server) Hold(do func()) {
+// Locked calls do while no request is served and no event is sent. Callers must change the variables that View and
+// SkipEvents depend on only in Locked.
+func (s *Server) Locked(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do()
 }
 
-// Look has the client's watches tell what its View has come to show.
-func (c *Client) Look() {
+// WakeWatches makes the client's watches send the events that its View has made visible.
+func (c *Client) WakeWatches() {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	for _, w := range c.server.watches {
@@ -109,17 +109,17 @@ func (c *Client) Look() {
 	}
 }
 
-// Miss has the client's watches leave out the events for which it returns true. It is asked about them again after each later
-// change, and tells of them late when it no longer does.
-func (c *Client) Miss(leaveOut func(change Change, since []Change) bool) {
+// SkipEvents makes the client's watches skip the events for which skip returns true. skip is called again after each
+// later change, with all changes since the event. If it then returns false, the event is sent late.
+func (c *Client) SkipEvents(skip func(change Change, since []Change) bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	c.misses = leaveOut
+	c.misses = skip
 }
 
-// Reread has those of the client's watches end that have left something out, or told of it late, as when their history is gone,
-// which has the client read all anew.
-func (c *Client) Reread() {
+// ExpireWatches ends those of the client's watches that have skipped an event or sent it late. The client gets
+// "resource expired" and lists all objects again.
+func (c *Client) ExpireWatches() {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	for _, w := range c.server.watches {
@@ -130,10 +130,10 @@ func (c *Client) Reread() {
 	}
 }
 
-// wake has the watcher look for news.
+// wake makes the watcher look for new changes.
 func (w *watcher) wake() {
 	select {
-	case w.news <- struct{}{}:
+	case w.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -150,27 +150,27 @@ func (w *watcher) Read(p []byte) (int, error) {
 		select {
 		case <-w.ctx.Done():
 			return 0, io.EOF
-		case <-w.news:
+		case <-w.wakeup:
 		}
 	}
 	return w.buffer.Read(p)
 }
 
-// take returns the next event, if the client may hear of it.
+// take returns the next event, if one is visible to the client.
 func (w *watcher) take() (any, bool) {
 	s := w.client.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.expired {
-		w.expired = false // it is said once, and the client hangs up
-		return event(watch.Error, apierrors.NewResourceExpired("there is no history any more").Status()), true
+		w.expired = false // sent once; then the client closes the watch
+		return event(watch.Error, apierrors.NewResourceExpired("the history of this watch is no longer available").Status()), true
 	}
 	if len(w.initial) > 0 {
 		first := w.initial[0]
 		w.initial = w.initial[1:]
 		return first, true
 	}
-	for seen := w.client.sees(w.call.Kind); ; {
+	for seen := w.client.visible(w.call.Kind); ; {
 		change, ok := w.advance(seen)
 		if !ok {
 			return nil, false
@@ -178,13 +178,14 @@ func (w *watcher) take() (any, bool) {
 		if change == nil {
 			continue
 		}
-		if told := w.call.tell(*change); told != nil {
-			return told, true
+		if next := w.call.eventFor(*change); next != nil {
+			return next, true
 		}
 	}
 }
 
-// advance returns the next change to tell of, which is nil if that is not to be told of now. It reports whether there may be more.
+// advance returns the next change to send, or nil if that change is skipped. It reports whether there may be more
+// changes.
 func (w *watcher) advance(seen int64) (*Change, bool) {
 	history, misses := w.client.server.history, w.client.misses
 	for i, change := range w.late {
@@ -208,19 +209,20 @@ func (w *watcher) advance(seen int64) (*Change, bool) {
 	return change, true
 }
 
-// tell is what a change is to who watches a selection: what comes to be in it is added, and what no longer is is deleted.
-func (c Call) tell(change Change) any {
+// eventFor returns the watch event for a change, or nil. An object that starts to match the selector is added. An
+// object that stops matching is deleted.
+func (c Call) eventFor(change Change) any {
 	is := change.Type != watch.Deleted && c.selects(change.Object)
 	was := change.Before != nil && c.selects(change.Before)
 	switch {
 	case is && was:
-		return event(watch.Modified, c.shown(change.Object))
+		return event(watch.Modified, c.project(change.Object))
 	case is:
-		return event(watch.Added, c.shown(change.Object))
+		return event(watch.Added, c.project(change.Object))
 	case was:
 		last := change.Before.DeepCopy()
 		last.SetResourceVersion(change.Object.GetResourceVersion())
-		return event(watch.Deleted, c.shown(last))
+		return event(watch.Deleted, c.project(last))
 	}
 	return nil
 }

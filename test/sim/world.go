@@ -40,10 +40,10 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// Kinds are those of the operator, as its manifests in the folder config/crd/bases of the repository describe them, and
-// those of Kubernetes that it works with.
+// Kinds returns the operator's kinds, read from config/crd/bases of the repository, and the built-in kinds that the
+// operator uses.
 func Kinds(repository string) ([]*Kind, error) {
-	ingresses, err := Applied(networkingv1.SchemeGroupVersion.WithKind("Ingress"), "ingresses")
+	ingresses, err := BuiltinWithApply(networkingv1.SchemeGroupVersion.WithKind("Ingress"), "ingresses")
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func Kinds(repository string) ([]*Kind, error) {
 		Builtin(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "replicasets"),
 		Builtin(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), "horizontalpodautoscalers"),
 		Builtin(eventsv1.SchemeGroupVersion.WithKind("Event"), "events"),
-		Question(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews"),
+		AccessReview(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews"),
 	}
 	for _, name := range []string{"useless.container.training_machines", "useless.container.training_switches", "cloudnative.tw_virtualmachines"} {
 		kind, err := ReadCRD(filepath.Join(repository, "config", "crd", "bases", name+".yaml"))
@@ -67,10 +67,10 @@ func Kinds(repository string) ([]*Kind, error) {
 	return kinds, nil
 }
 
-// IngressAnnotation is what the operator ensures on every Ingress, with the value yes.
+// IngressAnnotation is the annotation that the operator ensures on every Ingress. Its value is yes.
 const IngressAnnotation = "example.com/ensured"
 
-// scheme has the types of all kinds.
+// scheme has the Go types of all kinds.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
@@ -83,12 +83,12 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// Mapper knows the resources of the server's kinds.
+// Mapper returns the REST mapper of the server's kinds.
 func (s *Server) Mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, k := range s.kinds {
 		scope := meta.RESTScopeNamespace
-		if k.question {
+		if k.review {
 			scope = meta.RESTScopeRoot
 		}
 		mapper.AddSpecific(k.GroupVersionKind, k.GroupVersion().WithResource(k.Resource), k.GroupVersion().WithResource(k.Resource), scope)
@@ -96,95 +96,95 @@ func (s *Server) Mapper() meta.RESTMapper {
 	return mapper
 }
 
-// A World is a server and who uses it, in a bubble of testing/synctest. Requests are served one by one, as the world's owner
-// wants them to be: between two of them, everybody does all that there is to do without another one.
+// A World is a server with its users and operators, in a bubble of testing/synctest. Requests are served one at a time,
+// in the order that Choose selects. Between two requests, all goroutines run until they block.
 type World struct {
 	*Server
-	Admin client.Client // may do everything, and is served at once
+	Admin client.Client // its requests are served immediately
 
-	// Choose picks the next one of the calls that wait, and what becomes of it. They are in the order of their text, whatever
-	// goroutine was faster. The first one is served if it is nil. Events are always served at once.
-	Choose func(calls []Call) (int, Fate)
+	// Choose selects the next pending call and its outcome. The calls are sorted by their text, so their order does not
+	// depend on goroutine scheduling. If Choose is nil, the first call is served. Events are always served immediately.
+	Choose func(calls []Call) (int, Outcome)
 
-	// Latency is how long each call takes.
+	// Latency is the duration of each call.
 	Latency time.Duration
 
-	Operators  []*Operator        // that run
-	Reconciles atomic.Int64       // of all operators so far
-	Ends       map[string][]int64 // the revisions that were the last ones when an operator of a name ended
+	Operators  []*Operator        // running processes
+	Reconciles atomic.Int64       // by all operators so far
+	Ends       map[string][]int64 // the newest revision at each exit of a process, by the operator's name
 
-	mu     sync.Mutex
-	parked []parked
-	woken  chan struct{}
+	mu      sync.Mutex
+	pending []pending
+	wakeup  chan struct{}
 }
 
-// parked is a call that waits.
-type parked struct {
+// pending is a call that waits to be served.
+type pending struct {
 	Call
 	operator *Operator
-	fate     chan Fate
+	outcome  chan Outcome
 }
 
-// NewWorld is a world without operators.
+// NewWorld returns a world without operators.
 func NewWorld(kinds ...*Kind) (*World, error) {
-	w := &World{Server: NewServer(kinds...), woken: make(chan struct{}, 1), Ends: map[string][]int64{}}
+	w := &World{Server: NewServer(kinds...), wakeup: make(chan struct{}, 1), Ends: map[string][]int64{}}
 	var err error
 	w.Admin, err = client.New(w.Connect("user").Config(), client.Options{Scheme: scheme, Mapper: w.Mapper()})
 	return w, err
 }
 
-// park has a call wait until it is chosen.
-func (w *World) park(o *Operator, call Call) Fate {
+// enqueue waits until Choose selects the call, and returns the call's outcome.
+func (w *World) enqueue(o *Operator, call Call) Outcome {
 	if call.Kind.Resource == "events" {
-		return Fate{}
+		return Outcome{}
 	}
-	fate := make(chan Fate)
+	outcome := make(chan Outcome)
 	w.mu.Lock()
-	w.parked = append(w.parked, parked{call, o, fate})
+	w.pending = append(w.pending, pending{call, o, outcome})
 	w.mu.Unlock()
 	select {
-	case w.woken <- struct{}{}:
+	case w.wakeup <- struct{}{}:
 	default:
 	}
-	return <-fate
+	return <-outcome
 }
 
-// step serves a call, and reports whether there was one.
+// step serves one call. It returns false if no call was pending.
 func (w *World) step() (bool, error) {
 	synctest.Wait()
 	w.mu.Lock()
-	if len(w.parked) == 0 {
+	if len(w.pending) == 0 {
 		w.mu.Unlock()
 		return false, nil
 	}
-	slices.SortStableFunc(w.parked, func(a, b parked) int { return cmp.Compare(a.String(), b.String()) })
-	chosen, fate := 0, Fate{}
+	slices.SortStableFunc(w.pending, func(a, b pending) int { return cmp.Compare(a.String(), b.String()) })
+	chosen, outcome := 0, Outcome{}
 	if w.Choose != nil {
-		calls := make([]Call, 0, len(w.parked))
-		for _, p := range w.parked {
+		calls := make([]Call, 0, len(w.pending))
+		for _, p := range w.pending {
 			calls = append(calls, p.Call)
 		}
-		chosen, fate = w.Choose(calls)
+		chosen, outcome = w.Choose(calls)
 	}
-	p := w.parked[chosen]
-	w.parked = slices.Delete(w.parked, chosen, chosen+1)
+	p := w.pending[chosen]
+	w.pending = slices.Delete(w.pending, chosen, chosen+1)
 	w.mu.Unlock()
 	time.Sleep(w.Latency)
-	p.fate <- fate
-	if !fate.Crash {
+	p.outcome <- outcome
+	if !outcome.Crash {
 		return true, nil
 	}
 	if err := w.Stop(p.operator); err != nil {
 		return true, err
 	}
-	o, err := w.StartSeeing(p.operator.View, p.operator.name, p.operator.controllers...)
+	o, err := w.StartWithView(p.operator.View, p.operator.name, p.operator.controllers...)
 	if err == nil {
-		o.Miss(p.operator.misses)
+		o.SkipEvents(p.operator.misses)
 	}
 	return true, err
 }
 
-// Serve serves so many calls, or as many as there are, and waits until what they bring about is done.
+// Serve serves at most this number of calls. It then waits until all goroutines are blocked.
 func (w *World) Serve(calls int) error {
 	defer synctest.Wait()
 	for range calls {
@@ -195,14 +195,14 @@ func (w *World) Serve(calls int) error {
 	return nil
 }
 
-// endless is how many calls one after the other are too many.
-const endless = 1_000
+// maxCalls is the limit of calls that Settle serves at one instant.
+const maxCalls = 1_000
 
-// Settle serves all calls and collects all garbage, until nobody has anything to do at this instant.
+// Settle serves all pending calls and collects all garbage, until nothing is left to do at this instant.
 func (w *World) Settle() error {
 	for calls := 0; ; calls++ {
-		if calls > endless {
-			return errors.New("there is no end to what is done")
+		if calls > maxCalls {
+			return errors.New("the controllers do not come to rest")
 		}
 		served, err := w.step()
 		if err == nil && !served {
@@ -214,7 +214,7 @@ func (w *World) Settle() error {
 	}
 }
 
-// Pass lets time pass.
+// Pass advances the clock by d and serves all calls meanwhile.
 func (w *World) Pass(d time.Duration) error {
 	end := time.After(d)
 	for {
@@ -222,7 +222,7 @@ func (w *World) Pass(d time.Duration) error {
 			return err
 		}
 		select {
-		case <-w.woken:
+		case <-w.wakeup:
 		case <-end:
 			return w.Settle()
 		}
@@ -238,16 +238,16 @@ type Operator struct {
 	ended       chan error
 }
 
-// Start starts an operator that runs these controllers.
+// Start starts a process of the operator with these controllers.
 func (w *World) Start(name string, controllers ...string) (*Operator, error) {
-	return w.StartSeeing(nil, name, controllers...)
+	return w.StartWithView(nil, name, controllers...)
 }
 
-// StartSeeing starts an operator whose caches see no more than that of each kind, until its View changes.
-func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controllers ...string) (*Operator, error) {
+// StartWithView starts a process of the operator whose caches see at most the revision that view returns.
+func (w *World) StartWithView(view func(*Kind, int64) int64, name string, controllers ...string) (*Operator, error) {
 	o := &Operator{Client: w.Connect(name), controllers: controllers, ended: make(chan error, 1)}
 	o.View = view
-	o.Gate = func(call Call) Fate { return w.park(o, call) }
+	o.Gate = func(call Call) Outcome { return w.enqueue(o, call) }
 	var ctx context.Context
 	ctx, o.cancel = context.WithCancel(context.Background())
 	options := controller.Options{
@@ -260,7 +260,7 @@ func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controll
 	if err != nil {
 		return nil, err
 	}
-	caches.SyncPeriod = new(time.Duration(0)) // resyncs come when client-go's own dice say, which no seed repeats
+	caches.SyncPeriod = new(time.Duration(0)) // client-go jitters resyncs at random, so a seed would not reproduce them
 	mgr, err := ctrl.NewManager(o.Config(), ctrl.Options{
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return w.Mapper(), nil },
@@ -273,7 +273,7 @@ func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controll
 	if err != nil {
 		return nil, err
 	}
-	if err := options.Setup(ctx, quiet{mgr, &w.Reconciles}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := options.Setup(ctx, quietManager{mgr, &w.Reconciles}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
 		return nil, err
 	}
 	o.started = mgr.Elected()
@@ -282,16 +282,16 @@ func (w *World) StartSeeing(view func(*Kind, int64) int64, name string, controll
 	return o, nil
 }
 
-// Stop ends an operator as a crash does: of its calls that wait, none has any effect.
+// Stop ends a process as a crash does: its pending calls have no effect.
 func (w *World) Stop(o *Operator) error {
 	w.Operators = slices.DeleteFunc(w.Operators, func(other *Operator) bool { return other == o })
-	<-o.started     // a manager that is to stop before that spins until then, and no time passes
-	synctest.Wait() // for events to arrive: what hands on those of metadata waits for ever for who is no more
+	<-o.started     // a manager that stops earlier spins until then, and time does not advance
+	synctest.Wait() // deliver pending events first: otherwise the metadata cache blocks forever
 	o.cancel()
 	for {
 		w.mu.Lock()
-		var lost []parked
-		w.parked = slices.DeleteFunc(w.parked, func(p parked) bool {
+		var lost []pending
+		w.pending = slices.DeleteFunc(w.pending, func(p pending) bool {
 			if p.operator == o {
 				lost = append(lost, p)
 			}
@@ -299,18 +299,18 @@ func (w *World) Stop(o *Operator) error {
 		})
 		w.mu.Unlock()
 		for _, p := range lost {
-			p.fate <- Fate{Lose: true}
+			p.outcome <- Outcome{DropRequest: true}
 		}
 		select {
 		case err := <-o.ended:
 			w.Ends[o.name] = append(w.Ends[o.name], w.Revision())
 			return err
-		case <-w.woken:
+		case <-w.wakeup:
 		}
 	}
 }
 
-// End stops all operators that run.
+// End stops all processes of the operator.
 func (w *World) End() (err error) {
 	for len(w.Operators) > 0 {
 		err = errors.Join(err, w.Stop(w.Operators[0]))
