@@ -18,13 +18,13 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestCacheKeeps guards what is read of cached objects, and what a patch replaces as a whole.
+// TestCacheKeeps checks that the cache keeps the fields that the operator reads, or replaces as a whole with a patch.
 func TestCacheKeeps(t *testing.T) {
 	metadata := metav1.ObjectMeta{
 		Namespace: "default", Name: "object", UID: "uid", ResourceVersion: "7", Generation: 2, CreationTimestamp: metav1.Unix(1, 0),
 		DeletionTimestamp: new(metav1.Unix(2, 0)), Labels: map[string]string{"machine": "m"}, Annotations: map[string]string{v1beta1.PausedAnnotation: "true"},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "m", UID: "m", Controller: new(true)}, {Kind: "Cabinet", Name: "c", UID: "c"}},
-		Finalizers:      []string{v1beta1.MachineFinalizer, "somebody.else/finalizer"},
+		Finalizers:      []string{v1beta1.MachineFinalizer, "example.com/finalizer"},
 	}
 	seen := new(metav1.NewMicroTime(time.Unix(3, 4000)))
 	transform := newTransform()
@@ -44,7 +44,7 @@ func TestCacheKeeps(t *testing.T) {
 			object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Kind"))
 			object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "manager"}})
 			object.GetAnnotations()[corev1.LastAppliedConfigAnnotation] = "{}"
-			for _, time := range []string{"once", "twice"} { // as client-go may do
+			for _, time := range []string{"once", "twice"} { // client-go may transform an object twice
 				if cached, err := transform(object); err != nil || cached != any(object) {
 					t.Fatalf("%s: %v, %v", time, cached, err)
 				}
@@ -54,13 +54,13 @@ func TestCacheKeeps(t *testing.T) {
 			}
 			tombstone := toolscache.DeletedFinalStateUnknown{Key: "default/object", Obj: object}
 			if cached, err := transform(tombstone); err != nil || cached != any(tombstone) {
-				t.Errorf("a deletion that nobody saw: %v, %v", cached, err)
+				t.Errorf("a tombstone: %v, %v", cached, err)
 			}
 		})
 	}
 }
 
-// TestSiblingsShare is about a Machine's switches in the order in which they are cached.
+// TestSiblingsShare checks that consecutive switches of a Machine share equal labels and owner references in memory.
 func TestSiblingsShare(t *testing.T) {
 	transform := newTransform()
 	cached := func(uid, label string) *v1beta1.Switch {
@@ -81,21 +81,21 @@ func TestSiblingsShare(t *testing.T) {
 		reason, owner, label string
 		labels, owners       bool
 	}{
-		{"a sibling has both in common", "m", "lab", true, true},
-		{"one whose label was changed has the owner in common", "m", "shed", false, true},
-		{"the next of that kind has both again", "m", "shed", true, true},
-		{"one of another Machine may look the same, and has nothing in common", "other", "shed", false, false},
-		{"nor has one that has no owner", "", "shed", false, false},
+		{"a switch of the same Machine shares both", "m", "lab", true, true},
+		{"a switch with a changed label shares the owner references", "m", "shed", false, true},
+		{"the next switch with that label shares both", "m", "shed", true, true},
+		{"a switch of another Machine shares nothing", "other", "shed", false, false},
+		{"a switch without an owner shares nothing", "", "shed", false, false},
 	} {
 		sw := cached(c.owner, c.label)
 		if sw.Labels["room"] != c.label || metav1.GetControllerOf(sw) == nil != (c.owner == "") {
-			t.Errorf("%s: it is no longer what it was: %+v", c.reason, sw)
+			t.Errorf("%s: the switch has changed: %+v", c.reason, sw)
 		}
 		if got := reflect.ValueOf(sw.Labels).Pointer() == reflect.ValueOf(before.Labels).Pointer(); got != c.labels {
-			t.Errorf("%s: labels are shared: %v", c.reason, got)
+			t.Errorf("%s: labels are shared: %t", c.reason, got)
 		}
 		if got := len(sw.OwnerReferences) > 0 && &sw.OwnerReferences[0] == &before.OwnerReferences[0]; got != c.owners {
-			t.Errorf("%s: owners are shared: %v", c.reason, got)
+			t.Errorf("%s: owner references are shared: %t", c.reason, got)
 		}
 		before = sw
 	}

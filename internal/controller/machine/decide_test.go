@@ -19,7 +19,7 @@ var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) *metav1.MicroTime { return new(metav1.NewMicroTime(now.Add(-d))) }
 
-// newMachine is a Machine of count switches with the default flip times.
+// newMachine returns a Machine with count switches and the default flip times.
 func newMachine(count int32, changes ...func(*v1beta1.Machine)) *v1beta1.Machine {
 	m := &v1beta1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m", UID: "machine", Generation: 1},
@@ -45,7 +45,7 @@ func lastFlipped(d time.Duration) func(*v1beta1.Machine) {
 	return func(m *v1beta1.Machine) { m.Status.LastFlipTime = ago(d) }
 }
 
-// newTestSwitch is a switch of the Machine that newMachine makes, whatever the controller gives to one.
+// newTestSwitch returns a switch of newMachine's Machine, as the controller creates it.
 func newTestSwitch(name string, changes ...func(*v1beta1.Switch)) *v1beta1.Switch {
 	sw := &v1beta1.Switch{
 		ObjectMeta: metav1.ObjectMeta{
@@ -89,12 +89,12 @@ func created(d time.Duration) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) { sw.CreationTimestamp = metav1.NewTime(now.Add(-d)) }
 }
 
-// summary is a plan by the names of its switches.
+// summary is a plan with the names of its switches.
 type summary struct {
 	Adopt, Release, Surplus, Raise, Notice, Forget, Flip []string
 	Create                                               int
 	Confirm, Raising, Lower                              bool
-	Next                                                 time.Duration // from now; zero for never
+	Next                                                 time.Duration // from now; 0 means never
 }
 
 func summarize(p plan) summary {
@@ -130,76 +130,76 @@ func TestDecide(t *testing.T) {
 		want     summary
 	}{
 		"New": {
-			reason:  "a machine without switches gets all of them",
+			reason:  "a Machine without switches gets all of them",
 			machine: newMachine(3),
 			want:    summary{Confirm: true, Create: 3},
 		},
 		"NewAndLarge": {
-			reason:  "a machine of a thousand leaves others their turn",
+			reason:  "one reconcile creates at most 100 switches, so that other Machines get their turn",
 			machine: newMachine(1000),
 			want:    summary{Confirm: true, Create: 100},
 		},
 		"WithoutPosition": {
-			reason:   "a switch to which nobody has given a position is down",
+			reason:   "a switch without a position is down",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", positionless)},
 			want:     summary{},
 		},
-		"SurplusRemembers": {
-			reason:   "a switch that alone tells of the last flip is not deleted before the status does",
+		"SurplusIsOnlyRecord": {
+			reason:   "a switch that is the only record of the last flip is not deleted",
 			machine:  newMachine(1, lastFlipped(time.Minute)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{},
 		},
-		"SurplusRemembered": {
-			reason:   "afterwards it is",
+		"SurplusIsRecorded": {
+			reason:   "it is deleted when the status records the flip",
 			machine:  newMachine(1, lastFlipped(time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{Surplus: []string{"m-1"}},
 		},
-		"SurplusIncredible": {
-			reason:   "an instant that somebody else made up keeps nothing",
+		"SurplusFlippedInTheFuture": {
+			reason:   "a flip time in the future does not keep a switch",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(-time.Hour))},
 			want:     summary{Surplus: []string{"m-1"}},
 		},
-		"ReleaseRemembers": {
-			reason:   "nor is it released before that",
+		"ReleaseOnlyRecord": {
+			reason:   "a switch that is the only record of the last flip is not released",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second), relabelled)},
 			want:     summary{},
 		},
 		"NoCount": {
-			reason:  "absent and default mean the same",
+			reason:  "an absent count means the default",
 			machine: newMachine(0),
 			want:    summary{Confirm: true, Create: 1},
 		},
-		"AtRest": {
-			reason:   "nothing is done when all is well",
+		"Unchanged": {
+			reason:   "a Machine that matches its spec needs no change",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
 			want:     summary{},
 		},
 		"Terminating": {
-			reason:   "a switch that is being deleted is none",
+			reason:   "a switch that is being deleted does not count",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", terminating, up)},
 			want:     summary{Confirm: true, Create: 1},
 		},
 		"Adopt": {
-			reason:   "a matching switch that nobody controls counts, once it is adopted",
+			reason:   "a matching switch without a controller is adopted and counts",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan, up)},
 			want:     summary{Confirm: true, Adopt: []string{"stray"}},
 		},
 		"AdoptBeforeDelete": {
-			reason:   "a stray that is one too many is adopted first, because it may be the one to go",
+			reason:   "a surplus orphan is adopted first, because it may be the switch to delete",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan)},
 			want:     summary{Confirm: true, Adopt: []string{"stray"}},
 		},
 		"OtherOrphan": {
-			reason:   "an orphan that does not match is nobody's business",
+			reason:   "an orphan that does not match is ignored",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan, relabelled)},
 			want:     summary{},
@@ -211,25 +211,25 @@ func TestDecide(t *testing.T) {
 			want:     summary{},
 		},
 		"Release": {
-			reason:   "a switch that no longer matches is let go and replaced, and not flipped any more",
+			reason:   "a switch that no longer matches is released and replaced, and not flipped",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", relabelled, seen(time.Hour))},
 			want:     summary{Confirm: true, Release: []string{"m-1"}, Create: 1},
 		},
 		"Foreign": {
-			reason:   "what another controls is left alone, whatever its labels say",
+			reason:   "a switch with another controller is ignored, even if its labels match",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", foreign, seen(time.Hour))},
 			want:     summary{},
 		},
 		"DownBeforeUp": {
-			reason:   "a switch that is down goes before one that is up, even if it is older",
+			reason:   "a switch that is down is deleted before a switch that is up, even if it is older",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", created(time.Hour)), newTestSwitch("m-1", created(time.Minute), seen(time.Second))},
 			want:     summary{Surplus: []string{"m-0"}, Next: 4 * time.Second},
 		},
 		"NewestFirst": {
-			reason:  "among equals the newest goes first, and the highest number among those of one second",
+			reason:  "the newest switch is deleted first; if the times are equal, the highest number",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{
 				newTestSwitch("m-2", created(time.Hour)), newTestSwitch("m-9", created(time.Minute)),
@@ -238,31 +238,31 @@ func TestDecide(t *testing.T) {
 			want: summary{Surplus: []string{"m-10", "m-9", "m-2"}},
 		},
 		"PausedSurplus": {
-			reason:   "a paused switch is not deleted, even where it is the only one that could be",
+			reason:   "a paused switch is not deleted, even if all others are paused, too",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", pausedSwitch), newTestSwitch("m-1", pausedSwitch)},
 			want:     summary{},
 		},
 		"Notice": {
-			reason:   "a switch that is up is noticed first, and due the delay after that",
+			reason:   "a switch that is up gets seenAt first, and is due after the delay",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", up)},
 			want:     summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
 		},
 		"NotYet": {
-			reason:   "a microsecond early is early",
+			reason:   "a switch is not due a microsecond before the end of its delay",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second-time.Microsecond))},
 			want:     summary{Next: time.Microsecond},
 		},
 		"Due": {
-			reason:   "a switch is due the moment its delay is over",
+			reason:   "a switch is due at the end of its delay",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second))},
 			want:     summary{Flip: []string{"m-0"}},
 		},
 		"OldestFirst": {
-			reason:  "of several that are due the oldest is turned down, and the next one an interval later",
+			reason:  "the switch that has been up longest is turned down first, and the next one an interval later",
 			machine: newMachine(3),
 			switches: []*v1beta1.Switch{
 				newTestSwitch("m-0", seen(6*time.Second)), newTestSwitch("m-1", seen(8*time.Second)), newTestSwitch("m-2", seen(7*time.Second)),
@@ -270,65 +270,65 @@ func TestDecide(t *testing.T) {
 			want: summary{Flip: []string{"m-1"}, Next: 5 * time.Second},
 		},
 		"IntervalByStatus": {
-			reason:   "the interval counts from the machine's last flip",
+			reason:   "the interval begins at the last flip in the status",
 			machine:  newMachine(1, lastFlipped(2*time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
 			want:     summary{Next: 3 * time.Second},
 		},
 		"IntervalByAnnotation": {
-			reason:   "a flip that the status has not heard of, because of a crash, counts just the same",
+			reason:   "the interval begins at a flip that only the annotation records, because of a crash",
 			machine:  newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"IntervalByMemory": {
-			reason:   "the interval counts from when the last flip was certainly done, which the process knows before the status does",
+			reason:   "the interval begins when the last flip was confirmed, which the process knows before the status",
 			machine:  newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(2*time.Second))},
 			known:    flips{done: now.Add(-time.Second)},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"IntervalByAttempt": {
-			reason:   "a flip of which nobody has heard whether it was done counts, too",
+			reason:   "the interval begins at a flip whose response was lost",
 			machine:  newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1")},
 			known:    flips{attempted: now.Add(-time.Second)},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"OlderMemory": {
-			reason:   "and from the status, if somebody else has flipped one since",
+			reason:   "the interval begins at the flip in the status, if it is newer than the process's memory",
 			machine:  newMachine(1, lastFlipped(time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
 			known:    flips{done: now.Add(-time.Minute)},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"ClockTurnedBack": {
-			reason:   "what the process remembers of a future holds nobody up",
+			reason:   "a remembered flip in the future, after the clock was set back, does not delay a flip",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
 			known:    flips{done: now.Add(time.Hour), attempted: now.Add(time.Hour)},
 			want:     summary{Flip: []string{"m-0"}},
 		},
 		"IntervalBySurplus": {
-			reason:   "the flip of a switch that is about to go counts just the same",
+			reason:   "the interval begins at the flip of a surplus switch",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{Next: 4 * time.Second},
 		},
-		"IntervalByGoing": {
-			reason:   "so does that of one that is going, which a finalizer may hold",
+		"IntervalByTerminating": {
+			reason:   "the interval begins at the flip of a switch that is being deleted, because a finalizer may keep it",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second), terminating)},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"NoIntervalByForeign": {
-			reason:   "that of somebody else's does not",
+			reason:   "the flip of a switch with another controller does not count",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second), foreign)},
 			want:     summary{Flip: []string{"m-0"}},
 		},
 		"BadAnnotation": {
-			reason:  "what is no instant says nothing",
+			reason:  "an invalid flip time is ignored",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute), func(sw *v1beta1.Switch) {
 				metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, "yesterday")
@@ -336,85 +336,85 @@ func TestDecide(t *testing.T) {
 			want: summary{Flip: []string{"m-0"}},
 		},
 		"DelayLongerThanInterval": {
-			reason:   "both times have to pass",
+			reason:   "both the delay and the interval must pass",
 			machine:  newMachine(1, flipTimes(60, 1), lastFlipped(2*time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(10*time.Second))},
 			want:     summary{Next: 50 * time.Second},
 		},
 		"NoDelayNoInterval": {
-			reason:   "with neither delay nor interval all go down at once, unnoticed",
+			reason:   "without delay and interval, all switches are turned down at once, without seenAt",
 			machine:  newMachine(3, flipTimes(0, 0), lastFlipped(0)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", up), newTestSwitch("m-1", up), newTestSwitch("m-2", seen(time.Second))},
 			want:     summary{Flip: []string{"m-2", "m-0", "m-1"}},
 		},
 		"NoDelay": {
-			reason:   "without delay one goes down at once and the others are noticed, to keep their order",
+			reason:   "without delay, one switch is turned down at once, and the others get seenAt, which keeps their order",
 			machine:  newMachine(2, flipTimes(0, 5)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-1", up), newTestSwitch("m-0", up)},
 			want:     summary{Flip: []string{"m-0"}, Notice: []string{"m-1"}, Next: 5 * time.Second},
 		},
 		"NoInterval": {
-			reason:   "without interval each goes down when its own delay is over",
+			reason:   "without interval, each switch is turned down at the end of its delay",
 			machine:  newMachine(2, flipTimes(5, 0), lastFlipped(0)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second)), newTestSwitch("m-1", seen(3*time.Second))},
 			want:     summary{Flip: []string{"m-0"}, Next: 2 * time.Second},
 		},
 		"Forget": {
-			reason:   "a switch that is down again is not known to be up: the next time it is, its delay starts anew",
+			reason:   "seenAt of a switch that is down again is removed, so the delay starts again the next time",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown })},
 			want:     summary{Forget: []string{"m-0"}},
 		},
 		"TurnedAgain": {
-			reason:   "a switch that was turned down and up again, both unseen, has its delay start anew",
+			reason:   "a switch that was turned down and up again between two reconciles starts its delay again",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute), func(sw *v1beta1.Switch) { sw.Generation += 2 })},
 			want:     summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
 		},
 		"FlippedInTheFuture": {
-			reason:   "a flip that has yet to happen holds nobody up: a clock was wrong, or somebody wrote it",
+			reason:   "a flip in the future does not delay a flip: a clock was wrong, or another client wrote it",
 			machine:  newMachine(2, lastFlipped(-time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(-24*time.Hour))},
 			want:     summary{Flip: []string{"m-0"}},
 		},
 		"SeenInTheFuture": {
-			reason:   "nor does a switch that is yet to be seen stay up until then",
+			reason:   "seenAt in the future is replaced by now",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(-time.Hour))},
 			want:     summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
 		},
 		"SlightlyInTheFuture": {
-			reason:   "clocks of nodes differ a little, and no interval is cut short by that",
+			reason:   "a flip slightly in the future counts, because the clocks of nodes differ",
 			machine:  newMachine(1, lastFlipped(-time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
 			want:     summary{Next: 6 * time.Second},
 		},
 		"PausedSwitch": {
-			reason:   "a paused switch is neither noticed nor flipped nor released, and keeps nobody else up",
+			reason:   "a paused switch gets no seenAt, is not flipped or released, and does not delay others",
 			machine:  newMachine(3),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", pausedSwitch, seen(time.Hour)), newTestSwitch("m-1", pausedSwitch, up, relabelled), newTestSwitch("m-2", seen(time.Minute))},
 			want:     summary{Flip: []string{"m-2"}},
 		},
 		"Raise": {
-			reason:   "position up turns up what is down, and nothing down in the same pass",
+			reason:   "position up turns up all switches that are down, and turns none down in the same pass",
 			machine:  newMachine(3, position(v1beta1.PositionUp, v1beta1.PositionDown)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour)), newTestSwitch("m-2", pausedSwitch)},
 			want:     summary{Raising: true, Raise: []string{"m-0"}},
 		},
 		"RaiseWaits": {
-			reason:   "position up waits until there are as many switches as asked for",
+			reason:   "position up waits for the desired number of switches",
 			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionDown)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
 			want:     summary{Confirm: true, Create: 1},
 		},
 		"RaisedOnce": {
-			reason:   "what position up has turned up is turned down by the ordinary rule",
+			reason:   "switches that position up turned up are turned down as usual",
 			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour))},
 			want:     summary{Flip: []string{"m-1"}},
 		},
 		"Lower": {
-			reason:   "when the last is down, the machine's position follows",
+			reason:   "when the last switch is down, the Machine's position becomes down",
 			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
 			want:     summary{Lower: true},
@@ -433,7 +433,7 @@ func TestNames(t *testing.T) {
 	next := names(newMachine(0), func(name string) bool { return name == "m-0" || name == "m-2" })
 	got := []string{next(), next(), next()}
 	if diff := cmp.Diff([]string{"m-1", "m-3", "m-4"}, got); diff != "" {
-		t.Errorf("the lowest free ordinals come first (-want +got):\n%s", diff)
+		t.Errorf("want the lowest free numbers first (-want +got):\n%s", diff)
 	}
 }
 
@@ -443,6 +443,6 @@ func TestByName(t *testing.T) {
 	slices.Reverse(got)
 	slices.SortFunc(got, func(a, b string) int { return byName(newTestSwitch(a), newTestSwitch(b)) })
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("numbers are ordered as numbers (-want +got):\n%s", diff)
+		t.Errorf("want numeric order (-want +got):\n%s", diff)
 	}
 }

@@ -17,11 +17,11 @@ import (
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated users")
 
-// TestFlipRule lets users turn switches up and down at random, and the operator wake up late, crash between its steps
-// and restart, for a simulated hour at a time. Whatever happens, no switch is turned down early, no two within one
-// interval, none out of turn, and in the end all are down.
+// TestFlipRule simulates users that turn switches up and down at random, for an hour at a time. The operator wakes up
+// late, crashes between its writes, and restarts. No switch may be turned down early, two within one interval, or in
+// the wrong order. At the end, all switches must be down.
 func TestFlipRule(t *testing.T) {
-	t.Logf("run again with -seed=%d", *seed)
+	t.Logf("to reproduce: -seed=%d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	for round := range 300 {
 		w := newWorld(t, random)
@@ -42,16 +42,16 @@ func TestFlipRule(t *testing.T) {
 	}
 }
 
-// A world is a Machine, its switches and the time.
+// A world is a Machine, its switches and a clock.
 type world struct {
 	*testing.T
 	random   *rand.Rand
 	now      time.Time
 	machine  *v1beta1.Machine
 	switches []*v1beta1.Switch
-	flipped  time.Time            // what the operator remembers of its last flip, until it crashes
-	next     time.Time            // when the operator wants to be called again
-	turned   map[string]time.Time // when each switch was last turned, by whomever
+	flipped  time.Time            // the operator's memory of its last flip, until it crashes
+	next     time.Time            // when the operator's next reconcile is due
+	turned   map[string]time.Time // when each switch was last turned
 	lastFlip time.Time
 }
 
@@ -75,14 +75,14 @@ func (w *world) users() {
 			w.turn(sw, v1beta1.PositionUp)
 		case 1:
 			w.turn(sw, v1beta1.PositionDown)
-			if w.random.IntN(2) == 0 { // the operator hears of it before the switch is turned up again, or does not
+			if w.random.IntN(2) == 0 { // the operator may miss this before the switch is turned up again
 				w.operator(false)
 			}
 		}
 	}
 }
 
-// turn turns a switch, as the API server does.
+// turn changes a switch's position and generation, as the API server does.
 func (w *world) turn(sw *v1beta1.Switch, position v1beta1.Position) {
 	if sw.Spec.Position != position {
 		sw.Spec.Position = position
@@ -91,7 +91,7 @@ func (w *world) turn(sw *v1beta1.Switch, position v1beta1.Position) {
 	}
 }
 
-// sleep passes the time until the operator wants to be called, or a little longer, or less.
+// sleep advances the clock to a time before, at or after the operator's next reconcile.
 func (w *world) sleep() {
 	w.now = w.now.Add(time.Duration(w.random.Int64N(int64(10 * time.Second))))
 	if w.random.IntN(2) == 0 && w.next.After(w.now) {
@@ -99,7 +99,7 @@ func (w *world) sleep() {
 	}
 }
 
-// operator decides and acts once. If it crashes, it does so after one of its writes and remembers nothing.
+// operator runs one reconcile. If it crashes, it skips some of its writes and loses its memory.
 func (w *world) operator(crashes bool) {
 	p := decide(w.machine, w.switches, flips{done: w.flipped}, w.now)
 	w.next = p.next
@@ -115,7 +115,7 @@ func (w *world) operator(crashes bool) {
 	for _, f := range p.flip {
 		writes = append(writes, func() { w.flip(f) })
 	}
-	if len(writes) == 0 { // the status is written by a reconcile that writes nothing else
+	if len(writes) == 0 { // a reconcile writes the status only if it writes nothing else
 		writes = append(writes, func() { w.machine.Status = newStatus(w.machine, p, outcome{}, w.now) })
 	}
 	if crashes {
@@ -134,15 +134,15 @@ func (w *world) flip(f flip) {
 	delay, interval := seconds(w.machine.Spec.Flip.DelaySeconds), seconds(w.machine.Spec.Flip.IntervalSeconds)
 	switch {
 	case f.due.After(w.now):
-		w.Fatalf("seed %d: %s is turned down before it is due", *seed, f.sw.Name)
+		w.Fatalf("seed %d: %s was turned down before it was due", *seed, f.sw.Name)
 	case w.now.Before(w.turned[f.sw.Name].Add(delay)):
-		w.Fatalf("seed %d: %s is turned down %s after it was turned up, not %s", *seed, f.sw.Name, w.now.Sub(w.turned[f.sw.Name]), delay)
+		w.Fatalf("seed %d: %s was turned down %s after it was turned up, want at least %s", *seed, f.sw.Name, w.now.Sub(w.turned[f.sw.Name]), delay)
 	case w.now.Before(w.lastFlip.Add(interval)):
-		w.Fatalf("seed %d: %s is turned down %s after the last flip, not %s", *seed, f.sw.Name, w.now.Sub(w.lastFlip), interval)
+		w.Fatalf("seed %d: %s was turned down %s after the last flip, want at least %s", *seed, f.sw.Name, w.now.Sub(w.lastFlip), interval)
 	}
 	for _, other := range w.switches {
 		if isUp(other) && seenAt(other, w.now).Before(seenAt(f.sw, w.now)) {
-			w.Fatalf("seed %d: %s is turned down before %s, which has been up for longer", *seed, f.sw.Name, other.Name)
+			w.Fatalf("seed %d: %s was turned down before %s, although %[3]s was up for longer", *seed, f.sw.Name, other.Name)
 		}
 	}
 	w.lastFlip, w.flipped = w.now, w.now

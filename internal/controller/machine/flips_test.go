@@ -18,12 +18,12 @@ func TestFlipMemory(t *testing.T) {
 		do     func()
 		want   flips
 	}{
-		{"nothing is known at first", func() {}, flips{}},
-		{"a flip is remembered", func() { f.record(m, done) }, done},
+		{"at first no flip is known", func() {}, flips{}},
+		{"a flip is recorded", func() { f.record(m, done) }, done},
 		{"a status with an earlier flip does not replace it", func() { lastFlipped(time.Second)(m) }, done},
-		{"a status with this flip does", func() { lastFlipped(0)(m) }, flips{}},
-		{"an attempt is remembered, too", func() { lastFlipped(time.Minute)(m); f.record(m, both) }, both},
-		{"a Machine of the same name has none", func() { m.UID = "another" }, flips{}},
+		{"a status with this flip replaces it", func() { lastFlipped(0)(m) }, flips{}},
+		{"an attempt is also recorded", func() { lastFlipped(time.Minute)(m); f.record(m, both) }, both},
+		{"another Machine with the same name has no flips", func() { m.UID = "another" }, flips{}},
 	} {
 		step.do()
 		if got := f.of(m); got != step.want {
@@ -32,6 +32,6 @@ func TestFlipMemory(t *testing.T) {
 	}
 	f.forget(client.ObjectKeyFromObject(m))
 	if len(f.machines) > 0 {
-		t.Errorf("a Machine that is gone is remembered: %v", f.machines)
+		t.Errorf("a deleted Machine still has recorded flips: %v", f.machines)
 	}
 }

@@ -25,13 +25,13 @@ import (
 	"container.training/useless/internal/pause"
 )
 
-// A letter stands for a switch. Those that are up were seen so long ago as the fuzz test says of each.
+// letters maps each letter to a kind of switch. The fuzz input has the age of seenAt.
 var letters = map[rune][]func(*v1beta1.Switch){
 	'd': {},
 	'u': {up},
 	's': {up, seen(0)},
-	'D': {seen(0), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown }}, // down again, and still noted as up
-	'S': {up, seen(0), func(sw *v1beta1.Switch) { sw.Generation++ }},                     // turned since it was seen
+	'D': {seen(0), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown }}, // down again, but seenAt is still set
+	'S': {up, seen(0), func(sw *v1beta1.Switch) { sw.Generation++ }},                     // turned since seenAt was set
 	'o': {orphan},
 	'O': {orphan, up},
 	'x': {relabelled},
@@ -48,7 +48,8 @@ var letters = map[rune][]func(*v1beta1.Switch){
 	}},
 }
 
-// spell makes a switch of each letter that is one. Ages are in seconds: of having been seen up, and of having been flipped.
+// spell returns a switch for each known letter, at most 40. Ages are in seconds, and set both seenAt and
+// creationTimestamp.
 func spell(text string, ages []byte) []*v1beta1.Switch {
 	var switches []*v1beta1.Switch
 	for i, letter := range text {
@@ -58,7 +59,7 @@ func spell(text string, ages []byte) []*v1beta1.Switch {
 		}
 		sw := newTestSwitch(fmt.Sprintf("m-%d", i), changes...)
 		if len(ages) > 0 {
-			age := time.Duration(int8(ages[i%len(ages)])) * time.Second // less than zero is in the future
+			age := time.Duration(int8(ages[i%len(ages)])) * time.Second // negative: in the future
 			if sw.Status.SeenAt != nil {
 				sw.Status.SeenAt = ago(age)
 			}
@@ -69,8 +70,8 @@ func spell(text string, ages []byte) []*v1beta1.Switch {
 	return switches
 }
 
-// FuzzDecide decides about all kinds of Machines and switches, does what is decided, and decides again, until there is
-// nothing left to do but wait.
+// FuzzDecide decides about random Machines and switches and executes the plans, until there is nothing left to do at
+// this instant.
 func FuzzDecide(f *testing.F) {
 	f.Add(3, 5, 5, "down", "down", "ddd", []byte{0}, -1)
 	f.Add(3, 5, 5, "down", "down", "sss", []byte{9, 8, 7}, 6)
@@ -85,10 +86,10 @@ func FuzzDecide(f *testing.F) {
 		if flippedAgo >= 0 {
 			lastFlipped(time.Duration(flippedAgo%3600) * time.Second)(w.machine)
 		}
-		// Each pass creates or deletes a hundred at most; the others adopt, delete, raise, notice, flip and lower.
+		// A pass creates or deletes at most 100 switches. Other passes adopt, delete, raise, notice, flip and lower.
 		for passes := 0; w.pass(); passes++ {
 			if passes > 24 {
-				t.Fatalf("does not come to rest: %s", cmp.Diff(summary{}, summarize(w.decide())))
+				t.Fatalf("the plans do not end: %s", cmp.Diff(summary{}, summarize(w.decide())))
 			}
 		}
 		w.checkRest()
@@ -102,7 +103,7 @@ func abs(n int) int {
 	return n
 }
 
-// A settling is a Machine with its switches, on which plans are carried out at one instant.
+// A settling executes plans for a Machine and its switches at one instant.
 type settling struct {
 	*testing.T
 	machine  *v1beta1.Machine
@@ -111,7 +112,7 @@ type settling struct {
 	made     int
 }
 
-// decide decides, which changes nothing.
+// decide returns a plan, and checks that the objects are unchanged.
 func (w *settling) decide() plan {
 	w.Helper()
 	m := w.machine.DeepCopy()
@@ -121,12 +122,12 @@ func (w *settling) decide() plan {
 	}
 	p := decide(w.machine, w.switches, flips{}, w.now)
 	if !reflect.DeepEqual(m, w.machine) || !reflect.DeepEqual(switches, w.switches) {
-		w.Errorf("to decide has changed an object:\n%s", cmp.Diff(switches, w.switches))
+		w.Errorf("decide changed an object:\n%s", cmp.Diff(switches, w.switches))
 	}
 	return p
 }
 
-// pass decides and acts, and reports whether there was anything to do.
+// pass decides and executes the plan. It reports whether anything changed.
 func (w *settling) pass() bool {
 	w.Helper()
 	p := w.decide()
@@ -143,22 +144,23 @@ func (w *settling) pass() bool {
 	return !same
 }
 
-// changes reports whether a plan writes anything but the status.
+// changes reports whether a plan contains a write other than the status.
 func changes(p plan) bool {
 	return p.create > 0 || p.lower ||
 		len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+len(p.forget)+len(p.flip) > 0
 }
 
-// checkPlan fails unless a plan does no more than it has to, and nothing to switches that are not the Machine's.
+// checkPlan checks that a plan creates and deletes only as many switches as needed, and changes only the Machine's
+// switches.
 func (w *settling) checkPlan(p plan) {
 	w.Helper()
 	staying := len(p.mine) - len(p.release)
 	missing := int(wanted(w.machine)) - staying - len(p.adopt)
 	if p.create > max(missing, 0) || p.create > maxInOnePass {
-		w.Errorf("creates %d, of which %d are missing", p.create, missing)
+		w.Errorf("the plan creates %d switches, %d are missing", p.create, missing)
 	}
 	if len(p.surplus) > max(-missing, 0) || len(p.surplus) > maxInOnePass {
-		w.Errorf("deletes %d, of which %d are too many", len(p.surplus), -missing)
+		w.Errorf("the plan deletes %d switches, %d are surplus", len(p.surplus), -missing)
 	}
 	seen := map[string]string{}
 	for what, switches := range map[string][]*v1beta1.Switch{
@@ -166,22 +168,22 @@ func (w *settling) checkPlan(p plan) {
 	} {
 		for _, sw := range switches {
 			if other, ok := seen[sw.Name]; ok {
-				w.Errorf("%s: %s and %s", sw.Name, what, other)
+				w.Errorf("%s is in two lists of the plan: %s and %s", sw.Name, what, other)
 			}
 			seen[sw.Name] = what
-			w.checkTouchable(sw, what == "adopt")
+			w.checkMayChange(sw, what == "adopt")
 		}
 	}
 }
 
-func (w *settling) checkTouchable(sw *v1beta1.Switch, adopt bool) {
+func (w *settling) checkMayChange(sw *v1beta1.Switch, adopt bool) {
 	w.Helper()
 	mine := metav1.IsControlledBy(sw, w.machine)
 	if adopt {
 		mine = metav1.GetControllerOf(sw) == nil
 	}
 	if !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw) || !mine {
-		w.Errorf("%s is not to be touched: %v", sw.Name, sw.ObjectMeta)
+		w.Errorf("the plan must not change %s: %v", sw.Name, sw.ObjectMeta)
 	}
 }
 
@@ -193,8 +195,7 @@ func flipsOf(p plan) []*v1beta1.Switch {
 	return switches
 }
 
-// checkFlips fails unless those switches are turned down that have been up for long enough, the oldest first, and one in an
-// interval.
+// checkFlips checks that a plan turns switches down only after their delay, the oldest first, and one per interval.
 func (w *settling) checkFlips(p plan, staying []*v1beta1.Switch) {
 	w.Helper()
 	delay, interval := seconds(w.machine.Spec.Flip.DelaySeconds), seconds(w.machine.Spec.Flip.IntervalSeconds)
@@ -205,23 +206,18 @@ func (w *settling) checkFlips(p plan, staying []*v1beta1.Switch) {
 	for _, f := range p.flip {
 		since := seenAt(f.sw, w.now)
 		if earliest := latest(since.Add(delay), p.lastFlip.Add(interval)); !isUp(f.sw) || w.now.Before(earliest) || f.due.After(w.now) {
-			w.Errorf("%s is turned down early: seen at %s, last flip at %s", f.sw.Name, since, p.lastFlip)
+			w.Errorf("%s is turned down early: seenAt %s, last flip %s", f.sw.Name, since, p.lastFlip)
 		}
 		if slices.ContainsFunc(waiting, func(sw *v1beta1.Switch) bool { return seenAt(sw, w.now).Before(since) }) {
-			w.Errorf("%s is turned down before its turn", f.sw.Name)
+			w.Errorf("%s is turned down before an older switch", f.sw.Name)
 		}
 	}
-	if len(waiting) > 0 && !w.rises(p) && !p.next.After(w.now) {
-		w.Errorf("a switch is up, and the next time to look is %s", p.next)
+	if len(waiting) > 0 && !p.raising && !p.next.After(w.now) {
+		w.Errorf("a switch is up, but the next reconcile is at %s", p.next)
 	}
 }
 
-// rises reports whether a plan turns all switches up, of which none may be left to turn.
-func (w *settling) rises(p plan) bool {
-	return p.raising
-}
-
-// apply does what is planned, as the API server would.
+// apply executes a plan, as the operator and the API server do.
 func (w *settling) apply(p plan) {
 	w.Helper()
 	turn := func(sw *v1beta1.Switch, position v1beta1.Position) { sw.Spec.Position = position; sw.Generation++ }
@@ -254,41 +250,41 @@ func (w *settling) apply(p plan) {
 	}
 }
 
-// checkRest fails unless the Machine has what it asks for, as far as nobody has paused what is in the way.
+// checkRest checks that the Machine has the desired number of switches. It may have more if the surplus is paused.
 func (w *settling) checkRest() {
 	w.Helper()
 	paused := func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) }
 	got, want := own(w.machine, w.switches), int(wanted(w.machine))
 	if movable := slices.DeleteFunc(slices.Clone(got), paused); len(got) != want && (len(got) < want || len(movable) > 0) {
-		w.Errorf("at rest with %d switches of %d", len(got), want)
+		w.Errorf("no plan is left, but there are %d switches, want %d", len(got), want)
 	}
 }
 
-// FuzzStatus describes Machines after all kinds of outcomes. What is said once is not said anew as time passes, and the API
-// server takes it.
+// FuzzStatus computes the status for random switches and errors. The status must be valid, and must not change with
+// time.
 func FuzzStatus(f *testing.F) {
 	f.Add(3, "ddd", []byte{0}, "", "", 0)
 	f.Add(3, "uds", []byte{5}, "quota", "exceeded quota: q", 4)
 	f.Add(1, "S", []byte{1}, "conflict", "changed", 2)
 	f.Add(2, "", []byte{}, "other", "connection refused: 127.0.0.1:12345", 1)
-	f.Add(2, "d", []byte{0}, "other", strings.Repeat("a webhook that talks too much ", 2000), 60)
+	f.Add(2, "d", []byte{0}, "other", strings.Repeat("a long message of a webhook ", 2000), 60)
 	f.Fuzz(func(t *testing.T, count int, text string, ages []byte, kind, message string, later int) {
 		m := newMachine(int32(1 + abs(count)%1000))
 		mine := own(m, spell(text, ages))
-		p, done := plan{selector: labels.Everything(), mine: mine}, outcome{scaling: refusalOf(kind, message)}
+		p, done := plan{selector: labels.Everything(), mine: mine}, outcome{scaling: errorOf(kind, message)}
 		m.Status = newStatus(m, p, done, now)
 		again := newStatus(m, p, done, now.Add(time.Duration(abs(later)%86400)*time.Second))
 		seen := func(sw *v1beta1.Switch) bool {
 			return sw.Status.SeenAt != nil && sw.Status.SeenAt.After(now.Add(maxClockSkew))
 		}
-		if !reflect.DeepEqual(m.Status, again) && !slices.ContainsFunc(mine, seen) { // those become credible as time passes
-			t.Errorf("says something new:\n%s", cmp.Diff(m.Status, again))
+		if !reflect.DeepEqual(m.Status, again) && !slices.ContainsFunc(mine, seen) { // such a seenAt becomes valid later
+			t.Errorf("the status changed with time:\n%s", cmp.Diff(m.Status, again))
 		}
 		checkStatus(t, m, done)
 	})
 }
 
-func refusalOf(kind, message string) error {
+func errorOf(kind, message string) error {
 	switches := schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "switches"}
 	switch kind {
 	case "":
@@ -306,25 +302,25 @@ func checkStatus(t *testing.T, m *v1beta1.Machine, done outcome) {
 	status := m.Status
 	up, down := strings.Count(status.Positions, "u"), strings.Count(status.Positions, "d")
 	if want := (v1beta1.SwitchCounts{Total: int32(len(status.Positions)), Up: int32(up), Down: int32(down)}); status.Switches != want || up+down != len(status.Positions) {
-		t.Errorf("counts %v in %q", status.Switches, status.Positions)
+		t.Errorf("the counts are %v, the positions %q", status.Switches, status.Positions)
 	}
 	if errs := validation.ValidateConditions(status.Conditions, field.NewPath("status")); len(errs) > 0 {
 		t.Error(errs)
 	}
 	is := func(condition string) bool { return meta.IsStatusConditionTrue(status.Conditions, condition) }
 	if is(v1beta1.ConditionReady) != (is(v1beta1.ConditionScaled) && is(v1beta1.ConditionResting)) {
-		t.Errorf("ready is not to be scaled and resting: %v", status.Conditions)
+		t.Errorf("Ready must equal Scaled and Resting: %v", status.Conditions)
 	}
 	if is(v1beta1.ConditionResting) != (up == 0) {
-		t.Errorf("%d are up: %v", up, status.Conditions)
+		t.Errorf("%d switches are up: %v", up, status.Conditions)
 	}
 	complete := up+down == int(wanted(m)) && (done.scaling == nil || apierrors.IsConflict(done.scaling))
 	if is(v1beta1.ConditionScaled) != complete {
-		t.Errorf("%d of %d, %v: %v", up+down, wanted(m), done.scaling, status.Conditions)
+		t.Errorf("%d of %d switches, error %v: %v", up+down, wanted(m), done.scaling, status.Conditions)
 	}
 }
 
-// FuzzNames orders any three names, and finds new ones beside them.
+// FuzzNames compares random names, and generates new names next to them.
 func FuzzNames(f *testing.F) {
 	f.Add("m", "m-2", "m-10", "m-010")
 	f.Add("m", "m-18446744073709551615", "m-18446744073709551616", "m")
@@ -332,10 +328,10 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, machine, a, b, c string) {
 		one, two, three := newTestSwitch(a), newTestSwitch(b), newTestSwitch(c)
 		if byName(one, two) != -byName(two, one) || (byName(one, two) == 0) != (a == b) {
-			t.Errorf("%q and %q: %d, and %d", a, b, byName(one, two), byName(two, one))
+			t.Errorf("byName of %q and %q is %d, reversed %d", a, b, byName(one, two), byName(two, one))
 		}
 		if byName(one, two) <= 0 && byName(two, three) <= 0 && byName(one, three) > 0 {
-			t.Errorf("%q, %q, %q: the last comes before the first", a, b, c)
+			t.Errorf("byName is not transitive for %q, %q, %q", a, b, c)
 		}
 		m := newMachine(3)
 		m.Name = machine
@@ -344,7 +340,7 @@ func FuzzNames(f *testing.F) {
 		for range 5 {
 			name := next()
 			if taken[name] || !strings.HasPrefix(name, machine+"-") || before != "" && byName(newTestSwitch(before), newTestSwitch(name)) >= 0 {
-				t.Errorf("%q after %q, where %v are taken", name, before, taken)
+				t.Errorf("got name %q after %q, taken are %v", name, before, taken)
 			}
 			before = name
 		}

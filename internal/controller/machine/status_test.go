@@ -41,7 +41,7 @@ func TestNewStatus(t *testing.T) {
 		want     v1beta1.MachineStatus
 	}{
 		"AtRest": {
-			reason:   "a machine that has what it asks for, all down, is ready",
+			reason:   "a Machine with the desired number of switches, all down, is ready",
 			machine:  newMachine(1, position(v1beta1.PositionDown, "")),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
 			want: v1beta1.MachineStatus{
@@ -49,7 +49,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"Up": {
-			reason:   "the status knows which switch has been up for longest, and of the last flip",
+			reason:   "the status has the earliest seenAt and the last flip",
 			machine:  newMachine(3, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second)), newTestSwitch("m-1", flipped(time.Minute)), newTestSwitch("m-2", seen(2*time.Second))},
 			lastFlip: now.Add(-time.Minute),
@@ -64,7 +64,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"FlippedNow": {
-			reason:   "the next interval counts from when the flip was certainly done",
+			reason:   "lastFlipTime is when the flip was confirmed, because the next interval begins then",
 			machine:  newMachine(1, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second))},
 			lastFlip: now.Add(time.Nanosecond),
@@ -74,7 +74,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"NotCarriedOut": {
-			reason:   "a position that is not carried out yet is not reported",
+			reason:   "the status does not report a position that the switches do not have yet",
 			machine:  newMachine(1, position(v1beta1.PositionUp, v1beta1.PositionDown)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
 			want: v1beta1.MachineStatus{
@@ -82,7 +82,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"Quota": {
-			reason:   "a quota is told apart from other refusals",
+			reason:   "an exceeded quota has its own reason",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
 			done:     outcome{scaling: overQuota},
@@ -96,7 +96,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"Refused": {
-			reason:  "any other refusal is passed on",
+			reason:  "any other error is in the message",
 			machine: newMachine(1),
 			done:    outcome{scaling: errors.New("create switches: no")},
 			want: v1beta1.MachineStatus{
@@ -108,7 +108,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"Conflict": {
-			reason:  "a conflict is tried again and none of a user's business",
+			reason:  "a conflict is retried and not reported",
 			machine: newMachine(1),
 			done:    outcome{scaling: apierrors.NewConflict(resource, "m-0", errors.New("changed"))},
 			want: v1beta1.MachineStatus{
@@ -141,8 +141,7 @@ func planOf(t *testing.T, m *v1beta1.Machine, switches []*v1beta1.Switch, lastFl
 	return plan{selector: selector, mine: switches, lastFlip: lastFlip}
 }
 
-// TestNewStatusIsStable shows that nothing is written while nothing changes, however late it is and whatever an error
-// that comes again calls itself.
+// TestNewStatusIsStable checks that the status does not change with time, or with the text of a repeated error.
 func TestNewStatusIsStable(t *testing.T) {
 	m := newMachine(2)
 	switches := []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second)), newTestSwitch("m-1", seen(time.Second))}
@@ -152,7 +151,7 @@ func TestNewStatusIsStable(t *testing.T) {
 	done.scaling = errors.New("connection 2 was reset")
 	again := newStatus(m, p, done, now.Add(time.Hour))
 	if diff := cmp.Diff(*before, again); diff != "" {
-		t.Errorf("the status changes by itself (-want +got):\n%s", diff)
+		t.Errorf("the status changed without a reason (-want +got):\n%s", diff)
 	}
 }
 

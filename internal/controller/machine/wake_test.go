@@ -22,37 +22,37 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestPriorities has real objects' histories told to a real queue.
+// TestPriorities passes events of objects to a real queue and checks their priorities.
 func TestPriorities(t *testing.T) {
-	// Only a spec makes a generation.
+	// Only a change of the spec increments the generation.
 	turned := func(sw *v1beta1.Switch) { up(sw); sw.Generation++ }
 	down := func(sw *v1beta1.Switch) { sw.Generation += 2 }
 	unlabelled := func(sw *v1beta1.Switch) { sw.Labels = nil }
 	noticed := func(sw *v1beta1.Switch) { seen(0)(sw); sw.Generation++ }
 	for _, c := range []struct {
 		reason        string
-		before, after client.Object // nil for one that is new or gone
-		again         bool          // told at the start, or for no reason
+		before, after client.Object // before is nil for a new object, after for a deleted object
+		again         bool          // initial list, or resync
 		want          int
 	}{
-		{reason: "what was there at the start can wait", after: newMachine(1), again: true, want: handler.LowPriority},
-		{reason: "so can a switch that was", after: newTestSwitch("m-0"), again: true, want: handler.LowPriority},
-		{reason: "but for one that may be due", after: newTestSwitch("m-0", turned), again: true, want: userPriority},
-		{reason: "new Machines come by the thousand", after: newMachine(1)},
-		{reason: "and so do switches", after: newTestSwitch("m-0")},
-		{reason: "but not those that somebody creates up", after: newTestSwitch("m-0", turned), want: userPriority},
+		{reason: "a Machine of the initial list has a low priority", after: newMachine(1), again: true, want: handler.LowPriority},
+		{reason: "a switch of the initial list has a low priority", after: newTestSwitch("m-0"), again: true, want: handler.LowPriority},
+		{reason: "a switch of the initial list that is up may be due", after: newTestSwitch("m-0", turned), again: true, want: userPriority},
+		{reason: "a user may create thousands of Machines", after: newMachine(1)},
+		{reason: "a new switch that is down", after: newTestSwitch("m-0")},
+		{reason: "a new switch that is up", after: newTestSwitch("m-0", turned), want: userPriority},
 		{reason: "a user turns a switch up", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", turned), want: userPriority},
-		{reason: "a user turns it down again", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down), want: userPriority},
-		{reason: "the operator turns it down", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down, flipped(0))},
-		{reason: "the operator notices it", before: newTestSwitch("m-0", turned), after: newTestSwitch("m-0", noticed)},
-		{reason: "the operator adopts it", before: newTestSwitch("m-0", orphan), after: newTestSwitch("m-0")},
-		{reason: "a user labels it", before: newTestSwitch("m-0", unlabelled), after: newTestSwitch("m-0"), want: userPriority},
-		{reason: "a user lets it be", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", pausedSwitch), want: userPriority},
-		{reason: "one of thousands is deleted", before: newTestSwitch("m-0")},
+		{reason: "a user turns a switch down again", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down), want: userPriority},
+		{reason: "the operator turns a switch down", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down, flipped(0))},
+		{reason: "the operator sets status.seenAt of a switch", before: newTestSwitch("m-0", turned), after: newTestSwitch("m-0", noticed)},
+		{reason: "the operator adopts a switch", before: newTestSwitch("m-0", orphan), after: newTestSwitch("m-0")},
+		{reason: "a user labels a switch", before: newTestSwitch("m-0", unlabelled), after: newTestSwitch("m-0"), want: userPriority},
+		{reason: "a user pauses a switch", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", pausedSwitch), want: userPriority},
+		{reason: "a switch is deleted", before: newTestSwitch("m-0")},
 		{reason: "a user scales a Machine", before: newMachine(1), after: newMachine(2, func(m *v1beta1.Machine) { m.Generation++ }), want: userPriority},
-		{reason: "the operator writes its status", before: newMachine(1), after: newMachine(1, lastFlipped(0))},
-		{reason: "the operator lets it go or holds it", before: newMachine(1), after: newMachine(1, func(m *v1beta1.Machine) { m.Finalizers = []string{v1beta1.MachineFinalizer} })},
-		{reason: "nothing happens to it", before: newMachine(1), after: newMachine(1), again: true, want: handler.LowPriority},
+		{reason: "the operator writes the status of a Machine", before: newMachine(1), after: newMachine(1, lastFlipped(0))},
+		{reason: "the operator changes the finalizers of a Machine", before: newMachine(1), after: newMachine(1, func(m *v1beta1.Machine) { m.Finalizers = []string{v1beta1.MachineFinalizer} })},
+		{reason: "a resync without a change", before: newMachine(1), after: newMachine(1), again: true, want: handler.LowPriority},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			q := priorityqueue.New[reconcile.Request]("test")
@@ -91,9 +91,9 @@ func TestMachinesOf(t *testing.T) {
 		labels map[string]string
 		want   []string
 	}{
-		{"one that bears a Machine's name and its owner's is that Machine's alone", nil, []string{"m", "m"}},
-		{"a label that one selector needs and another needs more than", map[string]string{"room": "lab"}, []string{"anywhere", "lab", "m", "m"}},
-		{"both", map[string]string{"room": "lab", "colour": "red"}, []string{"anywhere", "lab", "m", "m", "red-lab"}},
+		{"a switch with the Machine's name as prefix, and the Machine as owner", nil, []string{"m", "m"}},
+		{"a label that one selector requires, and that is not enough for another", map[string]string{"room": "lab"}, []string{"anywhere", "lab", "m", "m"}},
+		{"the labels of both selectors", map[string]string{"room": "lab", "colour": "red"}, []string{"anywhere", "lab", "m", "m", "red-lab"}},
 		{"the label of a Machine without a selector", map[string]string{"machine": "plain"}, []string{"m", "m", "plain"}},
 	} {
 		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Labels = tt.labels })
@@ -108,7 +108,7 @@ func TestMachinesOf(t *testing.T) {
 	}
 }
 
-// TestMachinesOfMany shows that it does not matter how many Machines have a selector.
+// TestMachinesOfMany checks that the cost of a switch event does not depend on the number of Machines with selectors.
 func TestMachinesOfMany(t *testing.T) {
 	cost := func(n int) float64 {
 		machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})
@@ -124,9 +124,9 @@ func TestMachinesOfMany(t *testing.T) {
 		c, sw := &Controller{machines: machines}, newTestSwitch("m7-0", func(sw *v1beta1.Switch) { sw.Labels[v1beta1.MachineLabel] = "m7" })
 		return testing.AllocsPerRun(10, func() { c.machinesOf(sw) })
 	}
-	// A look at each of a thousand would cost hundreds of times as much; the race detector, one now and then.
+	// Scanning 1000 Machines would cost hundreds of times as much. The race detector sometimes adds an allocation.
 	if few, many := cost(10), cost(1000); many > 1.5*few {
-		t.Errorf("news of a switch costs %.0f allocations among 1000 Machines with selectors, and %.0f among 10", many, few)
+		t.Errorf("an event of a switch costs %.0f allocations with 1000 Machines with selectors, and %.0f with 10", many, few)
 	}
 }
 
@@ -138,7 +138,7 @@ func labelled(pairs ...string) *v1beta1.LabelSelector {
 	return selector
 }
 
-// handle calls the handler with the event of an object.
+// handle calls the event handler with an event of an object.
 func handle(t *testing.T, q workQueue, before, after client.Object, again bool) {
 	t.Helper()
 	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})}
