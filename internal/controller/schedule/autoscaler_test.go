@@ -38,23 +38,23 @@ func controlledBy(apiVersion string) func(*autoscalingv2.HorizontalPodAutoscaler
 	}
 }
 
-// TestConflict shows what is said of an autoscaler as the cache keeps it, and that whatever makes a conflict, or ends it,
-// wakes the Deployment.
+// TestConflict checks the warning about an autoscaler as the cache keeps it. A change that starts or ends a conflict
+// must also wake the Deployment.
 func TestConflict(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason       string
 		stopReplicas int32
 		autoscaler   *autoscalingv2.HorizontalPodAutoscaler
 		want         string
-		wakes        bool // when it becomes this
+		wakes        bool // a change to or from this autoscaler wakes the Deployment
 	}{
-		"AtZero":         {"no replicas turn it off", 0, newAutoscaler(), "", false},
-		"AtZeroOfOne":    {"so they do where it makes one at least", 0, newAutoscaler(atLeast(1)), "", false},
-		"AtOne":          {"one replica does not", 1, newAutoscaler(), `stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
-		"ScalesToZero":   {"none do not where it may make none itself", 0, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
-		"ToZeroAndAtOne": {"that is to be mended first, as 0 would not help", 1, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
-		"KEDA":           {"KEDA turns its own on again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")), "ScaledObject events would undo a stop", true},
-		"Controlled":     {"others do not", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
+		"AtZero":         {"0 replicas disable the autoscaler", 0, newAutoscaler(), "", false},
+		"AtZeroOfOne":    {"0 replicas disable an autoscaler with minReplicas 1", 0, newAutoscaler(atLeast(1)), "", false},
+		"AtOne":          {"1 replica does not disable it", 1, newAutoscaler(), `stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
+		"ScalesToZero":   {"0 replicas do not disable an autoscaler with minReplicas 0", 0, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
+		"ToZeroAndAtOne": {"the warning is about minReplicas first, because stop-replicas 0 would not help", 1, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
+		"KEDA":           {"KEDA enables its autoscaler again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")), "ScaledObject events would undo a stop", true},
+		"Controlled":     {"other controllers do not", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trimmed, err := trimAutoscaler(c.autoscaler)
@@ -69,7 +69,7 @@ func TestConflict(t *testing.T) {
 			}
 			for _, change := range []event.UpdateEvent{{ObjectOld: newAutoscaler(), ObjectNew: hpa}, {ObjectOld: hpa, ObjectNew: newAutoscaler()}} {
 				if wakes := retargeted.Update(change); wakes != c.wakes {
-					t.Errorf("a change wakes the Deployment: %v", wakes)
+					t.Errorf("a change wakes the Deployment: %t, want %t", wakes, c.wakes)
 				}
 			}
 		})

@@ -20,7 +20,7 @@ import (
 // now is a Friday in winter, between the start and the stop of office.
 var now = at("2026-11-20 12:00")
 
-// office is open from Monday to Friday, from 7 to 20 o'clock.
+// office starts at 7:00 and stops at 20:00, from Monday to Friday.
 var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
 
 func at(text string) time.Time {
@@ -31,7 +31,7 @@ func at(text string) time.Time {
 	return at
 }
 
-// newDeployment has so many replicas and the annotations of an office.
+// newDeployment returns a Deployment with the schedule office.
 func newDeployment(replicas int32, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d", Annotations: maps.Clone(office)},
@@ -43,7 +43,7 @@ func newDeployment(replicas int32, changes ...func(*appsv1.Deployment)) *appsv1.
 	return d
 }
 
-// with sets an annotation, or takes it away where the value is empty.
+// with sets an annotation, or removes it if the value is empty.
 func with(key, value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		if d.Annotations[key] = value; value == "" {
@@ -52,7 +52,7 @@ func with(key, value string) func(*appsv1.Deployment) {
 	}
 }
 
-// observed is a Deployment of which the operator knows the schedule, and has dealt with what was due at a time.
+// observed sets the operator's annotations as after a reconcile at time last.
 func observed(state, last string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		s, problems := schedule.Parse(d.Annotations, time.UTC)
@@ -70,7 +70,7 @@ func original(n int) func(*appsv1.Deployment) {
 	return with(v1beta1.OriginalReplicasAnnotation, strconv.Itoa(n))
 }
 
-// summary is what a plan writes.
+// summary is the content of a plan.
 type summary struct {
 	Transition transition
 	Outcome    outcome
@@ -95,50 +95,50 @@ func TestDecide(t *testing.T) {
 		autoscaled bool
 		want       summary
 	}{
-		"FirstSight": {
-			reason:     "a schedule counts from the moment it is there",
+		"New": {
+			reason:     "the last event of a new schedule is executed at once",
 			deployment: newDeployment(3),
 			now:        "2026-11-20 21:00",
 			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
-		"FirstSightOfStart": {
-			reason:     "a start that knows no number leaves what there is",
+		"NewStarted": {
+			reason:     "a start without a recorded number keeps the replicas",
 			deployment: newDeployment(0),
 			now:        "2026-11-20 12:00",
 			want:       summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00", State: v1beta1.ScheduleStarted},
 		},
-		"FirstSightBeforeAnything": {
-			reason: "where nothing has come for years, there is nothing but the next time to remember",
+		"NewWithoutPastEvent": {
+			reason: "if the schedule had no event for years, only the next event is recorded",
 			deployment: newDeployment(3, with(v1beta1.StopScheduleAnnotation, ""), with(v1beta1.StartScheduleAnnotation, "0 0 1 1 *"),
 				with(v1beta1.ExcludeDatesAnnotation, "2000-01-01/2026-12-31")),
 			now:  "2026-11-20 12:00",
 			want: summary{Transition: start, Outcome: noted, Replicas: 3, Due: "Mon 00:00"},
 		},
 		"Stop": {
-			reason:     "a stop scales in, and remembers from where",
+			reason:     "a stop scales in and records the original replicas",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
 			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NotEarly": {
-			reason:     "a nanosecond before is too early",
+			reason:     "a stop is not executed before its time",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 19:59",
 		},
 		"Start": {
-			reason:     "a start makes as many as there were before the stop",
+			reason:     "a start restores the replicas from before the stop",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
 			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"StartReplicas": {
-			reason:     "start-replicas wins over what there was before the stop",
+			reason:     "start-replicas takes precedence over the original replicas",
 			deployment: newDeployment(0, original(3), with(v1beta1.StartReplicasAnnotation, "5"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
 			want:       summary{Transition: start, Outcome: scaled, Replicas: 5, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"StopReplicas": {
-			reason:     "a stop may leave some",
+			reason:     "a stop scales to stop-replicas",
 			deployment: newDeployment(3, with(v1beta1.StopReplicasAnnotation, "1"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
 			want:       summary{Transition: stop, Outcome: scaled, Replicas: 1, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
@@ -156,124 +156,124 @@ func TestDecide(t *testing.T) {
 			want:       summary{Transition: start, Outcome: unchanged, Replicas: 7, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ZeroByHand": {
-			reason:     "what somebody has scaled to 0 before the stop stays there",
+			reason:     "a Deployment that a user scaled to 0 before the stop stays at 0",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
 			want:       summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"UpByHand": {
-			reason:     "what somebody has scaled out after the stop stays there",
+			reason:     "a Deployment that a user scaled out after the stop stays scaled out",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-22 12:00",
 		},
 		"UpByHandUntilStop": {
-			reason: "the next stop remembers the number that somebody has chosen since",
+			reason: "the next stop records the number that a user has set since",
 			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:  "2026-11-21 20:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 2, Due: "Sat 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"StopTwice": {
-			reason: "a second stop forgets nothing",
+			reason: "a second stop keeps the original replicas",
 			deployment: newDeployment(0, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:  "2026-11-21 20:00",
 			want: summary{Transition: stop, Outcome: unchanged, Original: 3, Due: "Sat 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"DefaultReplicas": {
-			reason: "no number of replicas means one",
+			reason: "absent replicas mean one",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
 				func(d *appsv1.Deployment) { d.Spec.Replicas = nil }),
 			now:  "2026-11-20 20:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 1, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"EditedStop": {
-			reason: "a stop that is moved ahead of now is taken back",
+			reason: "a stop that an edit moves into the future is undone",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, "Mon-Fri 22:00")),
 			now:  "2026-11-20 21:00",
 			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Fri 07:00", State: v1beta1.ScheduleStarted},
 		},
 		"EditedStopReplicas": {
-			reason: "what an earlier stop has left is not what there was before",
+			reason: "the replicas that a stop left are not recorded as the original",
 			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
 			now:  "2026-11-21 12:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"EditedUpByHand": {
-			reason: "what somebody has scaled out to is not what an earlier stop has left",
+			reason: "a number that a user set after a stop is recorded as the original",
 			deployment: newDeployment(8, original(5), with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.ExcludeDatesAnnotation, "2026-12-25")),
 			now:  "2026-11-21 12:00",
 			want: summary{Transition: stop, Outcome: scaled, Replicas: 2, Original: 8, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"EditedText": {
-			reason: "another text for the same times is no edit",
+			reason: "a different text for the same times is not an edit",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"), with(v1beta1.StopReplicasAnnotation, "0")),
 			now: "2026-11-20 21:00",
 		},
 		"Suspended": {
-			reason:     "a stop passes while the schedule is suspended",
+			reason:     "a suspended schedule skips a stop",
 			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
 			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"Resumed": {
-			reason: "what has passed is not caught up with",
+			reason: "a skipped event is not executed after the suspension",
 			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"), observed(v1beta1.ScheduleStarted, "2026-11-20 20:00"),
 				with(v1beta1.SuspendAnnotation, "")),
 			now: "2026-11-20 21:00",
 		},
 		"SuspendedUntil": {
-			reason: "what comes before the end passes, also if the operator looks later",
+			reason: "an event before the end of the suspension is skipped, even if the reconcile is later",
 			deployment: newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T20:00:01Z"),
 				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:  "2026-11-20 21:00",
 			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"SuspendedUntilThen": {
-			reason: "what comes at the end counts",
+			reason: "an event at the end of the suspension is executed",
 			deployment: newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T21:00:00+01:00"),
 				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:  "2026-11-20 20:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
-		"SuspendedFromTheStart": {
-			reason:     "a schedule that comes suspended is known, and changes nothing",
+		"NewSuspended": {
+			reason:     "a new schedule that is suspended is recorded and not executed",
 			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 			now:        "2026-11-20 21:00",
 			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00"},
 		},
 		"ExcludedStart": {
-			reason: "there is no start on a date that is excluded",
+			reason: "a start on an excluded date is skipped",
 			deployment: newDeployment(0, original(3), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now: "2026-11-23 12:00",
 		},
 		"ExcludedStop": {
-			reason: "there is a stop on a date that is excluded",
+			reason: "a stop on an excluded date is executed",
 			deployment: newDeployment(3, with(v1beta1.ExcludeDatesAnnotation, "2026-11-16/2026-11-27"),
 				observed(v1beta1.ScheduleStarted, "2026-11-13 07:00")),
 			now:  "2026-11-16 20:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Mon 20:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"AfterExcluded": {
-			reason: "the first start after those dates counts",
+			reason: "the first start after the excluded dates is executed",
 			deployment: newDeployment(0, original(3), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23,2026-11-24/2026-11-25"),
 				observed(v1beta1.ScheduleStopped, "2026-11-25 20:00")),
 			now:  "2026-11-26 07:00",
 			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Thu 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"LocalDate": {
-			reason: "dates are those of the time zone",
+			reason: "excluded dates are in the schedule's time zone",
 			deployment: newDeployment(0, original(3), with(v1beta1.TimeZoneAnnotation, "Pacific/Auckland"), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 07:00")),
 			now: "2026-11-22 18:00", // Monday, 7 o'clock in Auckland
 		},
 		"Autoscaled": {
-			reason:     "a stop that would be undone waits",
+			reason:     "a stop that an autoscaler would undo waits",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
 			autoscaled: true,
@@ -286,41 +286,41 @@ func TestDecide(t *testing.T) {
 			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ClockSkew": {
-			reason: "what another leader has done by a clock that is a little ahead is done",
+			reason: "an event that another leader executed with a clock slightly ahead is not repeated",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.LastScheduleTimeAnnotation, "2026-11-20T12:00:10Z")),
 			now: "2026-11-20 12:00",
 		},
-		"IncredibleTime": {
-			reason: "what was done years ahead was not",
+		"LastTimeInTheFuture": {
+			reason: "a last-schedule-time years in the future is ignored",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
 				with(v1beta1.LastScheduleTimeAnnotation, "2099-01-01T00:00:00Z")),
 			now:  "2026-11-20 20:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
 		},
 		"UnreadableRecord": {
-			reason: "what cannot be read is not remembered",
+			reason: "invalid annotations of the record are ignored",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), with(v1beta1.OriginalReplicasAnnotation, "many"),
 				with(v1beta1.LastScheduleTimeAnnotation, "yesterday")),
 			now:  "2026-11-23 07:00",
 			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted},
 		},
 		"SameTime": {
-			reason: "where a start and a stop coincide once in a while, the start counts",
+			reason: "if a start and a stop are at the same time, the start is executed",
 			deployment: newDeployment(0, original(3), with(v1beta1.StartScheduleAnnotation, "0 7 1 * *"), with(v1beta1.StopScheduleAnnotation, "0 7 * * *"),
 				observed(v1beta1.ScheduleStopped, "2026-11-30 07:00")),
 			now:  "2026-12-01 07:00",
 			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Tue 07:00", State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"SkippedTogether": {
-			reason: "of what clocks skip together, that counts which they would have shown last",
+			reason: "if a clock change skips a start and a stop, the later one is executed",
 			deployment: newDeployment(3, with(v1beta1.StartScheduleAnnotation, "02:10"), with(v1beta1.StopScheduleAnnotation, "02:40"),
 				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"), observed(v1beta1.ScheduleStarted, "2026-03-28 01:40")),
 			now:  "2026-03-29 01:00",
 			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Sun 01:00", State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"ShownTwice": {
-			reason: "what clocks show twice comes once",
+			reason: "an event at a time that occurs twice is executed once",
 			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "02:30"), with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
 				observed(v1beta1.ScheduleStopped, "2026-10-25 00:30")),
 			now: "2026-10-25 01:30",
@@ -337,15 +337,15 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if !p.next.After(at(c.now)) {
-				t.Errorf("the next time is %s, which is not after %s", p.next, c.now)
+				t.Errorf("the next event is at %s, want after %s", p.next, c.now)
 			}
 			before := c.deployment.DeepCopy()
 			p.apply(c.deployment)
 			if again := decide(c.deployment, s, c.autoscaled, at(c.now)); again.outcome != nothing {
-				t.Errorf("it is done twice: %+v", summarize(again))
+				t.Errorf("the event is executed twice: %+v", summarize(again))
 			}
 			if diff := cmp.Diff(before, c.deployment); p.outcome == nothing && diff != "" {
-				t.Errorf("nothing to do changes it (-before +after):\n%s", diff)
+				t.Errorf("the plan is empty, but apply changed the Deployment (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -362,19 +362,19 @@ func TestRemove(t *testing.T) {
 		want       int32
 	}{
 		"Stopped": {
-			"what a stop has taken comes back",
+			"the removal restores the replicas from before the stop",
 			newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 3,
 		},
 		"Started": {
-			"otherwise there stay as many as there are",
+			"the replicas do not change if there was no stop",
 			newDeployment(4, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"), unannotated), 4,
 		},
 		"UpByHand": {
-			"nothing is scaled in",
+			"the removal never scales in",
 			newDeployment(5, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 5,
 		},
 		"ZeroByHand": {
-			"a number that nobody knows is not made up",
+			"the replicas do not change if there is no recorded number",
 			newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 0,
 		},
 	} {
@@ -385,7 +385,7 @@ func TestRemove(t *testing.T) {
 				t.Errorf("%s: got %d replicas, want %d", c.reason, got, c.want)
 			}
 			if diff := cmp.Diff(map[string]string{}, c.deployment.Annotations); diff != "" {
-				t.Errorf("annotations are left (-want +got):\n%s", diff)
+				t.Errorf("remaining annotations (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -396,19 +396,19 @@ func TestLeftAlone(t *testing.T) {
 		change func(*appsv1.Deployment)
 		want   bool
 	}{
-		"an ordinary one is scaled":                       {func(*appsv1.Deployment) {}, false},
-		"one that is being deleted is not":                {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, true},
-		"one whose rollout is paused is not":              {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
-		"one that something controls is not":              {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
-		"one that something owns but does not control is": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} }, false},
+		"no special state":         {func(*appsv1.Deployment) {}, false},
+		"being deleted":            {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, true},
+		"rollout paused":           {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
+		"controlled":               {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
+		"owned but not controlled": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} }, false},
 	} {
 		if got := leftAlone(newDeployment(1, c.change)); got != c.want {
-			t.Errorf("%s: got %v", reason, got)
+			t.Errorf("%s: got %t, want %t", reason, got, c.want)
 		}
 	}
 }
 
-// follow wakes the operator every so often from one time to another, and yields the Deployment after each decision.
+// follow reconciles at regular times, and calls look after each decision.
 func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.Duration, look func(at time.Time, p plan)) {
 	t.Helper()
 	for at := from; !at.After(to); at = at.Add(every) {
@@ -424,7 +424,7 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 	}
 }
 
-// Starts from Monday to Friday with stops on every day: KEDA, which asks what comes next, is up all weekend.
+// With starts from Monday to Friday and daily stops, KEDA runs all weekend, because it looks only at the next event.
 func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, "30 6 * * 1-5"), with(v1beta1.StopScheduleAnnotation, "10 22 * * *"))
 	follow(t, d, at("2026-11-16 06:30"), at("2026-12-14 06:20"), 10*time.Minute, func(now time.Time, _ plan) {
@@ -439,7 +439,7 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	})
 }
 
-// kube-green lets pass what it is more than a minute late for.
+// kube-green skips an event if it is more than a minute late.
 func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 61 * time.Second, 3 * time.Hour, 59 * time.Hour} {
 		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"))
@@ -447,7 +447,7 @@ func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
 		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
 		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute, func(_ time.Time, p plan) {
 			if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
-				t.Errorf("%s late, there are %d replicas: %+v", late, replicas(d), summarize(p))
+				t.Errorf("after %s there are %d replicas, want 3: %+v", late, replicas(d), summarize(p))
 			}
 		})
 	}

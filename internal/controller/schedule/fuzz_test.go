@@ -13,20 +13,20 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// Zones whose clocks have been put forward and back in all ways that there are.
+// oddZones are time zones with unusual clock changes.
 var oddZones = []string{
 	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "America/Sao_Paulo",
 	"Asia/Kathmandu", "Antarctica/Troll", "Pacific/Kiritimati",
 }
 
-// century is any instant from 2000 to 2100.
+// century maps any number to an instant from 2000 to 2100.
 func century(unix int64) time.Time {
 	const length = 100 * 365 * 86400
 	return time.Unix(946_684_800+(unix%length+length)%length, 0).UTC()
 }
 
-// FuzzDecide starts and stops a Deployment, whatever is remembered of it. What is done is done once, and is what the event
-// asks for: a stop leaves no more replicas than there were, a start no fewer, and both together as many.
+// FuzzDecide starts and stops a Deployment with a random record. Each event is executed once. A stop never adds
+// replicas, a start never removes any, and a start after a stop restores their number.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint16(7*60), uint16(20*60), uint8(1), int32(3), int32(0), int32(0), int32(3), v1beta1.ScheduleStopped, "2026-11-20T07:00:00Z", int64(1_000_000_000), false)
 	f.Add(uint16(2*60+30), uint16(3*60), uint8(2), int32(0), int32(0), int32(5), int32(0), v1beta1.ScheduleStarted, "", int64(763_000_000), false)
@@ -46,7 +46,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		d, now := newDeployment(replicas), century(unix)
 		d.Annotations = annotations
-		for range 3 { // a stop, a start, and a stop, in whichever order
+		for range 3 { // three events, alternating starts and stops
 			before := *d.Spec.Replicas
 			p := decide(d, s, autoscaled, now)
 			checkPlan(t, p, before, now)
@@ -54,17 +54,17 @@ func FuzzDecide(f *testing.F) {
 				p.apply(d)
 			}
 			if again := decide(d, s, autoscaled, now); again.outcome != nothing {
-				t.Errorf("done twice: %+v, then %+v", p, again)
+				t.Errorf("the event is executed twice: %+v, then %+v", p, again)
 			}
 			if now = p.next; now.IsZero() {
-				t.Fatalf("nothing comes next: %+v", p)
+				t.Fatalf("there is no next event: %+v", p)
 			}
 		}
 		checkRemoval(t, d.DeepCopy().Annotations, *d.Spec.Replicas, last)
 	})
 }
 
-// timeOfDay is a time of any day.
+// timeOfDay formats a number of minutes as a time of day.
 func timeOfDay(minutes uint16) string {
 	return fmt.Sprintf("%02d:%02d", minutes/60%24, minutes%60)
 }
@@ -72,7 +72,7 @@ func timeOfDay(minutes uint16) string {
 func checkPlan(t *testing.T, p plan, before int32, now time.Time) {
 	t.Helper()
 	if p.due.After(now) || !p.next.After(now) {
-		t.Errorf("at %s, %s is due and %s is next", now, p.due, p.next)
+		t.Errorf("now is %s, but due is %s and next is %s", now, p.due, p.next)
 	}
 	checkReplicas(t, p, before)
 }
@@ -80,19 +80,19 @@ func checkPlan(t *testing.T, p plan, before int32, now time.Time) {
 func checkReplicas(t *testing.T, p plan, before int32) {
 	t.Helper()
 	if (p.outcome == scaled) != (p.replicas != before) {
-		t.Errorf("%s from %d to %d", p.outcome, before, p.replicas)
+		t.Errorf("outcome %s, but the replicas change from %d to %d", p.outcome, before, p.replicas)
 	}
-	remembers := p.record.Original
-	if p.transition == stop && (p.replicas > before || p.outcome == scaled && remembers < before) {
-		t.Errorf("a stop scales from %d to %d, and remembers %d", before, p.replicas, remembers)
+	recorded := p.record.Original
+	if p.transition == stop && (p.replicas > before || p.outcome == scaled && recorded < before) {
+		t.Errorf("a stop scales from %d to %d, and records %d", before, p.replicas, recorded)
 	}
-	if done := p.outcome == scaled || p.outcome == unchanged; p.transition == start && (p.replicas < before || done && remembers != 0) {
-		t.Errorf("a start scales from %d to %d, and still remembers %d", before, p.replicas, remembers)
+	if done := p.outcome == scaled || p.outcome == unchanged; p.transition == start && (p.replicas < before || done && recorded != 0) {
+		t.Errorf("a start scales from %d to %d, and still records %d", before, p.replicas, recorded)
 	}
 }
 
-// checkRemoval fails unless without a schedule as many come back as were stopped, and nothing is left of it but what people
-// have written.
+// checkRemoval removes the schedule. It checks that the original replicas are restored and that only the users'
+// annotations remain.
 func checkRemoval(t *testing.T, annotations map[string]string, replicas int32, foreign string) {
 	t.Helper()
 	d := newDeployment(replicas)
@@ -101,6 +101,6 @@ func checkRemoval(t *testing.T, annotations map[string]string, replicas int32, f
 	p := remove(d)
 	p.apply(d)
 	if *d.Spec.Replicas != want || schedule.HasRecord(d.Annotations) || d.Annotations["example.com/else"] != foreign {
-		t.Errorf("removal leaves %d replicas, not %d, and %v", *d.Spec.Replicas, want, d.Annotations)
+		t.Errorf("after the removal there are %d replicas, want %d; annotations %v", *d.Spec.Replicas, want, d.Annotations)
 	}
 }

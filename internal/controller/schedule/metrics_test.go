@@ -24,11 +24,11 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// deployments are what is in a cache.
+// deployments is a cache of Deployments.
 type deployments []appsv1.Deployment
 
 func (deployments) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	panic("nobody asks for one")
+	panic("not implemented")
 }
 
 func (d deployments) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -47,13 +47,13 @@ func TestCollector(t *testing.T) {
 	var cached deployments
 	for _, d := range []*appsv1.Deployment{
 		newDeployment(3, requests, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
-		newDeployment(3, requests), // not seen yet
+		newDeployment(3, requests), // not reconciled yet
 		newDeployment(0, requests, original(3), stopped),
-		newDeployment(1, requests, original(3), stopped), // since scaled out by hand
-		newDeployment(5, requests, original(3), stopped), // even further
+		newDeployment(1, requests, original(3), stopped), // then scaled out by a user
+		newDeployment(5, requests, original(3), stopped), // then scaled out above the original
 		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
-		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:00Z"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // no longer
+		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:00Z"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // the suspension has ended
 		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00")),
 		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00"), inNamespace("other")),
 		newDeployment(0, requests, original(2), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }),
@@ -80,9 +80,9 @@ useless_schedule_saved_memory_bytes{namespace="other"} 0
 `
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC})
-	answer := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), answer.Body.String()); diff != "" {
+	response := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), response.Body.String()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }
@@ -112,9 +112,9 @@ func TestTrimDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, trimmed); diff != "" {
-		t.Errorf("what the cache keeps (-want +got):\n%s", diff)
+		t.Errorf("cached Deployment (-want +got):\n%s", diff)
 	}
 	if other, err := trimDeployment("something else"); err != nil || other != "something else" {
-		t.Errorf("something else becomes %v, %v", other, err)
+		t.Errorf("an object of another type becomes %v, %v", other, err)
 	}
 }

@@ -34,12 +34,12 @@ import (
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
-// TestYear simulates a year of 1,000 Deployments, or of 100 with -short. Users scale by hand, edit schedules and remove
-// them. The operator wakes late, for no reason, or not at all for days. It restarts, and its cache lags. After each of its
-// reconciles a Deployment is as the rule says, by a calculation that shares no code with the controller. The operator
-// writes if and only if an event was due or a user has edited something.
+// TestYear simulates a year of 1,000 Deployments, or of 100 with -short. Users scale, edit schedules and remove them.
+// The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After each reconcile,
+// the test computes the expected Deployment with code that it does not share with the controller. The operator must
+// write if and only if an event was due or a user has edited the schedule.
 func TestYear(t *testing.T) {
-	t.Logf("run again with -seed=%d", *seed)
+	t.Logf("to reproduce: -seed=%d", *seed)
 	deployments := 1000
 	if testing.Short() {
 		deployments = 100
@@ -54,16 +54,16 @@ func TestYear(t *testing.T) {
 			}
 			t.Logf("%d events", events)
 			if events < 30*deployments {
-				t.Errorf("there were only %d events: the simulation is too dull", events)
+				t.Errorf("there were only %d events, want at least %d", events, 30*deployments)
 			}
 		})
 	}
 }
 
-// yearBegins on a Thursday. Schedules count from a month before.
+// The year begins on a Thursday. Timetables begin a month earlier.
 var yearBegins, yearEnds = at("2026-01-01 00:00"), at("2027-01-01 00:00")
 
-// recurrences are what schedules name, each by its text and by what is meant.
+// recurrences are the texts of schedules, and their meaning as code.
 var recurrences = []struct {
 	text  string
 	means func(wall time.Time) bool
@@ -78,7 +78,7 @@ var recurrences = []struct {
 	{"0 12 1 * *", func(w time.Time) bool { return w.Day() == 1 && shows(w, 12, 0) }},
 	{"Fri 20:00", func(w time.Time) bool { return w.Weekday() == time.Friday && shows(w, 20, 0) }},
 	{"10 22 */9 * *", func(w time.Time) bool { return w.Day()%9 == 1 && shows(w, 22, 10) }},
-	{"Sun 02:30", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 2, 30) }}, // skipped, or shown twice
+	{"Sun 02:30", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 2, 30) }}, // clock changes skip or repeat it
 	{"15 1 * * 0", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 1, 15) }},
 	{"@weekly", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 0, 0) }},
 	{"0 */8 * * 3", func(w time.Time) bool { return w.Weekday() == time.Wednesday && w.Hour()%8 == 0 && w.Minute() == 0 }},
@@ -90,18 +90,19 @@ var yearZones = []string{
 	"Asia/Kolkata", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca",
 }
 
-// A tick is when a recurrence comes, and the date by which it may be excluded.
+// A tick is an occurrence of a recurrence: its instant, its date for exclusions, and its wall-clock time.
 type tick struct {
 	at   time.Time
 	date string
 	wall time.Time
 }
 
-// timetables have every tick of every recurrence, by zone and text, from a month before the year until some months after it.
+// timetables has the ticks of each recurrence, by time zone and text. They begin a month before the year and end four
+// months after it.
 type timetables map[string]map[string][]tick
 
-// newTimetables looks at the clock in every zone once a minute. What it shows for the first time has come, with all that
-// it has skipped.
+// newTimetables checks the wall clock of every zone once a minute. A tick occurs when the clock first shows or skips
+// its time.
 func newTimetables(t *testing.T) timetables {
 	t.Helper()
 	all := timetables{}
@@ -128,48 +129,48 @@ func newTimetables(t *testing.T) timetables {
 	return all
 }
 
-// A world is a Deployment, its users, the operator, and what we think of it.
+// A world is a Deployment, its users, the operator, and the expected state.
 type world struct {
 	*testing.T
 	random     *rand.Rand
 	timetables timetables
 	name       int
 	now        time.Time
-	shelf      *shelf
+	api        *fakeClient
 	clock      *clocktesting.FakePassiveClock
 	controller *Controller
 
-	// What the users have asked for. Without a start there is no schedule.
+	// What the users have set. If start is empty, there is no schedule.
 	zone, start, stop           string
 	stopReplicas, startReplicas int
 	exclude                     [2]string // first and last date
 	suspended                   bool
 	suspendUntil                time.Time
 
-	// What has to be so.
-	replicas, original int
-	state              string
-	dealtWith, noted   time.Time // the last and the next event, when there was something to do
-	edited             bool
+	// The expected state.
+	replicas, original   int
+	state                string
+	lastEvent, nextEvent time.Time // the recorded last and next event
+	edited               bool
 
 	next time.Time // the next event
 }
 
-// A shelf is an API server that has one Deployment and no autoscaler, with a cache that may lag behind.
-type shelf struct {
+// A fakeClient has one Deployment and no autoscaler. Its cache may lag.
+type fakeClient struct {
 	client.Client
 	stored, cached *appsv1.Deployment
 	writes         int
 }
 
-func (s *shelf) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (s *fakeClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	s.cached.DeepCopyInto(into.(*appsv1.Deployment))
 	return nil
 }
 
-func (s *shelf) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (s *fakeClient) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-func (s *shelf) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+func (s *fakeClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if o.GetResourceVersion() != s.stored.ResourceVersion {
 		return apierrors.NewConflict(schema.GroupResource{Group: appsv1.GroupName, Resource: "deployments"}, o.GetName(), nil)
 	}
@@ -179,16 +180,16 @@ func (s *shelf) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	return nil
 }
 
-func (s *shelf) store(d *appsv1.Deployment) {
+func (s *fakeClient) store(d *appsv1.Deployment) {
 	version, _ := strconv.Atoi(d.ResourceVersion)
 	d.ResourceVersion = strconv.Itoa(version + 1)
 	s.stored = d
 }
 
-// unheard takes events to nobody.
-type unheard struct{ recorder.Provider }
+// noEvents discards Kubernetes events.
+type noEvents struct{ recorder.Provider }
 
-func (unheard) GetEventRecorder(string) recorder.EventRecorder { return &clientevents.FakeRecorder{} }
+func (noEvents) GetEventRecorder(string) recorder.EventRecorder { return &clientevents.FakeRecorder{} }
 
 func newWorld(t *testing.T, timetables timetables, name int) *world {
 	t.Helper()
@@ -198,11 +199,11 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 		t.Fatal(err)
 	}
 	w.replicas = w.random.IntN(6)
-	w.shelf = &shelf{}
-	w.shelf.store(newDeployment(int32(w.replicas)))
+	w.api = &fakeClient{}
+	w.api.store(newDeployment(int32(w.replicas)))
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
 	w.controller = &Controller{
-		client: w.shelf, clock: w.clock, zone: time.UTC, events: events.NewRecorder(unheard{}), metrics: metrics,
+		client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}), metrics: metrics,
 		warnings: newWarnings(), alarms: queue.NewAlarms(w.clock),
 	}
 	woken := priorityqueue.New[reconcile.Request]("test")
@@ -215,12 +216,12 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 
 func (w *world) failf(format string, args ...any) {
 	w.Helper()
-	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.shelf.stored.Annotations, fmt.Sprintf(format, args...))
+	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.api.stored.Annotations, fmt.Sprintf(format, args...))
 }
 
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
 
-// year simulates a year, and returns how many events there were.
+// year simulates a year, and returns the number of events.
 func (w *world) year() (n int) {
 	w.edit()
 	for w.now.Before(yearEnds) {
@@ -241,7 +242,7 @@ func (w *world) year() (n int) {
 	return n
 }
 
-// sleep passes the time until the operator looks again: with the next event, late, for no reason, or after days without it.
+// sleep advances the clock to the next reconcile: at the next event, early, late, or days later.
 func (w *world) sleep() {
 	switch {
 	case w.pick(80):
@@ -254,7 +255,7 @@ func (w *world) sleep() {
 		w.now = w.next
 	}
 	if w.pick(200) {
-		w.now = w.now.Truncate(time.Second).Add(-1) // just before a full second, perhaps the one that counts
+		w.now = w.now.Truncate(time.Second).Add(-1) // just before a full second, perhaps that of an event
 	}
 }
 
@@ -263,14 +264,14 @@ func (w *world) scaleByHand() {
 	w.change(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(w.replicas)) })
 }
 
-// change is what somebody else does to the Deployment.
+// change changes the Deployment as a user.
 func (w *world) change(change func(*appsv1.Deployment)) {
-	d := w.shelf.stored.DeepCopy()
+	d := w.api.stored.DeepCopy()
 	change(d)
-	w.shelf.store(d)
+	w.api.store(d)
 }
 
-// unschedule removes the schedule, and perhaps all that belongs to it.
+// unschedule removes the schedule, and for every other Deployment also its settings.
 func (w *world) unschedule() {
 	w.start, w.stop = "", ""
 	w.change(func(d *appsv1.Deployment) {
@@ -287,7 +288,7 @@ func (w *world) unschedule() {
 	})
 }
 
-// edit writes some other schedule, or only suspends it.
+// edit sets another schedule, or changes only the suspension.
 func (w *world) edit() {
 	if w.suspended = w.pick(8); w.pick(4) {
 		w.suspendUntil = w.now.Add(time.Duration(w.random.Int64N(int64(20 * 24 * time.Hour)))).Truncate(time.Second)
@@ -313,7 +314,7 @@ func (w *world) edit() {
 
 func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(recurrences))].text }
 
-// annotate writes what the users ask for, and notes whether it is another schedule.
+// annotate writes the users' settings, and records whether the schedule differs.
 func (w *world) annotate(d *appsv1.Deployment) {
 	wanted := map[string]string{
 		v1beta1.StartScheduleAnnotation: w.start, v1beta1.StopScheduleAnnotation: w.stop, v1beta1.TimeZoneAnnotation: w.zone,
@@ -336,38 +337,38 @@ func (w *world) annotate(d *appsv1.Deployment) {
 	}
 }
 
-// operator looks at the Deployment once, and compares what it does with what it has to do.
+// operator runs one reconcile and compares the result with the expected state.
 func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
-		w.controller.warnings = newWarnings() // as a restart does
+		w.controller.warnings = newWarnings() // simulates a restart
 	}
-	before := w.shelf.stored
-	w.shelf.cached, w.shelf.writes = before, 0
+	before := w.api.stored
+	w.api.cached, w.api.writes = before, 0
 	w.clock.SetTime(w.now)
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}
 	if _, err := w.controller.Reconcile(w.Context(), request); err != nil {
 		w.failf("%v", err)
 	}
 	due := w.rule()
-	if wrote = w.shelf.writes > 0; wrote != due || w.shelf.writes > 1 {
-		w.failf("the operator writes %d times, and it has to: %v", w.shelf.writes, due)
+	if wrote = w.api.writes > 0; wrote != due || w.api.writes > 1 {
+		w.failf("the operator wrote %d times; a write was due: %t", w.api.writes, due)
 	}
-	if got := int(replicas(w.shelf.stored)); got != w.replicas {
-		w.failf("there are %d replicas, and there have to be %d", got, w.replicas)
+	if got := int(replicas(w.api.stored)); got != w.replicas {
+		w.failf("there are %d replicas, want %d", got, w.replicas)
 	}
 	w.checkRecord()
 	w.plan(w.controller.alarms.Next(request))
 	if wrote && w.pick(5) {
-		w.lookBack(before)
+		w.reconcileStale(before)
 	}
 	return wrote
 }
 
-// checkRecord compares what is remembered, which is nothing without a schedule.
+// checkRecord compares the operator's annotations with the expected ones. Without a schedule there are none.
 func (w *world) checkRecord() {
 	want := map[string]string{}
 	for key, value := range map[string]string{
-		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.dealtWith), v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.noted), v1beta1.ScheduleStateAnnotation: w.state,
+		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.lastEvent), v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.nextEvent), v1beta1.ScheduleStateAnnotation: w.state,
 		v1beta1.OriginalReplicasAnnotation: strings.TrimPrefix(strconv.Itoa(w.original), "0"),
 	} {
 		if value != "" {
@@ -376,12 +377,12 @@ func (w *world) checkRecord() {
 	}
 	got := map[string]string{}
 	for _, key := range recordKeys() {
-		if value, ok := w.shelf.stored.Annotations[key]; ok && (key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
+		if value, ok := w.api.stored.Annotations[key]; ok && (key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
 			got[key] = value
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		w.failf("it remembers (-want +got):\n%s", diff)
+		w.failf("record (-want +got):\n%s", diff)
 	}
 }
 
@@ -398,37 +399,37 @@ func (w *world) plan(got time.Time) {
 	}
 }
 
-// lookBack starts another operator, whose cache is older than the last write. Its write is refused.
-func (w *world) lookBack(before *appsv1.Deployment) {
-	w.shelf.cached, w.shelf.writes = before, 0
+// reconcileStale reconciles with a cache from before the last write. The API server must reject the write.
+func (w *world) reconcileStale(before *appsv1.Deployment) {
+	w.api.cached, w.api.writes = before, 0
 	_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
-	if w.shelf.writes > 0 || !apierrors.IsConflict(err) {
-		w.failf("with an old cache, it writes %d times: %v", w.shelf.writes, err)
+	if w.api.writes > 0 || !apierrors.IsConflict(err) {
+		w.failf("with a stale cache, the operator wrote %d times; error %v, want a conflict", w.api.writes, err)
 	}
 }
 
-// rule does to our account what has to be done to the Deployment, and reports whether there is anything to do.
+// rule updates the expected state, and reports whether a write is due.
 func (w *world) rule() bool {
 	if w.start == "" {
-		remembered := !w.dealtWith.IsZero()
+		recorded := !w.lastEvent.IsZero()
 		w.replicas = max(w.replicas, w.original)
-		w.original, w.state, w.dealtWith, w.noted, w.edited = 0, "", time.Time{}, time.Time{}, true
-		return remembered
+		w.original, w.state, w.lastEvent, w.nextEvent, w.edited = 0, "", time.Time{}, time.Time{}, true
+		return recorded
 	}
 	last, isStop := w.last()
-	if !w.edited && !last.After(w.dealtWith) {
+	if !w.edited && !last.After(w.lastEvent) {
 		return false
 	}
-	wasEdited, remembered := w.edited, w.original
-	w.dealtWith, w.noted, w.edited = last, w.upcoming(), false
+	wasEdited, recorded := w.edited, w.original
+	w.lastEvent, w.nextEvent, w.edited = last, w.upcoming(), false
 	switch {
 	case w.suspended || last.Before(w.suspendUntil):
 	case isStop:
 		w.state = "Stopped"
 		if w.replicas > w.stopReplicas {
-			// A stop remembers how many there are. Where an edit makes it count again, there may be only what it has left.
+			// A stop records the replicas. If an edit repeats it, keep the record of the first stop.
 			if w.replicas, w.original = w.stopReplicas, w.replicas; wasEdited {
-				w.original = max(w.original, remembered)
+				w.original = max(w.original, recorded)
 			}
 		}
 	default:
@@ -441,11 +442,11 @@ func (w *world) rule() bool {
 	return true
 }
 
-// isExcluded reports whether there is no start at a tick.
+// isExcluded reports whether a start at a tick is excluded.
 func (w *world) isExcluded(e tick) bool { return w.exclude[0] <= e.date && e.date <= w.exclude[1] }
 
-// last returns the last start or stop that has come. Of those that come at once, the start counts, or what the clock would
-// have shown later.
+// last returns the last start or stop until now. If both are at the same instant, it returns the one with the later
+// wall-clock time, or the start.
 func (w *world) last() (at time.Time, isStop bool) {
 	table := w.timetables[w.zone]
 	start, stop := lastTick(table[w.start], w.now, w.isExcluded), lastTick(table[w.stop], w.now, func(tick) bool { return false })
@@ -455,12 +456,12 @@ func (w *world) last() (at time.Time, isStop bool) {
 	return start.at, false
 }
 
-// upcoming returns when the next start or stop comes.
+// upcoming returns the next start or stop.
 func (w *world) upcoming() time.Time {
 	table := w.timetables[w.zone]
 	stops := table[w.stop]
-	next := stops[comeBy(stops, w.now)].at
-	for _, start := range table[w.start][comeBy(table[w.start], w.now):] {
+	next := stops[countUntil(stops, w.now)].at
+	for _, start := range table[w.start][countUntil(table[w.start], w.now):] {
 		if !w.isExcluded(start) {
 			if start.at.Before(next) {
 				next = start.at
@@ -471,8 +472,8 @@ func (w *world) upcoming() time.Time {
 	return next
 }
 
-// comeBy is how many ticks have come by a time.
-func comeBy(ticks []tick, now time.Time) int {
+// countUntil returns the number of ticks until now.
+func countUntil(ticks []tick, now time.Time) int {
 	i, _ := slices.BinarySearchFunc(ticks, now, func(e tick, now time.Time) int {
 		if e.at.After(now) {
 			return 1
@@ -482,9 +483,9 @@ func comeBy(ticks []tick, now time.Time) int {
 	return i
 }
 
-// lastTick returns the last tick until now that is not excluded. There is one, as nothing is excluded for long.
+// lastTick returns the last tick until now that is not excluded. It always exists, because excluded ranges are short.
 func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
-	for i := comeBy(ticks, now) - 1; i >= 0; i-- {
+	for i := countUntil(ticks, now) - 1; i >= 0; i-- {
 		if !excluded(ticks[i]) {
 			return ticks[i]
 		}
@@ -499,7 +500,7 @@ func recordKeys() []string {
 	}
 }
 
-// shown returns what a clock in a zone shows.
+// shown returns the wall-clock time of a zone, as if in UTC.
 func shown(at time.Time, zone *time.Location) time.Time {
 	local := at.In(zone)
 	year, month, date := local.Date()
