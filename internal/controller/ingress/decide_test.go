@@ -15,14 +15,14 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// an is an Ingress with these annotations.
-func an(annotations map[string]string, managed ...metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
+// newIngress returns an Ingress with these annotations.
+func newIngress(annotations map[string]string, managed ...metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "web", UID: "1", Annotations: annotations, ManagedFields: managed,
 	}}
 }
 
-// entry is what a manager owns, as the API server writes it.
+// entry returns an entry of metadata.managedFields.
 func entry(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: operation, APIVersion: "networking.k8s.io/v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
@@ -42,74 +42,74 @@ func TestDecide(t *testing.T) {
 		want       plan
 	}{
 		"New": {
-			reason:     "what is configured is set where there is nothing yet",
-			ingress:    an(nil),
+			reason:     "configured annotations are set if they are absent",
+			ingress:    newIngress(nil),
 			configured: Annotations{"foo": "bar", "a": "b"},
 			want:       plan{annotations: Annotations{"foo": "bar", "a": "b"}, set: []string{"a", "foo"}},
 		},
 		"Done": {
-			reason:     "what is there is not set again",
-			ingress:    an(map[string]string{"foo": "bar", "example.com/old": "1"}, ours(owned)),
+			reason:     "existing annotations are not set again",
+			ingress:    newIngress(map[string]string{"foo": "bar", "example.com/old": "1"}, ours(owned)),
 			configured: Annotations{"foo": "bar", "example.com/old": "1"},
 			want:       plan{annotations: Annotations{"foo": "bar", "example.com/old": "1"}},
 		},
 		"OthersValue": {
-			reason:     "what somebody else has set to the same value stays theirs",
-			ingress:    an(map[string]string{"foo": "bar"}, entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`)),
+			reason:     "an annotation that another manager has set to the same value is not set",
+			ingress:    newIngress(map[string]string{"foo": "bar"}, entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`)),
 			configured: Annotations{"foo": "bar"},
 			want:       plan{annotations: Annotations{"foo": "bar"}},
 		},
 		"Changed": {
 			reason:     "another value is overwritten",
-			ingress:    an(map[string]string{"foo": "baz"}),
+			ingress:    newIngress(map[string]string{"foo": "baz"}),
 			configured: Annotations{"foo": "bar"},
 			want:       plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}},
 		},
 		"EmptyValue": {
 			reason:     "an empty value is not the same as none",
-			ingress:    an(nil),
+			ingress:    newIngress(nil),
 			configured: Annotations{"foo": ""},
 			want:       plan{annotations: Annotations{"foo": ""}, set: []string{"foo"}},
 		},
 		"Dropped": {
-			reason:     "what left the configuration is removed, and what others own stays",
-			ingress:    an(map[string]string{"foo": "bar", "example.com/old": "1", "other": "2"}, ours(owned)),
+			reason:     "an owned annotation that is no longer configured is removed; annotations of others stay",
+			ingress:    newIngress(map[string]string{"foo": "bar", "example.com/old": "1", "other": "2"}, ours(owned)),
 			configured: Annotations{"foo": "bar"},
 			want:       plan{annotations: Annotations{"foo": "bar"}, remove: []string{"example.com/old"}},
 		},
 		"NoneConfigured": {
-			reason:  "without a configuration everything is removed that is ours",
-			ingress: an(map[string]string{"foo": "bar", "example.com/old": "1"}, ours(owned)),
+			reason:  "without a configuration, all owned annotations are removed",
+			ingress: newIngress(map[string]string{"foo": "bar", "example.com/old": "1"}, ours(owned)),
 			want:    plan{remove: []string{"example.com/old", "foo"}},
 		},
 		"NothingOwned": {
-			reason:  "where nothing is ours there is nothing to remove",
-			ingress: an(map[string]string{"foo": "bar"}),
+			reason:  "an Ingress without owned annotations needs no change",
+			ingress: newIngress(map[string]string{"foo": "bar"}),
 		},
 		"OptedOut": {
-			reason:     "who opts out has ours removed",
-			ingress:    an(map[string]string{"foo": "bar", "example.com/old": "1", v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}, ours(owned)),
+			reason:     "an opt-out removes the owned annotations",
+			ingress:    newIngress(map[string]string{"foo": "bar", "example.com/old": "1", v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}, ours(owned)),
 			configured: Annotations{"foo": "bar", "example.com/old": "1"},
 			want:       plan{remove: []string{"example.com/old", "foo"}},
 		},
 		"OptedOutEarly": {
-			reason:     "who has opted out from the start is left alone",
-			ingress:    an(map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}),
+			reason:     "an Ingress that opted out at its creation needs no change",
+			ingress:    newIngress(map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}),
 			configured: Annotations{"foo": "bar"},
 		},
 		"OtherMode": {
-			reason:     "only one value opts out",
-			ingress:    an(map[string]string{v1beta1.IngressAnnotationsAnnotation: "Enabled"}),
+			reason:     "only the value Disabled opts out",
+			ingress:    newIngress(map[string]string{v1beta1.IngressAnnotationsAnnotation: "Enabled"}),
 			configured: Annotations{"foo": "bar"},
 			want:       plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}},
 		},
 		"UpdateEntry": {
-			reason:  "what was not applied is not ours, whatever it is called",
-			ingress: an(map[string]string{"foo": "bar"}, entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, owned)),
+			reason:  "an Update entry with the operator's name is not owned",
+			ingress: newIngress(map[string]string{"foo": "bar"}, entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, owned)),
 		},
 		"Unreadable": {
-			reason:  "fields that cannot be read are nobody's",
-			ingress: an(map[string]string{"foo": "bar"}, ours("{")),
+			reason:  "invalid fieldsV1 own nothing",
+			ingress: newIngress(map[string]string{"foo": "bar"}, ours("{")),
 		},
 	}
 	for name, c := range cases {
@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestRivals(t *testing.T) {
-	ingress := an(nil,
+	ingress := newIngress(nil,
 		ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`),
 		entry("kubectl-annotate", metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`),
 		entry("argocd", metav1.ManagedFieldsOperationApply, `{"f:metadata":{"f:annotations":{"f:foo":{},"f:bar":{}}}}`),
@@ -134,9 +134,9 @@ func TestRivals(t *testing.T) {
 		keys   []string
 		want   []string
 	}{
-		{"all who own it but the operator", []string{"foo"}, []string{"argocd", "kubectl-annotate"}},
-		{"only those who own it", []string{"bar", "baz"}, []string{"argocd"}},
-		{"who removes an annotation owns it no more", []string{"baz"}, []string{}},
+		{"all owners except the operator", []string{"foo"}, []string{"argocd", "kubectl-annotate"}},
+		{"only owners of the annotation", []string{"bar", "baz"}, []string{"argocd"}},
+		{"an annotation without an owner", []string{"baz"}, []string{}},
 	} {
 		if diff := cmp.Diff(c.want, rivals(ingress, c.keys)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -145,14 +145,14 @@ func TestRivals(t *testing.T) {
 }
 
 func TestStrip(t *testing.T) {
-	full := an(map[string]string{"foo": "bar", corev1.LastAppliedConfigAnnotation: "{}", v1beta1.PausedAnnotation: "true"},
+	full := newIngress(map[string]string{"foo": "bar", corev1.LastAppliedConfigAnnotation: "{}", v1beta1.PausedAnnotation: "true"},
 		ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`),
 		entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:spec":{}}`))
 	full.ResourceVersion, full.GenerateName, full.Finalizers = "2", "w", []string{"a/b"}
 	full.Labels, full.OwnerReferences = map[string]string{"a": "b"}, []metav1.OwnerReference{{Name: "a"}}
-	want := an(map[string]string{"foo": "bar", v1beta1.PausedAnnotation: "true"}, ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`))
+	want := newIngress(map[string]string{"foo": "bar", v1beta1.PausedAnnotation: "true"}, ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`))
 	want.ResourceVersion = "2"
-	for range 2 { // a transformation may be given what it has given
+	for range 2 { // client-go may transform an object twice
 		if _, err := strip(full); err != nil {
 			t.Fatal(err)
 		}
@@ -176,17 +176,17 @@ func TestEnumerate(t *testing.T) {
 
 func TestHistoriesAreByUID(t *testing.T) {
 	known := newHistories()
-	known.keep(an(nil), history{uid: "1", refusal: "no"})
-	if got := known.of(an(nil)); got.refusal != "no" {
-		t.Errorf("got %+v, want what was kept", got)
+	known.keep(newIngress(nil), history{uid: "1", refusal: "no"})
+	if got := known.of(newIngress(nil)); got.refusal != "no" {
+		t.Errorf("got %+v, want the stored history", got)
 	}
-	again := an(nil)
+	again := newIngress(nil)
 	again.UID = "2"
 	if got := known.of(again); got.uid != "2" || got.refusal != "" {
-		t.Errorf("an Ingress of the same name has the history %+v", got)
+		t.Errorf("another Ingress with the same name has the history %+v", got)
 	}
 	known.forget(types.NamespacedName{Namespace: "default", Name: "web"})
 	if len(known.byKey) > 0 {
-		t.Errorf("%v is not forgotten", known.byKey)
+		t.Errorf("histories after forget: %v", known.byKey)
 	}
 }

@@ -17,8 +17,9 @@ var (
 	setting = plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}}
 )
 
-// fight has somebody revert the annotations each time a while after they were set, and returns how long the operator
-// waits each time before it sets them again. In the wait after some of the reverts, the rival gives in.
+// fight simulates a rival that reverts the annotations, each time after they have held for a time. It returns how long
+// the operator waits after each revert before it sets them again. During the waits in givesIn, the rival restores the
+// annotations itself.
 func fight(held []time.Duration, givesIn ...int) []time.Duration {
 	var waits []time.Duration
 	at := now
@@ -65,27 +66,27 @@ func TestFight(t *testing.T) {
 		givesIn []int
 		want    []time.Duration
 	}{
-		{"five reverts are put right at once, and then it is a fight", times(len(backOff), time.Millisecond), nil, backOff},
-		{"a slow rival fights as well, if it is quick enough to begin with", append(times(6, minute), times(3, 9*minute)...), nil, append(times(5, 0), 10*second, 20*second, 40*second, 80*second)},
-		{"five in ten minutes are not more than five", times(20, 121*second), nil, times(20, 0)},
-		{"who reverts once a day does not fight", times(20, 24*time.Hour), nil, times(20, 0)},
+		{"five reverts are corrected at once, and then the delay grows", times(len(backOff), time.Millisecond), nil, backOff},
+		{"a slow rival counts, too, if its first reverts were quick", append(times(6, minute), times(3, 9*minute)...), nil, append(times(5, 0), 10*second, 20*second, 40*second, 80*second)},
+		{"five reverts in ten minutes do not exceed the limit", times(20, 121*second), nil, times(20, 0)},
+		{"one revert a day causes no delay", times(20, 24*time.Hour), nil, times(20, 0)},
 		{
-			"a fight is over once the annotations have held for ten minutes",
+			"the delay is reset when the annotations have held for ten minutes",
 			append(times(7, second), 10*minute+second, second), nil,
 			append(times(5, 0), 10*second, 20*second, 0, 0),
 		},
 		{
-			"ten minutes are not over before they are",
+			"the delay is not reset at exactly ten minutes",
 			append(times(7, second), 10*minute), nil,
 			append(times(5, 0), 10*second, 20*second, 40*second),
 		},
 		{
-			"a rival that gives in while the operator waits ends it as well, if that holds",
+			"the delay is also reset if the rival restores the annotations and they hold",
 			append(times(7, second), 10*minute+second, second), []int{6},
 			append(times(5, 0), 10*second, 20*second, 0, 0),
 		},
 		{
-			"but one that only seems to give in goes on with it",
+			"the delay is not reset if the rival restores the annotations and reverts them again",
 			times(9, second), []int{6, 7},
 			append(times(5, 0), 10*second, 20*second, 40*second, 80*second),
 		},
@@ -106,70 +107,70 @@ func TestSaw(t *testing.T) {
 		plan    plan
 		want    bool
 	}{
-		{"what was never set cannot be reverted", history{}, setting, false},
-		{"what was set can", held, setting, true},
-		{"a revert is counted once, however often it is seen", open, setting, false},
-		{"another one is counted once the first is put right", open.wrote(setting, now), setting, true},
-		{"what is to be removed is nobody's revert", held, removal, false},
-		{"what was released cannot be reverted", held.wrote(plan{remove: []string{"foo"}}, now), setting, false},
-		{"what the rival has put back itself can be reverted again", settledAfter(open, setting), setting, true},
-		{"what the rival has released after an opt-out cannot", settledAfter(open, plan{}), setting, false},
-		{"what was kept when something else was removed can", held.wrote(removal, now), setting, true},
+		{"an annotation that was never set", history{}, setting, false},
+		{"an annotation that was set", held, setting, true},
+		{"a revert that was already counted", open, setting, false},
+		{"a second revert after the first was corrected", open.wrote(setting, now), setting, true},
+		{"a removal", held, removal, false},
+		{"an annotation that the operator removed", held.wrote(plan{remove: []string{"foo"}}, now), setting, false},
+		{"an annotation that the rival restored", settledAfter(open, setting), setting, true},
+		{"an annotation that is not ensured after an opt-out", settledAfter(open, plan{}), setting, false},
+		{"an annotation that was kept when another was removed", held.wrote(removal, now), setting, true},
 	} {
 		if _, got := c.history.saw(c.plan, now); got != c.want {
-			t.Errorf("%s: reverted is %v", c.reason, got)
+			t.Errorf("%s: got reverted %t", c.reason, got)
 		}
 	}
 }
 
-// settledAfter is a history once nothing of a plan is left to do.
+// settledAfter returns the history after a reconcile in which the plan is already fulfilled.
 func settledAfter(h history, p plan) history {
 	h, _ = h.settled(plan{annotations: p.annotations}, now)
 	return h
 }
 
-// TestRefusalsAreNews tells of a refusal once, until the API server has changed its mind.
+// TestRefusalsAreNews checks that a rejection is reported once, until the API server's answer changes.
 func TestRefusalsAreNews(t *testing.T) {
 	quota, policy := errors.New("quota"), errors.New("policy")
 	h := history{}
 	for i, c := range []struct {
 		reason string
-		err    error // none for a write that succeeds
+		err    error // nil if the write succeeds
 		want   bool
 	}{
-		{"the first is news", quota, true},
-		{"its repetition is not", quota, false},
-		{"another reason is", policy, true},
-		{"a write that succeeds", nil, false},
-		{"forgets what was before", policy, true},
+		{"the first rejection is reported", quota, true},
+		{"the same rejection is not reported again", quota, false},
+		{"a rejection for another reason is reported", policy, true},
+		{"a successful write", nil, false},
+		{"a rejection after a successful write is reported", policy, true},
 	} {
-		var news bool
+		var reported bool
 		if c.err == nil {
 			h = h.wrote(setting, now)
 		} else {
-			h, news = h.refused(c.err)
+			h, reported = h.refused(c.err)
 		}
-		if news != c.want {
-			t.Errorf("%d: %s: news is %v", i, c.reason, news)
+		if reported != c.want {
+			t.Errorf("%d: %s: got reported %t", i, c.reason, reported)
 		}
 	}
 	if h, _ = h.settled(setting, now); h.refusal != "" {
-		t.Errorf("remembers %q although others have done it", h.refusal)
+		t.Errorf("the history still has rejection %q, although the plan is fulfilled", h.refusal)
 	}
 }
 
-// TestRemovalNeverWaits has an Ingress opt out in the middle of a fight.
+// TestRemovalNeverWaits checks that an Ingress that opts out during the delay is changed at once.
 func TestRemovalNeverWaits(t *testing.T) {
 	fought := history{applied: now, delay: lastDelay, open: true, due: now.Add(lastDelay)}
 	if after, _ := fought.saw(plan{remove: []string{"foo"}}, now); !after.due.IsZero() {
-		t.Errorf("waits until %s", after.due)
+		t.Errorf("the removal waits until %s", after.due)
 	}
 	if after, _ := fought.saw(setting, now); after.due != fought.due {
-		t.Errorf("is due at %s, want %s as before", after.due, fought.due)
+		t.Errorf("due at %s, want %s (unchanged)", after.due, fought.due)
 	}
 }
 
-// TestSawIsPure guards the history that others may still hold.
+// TestSawIsPure checks that saw does not change the history that it is called on.
 func TestSawIsPure(t *testing.T) {
 	reverts := append(make([]time.Time, 0, 8), now.Add(-11*time.Minute), now.Add(-time.Minute))
 	before := history{applied: now, reverts: reverts}
@@ -178,6 +179,6 @@ func TestSawIsPure(t *testing.T) {
 		t.Errorf("reverts within the window (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]time.Time{now.Add(-11 * time.Minute), now.Add(-time.Minute)}, before.reverts); diff != "" {
-		t.Errorf("the history of before (-want +got):\n%s", diff)
+		t.Errorf("the original history (-want +got):\n%s", diff)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// pairs are annotations, one a line.
+// pairs parses annotations, one per line.
 func pairs(text string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -28,8 +28,8 @@ func pairs(text string) map[string]string {
 	return all
 }
 
-// FuzzDecide merges what is configured into any annotations, whatever the API server's record of who owns them looks like.
-// Nothing changes but what is configured and what was the operator's, and once is enough.
+// FuzzDecide merges configured annotations into random ones, with random managed fields. Only configured and owned
+// annotations may change. A second decision must find nothing to do.
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
 	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", []byte(owned))
@@ -39,15 +39,15 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, has, wants string, managed []byte) {
 		var configured Annotations
 		for pair := range strings.SplitSeq(wants, "\n") {
-			_ = configured.Set(pair) // what the flag does not take, nobody can configure
+			_ = configured.Set(pair) // the flag rejects invalid pairs
 		}
 		before := pairs(has)
-		p := decide(an(maps.Clone(before), ours(string(managed))), configured)
+		p := decide(newIngress(maps.Clone(before), ours(string(managed))), configured)
 		checkPlan(t, p, before, configured, annotationsOf(ours(string(managed))))
 		after := applied(p, before)
-		again := decide(an(after, ours(fieldsOf(t, p.annotations))), configured)
+		again := decide(newIngress(after, ours(fieldsOf(t, p.annotations))), configured)
 		if !again.empty() {
-			t.Errorf("once is not enough: %+v, then %+v", p, again)
+			t.Errorf("the second plan is not empty: %+v, then %+v", p, again)
 		}
 	})
 }
@@ -57,16 +57,16 @@ func checkPlan(t *testing.T, p plan, before map[string]string, configured Annota
 	disabled := before[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled
 	for _, key := range p.set {
 		if value, ok := configured[key]; !ok || disabled || before[key] == value && hasKey(before, key) {
-			t.Errorf("sets %q to %q, of %v in %v", key, value, configured, before)
+			t.Errorf("the plan sets %q to %q; configured %v, existing %v", key, value, configured, before)
 		}
 	}
 	for _, key := range p.remove {
 		if hasKey(configured, key) && !disabled || !slices.Contains(owned, key) || slices.Contains(p.set, key) {
-			t.Errorf("removes %q, of %v, where %v are configured", key, owned, configured)
+			t.Errorf("the plan removes %q; owned %v, configured %v", key, owned, configured)
 		}
 	}
 	if !slices.IsSorted(p.set) {
-		t.Errorf("sets in any order: %q", p.set)
+		t.Errorf("the set list is not sorted: %q", p.set)
 	}
 }
 
@@ -75,7 +75,7 @@ func hasKey[M ~map[string]string](all M, key string) bool {
 	return ok
 }
 
-// applied is what the API server makes of annotations to which a plan is applied.
+// applied returns the annotations after a server-side apply of the plan.
 func applied(p plan, before map[string]string) map[string]string {
 	after := maps.Clone(before)
 	for _, key := range p.remove {
@@ -85,7 +85,7 @@ func applied(p plan, before map[string]string) map[string]string {
 	return after
 }
 
-// fieldsOf is how the API server writes down whose annotations are.
+// fieldsOf returns the fieldsV1 of the owner of these annotations.
 func fieldsOf(t *testing.T, annotations map[string]string) string {
 	t.Helper()
 	fields := map[string]any{}
@@ -99,7 +99,8 @@ func fieldsOf(t *testing.T, annotations map[string]string) string {
 	return string(text)
 }
 
-// FuzzAnnotations gives the flag any value. What it takes, the API server takes on an Ingress, and nothing of it is lost.
+// FuzzAnnotations gives the flag random values. The API server must accept every value that the flag accepts. No
+// accepted value may be lost.
 func FuzzAnnotations(f *testing.F) {
 	for _, pair := range []string{"foo=bar", "example.com/foo=", "=", "Foo=a=b", "kubectl.kubernetes.io/last-applied-configuration={}", "useless.container.training/paused=true"} {
 		f.Add(pair, "foo=baz")
@@ -110,20 +111,20 @@ func FuzzAnnotations(f *testing.F) {
 			before := maps.Clone(annotations)
 			if err := annotations.Set(pair); err != nil {
 				if diff := cmp.Diff(before, annotations); diff != "" {
-					t.Errorf("%v, and yet:\n%s", err, diff)
+					t.Errorf("Set returned %v, but changed the annotations:\n%s", err, diff)
 				}
 				continue
 			}
 			key, value, _ := strings.Cut(pair, "=")
 			if annotations[key] != value || before[key] != value && hasKey(before, key) {
-				t.Errorf("%q gives %q", pair, annotations)
+				t.Errorf("after Set(%q), the annotations are %q", pair, annotations)
 			}
 		}
 		if errs := validation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations")); len(errs) > 0 {
-			t.Errorf("taken, and refused by the API server: %v", errs)
+			t.Errorf("the flag accepts annotations that the API server rejects: %v", errs)
 		}
 		if text := annotations.String(); len(annotations) > 0 && !strings.Contains(text, "=") {
-			t.Errorf("%v is shown as %q", annotations, text)
+			t.Errorf("String of %v returns %q", annotations, text)
 		}
 	})
 }
