@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// FuzzDecide counts Pods on a ReplicaSet with any labels. What is to be written is a label's value, changes no other, and is
-// written once.
+// FuzzDecide sets the Pod count on a ReplicaSet with random labels. The value must be a valid label value. No other
+// label may change, and a second decision must find nothing to write.
 func FuzzDecide(f *testing.F) {
 	f.Add("pod-count=3\nteam=useless", "pod-count", 3)
 	f.Add("pod-count=03", "pod-count", 3)
@@ -23,7 +23,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add("pod-count", "pod-count", 1<<31)
 	f.Fuzz(func(t *testing.T, text, label string, pods int) {
 		if (Options{Label: label}).Validate() != nil || pods < 0 {
-			t.Skip("the manager does not start with that label")
+			t.Skip("the manager rejects this label")
 		}
 		rs := &metav1.PartialObjectMetadata{}
 		for line := range strings.SplitSeq(text, "\n") {
@@ -34,19 +34,19 @@ func FuzzDecide(f *testing.F) {
 		before := maps.Clone(rs.Labels)
 		value, write := decide(rs, label, pods)
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-			t.Errorf("%q is no label: %v", value, problems)
+			t.Errorf("%q is not a valid label value: %v", value, problems)
 		}
 		if write == (before[label] == value) || !maps.Equal(before, rs.Labels) {
-			t.Errorf("%d Pods are %q, write %v, on %v", pods, value, write, before)
+			t.Errorf("%d Pods give %q, write %t; labels before: %v", pods, value, write, before)
 		}
 		metav1.SetMetaDataLabel(&rs.ObjectMeta, label, value)
 		if _, write := decide(rs, label, pods); write {
-			t.Errorf("%q is written again on %v", value, rs.Labels)
+			t.Errorf("%q is written again; labels: %v", value, rs.Labels)
 		}
 	})
 }
 
-// FuzzOwner finds the ReplicaSet of a Pod with any controller.
+// FuzzOwner checks the ReplicaSet of a Pod with a random owner.
 func FuzzOwner(f *testing.F) {
 	f.Add("apps/v1", "ReplicaSet", "web", "1", true)
 	f.Add("apps", "ReplicaSet", "web", "1", true)
@@ -55,7 +55,7 @@ func FuzzOwner(f *testing.F) {
 	f.Fuzz(func(t *testing.T, apiVersion, kind, name, uid string, controls bool) {
 		version, err := schema.ParseGroupVersion(apiVersion)
 		if err != nil {
-			t.Skip("the API server refuses it")
+			t.Skip("the API server rejects this apiVersion")
 		}
 		pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Namespace:       "default",
@@ -69,7 +69,7 @@ func FuzzOwner(f *testing.F) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		if keys := indexByController(pod); (len(keys) > 0) != (want.UID != "") {
-			t.Errorf("is found under %q", keys)
+			t.Errorf("index keys %q", keys)
 		}
 	})
 }

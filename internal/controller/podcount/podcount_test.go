@@ -35,19 +35,19 @@ func TestDecide(t *testing.T) {
 		want   string
 		write  bool
 	}{
-		"NilLabels":    {"a ReplicaSet without any label gets one", metav1.ObjectMeta{}, 3, "3", true},
-		"Zero":         {"none is a number, too", metav1.ObjectMeta{}, 0, "0", true},
-		"Right":        {"what is right is not written", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
-		"Wrong":        {"what is wrong is", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
-		"OtherLabel":   {"other labels say nothing", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3", true},
-		"BeingDeleted": {"what goes needs no label", metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now))}, 3, "3", false},
-		"Paused":       {"what is paused is not touched", metav1.ObjectMeta{Annotations: map[string]string{v1beta1.PausedAnnotation: "true"}}, 3, "3", false},
+		"NilLabels":    {"a ReplicaSet without labels gets the label", metav1.ObjectMeta{}, 3, "3", true},
+		"Zero":         {"the label is also set if there are no Pods", metav1.ObjectMeta{}, 0, "0", true},
+		"Right":        {"a correct label is not written", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
+		"Wrong":        {"an incorrect label is written", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
+		"OtherLabel":   {"other labels are ignored", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3", true},
+		"BeingDeleted": {"a ReplicaSet that is being deleted gets no label", metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now))}, 3, "3", false},
+		"Paused":       {"a paused ReplicaSet gets no label", metav1.ObjectMeta{Annotations: map[string]string{v1beta1.PausedAnnotation: "true"}}, 3, "3", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			value, write := decide(&metav1.PartialObjectMetadata{ObjectMeta: c.rs}, "pod-count", c.pods)
 			if value != c.want || write != c.write {
-				t.Errorf("%s: got %q, write %v; want %q, %v", c.reason, value, write, c.want, c.write)
+				t.Errorf("%s: got %q, write %t; want %q, %t", c.reason, value, write, c.want, c.write)
 			}
 		})
 	}
@@ -64,16 +64,16 @@ func TestOwner(t *testing.T) {
 		want   replicaSet
 	}{
 		"Controlled":   {"a Pod counts for its controller", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, web},
-		"OtherVersion": {"in whatever version that is named", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1beta2", "ReplicaSet", new(true))}, web},
-		"Owned":        {"an owner that does not control it does not count it", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", nil)}, replicaSet{}},
-		"OtherKind":    {"a Job is no ReplicaSet", &metav1.ObjectMeta{OwnerReferences: ref("batch/v1", "Job", new(true))}, replicaSet{}},
-		"OtherGroup":   {"nor is what only has the name", &metav1.ObjectMeta{OwnerReferences: ref("example.com/v1", "ReplicaSet", new(true))}, replicaSet{}},
-		"Orphan":       {"a Pod of its own counts for nobody", &metav1.ObjectMeta{}, replicaSet{}},
+		"OtherVersion": {"the version of the owner reference does not matter", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1beta2", "ReplicaSet", new(true))}, web},
+		"Owned":        {"a Pod does not count for an owner that is not its controller", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", nil)}, replicaSet{}},
+		"OtherKind":    {"a Pod of a Job does not count", &metav1.ObjectMeta{OwnerReferences: ref("batch/v1", "Job", new(true))}, replicaSet{}},
+		"OtherGroup":   {"a Pod of a ReplicaSet of another API group does not count", &metav1.ObjectMeta{OwnerReferences: ref("example.com/v1", "ReplicaSet", new(true))}, replicaSet{}},
+		"Orphan":       {"a Pod without an owner does not count", &metav1.ObjectMeta{}, replicaSet{}},
 		"BeingDeleted": {
-			"a Pod that is being deleted does not count any more",
+			"a Pod that is being deleted does not count",
 			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)), OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
 		},
-		"None": {"a Pod that does not exist counts for nobody", nil, replicaSet{}},
+		"None": {"a nil Pod does not count", nil, replicaSet{}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -83,13 +83,13 @@ func TestOwner(t *testing.T) {
 				pod = &metav1.PartialObjectMetadata{ObjectMeta: *c.pod}
 			}
 			if got := owner(pod); got != c.want {
-				t.Errorf("%s: got %v", c.reason, got)
+				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
 			}
 		})
 	}
 }
 
-// TestOnPod looks at which ReplicaSets are woken by what happens to a Pod.
+// TestOnPod checks which ReplicaSets are recounted after an event of a Pod.
 func TestOnPod(t *testing.T) {
 	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
@@ -122,15 +122,15 @@ func TestOnPod(t *testing.T) {
 		want   []string
 	}{
 		{"a new Pod counts", create(pod("a")), []string{"a"}},
-		{"one that is new to us but being deleted does not", create(pod("a", deleted)), nil},
-		{"one of its own is nobody's", create(pod("")), nil},
-		{"a Pod that runs, or fails, counts as before", update(pod("a"), pod("a", changed)), nil},
-		{"a Pod that is to be deleted counts no more", update(pod("a"), pod("a", deleted)), []string{"a"}},
-		{"when it is gone, that is no news", remove(pod("a", deleted)), nil},
-		{"a Pod that is gone at once counts no more", remove(pod("a")), []string{"a"}},
-		{"a Pod that changes hands is a matter of both", update(pod("a"), pod("b")), []string{"a", "b"}},
-		{"a Pod that is let go is one of the first", update(pod("a"), pod("")), []string{"a"}},
-		{"a Pod that is adopted is one of the second", update(pod(""), pod("b")), []string{"b"}},
+		{"a new Pod that is already being deleted does not count", create(pod("a", deleted)), nil},
+		{"a new Pod without an owner does not count", create(pod("")), nil},
+		{"another change of a Pod does not affect the count", update(pod("a"), pod("a", changed)), nil},
+		{"a Pod gets a deletionTimestamp", update(pod("a"), pod("a", deleted)), []string{"a"}},
+		{"the final deletion of such a Pod does not affect the count", remove(pod("a", deleted)), nil},
+		{"a Pod is deleted without a deletionTimestamp", remove(pod("a")), []string{"a"}},
+		{"a Pod changes its ReplicaSet", update(pod("a"), pod("b")), []string{"a", "b"}},
+		{"a Pod is orphaned", update(pod("a"), pod("")), []string{"a"}},
+		{"a Pod is adopted", update(pod(""), pod("b")), []string{"b"}},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts(), alarms: queue.NewAlarms(clock.RealClock{})}
@@ -156,13 +156,13 @@ func TestBursts(t *testing.T) {
 	rs := types.NamespacedName{Namespace: "default", Name: "web"}
 	cases := map[string]struct {
 		reason string
-		events []time.Duration // since the first
+		events []time.Duration // since the first event
 		want   time.Duration   // when the Pods are counted
-		over   bool            // and whether the burst is over then
+		over   bool            // the burst is over at that time
 	}{
-		"One":     {"a single event is acted on soon", []time.Duration{0}, 500 * time.Millisecond, true},
-		"Two":     {"silence counts from the last event", []time.Duration{0, 400 * time.Millisecond}, 900 * time.Millisecond, true},
-		"Endless": {"but cannot put off the label for ever", []time.Duration{0, 9700 * time.Millisecond}, 10 * time.Second, false},
+		"One":     {"the Pods are counted soon after a single event", []time.Duration{0}, 500 * time.Millisecond, true},
+		"Two":     {"another event delays the count", []time.Duration{0, 400 * time.Millisecond}, 900 * time.Millisecond, true},
+		"Endless": {"a long burst cannot delay the count forever", []time.Duration{0, 9700 * time.Millisecond}, 10 * time.Second, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -187,20 +187,21 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// TestBurstsOnStandby has nobody look at the ReplicaSets that come and go on a replica which is not the leader.
+// TestBurstsOnStandby checks that a standby replica, which does not count Pods, does not store an unlimited number of
+// bursts.
 func TestBurstsOnStandby(t *testing.T) {
 	bursts := newBursts()
 	for i := range 1000 {
 		bursts.note(types.NamespacedName{Name: fmt.Sprint(i)}, now.Add(time.Duration(i)*time.Second))
-		if remembered := len(bursts.byRS); remembered > 25 { // patience until they may be forgotten, and until they are
-			t.Fatalf("remembers %d after %d", remembered, i)
+		if stored := len(bursts.byRS); stored > 25 { // up to 2*patience old, one per second
+			t.Fatalf("%d bursts are stored after %d events, want at most 25", stored, i+1)
 		}
 	}
 	if count, _ := bursts.look(types.NamespacedName{Name: "0"}, now.Add(1000*time.Second)); !count {
-		t.Error("once it is the leader, it does not count the Pods of what it has forgotten")
+		t.Error("a ReplicaSet whose burst was dropped is not counted")
 	}
 	if _, ok := bursts.byRS[types.NamespacedName{Name: "999"}]; !ok {
-		t.Error("what goes on was forgotten")
+		t.Error("a current burst was dropped")
 	}
 }
 
@@ -211,8 +212,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// TestEndlessBurst has a Pod come or go every 50 ms, as quickly as kube-controller-manager makes them, with a pause of
-// 400 ms every two seconds, and looks at the ReplicaSet whenever the queue does.
+// TestEndlessBurst simulates an event every 50 ms, the rate at which kube-controller-manager creates Pods, with a pause
+// of 400 ms every two seconds. The Pods must be counted at regular times.
 func TestEndlessBurst(t *testing.T) {
 	const tick, during = 50 * time.Millisecond, time.Minute
 	rs, bursts, alarm := types.NamespacedName{Name: "web"}, newBursts(), time.Time{}
@@ -231,12 +232,12 @@ func TestEndlessBurst(t *testing.T) {
 		}
 		counts++
 		if late := at.Sub(last); late > patience+time.Second {
-			t.Errorf("nothing was counted for %s", late)
+			t.Errorf("no count for %s", late)
 		}
 		last = at
 	}
-	if most := int(during / patience); counts > most || counts < most-1 {
-		t.Errorf("counted %d times in %s, want %d", counts, during, most)
+	if want := int(during / patience); counts > want || counts < want-1 {
+		t.Errorf("counted %d times in %s, want %d", counts, during, want)
 	}
 }
 
@@ -277,7 +278,7 @@ func TestStrip(t *testing.T) {
 	got := map[string]metav1.ObjectMeta{}
 	for kind, options := range (Options{}).CacheOptions() {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: *full.DeepCopy()}
-		for range 2 { // a transformation may be given what it has given
+		for range 2 { // client-go may transform an object twice
 			if _, err := options.Transform(object); err != nil {
 				t.Fatal(err)
 			}
