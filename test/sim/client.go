@@ -86,7 +86,8 @@ func (s *Server) Connect(name string) *Client { return &Client{server: s, name: 
 
 // Config returns the configuration that connects a program to the server.
 func (c *Client) Config() *rest.Config {
-	return &rest.Config{Host: "http://sim", Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	return &rest.Config{Host: "http://sim", Transport: c, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -177,7 +178,8 @@ func (c *Client) parse(request *http.Request) (call Call, err error) {
 		return call, apierrors.NewBadRequest(err.Error())
 	}
 	call.Verb = map[string]string{
-		http.MethodGet: verbGet, http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+		http.MethodGet: verbGet, http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
+		http.MethodDelete: "delete",
 	}[request.Method]
 	if call.Verb == verbGet && call.Key.Name == "" {
 		call.Verb = verbList
@@ -208,7 +210,8 @@ func (c *Client) serve(call Call) (any, error) {
 		}
 		object, err := s.remove(by, call.Kind, call.Key, options)
 		if object == nil && err == nil {
-			return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, nil
+			return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+				Status: metav1.StatusSuccess}, nil
 		}
 		return object, err
 	}
@@ -244,7 +247,8 @@ func (c *Client) list(call Call) *unstructured.UnstructuredList {
 
 // selects reports whether the call's namespace and label selector match an object.
 func (c Call) selects(object *unstructured.Unstructured) bool {
-	return (c.Key.Namespace == "" || object.GetNamespace() == c.Key.Namespace) && c.selector.Matches(labels.Set(object.GetLabels()))
+	return (c.Key.Namespace == "" || object.GetNamespace() == c.Key.Namespace) &&
+		c.selector.Matches(labels.Set(object.GetLabels()))
 }
 
 // visible returns the newest revision of a kind that the client can see.

@@ -123,10 +123,12 @@ func randomDependent(random *rand.Rand) operation {
 	case o.Verb == "create":
 		o.Owners = randomOwners(random, layer)
 	case o.Verb == "patch":
-		o.Body = pick(random, `{"metadata":{"finalizers":null}}`, `{"metadata":{"finalizers":null}}`, `{"metadata":{"ownerReferences":null}}`)
+		o.Body = pick(random, `{"metadata":{"finalizers":null}}`, `{"metadata":{"finalizers":null}}`,
+			`{"metadata":{"ownerReferences":null}}`)
 	case o.Verb == "delete":
 		o.UID = pick(random, "none", "current", "current", "wrong")
-		o.Policy = pick(random, "", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
+		o.Policy = pick(random, "", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+			metav1.DeletePropagationOrphan)
 	}
 	return o
 }
@@ -177,7 +179,8 @@ func (s *side) collect(t *testing.T) {
 	for _, kind := range kinds {
 		last := newObject(kind, "last")
 		last.SetNamespace(metav1.NamespacePublic)
-		last.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "none", UID: uuid.NewUUID()}})
+		last.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "none",
+			UID: uuid.NewUUID()}})
 		must(t, poll(t, func(ctx context.Context) (bool, error) {
 			err := s.client.Create(ctx, last)
 			return err == nil, ignoreForbidden(err) // until the ServiceAccount exists
@@ -186,7 +189,8 @@ func (s *side) collect(t *testing.T) {
 	must(t, poll(t, func(ctx context.Context) (bool, error) {
 		for _, kind := range kinds {
 			list := listOf(kind)
-			if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespacePublic)); err != nil || len(list.Items) > 0 {
+			if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespacePublic)); err != nil ||
+				len(list.Items) > 0 {
 				return false, err
 			}
 		}

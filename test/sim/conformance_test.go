@@ -88,7 +88,8 @@ func startCluster(t *testing.T) *rest.Config {
 			return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
 		},
 		// No other controller may change the compared objects.
-		Controllers:      []string{"garbage-collector-controller", "resourcequota-controller", "serviceaccount-controller"},
+		Controllers: []string{"garbage-collector-controller", "resourcequota-controller",
+			"serviceaccount-controller"},
 		EagerControllers: true,
 	})
 	if err != nil {
@@ -154,7 +155,8 @@ func randomOperation(random *rand.Rand) operation {
 		return randomIngressOperation(random)
 	}
 	o := operation{
-		Verb:    pick(random, "create", "create", "create", "get", "list", "patch", "patch", "patch", "patch status", "update", "update status", "delete"),
+		Verb: pick(random, "create", "create", "create", "get", "list", "patch", "patch", "patch", "patch status",
+			"update", "update status", "delete"),
 		Kind:    pick(random, "Machine", "Machine", "Switch"),
 		Name:    pick(random, "a", "b"),
 		Version: pick(random, "none", "current", "current", "stale"),
@@ -162,17 +164,21 @@ func randomOperation(random *rand.Rand) operation {
 	}
 	bodies := []string{
 		`{}`,
-		`{"spec":{"position":"up"}}`, `{"spec":{"position":"down"}}`, `{"spec":{"position":null}}`, `{"spec":{"position":"sideways"}}`,
+		`{"spec":{"position":"up"}}`, `{"spec":{"position":"down"}}`, `{"spec":{"position":null}}`,
+		`{"spec":{"position":"sideways"}}`,
 		`{"spec":{"unknown":1}}`, `{"spec":null}`, `{"spec":{"position":7}}`,
-		`{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"labels":{"a":null}}}`, `{"metadata":{"annotations":{"a":"b"}}}`,
-		`{"metadata":{"finalizers":["example.com/one"]}}`, `{"metadata":{"finalizers":["example.com/one","example.com/two"]}}`,
+		`{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"labels":{"a":null}}}`,
+		`{"metadata":{"annotations":{"a":"b"}}}`,
+		`{"metadata":{"finalizers":["example.com/one"]}}`,
+		`{"metadata":{"finalizers":["example.com/one","example.com/two"]}}`,
 		`{"metadata":{"finalizers":null}}`, `{"metadata":{"finalizers":[]}}`,
 		`{"status":{"observedGeneration":7}}`, `{"status":{"observedGeneration":8},"metadata":{"labels":{"c":"d"}}}`,
 		`{"status":{"observedGeneration":"x"}}`, `{"status":null}`,
 	}
 	if o.Kind == "Machine" {
 		bodies = append(bodies,
-			`{"spec":{"switches":{"count":3}}}`, `{"spec":{"switches":{"count":0}}}`, `{"spec":{"switches":{"count":1001}}}`,
+			`{"spec":{"switches":{"count":3}}}`, `{"spec":{"switches":{"count":0}}}`,
+			`{"spec":{"switches":{"count":1001}}}`,
 			`{"spec":{"switches":{"count":"x"}}}`, `{"spec":{"flip":{"delaySeconds":0}}}`, `{"spec":{"flip":null}}`,
 			`{"spec":{"switches":{"selector":{"matchLabels":{"a":"b"}}}}}`, `{"spec":{"switches":{"selector":{}}}}`,
 		)
@@ -193,7 +199,8 @@ func randomPodOperation(random *rand.Rand) operation {
 	case "create":
 		o.Body = pick(random, `{}`, `{"spec":{"nodeName":"node"}}`, `{"metadata":{"finalizers":["example.com/one"]}}`)
 	case "patch":
-		o.Body = pick(random, `{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"finalizers":null}}`, `{"metadata":{"uid":"wrong","labels":{"a":"c"}}}`)
+		o.Body = pick(random, `{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"finalizers":null}}`,
+			`{"metadata":{"uid":"wrong","labels":{"a":"c"}}}`)
 	case "patch status":
 		o.Body = pick(random, `{"status":{"phase":"Running"}}`, `{"status":{"phase":"Failed"}}`)
 	default:
@@ -209,7 +216,8 @@ func randomIngressOperation(random *rand.Rand) operation {
 		Verb: pick(random, "create", "patch", "patch", "apply", "apply", "apply", "apply", "get metadata", "delete"),
 		Kind: "Ingress", Name: pick(random, "a", "b"), Version: "none",
 		Body: pick(random,
-			`{"metadata":{"annotations":{"a":"1"}}}`, `{"metadata":{"annotations":{"a":"1"}}}`, `{"metadata":{"annotations":{"a":"2"}}}`,
+			`{"metadata":{"annotations":{"a":"1"}}}`, `{"metadata":{"annotations":{"a":"1"}}}`,
+			`{"metadata":{"annotations":{"a":"2"}}}`,
 			`{"metadata":{"annotations":{"b":"1","c":"1"}}}`, `{"metadata":{"annotations":{"b":"2"}}}`, `{}`),
 		UID:     pick(random, "current", "current", "current", "wrong"),
 		Manager: pick(random, "one", "two"),
@@ -234,7 +242,8 @@ func newSide(t *testing.T, config *rest.Config, mapper meta.RESTMapper) *side {
 	}
 	s := &side{client: c, uids: map[types.UID]int{}}
 	for _, watched := range watched {
-		w, err := c.Watch(t.Context(), listOf(watched.kind), client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels(watched.labels))
+		w, err := c.Watch(t.Context(), listOf(watched.kind), client.InNamespace(metav1.NamespaceDefault),
+			client.MatchingLabels(watched.labels))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -365,7 +374,8 @@ func (s *side) patch(ctx context.Context, o operation, object *unstructured.Unst
 	case "patch status":
 		return s.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data))
 	case "resize":
-		return s.client.SubResource("resize").Patch(ctx, object, client.RawPatch(types.StrategicMergePatchType, []byte(o.Body)))
+		return s.client.SubResource("resize").Patch(ctx, object,
+			client.RawPatch(types.StrategicMergePatchType, []byte(o.Body)))
 	case "apply":
 		options := []client.PatchOption{o.owner()}
 		if o.Force {
@@ -416,7 +426,8 @@ func (s *side) references(owners []owner) (references []metav1.OwnerReference, e
 	for _, o := range owners {
 		object := objectOf(o.Kind, o.Name)
 		object.SetUID("wrong")
-		err = errors.Join(err, client.IgnoreNotFound(s.client.Get(context.Background(), client.ObjectKeyFromObject(object), object)))
+		err = errors.Join(err,
+			client.IgnoreNotFound(s.client.Get(context.Background(), client.ObjectKeyFromObject(object), object)))
 		reference := metav1.OwnerReference{UID: object.GetUID(), Name: o.Name}
 		reference.APIVersion, reference.Kind = object.GroupVersionKind().ToAPIVersionAndKind()
 		if o.Blocks {
@@ -555,7 +566,8 @@ func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 func simulated(pod *unstructured.Unstructured) map[string]any {
 	known := map[string]any{"metadata": pod.Object["metadata"]}
 	known["node"], _, _ = unstructured.NestedString(pod.Object, "spec", "nodeName")
-	if phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase"); phase != "" && phase != string(corev1.PodPending) {
+	if phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase"); phase != "" &&
+		phase != string(corev1.PodPending) {
 		known["phase"] = phase
 	}
 	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")

@@ -186,7 +186,8 @@ func TestRejectedFlips(t *testing.T) {
 		must(t, w.Pass(10*time.Minute))
 		must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		if o.tries < 2 || o.tries > 30 || m.Status.LastFlipTime != nil {
-			t.Errorf("%d attempts in ten minutes, want 2 to 30; lastFlipTime is %v, want none", o.tries, m.Status.LastFlipTime)
+			t.Errorf("%d attempts in ten minutes, want 2 to 30; lastFlipTime is %v, want none", o.tries,
+				m.Status.LastFlipTime)
 		}
 		o.over = true
 		must(t, w.Pass(queue.LastRetry))

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sim is an in-memory API server. It is the transport of a rest.Config. The clients, caches and controllers above
-// the transport are the same code that runs in a cluster.
+// Package sim is an in-memory API server. It is the transport of a rest.Config. The clients, caches and controllers
+// above the transport are the same code that runs in a cluster.
 //
 // It implements, for all kinds:
 //   - resourceVersions, optimistic locking, watches and their history;
@@ -12,8 +12,8 @@
 //   - preconditions, finalizers, and the three propagation policies of deletions;
 //   - garbage collection by ownerReferences, and object count quotas.
 //
-// Of the built-in kinds, it also implements server-side apply and field managers of existing Ingresses, and the resize
-// subresource and the termination grace period of Pods.
+// Of the built-in kinds, it also implements server-side apply and field managers of existing Ingresses, and the
+// resize subresource and the termination grace period of Pods.
 //
 // It does not implement:
 //   - more than one version of a kind: all requests are for the storage version;
@@ -21,13 +21,15 @@
 //   - field managers of other kinds and of subresources;
 //   - field selectors, paginated lists, and the scale subresource;
 //   - deletion of namespaces, cycles of owners, the status of quotas, and compaction of the history;
-//   - other features of built-in kinds: defaults, validation, rules for status updates. Tests act as scheduler and node.
+//   - other features of built-in kinds: defaults, validation, rules for status updates, schedulers, nodes.
 //
-// Its caches do not resync, although real caches resync every ten hours. A resync therefore never hides a missed event.
+// Its caches do not resync, although real caches resync every ten hours. A resync therefore never hides a missed
+// event.
 //
-// Simulations do not change a Machine's API version. test/integration creates and reads Machines in both versions on a real
-// API server, and migrates stored Machines. The tests of internal/conversion convert every field in both directions.
+// Simulations do not change a Machine's API version. test/integration creates and reads Machines in both versions on
+// a real API server, and migrates stored Machines. The tests of internal/conversion convert every field in both
+// directions.
 //
-// The caller controls the order of all activity: when a request is served, when an event is delivered, and when the garbage
-// collector runs.
+// The caller controls the order of all activity: when a request is served, when an event is delivered, and when the
+// garbage collector runs.
 package sim

@@ -33,18 +33,22 @@ var ingressScenarios = []scenario{{
 		deleteIngress,
 	},
 }, {
-	name: "an annotation that another field manager also applies", controller: ingresses.Name, kinds: []string{"Ingress"}, steps: []step{
+	name: "an annotation that another field manager also applies", controller: ingresses.Name,
+	kinds: []string{"Ingress"}, steps: []step{
 		createIngress,
 		{what: "another manager applies the annotation", do: func(ctx context.Context, c client.Client) error {
 			return c.Patch(ctx, ingress(), client.RawPatch(types.ApplyPatchType, fmt.Appendf(nil,
-				`{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"annotations":{%q:"yes"}}}`, sim.IngressAnnotation)),
+				`{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"annotations":{%q:"yes"}}}`,
+				sim.IngressAnnotation)),
 				client.FieldOwner("other"))
 		}},
 		{what: "opt out", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
 		{what: "delete", do: remove(ingress())},
 		{what: "create again, opted out", do: func(ctx context.Context, c client.Client) error {
 			out := ingress()
-			out.Annotations = map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled, sim.IngressAnnotation: "yes"}
+			out.Annotations = map[string]string{
+				v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled, sim.IngressAnnotation: "yes",
+			}
 			return c.Create(ctx, out)
 		}},
 		deleteIngress,

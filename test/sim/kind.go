@@ -52,8 +52,10 @@ func Builtin(gvk schema.GroupVersionKind, resource string) *Kind {
 func BuiltinWithApply(gvk schema.GroupVersionKind, resource string) (*Kind, error) {
 	k := Builtin(gvk, resource)
 	var err error
-	k.fields, err = managedfields.NewDefaultFieldManager(applyconfigurations.NewTypeConverter(scheme), identityConvertor{},
-		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), gvk, gvk.GroupVersion(), "", nil)
+	k.fields, err = managedfields.NewDefaultFieldManager(applyconfigurations.NewTypeConverter(scheme),
+		identityConvertor{},
+		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), gvk,
+		gvk.GroupVersion(), "", nil)
 	return k, err
 }
 
@@ -91,9 +93,11 @@ func ReadCRD(path string) (*Kind, error) {
 	return nil, fmt.Errorf("%s: it has no storage version", path)
 }
 
-func newCustom(spec apiextensionsv1.CustomResourceDefinitionSpec, version apiextensionsv1.CustomResourceDefinitionVersion) (*Kind, error) {
+func newCustom(spec apiextensionsv1.CustomResourceDefinitionSpec,
+	version apiextensionsv1.CustomResourceDefinitionVersion) (*Kind, error) {
 	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(version.Schema.OpenAPIV3Schema, internal, nil); err != nil {
+	convert := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps
+	if err := convert(version.Schema.OpenAPIV3Schema, internal, nil); err != nil {
 		return nil, err
 	}
 	k := &Kind{
@@ -166,7 +170,8 @@ func (k *Kind) trackFields(old, object *unstructured.Unstructured, manager strin
 
 // apply sets the fields that a manager applies. It removes fields that the manager applied before and no longer
 // applies.
-func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string, force bool) (*unstructured.Unstructured, error) {
+func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string,
+	force bool) (*unstructured.Unstructured, error) {
 	object, err := k.fields.Apply(old.DeepCopy(), applied, manager, force)
 	if err != nil {
 		return nil, err
@@ -175,7 +180,8 @@ func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string, fo
 }
 
 // patch returns a patched copy of an object. The patch is JSON.
-func (k *Kind) patch(object *unstructured.Unstructured, change []byte, how types.PatchType) (*unstructured.Unstructured, error) {
+func (k *Kind) patch(object *unstructured.Unstructured, change []byte,
+	how types.PatchType) (*unstructured.Unstructured, error) {
 	if how == types.StrategicMergePatchType {
 		return k.strategicPatch(object, change)
 	}

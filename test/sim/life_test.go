@@ -88,14 +88,16 @@ func (s scenario) behind() []int64 {
 // patch returns a function that applies a merge patch.
 func patch(object client.Object, change string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
-		return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(change)))
+		return c.Patch(ctx, object.DeepCopyObject().(client.Object),
+			client.RawPatch(types.MergePatchType, []byte(change)))
 	}
 }
 
 // patchStatus returns a function that applies a merge patch to the status.
 func patchStatus(object client.Object, change string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
-		return c.Status().Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(change)))
+		return c.Status().Patch(ctx, object.DeepCopyObject().(client.Object),
+			client.RawPatch(types.MergePatchType, []byte(change)))
 	}
 }
 
@@ -150,8 +152,10 @@ const holdName = "add a finalizer to a switch"
 
 // scenarios are the scenarios of all controllers. shortScenarios has one with few writes for each controller.
 var (
-	scenarios      = slices.Concat(machineScenarios, scheduleScenarios, podCountScenarios, ingressScenarios, virtualMachineScenarios)
-	shortScenarios = []scenario{shortMachine, shortSchedule, shortVirtualMachine, podCountScenarios[0], ingressScenarios[0]}
+	scenarios = slices.Concat(machineScenarios, scheduleScenarios, podCountScenarios, ingressScenarios,
+		virtualMachineScenarios)
+	shortScenarios = []scenario{shortMachine, shortSchedule, shortVirtualMachine, podCountScenarios[0],
+		ingressScenarios[0]}
 )
 
 var machineScenarios = []scenario{{
@@ -162,9 +166,11 @@ var machineScenarios = []scenario{{
 		{what: "relabel", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"other"}}}`)},
 		{what: "turn all up", do: patch(machine("m"), `{"spec":{"position":"up"}}`)},
 		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":2}}}`)},
-		{what: "pause", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
+		{what: "pause",
+			do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
 		{what: "turn a switch up while paused", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{what: "resume", do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		{what: "resume",
+			do: patch(machine("m"), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
 		{what: "restore the label", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"m"}}}`)},
 		deleteMachine,
 	},
@@ -176,9 +182,11 @@ var machineScenarios = []scenario{{
 		deleteMachine,
 	},
 }, {
-	name: "the deletion orphans the switches", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
+	name: "the deletion orphans the switches", controller: "machine", kinds: []string{"Machine", "Switch"},
+	steps: []step{
 		createMachine,
-		{what: "delete and orphan the switches", do: remove(machine("m"), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
+		{what: "delete and orphan the switches",
+			do: remove(machine("m"), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
 		{what: "delete a switch", do: remove(switchOf("m-1"))},
 	},
 }, {
@@ -195,17 +203,26 @@ var machineScenarios = []scenario{{
 var scheduleScenarios = []scenario{{
 	name: "schedule", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
-		{"edit the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20 * * * *"}}}`), time.Hour},
+		{"edit the schedule",
+			patch(scheduled(),
+				`{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20 * * * *"}}}`), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
-		{"suspend", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":"true"}}}`), time.Hour},
-		{"resume", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":null}}}`), time.Hour},
-		{"set an invalid schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"25:00"}}}`), time.Hour},
-		{"fix the schedule", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"5 * * * *"}}}`), time.Hour},
+		{"suspend", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":"true"}}}`),
+			time.Hour},
+		{"resume", patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/suspend":null}}}`),
+			time.Hour},
+		{"set an invalid schedule",
+			patch(scheduled(), `{"metadata":{"annotations":{"useless.container.training/start-schedule":"25:00"}}}`),
+			time.Hour},
+		{"fix the schedule",
+			patch(scheduled(),
+				`{"metadata":{"annotations":{"useless.container.training/start-schedule":"5 * * * *"}}}`), time.Hour},
 		{"remove the schedule", removeSchedule, time.Hour},
 		{what: "delete", do: remove(scheduled())},
 	},
 }, {
-	name: "schedule, with an autoscaler", controller: "schedule", kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, maxWait: maxScheduleWait, steps: []step{
+	name: "schedule, with an autoscaler", controller: "schedule",
+	kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, maxWait: maxScheduleWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"create an autoscaler that would undo a stop", create(autoscaler()), time.Hour},
 		{"change it so that it would not", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
@@ -218,7 +235,8 @@ var scheduleScenarios = []scenario{{
 
 // shortSchedule is a scenario with few writes, for tests of each pair of writes.
 var shortSchedule = scenario{
-	name: "schedule, short", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait, steps: []step{
+	name: "schedule, short", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait,
+	steps: []step{
 		{"create", create(scheduled()), time.Hour},
 		{"scale by hand", patch(scheduled(), `{"spec":{"replicas":5}}`), time.Hour},
 		{what: "remove the schedule", do: removeSchedule},
@@ -228,9 +246,11 @@ var shortSchedule = scenario{
 
 // yearScenario has a schedule and a step every two weeks for a year.
 var yearScenario = scenario{
-	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait, steps: slices.Concat(
+	name: "a year", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait,
+	steps: slices.Concat(
 		[]step{{what: "create", do: create(monthly())}},
-		slices.Repeat([]step{{"wait two weeks", func(context.Context, client.Client) error { return nil }, 14 * 24 * time.Hour}}, 26),
+		slices.Repeat([]step{{"wait two weeks", func(context.Context, client.Client) error { return nil },
+			14 * 24 * time.Hour}}, 26),
 		[]step{{what: "delete", do: remove(monthly())}},
 	),
 }
@@ -241,17 +261,21 @@ var removeSchedule = patch(scheduled(), `{"metadata":{"annotations":{
 // scheduled returns a Deployment that runs for half of each hour.
 func scheduled() *appsv1.Deployment {
 	labels := map[string]string{"app": "web"}
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{
-		v1beta1.StartScheduleAnnotation: "10 * * * *", v1beta1.StopScheduleAnnotation: "40 * * * *", v1beta1.TimeZoneAnnotation: "UTC",
-	}}}
-	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)), &metav1.LabelSelector{MatchLabels: labels}, labels
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
+		Annotations: map[string]string{
+			v1beta1.StartScheduleAnnotation: "10 * * * *", v1beta1.StopScheduleAnnotation: "40 * * * *",
+			v1beta1.TimeZoneAnnotation: "UTC",
+		}}}
+	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)),
+		&metav1.LabelSelector{MatchLabels: labels}, labels
 	return d
 }
 
 // autoscaler returns an autoscaler of the scheduled Deployment that allows 0 replicas.
 func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
-	hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
+	hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+		Name: "web"}
 	hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas = new(int32), 5
 	return hpa
 }
@@ -261,7 +285,8 @@ func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 func monthly() *appsv1.Deployment {
 	d := scheduled()
 	d.Annotations = map[string]string{
-		v1beta1.StartScheduleAnnotation: "30 2 26 * *", v1beta1.StopScheduleAnnotation: "30 2 29 * *", v1beta1.TimeZoneAnnotation: "Europe/Paris",
+		v1beta1.StartScheduleAnnotation: "30 2 26 * *", v1beta1.StopScheduleAnnotation: "30 2 29 * *",
+		v1beta1.TimeZoneAnnotation: "Europe/Paris",
 	}
 	return d
 }
@@ -437,8 +462,9 @@ func (r *result) expectNoWrites(w *sim.World, length, maxWait time.Duration) err
 	before := w.Revision()
 	err := r.pass(w, length, 0, maxWait)
 	for _, change := range w.History()[before:] {
-		r.violations = append(r.violations, fmt.Errorf("revision %d: %s writes %s %s, although nothing has changed for %s",
-			change.Revision, change.By, change.Kind.Kind, change.Object.GetName(), settleTime))
+		r.violations = append(r.violations,
+			fmt.Errorf("revision %d: %s writes %s %s, although nothing has changed for %s",
+				change.Revision, change.By, change.Kind.Kind, change.Object.GetName(), settleTime))
 	}
 	return err
 }
@@ -466,13 +492,17 @@ func state(w *sim.World) string {
 		}
 		object = object.DeepCopy()
 		for _, path := range [][]string{
-			{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "generation"},
-			{"metadata", "annotations", v1beta1.FlippedAtAnnotation}, {"status", "lastFlipTime"}, {"status", "observedGeneration"},
-			{"status", "server", "id"}, {"status", "server", "startTime"}, {"status", "retryTime"}, {"status", "lastUpdateTime"},
+			{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"},
+			{"metadata", "generation"},
+			{"metadata", "annotations", v1beta1.FlippedAtAnnotation}, {"status", "lastFlipTime"},
+			{"status", "observedGeneration"},
+			{"status", "server", "id"}, {"status", "server", "startTime"}, {"status", "retryTime"},
+			{"status", "lastUpdateTime"},
 		} {
 			unstructured.RemoveNestedField(object.Object, path...)
 		}
-		strip(object.Object, "deletionTimestamp", "lastTransitionTime", "observedGeneration", "startedAt", "time", "uid")
+		strip(object.Object, "deletionTimestamp", "lastTransitionTime", "observedGeneration", "startedAt", "time",
+			"uid")
 		data, _ := json.Marshal(object.Object)
 		all.Write(append(data, '\n'))
 	}

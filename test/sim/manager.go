@@ -50,6 +50,7 @@ func (c countingReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	return c.Reconciler.Reconcile(ctx, request)
 }
 
-func newQuietQueue(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+func newQuietQueue(_ string,
+	limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return priorityqueue.New("", func(options *priorityqueue.Opts[reconcile.Request]) { options.RateLimiter = limiter })
 }

@@ -39,7 +39,8 @@ func violations(changes []sim.Change) (found []error) {
 		case "ReplicaSet":
 			problem = forbiddenChange(change, []string{"metadata", "labels", podcount.DefaultLabel})
 		case "Ingress":
-			problem = forbiddenChange(change, []string{"metadata", "annotations", sim.IngressAnnotation}, []string{"metadata", "managedFields"})
+			problem = forbiddenChange(change, []string{"metadata", "annotations", sim.IngressAnnotation},
+				[]string{"metadata", "managedFields"})
 		case "VirtualMachine":
 			problem = forbiddenChange(change, []string{"metadata", "finalizers"}, []string{"status"})
 			observeVM(vms, change)
@@ -47,7 +48,9 @@ func violations(changes []sim.Change) (found []error) {
 			problem = observePod(vms, change)
 		}
 		if problem != "" {
-			found = append(found, fmt.Errorf("revision %d: %s %s: %s", change.Revision, change.Kind.Kind, change.Object.GetName(), problem))
+			found = append(found,
+				fmt.Errorf("revision %d: %s %s: %s", change.Revision, change.Kind.Kind, change.Object.GetName(),
+					problem))
 		}
 	}
 	return found
@@ -163,10 +166,12 @@ func TestViolations(t *testing.T) {
 		want string // a part of the violation; empty if there is none
 	}{
 		{"the pod count label", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(replicaSet())(ctx, user), patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"0"}}}`)(ctx, operator))
+			return errors.Join(create(replicaSet())(ctx, user),
+				patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"0"}}}`)(ctx, operator))
 		}, ""},
 		{"another label of a ReplicaSet", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(replicaSet())(ctx, user), patch(replicaSet(), `{"metadata":{"labels":{"app":"0"}}}`)(ctx, operator))
+			return errors.Join(create(replicaSet())(ctx, user),
+				patch(replicaSet(), `{"metadata":{"labels":{"app":"0"}}}`)(ctx, operator))
 		}, "the operator changed"},
 		{"creation of a ReplicaSet", func(ctx context.Context, _, operator client.Client) error {
 			return create(replicaSet())(ctx, operator)
@@ -185,7 +190,8 @@ func TestViolations(t *testing.T) {
 				patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user), remove(vmPod)(ctx, operator))
 		}, ""},
 		{"two Pods", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator), createPodOf(pod("another"))(ctx, operator))
+			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator),
+				createPodOf(pod("another"))(ctx, operator))
 		}, "it is the second Pod"},
 		{"a Pod without a VirtualMachine", func(ctx context.Context, _, operator client.Client) error {
 			return create(vmPod)(ctx, operator)
@@ -193,10 +199,12 @@ func TestViolations(t *testing.T) {
 		{"deletion of a wanted Pod", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator), remove(vmPod)(ctx, operator))
 		}, "without a valid reason"},
-		{"deletion of a Pod that was created after it was unwanted", func(ctx context.Context, user, operator client.Client) error {
-			return errors.Join(create(vm())(ctx, user), patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user),
-				patch(vm(), `{"spec":{"action":"active"}}`)(ctx, user), createPodOf(vmPod)(ctx, operator), remove(vmPod)(ctx, operator))
-		}, "without a valid reason"},
+		{"deletion of a Pod that was created after it was unwanted",
+			func(ctx context.Context, user, operator client.Client) error {
+				return errors.Join(create(vm())(ctx, user), patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user),
+					patch(vm(), `{"spec":{"action":"active"}}`)(ctx, user), createPodOf(vmPod)(ctx, operator),
+					remove(vmPod)(ctx, operator))
+			}, "without a valid reason"},
 		{"deletion of a failed Pod", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator),
 				patchStatus(vmPod, `{"status":{"phase":"Failed"}}`)(ctx, user), remove(vmPod)(ctx, operator))
@@ -207,14 +215,16 @@ func TestViolations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			operator, err := client.New(w.Connect(operators[0]).Config(), client.Options{Mapper: w.Mapper(), Scheme: w.Admin.Scheme()})
+			operator, err := client.New(w.Connect(operators[0]).Config(),
+				client.Options{Mapper: w.Mapper(), Scheme: w.Admin.Scheme()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := tt.do(t.Context(), w.Admin, operator); err != nil {
 				t.Fatal(err)
 			}
-			if got := errors.Join(violations(w.History())...); (got != nil) != (tt.want != "") || got != nil && !strings.Contains(got.Error(), tt.want) {
+			if got := errors.Join(violations(w.History())...); (got != nil) != (tt.want != "") || got != nil &&
+				!strings.Contains(got.Error(), tt.want) {
 				t.Errorf("got %v, want %q", got, tt.want)
 			}
 		})
@@ -230,7 +240,8 @@ func createPodOf(pod *corev1.Pod) func(context.Context, client.Client) error {
 		}
 		pod := pod.DeepCopy()
 		pod.Labels = map[string]string{cloudnativev1alpha1.VirtualMachineLabel: owner.Name}
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, cloudnativev1alpha1.GroupVersion.WithKind("VirtualMachine"))}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner,
+			cloudnativev1alpha1.GroupVersion.WithKind("VirtualMachine"))}
 		return c.Create(ctx, pod)
 	}
 }

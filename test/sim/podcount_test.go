@@ -25,17 +25,22 @@ var podCountScenarios = []scenario{{
 			return errors.Join(remove(pod("b"))(ctx, c), pods("d", "e")(ctx, c))
 		}},
 		{what: "remove the label", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":null}}}`)},
-		{what: "pause", do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
+		{what: "pause",
+			do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
 		{what: "delete a Pod while paused", do: remove(pod("c"))},
-		{what: "change the label while paused", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"many"}}}`)},
-		{what: "resume", do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		{what: "change the label while paused",
+			do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":"many"}}}`)},
+		{what: "resume",
+			do: patch(replicaSet(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
 		{what: "delete", do: remove(replicaSet())},
 	},
 }, {
-	name: "pod count of a ReplicaSet that is recreated", controller: podcount.Name, kinds: []string{"ReplicaSet", "Pod"}, steps: []step{
+	name: "pod count of a ReplicaSet that is recreated", controller: podcount.Name,
+	kinds: []string{"ReplicaSet", "Pod"}, steps: []step{
 		{what: "create", do: create(replicaSet())},
 		{what: "create Pods", do: pods("a", "b", "c")},
-		{what: "delete and orphan the Pods", do: remove(replicaSet(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
+		{what: "delete and orphan the Pods",
+			do: remove(replicaSet(), client.PropagationPolicy(metav1.DeletePropagationOrphan))},
 		{what: "create again", do: create(replicaSet())},
 		{what: "create a Pod", do: pods("d")},
 		{what: "delete", do: remove(replicaSet())},
@@ -60,7 +65,8 @@ func pods(names ...string) func(context.Context, client.Client) error {
 		err := c.Get(ctx, client.ObjectKeyFromObject(rs), rs)
 		for _, name := range names {
 			p := pod(name)
-			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs,
+				appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 			err = errors.Join(err, c.Create(ctx, p))
 		}
 		return err

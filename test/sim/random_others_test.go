@@ -28,7 +28,8 @@ var virtualMachineProfile = profile{
 
 // virtualMachineSteps returns the possible steps for a VirtualMachine and its Pod.
 func virtualMachineSteps(r *rand.Rand, _ uint64, i int) []randomStep {
-	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+		metav1.DeletePropagationOrphan}
 	policy := policies[r.IntN(len(policies))]
 	creation, run := byUsers(createVM), runPod(1+r.IntN(2))
 	if i == 0 {
@@ -39,8 +40,10 @@ func virtualMachineSteps(r *rand.Rand, _ uint64, i int) []randomStep {
 		step{what: "resize back", do: patch(vm(), `{"spec":{"resource":{"cpu":1}}}`)},
 		step{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
 		step{what: "start", do: patch(vm(), `{"spec":{"action":"active"}}`)},
-		step{what: "pause", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
-		step{what: "resume", do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
+		step{what: "pause",
+			do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":"true"}}}`)},
+		step{what: "resume",
+			do: patch(vm(), `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)},
 		step{what: fmt.Sprintf("delete, %s", policy), do: remove(vm(), client.PropagationPolicy(policy))},
 		step{what: "delete the Pod", do: remove(vmPod)},
 		step{what: "the Pod is evicted", do: patchStatus(vmPod, `{"status":{"phase":"Failed","reason":"Evicted"}}`)},
@@ -62,7 +65,8 @@ func byUsers(steps ...step) (random []randomStep) {
 func settleVirtualMachine(ctx context.Context, run *randomRun) error {
 	var r result
 	for range 4 { // delete a Pod, wait for the retry interval, create a Pod, resize it
-		if err := errors.Join(actAsNode(ctx, run.world.Admin), r.pass(run.world, maxRetryInterval, maxReconciles, 0)); err != nil {
+		if err := errors.Join(actAsNode(ctx, run.world.Admin),
+			r.pass(run.world, maxRetryInterval, maxReconciles, 0)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +131,8 @@ var scheduleProfile = profile{
 
 // setAnnotation sets an annotation of the Deployment. The value is JSON.
 func setAnnotation(annotation, value string) step {
-	return step{what: annotation + " " + value, do: patch(scheduled(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, annotation, value))}
+	return step{what: annotation + " " + value,
+		do: patch(scheduled(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, annotation, value))}
 }
 
 // scheduleSteps returns the possible steps for a Deployment with a schedule.
@@ -137,7 +142,8 @@ func scheduleSteps(r *rand.Rand, _ uint64, i int) []randomStep {
 		return creation
 	}
 	n, at := r.IntN(6), fmt.Sprintf(`"%d * * * *"`, r.IntN(60))
-	scale := step{what: fmt.Sprintf("scale to %d by hand", n), do: patch(scheduled(), fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))}
+	scale := step{what: fmt.Sprintf("scale to %d by hand", n),
+		do: patch(scheduled(), fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))}
 	return append(append(disturbances(r, scheduleKinds), creation...), byUsers(
 		scale, scale,
 		setAnnotation(v1beta1.StartScheduleAnnotation, at), setAnnotation(v1beta1.StopScheduleAnnotation, at),
@@ -155,7 +161,8 @@ func settleSchedule(ctx context.Context, run *randomRun) error {
 		return err
 	}
 	setSchedule := patch(d, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10 * * * *",%q:"40 * * * *",%q:"3",%q:null}}}`,
-		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StartReplicasAnnotation, v1beta1.SuspendAnnotation))
+		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StartReplicasAnnotation,
+		v1beta1.SuspendAnnotation))
 	if err := setSchedule(ctx, w.Admin); err != nil {
 		return err
 	}
@@ -169,7 +176,8 @@ func settleSchedule(ctx context.Context, run *randomRun) error {
 	}
 	minute := time.Now().UTC().Minute()
 	if runs := minute >= 10 && minute < 40; runs != (*d.Spec.Replicas >= 3) || !runs && *d.Spec.Replicas != 0 {
-		r.violations = append(r.violations, fmt.Errorf("the Deployment has %d replicas at minute %d", *d.Spec.Replicas, minute))
+		r.violations = append(r.violations,
+			fmt.Errorf("the Deployment has %d replicas at minute %d", *d.Spec.Replicas, minute))
 	}
 	if err := removeSchedule(ctx, w.Admin); err != nil {
 		return err

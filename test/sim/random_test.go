@@ -68,7 +68,8 @@ func TestRandom(t *testing.T) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		t.Errorf("seed %d: %v\nTo reproduce: go test ./test/sim -run TestRandom -seed %d -seeds 1", failed.Load(), err, failed.Load())
+		t.Errorf("seed %d: %v\nTo reproduce: go test ./test/sim -run TestRandom -seed %d -seeds 1", failed.Load(), err,
+			failed.Load())
 	}
 	t.Logf("%d seeds, %d calls in %s", n, calls.Load(), time.Since(start).Round(time.Millisecond))
 }
@@ -235,7 +236,8 @@ func (run *randomRun) runSteps(ctx context.Context, steps []randomStep) error {
 	for _, a := range steps {
 		fmt.Fprintf(&run.log, "-- %s\n", a)
 		err := a.do(ctx, run)
-		if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) { // the API server may reject a user's request
+		// the API server may reject a user's request
+		if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) {
 			return fmt.Errorf("%s: %w", a.what, err)
 		}
 		if a.pause > 0 {
@@ -335,7 +337,8 @@ func (run *randomRun) unblock(ctx context.Context, object client.Object) error {
 			return run.world.Admin.Delete(ctx, object)
 		}
 	case "Machine", "Switch", "VirtualMachine":
-		err := patch(object, `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)(ctx, run.world.Admin)
+		err := patch(object, `{"metadata":{"annotations":{"useless.container.training/paused":null}}}`)(ctx,
+			run.world.Admin)
 		if slices.Contains(object.GetFinalizers(), holdFinalizer) {
 			err = errors.Join(err, patch(object, `{"metadata":{"finalizers":null}}`)(ctx, run.world.Admin))
 		}
@@ -346,7 +349,8 @@ func (run *randomRun) unblock(ctx context.Context, object client.Object) error {
 
 // matches returns an error if a Machine does not match its spec.
 func (run *randomRun) matches(ctx context.Context, m *v1beta1.Machine) error {
-	if m.Status.ObservedGeneration != m.Generation || !meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady) {
+	if m.Status.ObservedGeneration != m.Generation ||
+		!meta.IsStatusConditionTrue(m.Status.Conditions, v1beta1.ConditionReady) {
 		return fmt.Errorf("Machine %s of generation %d is not ready: %+v", m.Name, m.Generation, m.Status)
 	}
 	selector, err := m.SwitchSelector()
@@ -372,7 +376,8 @@ func (run *randomRun) matches(ctx context.Context, m *v1beta1.Machine) error {
 		}
 	}
 	if n != m.Spec.Switches.Count || m.Status.Switches.Total != n {
-		return fmt.Errorf("Machine %s has %d switches, its spec has %d and its status %d", m.Name, n, m.Spec.Switches.Count, m.Status.Switches.Total)
+		return fmt.Errorf("Machine %s has %d switches, its spec has %d and its status %d", m.Name, n,
+			m.Spec.Switches.Count, m.Status.Switches.Total)
 	}
 	return nil
 }
@@ -414,8 +419,8 @@ func (run *randomRun) end(ctx context.Context) error {
 // holdFinalizer is a finalizer of another controller.
 const holdFinalizer = "example.com/hold"
 
-// The seed modulo 3 selects one disturbance: a second operator leads at the same time, users create Machines again, or the
-// operator misses an event. A real watch does not skip events.
+// The seed modulo 3 selects one disturbance: a second operator leads at the same time, users create Machines again,
+// or the operator misses an event. A real watch does not skip events.
 const (
 	withSecondLeader = iota
 	withRecreation
@@ -487,17 +492,20 @@ var machines = []string{"m", "n"}
 // createSteps returns several equal steps, so that they are chosen often.
 func createSteps(r *rand.Rand, name string) []randomStep {
 	n := 1 + r.IntN(4)
-	made := randomStep{what: fmt.Sprintf("Machine %s: create with %d switches", name, n), do: byUser(create(machineOf(name, n)))}
+	made := randomStep{what: fmt.Sprintf("Machine %s: create with %d switches", name, n),
+		do: byUser(create(machineOf(name, n)))}
 	return []randomStep{made, made, made, made}
 }
 
 // userMachineSteps returns what users do with a Machine.
 func userMachineSteps(r *rand.Rand, name string) []randomStep {
 	n, seconds := 1+r.IntN(4), []int{1, 2, 5, 30}
-	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[r.IntN(3)]
+	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+		metav1.DeletePropagationOrphan}[r.IntN(3)]
 	m := machine(name)
 	change := func(what, change string, args ...any) randomStep {
-		return randomStep{what: fmt.Sprintf("Machine %s: %s", name, what), do: byUser(patch(m, fmt.Sprintf(change, args...)))}
+		return randomStep{what: fmt.Sprintf("Machine %s: %s", name, what),
+			do: byUser(patch(m, fmt.Sprintf(change, args...)))}
 	}
 	return []randomStep{
 		change(fmt.Sprintf("scale to %d", n), `{"spec":{"switches":{"count":%d}}}`, n),
@@ -507,7 +515,8 @@ func userMachineSteps(r *rand.Rand, name string) []randomStep {
 		change("change the interval", `{"spec":{"flip":{"intervalSeconds":%d}}}`, seconds[r.IntN(4)]),
 		change("pause", `{"metadata":{"annotations":{%q:"true"}}}`, v1beta1.PausedAnnotation),
 		change("resume", `{"metadata":{"annotations":{%q:null}}}`, v1beta1.PausedAnnotation),
-		{what: fmt.Sprintf("Machine %s: delete, %s", name, policy), do: byUser(remove(m, client.PropagationPolicy(policy)))},
+		{what: fmt.Sprintf("Machine %s: delete, %s", name, policy),
+			do: byUser(remove(m, client.PropagationPolicy(policy)))},
 	}
 }
 
@@ -518,7 +527,8 @@ func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	labelled := sw.DeepCopy()
 	labelled.Labels = map[string]string{v1beta1.MachineLabel: name}
 	change := func(what, change string, args ...any) randomStep {
-		return randomStep{what: fmt.Sprintf("switch %s: %s", switchName, what), do: byUser(patch(sw, fmt.Sprintf(change, args...)))}
+		return randomStep{what: fmt.Sprintf("switch %s: %s", switchName, what),
+			do: byUser(patch(sw, fmt.Sprintf(change, args...)))}
 	}
 	up := change("turn up", `{"spec":{"position":"up"}}`)
 	return []randomStep{
@@ -545,7 +555,8 @@ func byUser(do func(context.Context, client.Client) error) func(context.Context,
 // quotaOf returns a quota of n switches.
 func quotaOf(n int64) *corev1.ResourceQuota {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "quota"}}
-	q.Spec.Hard = corev1.ResourceList{"count/switches.useless.container.training": *resource.NewQuantity(n, resource.DecimalSI)}
+	q.Spec.Hard = corev1.ResourceList{"count/switches.useless.container.training": *resource.NewQuantity(n,
+		resource.DecimalSI)}
 	return q
 }
 
@@ -553,10 +564,11 @@ func quotaOf(n int64) *corev1.ResourceQuota {
 func disturbances(r *rand.Rand, kinds []string) []randomStep {
 	f, later := faults[r.IntN(len(faults))], r.IntN(6)
 	kind := kinds[r.IntN(len(kinds))]
-	wrong := randomStep{what: fmt.Sprintf("write %d from now: %s", later, f.name), do: func(_ context.Context, run *randomRun) error {
-		run.faults[run.writes+later] = f
-		return nil
-	}}
+	wrong := randomStep{what: fmt.Sprintf("write %d from now: %s", later, f.name),
+		do: func(_ context.Context, run *randomRun) error {
+			run.faults[run.writes+later] = f
+			return nil
+		}}
 	return []randomStep{
 		wrong, wrong, wrong, wrong, wrong,
 		{what: "the cache of " + kind + " stops", do: func(_ context.Context, run *randomRun) error {
@@ -581,10 +593,11 @@ func missEventSteps(r *rand.Rand) []randomStep {
 }
 
 // toggleSecondLeader starts or stops a second operator.
-var toggleSecondLeader = randomStep{what: "start or stop a second leader", do: func(_ context.Context, run *randomRun) error {
-	if len(run.world.Operators) > 1 {
-		return run.world.Stop(run.world.Operators[1])
-	}
-	_, err := run.world.Start(operators[1], "machine")
-	return err
-}}
+var toggleSecondLeader = randomStep{what: "start or stop a second leader",
+	do: func(_ context.Context, run *randomRun) error {
+		if len(run.world.Operators) > 1 {
+			return run.world.Stop(run.world.Operators[1])
+		}
+		_, err := run.world.Start(operators[1], "machine")
+		return err
+	}}

@@ -110,7 +110,8 @@ func (s *Server) get(k *Kind, key types.NamespacedName) (*unstructured.Unstructu
 	return nil, apierrors.NewNotFound(k.GroupResource(), key.Name)
 }
 
-func (s *Server) create(by author, k *Kind, namespace string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *Server) create(by author, k *Kind, namespace string,
+	object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	s.uids++
 	if object.GetName() == "" {
 		object.SetName(fmt.Sprintf("%s%05d", object.GetGenerateName(), s.uids))
@@ -164,7 +165,8 @@ func (s *Server) admit(k *Kind, object *unstructured.Unstructured) error {
 		}
 		if used >= hard.Value() {
 			return apierrors.NewForbidden(k.GroupResource(), object.GetName(), fmt.Errorf(
-				"exceeded quota: %s, requested: %s=1, used: %s=%d, limited: %s=%s", quota.Name, resource, resource, used, resource, hard.String()))
+				"exceeded quota: %s, requested: %s=1, used: %s=%d, limited: %s=%s", quota.Name, resource, resource,
+				used, resource, hard.String()))
 		}
 	}
 	return nil
@@ -209,7 +211,8 @@ func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error)
 }
 
 // update replaces an object, or the part that the subresource is for.
-func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresource string,
+	object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
 	if err != nil {
 		return nil, err
@@ -221,7 +224,8 @@ func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresourc
 }
 
 // change stores a changed object, limited to the fields that the subresource allows.
-func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subresource string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subresource string,
+	object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := checkVersion(k, object, old); err != nil {
 		return nil, err
 	}
@@ -240,7 +244,8 @@ func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subr
 }
 
 // replace validates and stores the new state of an object.
-func (s *Server) replace(by author, k *Kind, old, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *Server) replace(by author, k *Kind, old,
+	object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	errs := validateMeta(object, old)
 	copyServerFields(object, old)
 	if err := normalizeMeta(object); err != nil {
@@ -257,7 +262,8 @@ func (s *Server) replace(by author, k *Kind, old, object *unstructured.Unstructu
 	if errs = append(errs, k.validate(object.Object, old.Object)...); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(k.GroupKind(), old.GetName(), errs)
 	}
-	if object.GetDeletionTimestamp() != nil && *object.GetDeletionGracePeriodSeconds() == 0 && len(object.GetFinalizers()) == 0 {
+	if object.GetDeletionTimestamp() != nil && *object.GetDeletionGracePeriodSeconds() == 0 &&
+		len(object.GetFinalizers()) == 0 {
 		// The response has the requested state. Watches deliver the stored state.
 		s.write(by, watch.Deleted, k, old.DeepCopy())
 		return object, nil
@@ -357,7 +363,8 @@ func validateMeta(object, old *unstructured.Unstructured) (errs field.ErrorList)
 	for _, finalizer := range object.GetFinalizers() {
 		if !slices.Contains(old.GetFinalizers(), finalizer) {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"),
-				fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizers %#v", []string{finalizer})))
+				fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizers %#v",
+					[]string{finalizer})))
 		}
 	}
 	return errs
@@ -371,7 +378,8 @@ const (
 
 // remove deletes an object, or sets its deletionTimestamp if it has finalizers or a grace period. It returns nil if the
 // object no longer exists.
-func (s *Server) remove(by author, k *Kind, key types.NamespacedName, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
+func (s *Server) remove(by author, k *Kind, key types.NamespacedName,
+	options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
 	if err != nil {
 		return nil, err
@@ -437,7 +445,8 @@ func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionProp
 	if policy == nil {
 		return object.GetFinalizers()
 	}
-	finalizers := slices.DeleteFunc(object.GetFinalizers(), func(name string) bool { return name == orphan || name == foreground })
+	finalizers := slices.DeleteFunc(object.GetFinalizers(),
+		func(name string) bool { return name == orphan || name == foreground })
 	switch *policy {
 	case metav1.DeletePropagationOrphan:
 		return append(finalizers, orphan)
@@ -448,7 +457,8 @@ func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionProp
 }
 
 // write stores an object as a new revision and wakes all watches.
-func (s *Server) write(by author, event watch.EventType, k *Kind, object *unstructured.Unstructured) *unstructured.Unstructured {
+func (s *Server) write(by author, event watch.EventType, k *Kind,
+	object *unstructured.Unstructured) *unstructured.Unstructured {
 	s.revision++
 	before := s.objects[k.GroupResource()][keyOf(object)]
 	object.SetGroupVersionKind(k.GroupVersionKind)
@@ -490,7 +500,8 @@ func (s *Server) CollectGarbage() (bool, error) {
 }
 
 // collect processes one object.
-func (s *Server) collect(k *Kind, object *unstructured.Unstructured, uids map[types.UID]*unstructured.Unstructured) (bool, error) {
+func (s *Server) collect(k *Kind, object *unstructured.Unstructured,
+	uids map[types.UID]*unstructured.Unstructured) (bool, error) {
 	if object.GetDeletionTimestamp() != nil {
 		return s.release(k, object)
 	}
@@ -532,12 +543,14 @@ func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, erro
 		switch {
 		case dependent == nil:
 			changed := object.DeepCopy()
-			changed.SetFinalizers(slices.DeleteFunc(changed.GetFinalizers(), func(name string) bool { return name == finalizer }))
+			changed.SetFinalizers(slices.DeleteFunc(changed.GetFinalizers(),
+				func(name string) bool { return name == finalizer }))
 			_, err := s.update(collector, k, keyOf(changed), "", changed)
 			return true, err
 		case finalizer == orphan:
 			freed := dependent.DeepCopy()
-			freed.SetOwnerReferences(slices.DeleteFunc(freed.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == object.GetUID() }))
+			freed.SetOwnerReferences(slices.DeleteFunc(freed.GetOwnerReferences(),
+				func(ref metav1.OwnerReference) bool { return ref.UID == object.GetUID() }))
 			_, err := s.update(collector, of, keyOf(freed), "", freed)
 			return true, err
 		}
@@ -552,7 +565,8 @@ func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*un
 	for _, k := range s.ordered() {
 		for _, object := range s.at(k, s.revision) {
 			for _, ref := range object.GetOwnerReferences() {
-				if ref.UID == owner.GetUID() && (!blocking || object.GetDeletionTimestamp() == nil || isTrue(ref.BlockOwnerDeletion)) {
+				if ref.UID == owner.GetUID() &&
+					(!blocking || object.GetDeletionTimestamp() == nil || isTrue(ref.BlockOwnerDeletion)) {
 					return object, k
 				}
 			}

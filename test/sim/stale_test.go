@@ -50,7 +50,8 @@ func (l lag) String() string {
 	case l.steady:
 		return fmt.Sprintf("the cache of %q always lags %d revisions", l.kind, l.behind)
 	case l.restart:
-		return fmt.Sprintf("at revision %d the operator restarts; its cache of %q stops after the first list; its API server lags %d revisions", l.revision, l.kind, l.behind)
+		return fmt.Sprintf("restart at revision %d; the cache of %q then stops; the API server lags %d revisions",
+			l.revision, l.kind, l.behind)
 	}
 	return fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
 }
@@ -69,7 +70,8 @@ func TestStale(t *testing.T) {
 				for _, revision := range want.revisions {
 					cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision}})
 					for _, behind := range s.behind() {
-						cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision, restart: true, behind: behind}})
+						cases = append(cases,
+							conditions{lag: &lag{kind: kind, revision: revision, restart: true, behind: behind}})
 					}
 				}
 			}
@@ -87,7 +89,8 @@ func TestTimeTravel(t *testing.T) {
 			var cases []conditions
 			for i, revision := range want.revisions {
 				for _, old := range want.revisions[:i] {
-					cases = append(cases, conditions{lag: &lag{revision: revision, restart: true, behind: revision - old}})
+					cases = append(cases,
+						conditions{lag: &lag{revision: revision, restart: true, behind: revision - old}})
 				}
 			}
 			inParallel(t, cases, s.sameEndState(want))
@@ -101,7 +104,8 @@ var twoMachines = scenario{
 		createMachine,
 		{what: "create another Machine", do: create(machineOf("n", 2))},
 		{what: "turn a switch up", do: patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)},
-		{what: "relabel a switch for the other Machine", do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"n"}}}`)},
+		{what: "relabel a switch for the other Machine",
+			do: patch(switchOf("m-0"), `{"metadata":{"labels":{"machine":"n"}}}`)},
 		{what: "scale up", do: patch(machine("n"), `{"spec":{"switches":{"count":3}}}`)},
 		{what: "delete a switch", do: remove(switchOf("n-1"))},
 		{what: "scale down", do: patch(machine("m"), `{"spec":{"switches":{"count":1}}}`)},
@@ -115,7 +119,8 @@ var twoMachines = scenario{
 func TestMissed(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
-	inParallel(t, inPairs(want.revisions, func(revision int64) []miss { return []miss{{revision: revision}} }), twoMachines.sameEndState(want))
+	inParallel(t, inPairs(want.revisions, func(revision int64) []miss { return []miss{{revision: revision}} }),
+		twoMachines.sameEndState(want))
 }
 
 // TestReordered delays each event and each pair of events until after later events of either kind.
@@ -240,7 +245,8 @@ func (u *staleDeletion) run(ctx context.Context, parent client.Object) error {
 	if !u.limited {
 		return errors.Join(w.Admin.Create(ctx, parent), w.Pass(time.Minute))
 	}
-	return errors.Join(w.Admin.Create(ctx, quotaOf(1)), w.Admin.Create(ctx, parent), w.Pass(settleTime), u.delete(ctx), w.Pass(time.Minute))
+	return errors.Join(w.Admin.Create(ctx, quotaOf(1)), w.Admin.Create(ctx, parent), w.Pass(settleTime), u.delete(ctx),
+		w.Pass(time.Minute))
 }
 
 func testDeletionNotInCache(t *testing.T, w *sim.World, kind string, parent client.Object, u staleDeletion) {
@@ -273,17 +279,20 @@ func TestChangeNotInCache(t *testing.T) {
 		t.Helper()
 		v := &staleView{lag: &lag{kind: "Switch"}, world: w, ended: true}
 		w.Choose = func(calls []sim.Call) (int, sim.Outcome) {
-			if call := calls[0]; v.ended && v.lag.revision == 0 && call.Kind.Kind == "Switch" && call.Subresource == "status" {
+			if call := calls[0]; v.ended && v.lag.revision == 0 && call.Kind.Kind == "Switch" &&
+				call.Subresource == "status" {
 				v.lag.revision = w.Revision()
 				w.Locked(func() { v.ended = false })
-				must(t, patch(switchOf("m-0"), `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
+				must(t, patch(switchOf("m-0"),
+					`{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
 			}
 			return 0, sim.Outcome{}
 		}
 		_, err := w.StartWithView(v.viewOf, operators[0], "machine")
 		must(t, err)
 		must(t, errors.Join(w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(settleTime)))
-		must(t, errors.Join(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin), w.Pass(time.Minute)))
+		must(t, errors.Join(patch(switchOf("m-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin),
+			w.Pass(time.Minute)))
 		if v.ended {
 			t.Fatal("the operator wrote no status of a switch")
 		}
@@ -305,7 +314,8 @@ func TestPodChangeNotInCache(t *testing.T) {
 		step step
 		done func(*corev1.Pod) bool
 	}{
-		{step{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)}, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
+		{step{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
+			func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
 		{deleteVM, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }},
 		{resizeVM, func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Resources.Limits.Cpu().Value() == 2 }},
 	} {
@@ -320,7 +330,8 @@ func TestPodChangeNotInCache(t *testing.T) {
 				}
 				v.lag.revision = w.Revision()
 				w.Locked(func() { v.ended = false })
-				must(t, patch(vmPod, `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(), w.Admin))
+				must(t, patch(vmPod, `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)(t.Context(),
+					w.Admin))
 				must(t, errors.Join(tt.step.do(t.Context(), w.Admin), w.Pass(time.Second)))
 				pod := vmPod.DeepCopy()
 				must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))

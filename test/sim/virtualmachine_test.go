@@ -38,7 +38,9 @@ var virtualMachineScenarios = []scenario{{
 		createVM,
 		runPod(1),
 		resizeVM,
-		{what: "the node has no capacity for the resize", do: patchStatus(vmPod, `{"status":{"conditions":[{"type":"PodResizePending","status":"True","reason":"Deferred"}]}}`)},
+		{what: "the node has no capacity for the resize",
+			do: patchStatus(vmPod,
+				`{"status":{"conditions":[{"type":"PodResizePending","status":"True","reason":"Deferred"}]}}`)},
 		runPod(2),
 		{what: "stop", do: patch(vm(), `{"spec":{"action":"inactive"}}`)},
 		endPod,
@@ -87,7 +89,8 @@ var virtualMachineScenarios = []scenario{{
 		endPod,
 	},
 }, {
-	name: "a Pod is orphaned, then the VirtualMachine is resized", controller: virtualmachine.Name, kinds: vmKinds, refused: true, steps: []step{
+	name: "a Pod is orphaned, then the VirtualMachine is resized", controller: virtualmachine.Name, kinds: vmKinds,
+	refused: true, steps: []step{
 		createVM,
 		runPod(1),
 		orphanPod,
@@ -96,7 +99,8 @@ var virtualMachineScenarios = []scenario{{
 		deleteVM,
 	},
 }, {
-	name: "a Pod is orphaned, then the VirtualMachine is stopped", controller: virtualmachine.Name, kinds: vmKinds, refused: true, steps: []step{
+	name: "a Pod is orphaned, then the VirtualMachine is stopped", controller: virtualmachine.Name, kinds: vmKinds,
+	refused: true, steps: []step{
 		createVM,
 		runPod(1),
 		orphanPod,
@@ -121,7 +125,8 @@ var (
 	// A Pod that runs for this long resets the count of failures.
 	runPodForLong = step{"the Pod runs for a long time", runPod(1).do, 10 * time.Minute}
 
-	orphanPod = step{what: "remove the Pod's owner reference", do: patch(vmPod, `{"metadata":{"ownerReferences":null}}`)}
+	orphanPod = step{what: "remove the Pod's owner reference",
+		do: patch(vmPod, `{"metadata":{"ownerReferences":null}}`)}
 
 	endPod   = step{what: "the node ends the Pod", do: remove(vmPod, client.GracePeriodSeconds(0))}
 	deleteVM = step{what: "delete", do: remove(vm())}
@@ -129,21 +134,23 @@ var (
 
 // runPod acts as a node that runs the Pod with this number of CPUs.
 func runPod(cpu int) step {
-	return step{what: fmt.Sprintf("the Pod runs with %d CPUs", cpu), do: func(ctx context.Context, c client.Client) error {
-		now, pod := metav1.Now().UTC().Format(time.RFC3339), vmPod.DeepCopy()
-		if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
-			return err
-		}
-		if pod.Status.Phase == corev1.PodFailed { // it never runs again, and its successor does not exist yet
-			return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
-		}
-		err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
-		synctest.Wait()                                             // every run delivers this event before the next change
-		return errors.Join(err, patchStatus(vmPod, fmt.Sprintf(`{"status":{"phase":"Running",
+	return step{what: fmt.Sprintf("the Pod runs with %d CPUs", cpu),
+		do: func(ctx context.Context, c client.Client) error {
+			now, pod := metav1.Now().UTC().Format(time.RFC3339), vmPod.DeepCopy()
+			if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
+				return err
+			}
+			if pod.Status.Phase == corev1.PodFailed { // it never runs again, and its successor does not exist yet
+				return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
+			}
+			err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
+			// every run delivers this event before the next change
+			synctest.Wait()
+			return errors.Join(err, patchStatus(vmPod, fmt.Sprintf(`{"status":{"phase":"Running",
 				"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%[1]q}],
 				"containerStatuses":[{"name":"server","state":{"running":{"startedAt":%[1]q}},
 					"resources":{"limits":{"cpu":"%[2]d","memory":"1Gi"}}}]}}`, now, cpu))(ctx, c))
-	}}
+		}}
 }
 
 func podQuota() *corev1.ResourceQuota {

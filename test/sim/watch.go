@@ -44,9 +44,11 @@ func (c *Client) watch(ctx context.Context, call Call) (*http.Response, error) {
 	w := &watcher{ctx: ctx, client: c, call: call, wakeup: make(chan struct{}, 1)}
 	initial := isSet(query, "sendInitialEvents")
 	if initial && s.NoStreams {
-		return errorResponse(apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", field.ErrorList{
-			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
-		})), nil
+		return errorResponse(apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "",
+			field.ErrorList{
+				field.Forbidden(field.NewPath("sendInitialEvents"),
+					"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+			})), nil
 	}
 	if initial {
 		seen := s.revision // without a resourceVersion, the read is consistent
@@ -61,7 +63,8 @@ func (c *Client) watch(ctx context.Context, call Call) (*http.Response, error) {
 		w.initial = append(w.initial, event(watch.Bookmark, call.project(bookmark(k, seen))))
 		w.next = seen + 1
 	} else {
-		version, err := strconv.ParseInt(cmp.Or(query.Get("resourceVersion"), strconv.FormatInt(s.revision, 10)), 10, 64)
+		version, err := strconv.ParseInt(cmp.Or(query.Get("resourceVersion"), strconv.FormatInt(s.revision, 10)), 10,
+			64)
 		if err != nil {
 			return errorResponse(apierrors.NewBadRequest(err.Error())), nil
 		}
@@ -163,7 +166,8 @@ func (w *watcher) take() (any, bool) {
 	defer s.mu.Unlock()
 	if w.expired {
 		w.expired = false // sent once; then the client closes the watch
-		return event(watch.Error, apierrors.NewResourceExpired("the history of this watch is no longer available").Status()), true
+		return event(watch.Error,
+			apierrors.NewResourceExpired("the history of this watch is no longer available").Status()), true
 	}
 	if len(w.initial) > 0 {
 		first := w.initial[0]

@@ -55,9 +55,11 @@ func Kinds(repository string) ([]*Kind, error) {
 		Builtin(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "replicasets"),
 		Builtin(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), "horizontalpodautoscalers"),
 		Builtin(eventsv1.SchemeGroupVersion.WithKind("Event"), "events"),
-		AccessReview(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews"),
+		AccessReview(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+			"selfsubjectaccessreviews"),
 	}
-	for _, name := range []string{"useless.container.training_machines", "useless.container.training_switches", "cloudnative.tw_virtualmachines"} {
+	for _, name := range []string{"useless.container.training_machines", "useless.container.training_switches",
+		"cloudnative.tw_virtualmachines"} {
 		kind, err := ReadCRD(filepath.Join(repository, "config", "crd", "bases", name+".yaml"))
 		if err != nil {
 			return nil, err
@@ -75,7 +77,8 @@ var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, cloudnativev1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme,
+		cloudnativev1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			panic(err)
 		}
@@ -91,7 +94,8 @@ func (s *Server) Mapper() meta.RESTMapper {
 		if k.review {
 			scope = meta.RESTScopeRoot
 		}
-		mapper.AddSpecific(k.GroupVersionKind, k.GroupVersion().WithResource(k.Resource), k.GroupVersion().WithResource(k.Resource), scope)
+		mapper.AddSpecific(k.GroupVersionKind, k.GroupVersion().WithResource(k.Resource),
+			k.GroupVersion().WithResource(k.Resource), scope)
 	}
 	return mapper
 }
@@ -273,7 +277,8 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 	if err != nil {
 		return nil, err
 	}
-	if err := options.Setup(ctx, quietManager{mgr, &w.Reconciles}, clock.RealClock{}, prometheus.NewRegistry()); err != nil {
+	if err := options.Setup(ctx, quietManager{mgr, &w.Reconciles}, clock.RealClock{},
+		prometheus.NewRegistry()); err != nil {
 		return nil, err
 	}
 	o.started = mgr.Elected()

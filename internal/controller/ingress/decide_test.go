@@ -25,7 +25,8 @@ func newIngress(annotations map[string]string, managed ...metav1.ManagedFieldsEn
 // entry returns an entry of metadata.managedFields.
 func entry(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: operation, APIVersion: "networking.k8s.io/v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+		Manager: manager, Operation: operation, APIVersion: "networking.k8s.io/v1", FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(fields),
 	}
 }
 
@@ -54,8 +55,10 @@ func TestDecide(t *testing.T) {
 			want:       plan{annotations: Annotations{"foo": "bar", "example.com/old": "1"}},
 		},
 		"OthersValue": {
-			reason:     "an annotation that another manager has set to the same value is not set",
-			ingress:    newIngress(map[string]string{"foo": "bar"}, entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`)),
+			reason: "an annotation that another manager has set to the same value is not set",
+			ingress: newIngress(map[string]string{"foo": "bar"},
+				entry("kubectl", metav1.ManagedFieldsOperationUpdate,
+					`{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`)),
 			configured: Annotations{"foo": "bar"},
 			want:       plan{annotations: Annotations{"foo": "bar"}},
 		},
@@ -87,14 +90,17 @@ func TestDecide(t *testing.T) {
 			ingress: newIngress(map[string]string{"foo": "bar"}),
 		},
 		"OptedOut": {
-			reason:     "an opt-out removes the owned annotations",
-			ingress:    newIngress(map[string]string{"foo": "bar", "example.com/old": "1", v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}, ours(owned)),
+			reason: "an opt-out removes the owned annotations",
+			ingress: newIngress(map[string]string{"foo": "bar", "example.com/old": "1",
+				v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}, ours(owned)),
 			configured: Annotations{"foo": "bar", "example.com/old": "1"},
 			want:       plan{remove: []string{"example.com/old", "foo"}},
 		},
 		"OptedOutEarly": {
-			reason:     "an Ingress that opted out at its creation needs no change",
-			ingress:    newIngress(map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}),
+			reason: "an Ingress that opted out at its creation needs no change",
+			ingress: newIngress(map[string]string{
+				v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled,
+			}),
 			configured: Annotations{"foo": "bar"},
 		},
 		"OtherMode": {
@@ -104,8 +110,9 @@ func TestDecide(t *testing.T) {
 			want:       plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}},
 		},
 		"UpdateEntry": {
-			reason:  "an Update entry with the operator's name is not owned",
-			ingress: newIngress(map[string]string{"foo": "bar"}, entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, owned)),
+			reason: "an Update entry with the operator's name is not owned",
+			ingress: newIngress(map[string]string{"foo": "bar"},
+				entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, owned)),
 		},
 		"Unreadable": {
 			reason:  "invalid fieldsV1 own nothing",
@@ -125,7 +132,8 @@ func TestDecide(t *testing.T) {
 func TestRivals(t *testing.T) {
 	ingress := newIngress(nil,
 		ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`),
-		entry("kubectl-annotate", metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`),
+		entry("kubectl-annotate", metav1.ManagedFieldsOperationUpdate,
+			`{"f:metadata":{"f:annotations":{".":{},"f:foo":{}}}}`),
 		entry("argocd", metav1.ManagedFieldsOperationApply, `{"f:metadata":{"f:annotations":{"f:foo":{},"f:bar":{}}}}`),
 		entry("nginx", metav1.ManagedFieldsOperationUpdate, `{"f:status":{"f:loadBalancer":{"f:foo":{}}}}`),
 	)
@@ -145,12 +153,14 @@ func TestRivals(t *testing.T) {
 }
 
 func TestStrip(t *testing.T) {
-	full := newIngress(map[string]string{"foo": "bar", corev1.LastAppliedConfigAnnotation: "{}", v1beta1.PausedAnnotation: "true"},
+	full := newIngress(map[string]string{"foo": "bar", corev1.LastAppliedConfigAnnotation: "{}",
+		v1beta1.PausedAnnotation: "true"},
 		ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`),
 		entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:spec":{}}`))
 	full.ResourceVersion, full.GenerateName, full.Finalizers = "2", "w", []string{"a/b"}
 	full.Labels, full.OwnerReferences = map[string]string{"a": "b"}, []metav1.OwnerReference{{Name: "a"}}
-	want := newIngress(map[string]string{"foo": "bar", v1beta1.PausedAnnotation: "true"}, ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`))
+	want := newIngress(map[string]string{"foo": "bar", v1beta1.PausedAnnotation: "true"},
+		ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`))
 	want.ResourceVersion = "2"
 	for range 2 { // client-go may transform an object twice
 		if _, err := strip(full); err != nil {

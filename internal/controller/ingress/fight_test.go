@@ -58,7 +58,8 @@ func TestFight(t *testing.T) {
 	const second, minute = time.Second, time.Minute
 	backOff := []time.Duration{
 		0, 0, 0, 0, 0,
-		10 * second, 20 * second, 40 * second, 80 * second, 160 * second, 320 * second, 10 * minute, 10 * minute, 10 * minute,
+		10 * second, 20 * second, 40 * second, 80 * second, 160 * second, 320 * second, 10 * minute, 10 * minute,
+		10 * minute,
 	}
 	for _, c := range []struct {
 		reason  string
@@ -66,8 +67,10 @@ func TestFight(t *testing.T) {
 		givesIn []int
 		want    []time.Duration
 	}{
-		{"five reverts are corrected at once, and then the delay grows", times(len(backOff), time.Millisecond), nil, backOff},
-		{"a slow rival counts, too, if its first reverts were quick", append(times(6, minute), times(3, 9*minute)...), nil, append(times(5, 0), 10*second, 20*second, 40*second, 80*second)},
+		{"five reverts are corrected at once, and then the delay grows", times(len(backOff), time.Millisecond), nil,
+			backOff},
+		{"a slow rival counts, too, if its first reverts were quick", append(times(6, minute), times(3, 9*minute)...),
+			nil, append(times(5, 0), 10*second, 20*second, 40*second, 80*second)},
 		{"five reverts in ten minutes do not exceed the limit", times(20, 121*second), nil, times(20, 0)},
 		{"one revert a day causes no delay", times(20, 24*time.Hour), nil, times(20, 0)},
 		{

@@ -33,7 +33,8 @@ func pairs(text string) map[string]string {
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
 	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", []byte(owned))
-	f.Add(v1beta1.IngressAnnotationsAnnotation+"="+v1beta1.IngressAnnotationsDisabled+"\nfoo=bar", "foo=bar", []byte(owned))
+	f.Add(v1beta1.IngressAnnotationsAnnotation+"="+v1beta1.IngressAnnotationsDisabled+"\nfoo=bar", "foo=bar",
+		[]byte(owned))
 	f.Add("", "foo=\na=b", []byte(`{"f:metadata":{"f:annotations":{".":{},"k:{\"a\":1}":{},"v:1":{},"i:3":{}}}}`))
 	f.Add("foo=bar", "", []byte(`[`))
 	f.Fuzz(func(t *testing.T, has, wants string, managed []byte) {
@@ -102,7 +103,8 @@ func fieldsOf(t *testing.T, annotations map[string]string) string {
 // FuzzAnnotations gives the flag random values. The API server must accept every value that the flag accepts. No
 // accepted value may be lost.
 func FuzzAnnotations(f *testing.F) {
-	for _, pair := range []string{"foo=bar", "example.com/foo=", "=", "Foo=a=b", "kubectl.kubernetes.io/last-applied-configuration={}", "useless.container.training/paused=true"} {
+	for _, pair := range []string{"foo=bar", "example.com/foo=", "=", "Foo=a=b",
+		"kubectl.kubernetes.io/last-applied-configuration={}", "useless.container.training/paused=true"} {
 		f.Add(pair, "foo=baz")
 	}
 	f.Fuzz(func(t *testing.T, first, second string) {
@@ -120,7 +122,8 @@ func FuzzAnnotations(f *testing.F) {
 				t.Errorf("after Set(%q), the annotations are %q", pair, annotations)
 			}
 		}
-		if errs := validation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations")); len(errs) > 0 {
+		if errs := validation.ValidateAnnotations(annotations,
+			field.NewPath("metadata", "annotations")); len(errs) > 0 {
 			t.Errorf("the flag accepts annotations that the API server rejects: %v", errs)
 		}
 		if text := annotations.String(); len(annotations) > 0 && !strings.Contains(text, "=") {

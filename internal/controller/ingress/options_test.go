@@ -17,18 +17,25 @@ func TestAnnotations(t *testing.T) {
 		want    Annotations
 		wantErr string
 	}{
-		"Pair":      {"key=value is valid", []string{"foo=bar"}, Annotations{"foo": "bar"}, ""},
-		"FirstSign": {"a value may contain any character", []string{"example.com/a=b=c, d\ne"}, Annotations{"example.com/a": "b=c, d\ne"}, ""},
-		"Empty":     {"a value may be empty", []string{"foo="}, Annotations{"foo": ""}, ""},
-		"UpperCase": {"the API server accepts a prefix in upper case", []string{"Example.com/Foo=bar"}, Annotations{"Example.com/Foo": "bar"}, ""},
-		"Twice":     {"the same pair may be repeated", []string{"foo=bar", "foo=bar"}, Annotations{"foo": "bar"}, ""},
-		"TwoValues": {"a key may have only one value", []string{"foo=bar", "foo=baz"}, nil, `key "foo": got two values, "bar" and "baz"`},
-		"NoValue":   {"a key needs a value", []string{"foo"}, nil, "want key=value, for example foo=bar"},
-		"NoKey":     {"a value needs a key", []string{"=bar"}, nil, `annotation key "": name part must be non-empty`},
-		"BadKey":    {"the API server would reject the key", []string{"foo bar=baz"}, nil, `annotation key "foo bar": name part must consist of`},
-		"BadPrefix": {"the API server would reject the key", []string{"a_b/foo=bar"}, nil, `annotation key "a_b/foo": prefix part`},
-		"Own":       {"the flag must not pause all Ingresses", []string{"useless.container.training/paused=true"}, nil, "are the operator's own"},
-		"Kubectl":   {"kubectl would delete fields that the annotation lacks", []string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is kubectl's own"},
+		"Pair": {"key=value is valid", []string{"foo=bar"}, Annotations{"foo": "bar"}, ""},
+		"FirstSign": {"a value may contain any character", []string{"example.com/a=b=c, d\ne"},
+			Annotations{"example.com/a": "b=c, d\ne"}, ""},
+		"Empty": {"a value may be empty", []string{"foo="}, Annotations{"foo": ""}, ""},
+		"UpperCase": {"the API server accepts a prefix in upper case", []string{"Example.com/Foo=bar"},
+			Annotations{"Example.com/Foo": "bar"}, ""},
+		"Twice": {"the same pair may be repeated", []string{"foo=bar", "foo=bar"}, Annotations{"foo": "bar"}, ""},
+		"TwoValues": {"a key may have only one value", []string{"foo=bar", "foo=baz"}, nil,
+			`key "foo": got two values, "bar" and "baz"`},
+		"NoValue": {"a key needs a value", []string{"foo"}, nil, "want key=value, for example foo=bar"},
+		"NoKey":   {"a value needs a key", []string{"=bar"}, nil, `annotation key "": name part must be non-empty`},
+		"BadKey": {"the API server would reject the key", []string{"foo bar=baz"}, nil,
+			`annotation key "foo bar": name part must consist of`},
+		"BadPrefix": {"the API server would reject the key", []string{"a_b/foo=bar"}, nil,
+			`annotation key "a_b/foo": prefix part`},
+		"Own": {"the flag must not pause all Ingresses", []string{"useless.container.training/paused=true"}, nil,
+			"are the operator's own"},
+		"Kubectl": {"kubectl would delete fields that the annotation lacks",
+			[]string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is kubectl's own"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

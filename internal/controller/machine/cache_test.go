@@ -21,10 +21,13 @@ import (
 // TestCacheKeeps checks that the cache keeps the fields that the operator reads, or replaces as a whole with a patch.
 func TestCacheKeeps(t *testing.T) {
 	metadata := metav1.ObjectMeta{
-		Namespace: "default", Name: "object", UID: "uid", ResourceVersion: "7", Generation: 2, CreationTimestamp: metav1.Unix(1, 0),
-		DeletionTimestamp: new(metav1.Unix(2, 0)), Labels: map[string]string{"machine": "m"}, Annotations: map[string]string{v1beta1.PausedAnnotation: "true"},
-		OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "m", UID: "m", Controller: new(true)}, {Kind: "Cabinet", Name: "c", UID: "c"}},
-		Finalizers:      []string{v1beta1.MachineFinalizer, "example.com/finalizer"},
+		Namespace: "default", Name: "object", UID: "uid", ResourceVersion: "7", Generation: 2,
+		CreationTimestamp: metav1.Unix(1, 0),
+		DeletionTimestamp: new(metav1.Unix(2, 0)), Labels: map[string]string{"machine": "m"},
+		Annotations: map[string]string{v1beta1.PausedAnnotation: "true"},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "m", UID: "m", Controller: new(true)},
+			{Kind: "Cabinet", Name: "c", UID: "c"}},
+		Finalizers: []string{v1beta1.MachineFinalizer, "example.com/finalizer"},
 	}
 	seen := new(metav1.NewMicroTime(time.Unix(3, 4000)))
 	transform := newTransform()
@@ -36,7 +39,8 @@ func TestCacheKeeps(t *testing.T) {
 		},
 		&v1beta1.Switch{
 			ObjectMeta: metadata,
-			Spec:       v1beta1.SwitchSpec{Position: v1beta1.PositionUp}, Status: v1beta1.SwitchStatus{ObservedGeneration: 2, SeenAt: seen},
+			Spec:       v1beta1.SwitchSpec{Position: v1beta1.PositionUp},
+			Status:     v1beta1.SwitchStatus{ObservedGeneration: 2, SeenAt: seen},
 		},
 	} {
 		t.Run(reflect.TypeOf(want).Elem().Name(), func(t *testing.T) {
@@ -129,7 +133,8 @@ func TestOrphansOfSelector(t *testing.T) {
 	selecting := func(selector *v1beta1.LabelSelector) *v1beta1.Machine {
 		return newMachine(1, func(m *v1beta1.Machine) { m.Spec.Switches.Selector = selector })
 	}
-	exists := &v1beta1.LabelSelector{MatchExpressions: []v1beta1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpExists}}}
+	exists := &v1beta1.LabelSelector{MatchExpressions: []v1beta1.LabelSelectorRequirement{{Key: "a",
+		Operator: metav1.LabelSelectorOpExists}}}
 	for _, tt := range []struct {
 		reason  string
 		machine *v1beta1.Machine
@@ -140,9 +145,12 @@ func TestOrphansOfSelector(t *testing.T) {
 		{"the label of another Machine", newMachine(1), newTestSwitch("s", labels("machine", "other")), false},
 		{"no label", newMachine(1), newTestSwitch("s", labels()), false},
 		{"a controller", newMachine(1), newTestSwitch("s"), false},
-		{"another namespace", newMachine(1), newTestSwitch("s", labels("machine", "m"), func(sw *v1beta1.Switch) { sw.Namespace = "elsewhere" }), false},
-		{"the first label of a selector", selecting(labelled("b", "2", "a", "1")), newTestSwitch("s", labels("a", "1", "b", "2")), true},
-		{"only the second label of a selector", selecting(labelled("b", "2", "a", "1")), newTestSwitch("s", labels("b", "2")), false},
+		{"another namespace", newMachine(1), newTestSwitch("s", labels("machine", "m"),
+			func(sw *v1beta1.Switch) { sw.Namespace = "elsewhere" }), false},
+		{"the first label of a selector", selecting(labelled("b", "2", "a", "1")),
+			newTestSwitch("s", labels("a", "1", "b", "2")), true},
+		{"only the second label of a selector", selecting(labelled("b", "2", "a", "1")),
+			newTestSwitch("s", labels("b", "2")), false},
 		{"a selector without matchLabels", selecting(exists), newTestSwitch("s", labels("c", "3")), true},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {

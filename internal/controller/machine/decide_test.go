@@ -49,7 +49,8 @@ func lastFlipped(d time.Duration) func(*v1beta1.Machine) {
 func newTestSwitch(name string, changes ...func(*v1beta1.Switch)) *v1beta1.Switch {
 	sw := &v1beta1.Switch{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{v1beta1.MachineLabel: "m"},
+			Namespace: "default", Name: name, UID: types.UID(name),
+			Labels: map[string]string{v1beta1.MachineLabel: "m"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "useless.container.training/v1beta1", Kind: "Machine", Name: "m", UID: "machine",
 				Controller: new(true), BlockOwnerDeletion: new(true),
@@ -71,7 +72,8 @@ func seen(d time.Duration) func(*v1beta1.Switch) {
 
 func flipped(d time.Duration) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) {
-		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, now.Add(-d).Format(metav1.RFC3339Micro))
+		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation,
+			now.Add(-d).Format(metav1.RFC3339Micro))
 	}
 }
 
@@ -223,10 +225,11 @@ func TestDecide(t *testing.T) {
 			want:     summary{},
 		},
 		"DownBeforeUp": {
-			reason:   "a switch that is down is deleted before a switch that is up, even if it is older",
-			machine:  newMachine(1),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", created(time.Hour)), newTestSwitch("m-1", created(time.Minute), seen(time.Second))},
-			want:     summary{Surplus: []string{"m-0"}, Next: 4 * time.Second},
+			reason:  "a switch that is down is deleted before a switch that is up, even if it is older",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", created(time.Hour)),
+				newTestSwitch("m-1", created(time.Minute), seen(time.Second))},
+			want: summary{Surplus: []string{"m-0"}, Next: 4 * time.Second},
 		},
 		"NewestFirst": {
 			reason:  "the newest switch is deleted first; if the times are equal, the highest number",
@@ -265,7 +268,8 @@ func TestDecide(t *testing.T) {
 			reason:  "the switch that has been up longest is turned down first, and the next one an interval later",
 			machine: newMachine(3),
 			switches: []*v1beta1.Switch{
-				newTestSwitch("m-0", seen(6*time.Second)), newTestSwitch("m-1", seen(8*time.Second)), newTestSwitch("m-2", seen(7*time.Second)),
+				newTestSwitch("m-0", seen(6*time.Second)), newTestSwitch("m-1", seen(8*time.Second)),
+				newTestSwitch("m-2", seen(7*time.Second)),
 			},
 			want: summary{Flip: []string{"m-1"}, Next: 5 * time.Second},
 		},
@@ -276,17 +280,19 @@ func TestDecide(t *testing.T) {
 			want:     summary{Next: 3 * time.Second},
 		},
 		"IntervalByAnnotation": {
-			reason:   "the interval begins at a flip that only the annotation records, because of a crash",
-			machine:  newMachine(2, lastFlipped(time.Hour)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
-			want:     summary{Next: 4 * time.Second},
+			reason:  "the interval begins at a flip that only the annotation records, because of a crash",
+			machine: newMachine(2, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
+				newTestSwitch("m-1", flipped(time.Second))},
+			want: summary{Next: 4 * time.Second},
 		},
 		"IntervalByMemory": {
-			reason:   "the interval begins when the last flip was confirmed, which the process knows before the status",
-			machine:  newMachine(2, lastFlipped(time.Hour)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(2*time.Second))},
-			known:    flips{done: now.Add(-time.Second)},
-			want:     summary{Next: 4 * time.Second},
+			reason:  "the interval begins when the last flip was confirmed, which the process knows before the status",
+			machine: newMachine(2, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
+				newTestSwitch("m-1", flipped(2*time.Second))},
+			known: flips{done: now.Add(-time.Second)},
+			want:  summary{Next: 4 * time.Second},
 		},
 		"IntervalByAttempt": {
 			reason:   "the interval begins at a flip whose response was lost",
@@ -310,22 +316,25 @@ func TestDecide(t *testing.T) {
 			want:     summary{Flip: []string{"m-0"}},
 		},
 		"IntervalBySurplus": {
-			reason:   "the interval begins at the flip of a surplus switch",
-			machine:  newMachine(1),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second))},
-			want:     summary{Next: 4 * time.Second},
+			reason:  "the interval begins at the flip of a surplus switch",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
+				newTestSwitch("m-1", flipped(time.Second))},
+			want: summary{Next: 4 * time.Second},
 		},
 		"IntervalByTerminating": {
-			reason:   "the interval begins at the flip of a switch that is being deleted, because a finalizer may keep it",
-			machine:  newMachine(1),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second), terminating)},
-			want:     summary{Next: 4 * time.Second},
+			reason:  "the interval begins at the flip of a switch that is being deleted",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
+				newTestSwitch("m-1", flipped(time.Second), terminating)},
+			want: summary{Next: 4 * time.Second},
 		},
 		"NoIntervalByForeign": {
-			reason:   "the flip of a switch with another controller does not count",
-			machine:  newMachine(1),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(time.Second), foreign)},
-			want:     summary{Flip: []string{"m-0"}},
+			reason:  "the flip of a switch with another controller does not count",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
+				newTestSwitch("m-1", flipped(time.Second), foreign)},
+			want: summary{Flip: []string{"m-0"}},
 		},
 		"BadAnnotation": {
 			reason:  "an invalid flip time is ignored",
@@ -342,40 +351,45 @@ func TestDecide(t *testing.T) {
 			want:     summary{Next: 50 * time.Second},
 		},
 		"NoDelayNoInterval": {
-			reason:   "without delay and interval, all switches are turned down at once, without seenAt",
-			machine:  newMachine(3, flipTimes(0, 0), lastFlipped(0)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", up), newTestSwitch("m-1", up), newTestSwitch("m-2", seen(time.Second))},
-			want:     summary{Flip: []string{"m-2", "m-0", "m-1"}},
+			reason:  "without delay and interval, all switches are turned down at once, without seenAt",
+			machine: newMachine(3, flipTimes(0, 0), lastFlipped(0)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", up), newTestSwitch("m-1", up),
+				newTestSwitch("m-2", seen(time.Second))},
+			want: summary{Flip: []string{"m-2", "m-0", "m-1"}},
 		},
 		"NoDelay": {
-			reason:   "without delay, one switch is turned down at once, and the others get seenAt, which keeps their order",
+			reason:   "without delay, one switch is turned down at once, and the others get seenAt",
 			machine:  newMachine(2, flipTimes(0, 5)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-1", up), newTestSwitch("m-0", up)},
 			want:     summary{Flip: []string{"m-0"}, Notice: []string{"m-1"}, Next: 5 * time.Second},
 		},
 		"NoInterval": {
-			reason:   "without interval, each switch is turned down at the end of its delay",
-			machine:  newMachine(2, flipTimes(5, 0), lastFlipped(0)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second)), newTestSwitch("m-1", seen(3*time.Second))},
-			want:     summary{Flip: []string{"m-0"}, Next: 2 * time.Second},
+			reason:  "without interval, each switch is turned down at the end of its delay",
+			machine: newMachine(2, flipTimes(5, 0), lastFlipped(0)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second)),
+				newTestSwitch("m-1", seen(3*time.Second))},
+			want: summary{Flip: []string{"m-0"}, Next: 2 * time.Second},
 		},
 		"Forget": {
-			reason:   "seenAt of a switch that is down again is removed, so the delay starts again the next time",
-			machine:  newMachine(1),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown })},
-			want:     summary{Forget: []string{"m-0"}},
+			reason:  "seenAt of a switch that is down again is removed, so the delay starts again the next time",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second),
+				func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown })},
+			want: summary{Forget: []string{"m-0"}},
 		},
 		"TurnedAgain": {
-			reason:   "a switch that was turned down and up again between two reconciles starts its delay again",
-			machine:  newMachine(1),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute), func(sw *v1beta1.Switch) { sw.Generation += 2 })},
-			want:     summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
+			reason:  "a switch that was turned down and up again between two reconciles starts its delay again",
+			machine: newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute),
+				func(sw *v1beta1.Switch) { sw.Generation += 2 })},
+			want: summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
 		},
 		"FlippedInTheFuture": {
-			reason:   "a flip in the future does not delay a flip: a clock was wrong, or another client wrote it",
-			machine:  newMachine(2, lastFlipped(-time.Hour)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1", flipped(-24*time.Hour))},
-			want:     summary{Flip: []string{"m-0"}},
+			reason:  "a flip in the future does not delay a flip: a clock was wrong, or another client wrote it",
+			machine: newMachine(2, lastFlipped(-time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
+				newTestSwitch("m-1", flipped(-24*time.Hour))},
+			want: summary{Flip: []string{"m-0"}},
 		},
 		"SeenInTheFuture": {
 			reason:   "seenAt in the future is replaced by now",
@@ -390,16 +404,18 @@ func TestDecide(t *testing.T) {
 			want:     summary{Next: 6 * time.Second},
 		},
 		"PausedSwitch": {
-			reason:   "a paused switch gets no seenAt, is not flipped or released, and does not delay others",
-			machine:  newMachine(3),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", pausedSwitch, seen(time.Hour)), newTestSwitch("m-1", pausedSwitch, up, relabelled), newTestSwitch("m-2", seen(time.Minute))},
-			want:     summary{Flip: []string{"m-2"}},
+			reason:  "a paused switch gets no seenAt, is not flipped or released, and does not delay others",
+			machine: newMachine(3),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", pausedSwitch, seen(time.Hour)),
+				newTestSwitch("m-1", pausedSwitch, up, relabelled), newTestSwitch("m-2", seen(time.Minute))},
+			want: summary{Flip: []string{"m-2"}},
 		},
 		"Raise": {
-			reason:   "position up turns up all switches that are down, and turns none down in the same pass",
-			machine:  newMachine(3, position(v1beta1.PositionUp, v1beta1.PositionDown)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour)), newTestSwitch("m-2", pausedSwitch)},
-			want:     summary{Raising: true, Raise: []string{"m-0"}},
+			reason:  "position up turns up all switches that are down, and turns none down in the same pass",
+			machine: newMachine(3, position(v1beta1.PositionUp, v1beta1.PositionDown)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour)),
+				newTestSwitch("m-2", pausedSwitch)},
+			want: summary{Raising: true, Raise: []string{"m-0"}},
 		},
 		"RaiseWaits": {
 			reason:   "position up waits for the desired number of switches",
@@ -438,7 +454,8 @@ func TestNames(t *testing.T) {
 }
 
 func TestByName(t *testing.T) {
-	want := []string{"machine", "machine-1", "machine-2", "machine-010", "machine-10", "machine-99999999999999999999999", "switch-x7k"}
+	want := []string{"machine", "machine-1", "machine-2", "machine-010", "machine-10",
+		"machine-99999999999999999999999", "switch-x7k"}
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, func(a, b string) int { return byName(newTestSwitch(a), newTestSwitch(b)) })

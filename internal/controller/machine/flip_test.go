@@ -136,16 +136,20 @@ func (w *world) flip(f flip) {
 	case f.due.After(w.now):
 		w.Fatalf("seed %d: %s was turned down before it was due", *seed, f.sw.Name)
 	case w.now.Before(w.turned[f.sw.Name].Add(delay)):
-		w.Fatalf("seed %d: %s was turned down %s after it was turned up, want at least %s", *seed, f.sw.Name, w.now.Sub(w.turned[f.sw.Name]), delay)
+		w.Fatalf("seed %d: %s was turned down %s after it was turned up, want at least %s", *seed, f.sw.Name,
+			w.now.Sub(w.turned[f.sw.Name]), delay)
 	case w.now.Before(w.lastFlip.Add(interval)):
-		w.Fatalf("seed %d: %s was turned down %s after the last flip, want at least %s", *seed, f.sw.Name, w.now.Sub(w.lastFlip), interval)
+		w.Fatalf("seed %d: %s was turned down %s after the last flip, want at least %s", *seed, f.sw.Name,
+			w.now.Sub(w.lastFlip), interval)
 	}
 	for _, other := range w.switches {
 		if isUp(other) && seenAt(other, w.now).Before(seenAt(f.sw, w.now)) {
-			w.Fatalf("seed %d: %s was turned down before %s, although %[3]s was up for longer", *seed, f.sw.Name, other.Name)
+			w.Fatalf("seed %d: %s was turned down before %s, although %[3]s was up for longer", *seed, f.sw.Name,
+				other.Name)
 		}
 	}
 	w.lastFlip, w.flipped = w.now, w.now
 	w.turn(f.sw, v1beta1.PositionDown)
-	metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation, instant(w.now).Format(metav1.RFC3339Micro))
+	metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation,
+		instant(w.now).Format(metav1.RFC3339Micro))
 }

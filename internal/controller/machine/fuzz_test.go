@@ -30,8 +30,9 @@ var letters = map[rune][]func(*v1beta1.Switch){
 	'd': {},
 	'u': {up},
 	's': {up, seen(0)},
-	'D': {seen(0), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown }}, // down again, but seenAt is still set
-	'S': {up, seen(0), func(sw *v1beta1.Switch) { sw.Generation++ }},                     // turned since seenAt was set
+	// down again, but seenAt is still set
+	'D': {seen(0), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown }},
+	'S': {up, seen(0), func(sw *v1beta1.Switch) { sw.Generation++ }}, // turned since seenAt was set
 	'o': {orphan},
 	'O': {orphan, up},
 	'x': {relabelled},
@@ -164,7 +165,8 @@ func (w *settling) checkPlan(p plan) {
 	}
 	seen := map[string]string{}
 	for what, switches := range map[string][]*v1beta1.Switch{
-		"adopt": p.adopt, "release": p.release, "delete": p.surplus, "raise": p.raise, "notice": p.notice, "forget": p.forget, "flip": flipsOf(p),
+		"adopt": p.adopt, "release": p.release, "delete": p.surplus, "raise": p.raise, "notice": p.notice,
+		"forget": p.forget, "flip": flipsOf(p),
 	} {
 		for _, sw := range switches {
 			if other, ok := seen[sw.Name]; ok {
@@ -202,10 +204,12 @@ func (w *settling) checkFlips(p plan, staying []*v1beta1.Switch) {
 	if len(p.flip) > 1 && interval > 0 {
 		w.Errorf("%d flips in one interval", len(p.flip))
 	}
-	waiting := slices.DeleteFunc(slices.Clone(without(staying, flipsOf(p))), func(sw *v1beta1.Switch) bool { return !isUp(sw) || pause.IsPaused(sw) })
+	waiting := slices.DeleteFunc(slices.Clone(without(staying, flipsOf(p))),
+		func(sw *v1beta1.Switch) bool { return !isUp(sw) || pause.IsPaused(sw) })
 	for _, f := range p.flip {
 		since := seenAt(f.sw, w.now)
-		if earliest := latest(since.Add(delay), p.lastFlip.Add(interval)); !isUp(f.sw) || w.now.Before(earliest) || f.due.After(w.now) {
+		if earliest := latest(since.Add(delay), p.lastFlip.Add(interval)); !isUp(f.sw) || w.now.Before(earliest) ||
+			f.due.After(w.now) {
 			w.Errorf("%s is turned down early: seenAt %s, last flip %s", f.sw.Name, since, p.lastFlip)
 		}
 		if slices.ContainsFunc(waiting, func(sw *v1beta1.Switch) bool { return seenAt(sw, w.now).Before(since) }) {
@@ -238,7 +242,8 @@ func (w *settling) apply(p plan) {
 	}
 	for _, f := range p.flip {
 		turn(f.sw, v1beta1.PositionDown)
-		metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation, instant(w.now).Format(metav1.RFC3339Micro))
+		metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation,
+			instant(w.now).Format(metav1.RFC3339Micro))
 	}
 	w.switches = without(w.switches, p.surplus)
 	for range p.create {
@@ -255,7 +260,8 @@ func (w *settling) checkRest() {
 	w.Helper()
 	paused := func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) }
 	got, want := own(w.machine, w.switches), int(wanted(w.machine))
-	if movable := slices.DeleteFunc(slices.Clone(got), paused); len(got) != want && (len(got) < want || len(movable) > 0) {
+	if movable := slices.DeleteFunc(slices.Clone(got), paused); len(got) != want &&
+		(len(got) < want || len(movable) > 0) {
 		w.Errorf("no plan is left, but there are %d switches, want %d", len(got), want)
 	}
 }
@@ -277,7 +283,8 @@ func FuzzStatus(f *testing.F) {
 		seen := func(sw *v1beta1.Switch) bool {
 			return sw.Status.SeenAt != nil && sw.Status.SeenAt.After(now.Add(maxClockSkew))
 		}
-		if !reflect.DeepEqual(m.Status, again) && !slices.ContainsFunc(mine, seen) { // such a seenAt becomes valid later
+		// such a seenAt becomes valid later
+		if !reflect.DeepEqual(m.Status, again) && !slices.ContainsFunc(mine, seen) {
 			t.Errorf("the status changed with time:\n%s", cmp.Diff(m.Status, again))
 		}
 		checkStatus(t, m, done)
@@ -301,7 +308,8 @@ func checkStatus(t *testing.T, m *v1beta1.Machine, done outcome) {
 	t.Helper()
 	status := m.Status
 	up, down := strings.Count(status.Positions, "u"), strings.Count(status.Positions, "d")
-	if want := (v1beta1.SwitchCounts{Total: int32(len(status.Positions)), Up: int32(up), Down: int32(down)}); status.Switches != want || up+down != len(status.Positions) {
+	if want := (v1beta1.SwitchCounts{Total: int32(len(status.Positions)), Up: int32(up),
+		Down: int32(down)}); status.Switches != want || up+down != len(status.Positions) {
 		t.Errorf("the counts are %v, the positions %q", status.Switches, status.Positions)
 	}
 	if errs := validation.ValidateConditions(status.Conditions, field.NewPath("status")); len(errs) > 0 {
@@ -339,7 +347,8 @@ func FuzzNames(f *testing.F) {
 		next, before := names(m, func(name string) bool { return taken[name] }), ""
 		for range 5 {
 			name := next()
-			if taken[name] || !strings.HasPrefix(name, machine+"-") || before != "" && byName(newTestSwitch(before), newTestSwitch(name)) >= 0 {
+			if taken[name] || !strings.HasPrefix(name, machine+"-") || before != "" &&
+				byName(newTestSwitch(before), newTestSwitch(name)) >= 0 {
 				t.Errorf("got name %q after %q, taken are %v", name, before, taken)
 			}
 			before = name

@@ -44,7 +44,8 @@ func TestNoOpReconcile(t *testing.T) {
 		allocations := testing.AllocsPerRun(100, func() { reconcileNoOp(t, c, request) })
 		t.Logf("%d machines: %.0f allocations", machines, allocations)
 		if allocations > maxNoOpAllocations {
-			t.Errorf("a no-op reconcile with %d Machines allocates %.0f times, want at most %d", machines, allocations, maxNoOpAllocations)
+			t.Errorf("a no-op reconcile with %d Machines allocates %.0f times, want at most %d", machines, allocations,
+				maxNoOpAllocations)
 		}
 	}
 	// The minimum of many short measurements excludes other load on the computer. The two alternate.
@@ -56,7 +57,8 @@ func TestNoOpReconcile(t *testing.T) {
 	ratio := float64(withMany) / float64(withFew)
 	t.Logf("with 10,000 Machines it takes %.2f times as long as with 100", ratio)
 	if ratio > maxNoOpSlope {
-		t.Errorf("a no-op reconcile with 10,000 Machines takes %.2f times as long as with 100, want at most %.2f", ratio, maxNoOpSlope)
+		t.Errorf("a no-op reconcile with 10,000 Machines takes %.2f times as long as with 100, want at most %.2f",
+			ratio, maxNoOpSlope)
 	}
 }
 
@@ -122,7 +124,8 @@ func reconcileNoOp(t testing.TB, c *Controller, request reconcile.Request) {
 }
 
 func requestFor(i int) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("machine-%d", i)}}
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default",
+		Name: fmt.Sprintf("machine-%d", i)}}
 }
 
 // newIdleController returns a controller whose cache has idle Machines. There is no API server, so a write fails.
@@ -139,7 +142,8 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	machineList, switchList := idleMachines(machines, switchesEach)
 	informers, err := cache.New(&rest.Config{}, cache.Options{
 		Scheme: scheme, Mapper: mapper, ByObject: Options{}.CacheOptions(),
-		NewInformer: func(_ toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		NewInformer: func(_ toolscache.ListerWatcher, kind runtime.Object, resync time.Duration,
+			indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 			var list runtime.Object = machineList
 			if _, ok := kind.(*v1beta1.Switch); ok {
 				list = switchList
@@ -150,11 +154,13 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory(), finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer)}
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory(),
+		finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer)}
 	c.alarms = queue.NewAlarms(c.clock)
-	c.client, err = client.New(&rest.Config{}, client.Options{Scheme: scheme, Mapper: mapper, Cache: &client.CacheOptions{
-		Reader: informers, EnableReadYourWritesConsistency: new(true),
-	}})
+	c.client, err = client.New(&rest.Config{},
+		client.Options{Scheme: scheme, Mapper: mapper, Cache: &client.CacheOptions{
+			Reader: informers, EnableReadYourWritesConsistency: new(true),
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +196,9 @@ func idleMachines(machines, switchesEach int) (*v1beta1.MachineList, *v1beta1.Sw
 	for i := range machines {
 		m := v1beta1.Machine{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: requestFor(i).Name, UID: types.UID(fmt.Sprintf("uid-%d", i)), ResourceVersion: "1",
-				Generation: 1, CreationTimestamp: metav1.NewTime(now), Finalizers: []string{v1beta1.MachineFinalizer},
+				Namespace: "default", Name: requestFor(i).Name, UID: types.UID(fmt.Sprintf("uid-%d", i)),
+				ResourceVersion: "1",
+				Generation:      1, CreationTimestamp: metav1.NewTime(now), Finalizers: []string{v1beta1.MachineFinalizer},
 			},
 			Spec: v1beta1.MachineSpec{
 				Switches: v1beta1.SwitchesSpec{Count: int32(switchesEach)}, Position: v1beta1.PositionDown,
@@ -208,7 +215,8 @@ func idleMachines(machines, switchesEach int) (*v1beta1.MachineList, *v1beta1.Sw
 			own = append(own, sw)
 		}
 		selector, _ := m.SwitchSelector()
-		m.Status = newStatus(&m, plan{selector: selector, mine: own, lastFlip: lastFlip(&m, own, time.Time{}, now)}, outcome{}, now)
+		m.Status = newStatus(&m, plan{selector: selector, mine: own, lastFlip: lastFlip(&m, own, time.Time{}, now)},
+			outcome{}, now)
 		machineList.Items = append(machineList.Items, m)
 	}
 	return machineList, switchList

@@ -19,7 +19,8 @@ import (
 
 func TestNewStatus(t *testing.T) {
 	resource := schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "switches"}
-	overQuota := errors.Join(nil, apierrors.NewForbidden(resource, "m-1", errors.New("exceeded quota: few, requested: 1")))
+	overQuota := errors.Join(nil,
+		apierrors.NewForbidden(resource, "m-1", errors.New("exceeded quota: few, requested: 1")))
 
 	condition := func(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{
@@ -49,9 +50,10 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"Up": {
-			reason:   "the status has the earliest seenAt and the last flip",
-			machine:  newMachine(3, lastFlipped(time.Hour)),
-			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second)), newTestSwitch("m-1", flipped(time.Minute)), newTestSwitch("m-2", seen(2*time.Second))},
+			reason:  "the status has the earliest seenAt and the last flip",
+			machine: newMachine(3, lastFlipped(time.Hour)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second)),
+				newTestSwitch("m-1", flipped(time.Minute)), newTestSwitch("m-2", seen(2*time.Second))},
 			lastFlip: now.Add(-time.Minute),
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 3, Up: 2, Down: 1}, Positions: "udu",

@@ -35,24 +35,37 @@ func TestPriorities(t *testing.T) {
 		again         bool          // initial list, or resync
 		want          int
 	}{
-		{reason: "a Machine of the initial list has a low priority", after: newMachine(1), again: true, want: handler.LowPriority},
-		{reason: "a switch of the initial list has a low priority", after: newTestSwitch("m-0"), again: true, want: handler.LowPriority},
-		{reason: "a switch of the initial list that is up may be due", after: newTestSwitch("m-0", turned), again: true, want: userPriority},
+		{reason: "a Machine of the initial list has a low priority", after: newMachine(1), again: true,
+			want: handler.LowPriority},
+		{reason: "a switch of the initial list has a low priority", after: newTestSwitch("m-0"), again: true,
+			want: handler.LowPriority},
+		{reason: "a switch of the initial list that is up may be due", after: newTestSwitch("m-0", turned), again: true,
+			want: userPriority},
 		{reason: "a user may create thousands of Machines", after: newMachine(1)},
 		{reason: "a new switch that is down", after: newTestSwitch("m-0")},
 		{reason: "a new switch that is up", after: newTestSwitch("m-0", turned), want: userPriority},
-		{reason: "a user turns a switch up", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", turned), want: userPriority},
-		{reason: "a user turns a switch down again", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down), want: userPriority},
-		{reason: "the operator turns a switch down", before: newTestSwitch("m-0", noticed), after: newTestSwitch("m-0", down, flipped(0))},
-		{reason: "the operator sets status.seenAt of a switch", before: newTestSwitch("m-0", turned), after: newTestSwitch("m-0", noticed)},
+		{reason: "a user turns a switch up", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", turned),
+			want: userPriority},
+		{reason: "a user turns a switch down again", before: newTestSwitch("m-0", noticed),
+			after: newTestSwitch("m-0", down), want: userPriority},
+		{reason: "the operator turns a switch down", before: newTestSwitch("m-0", noticed),
+			after: newTestSwitch("m-0", down, flipped(0))},
+		{reason: "the operator sets status.seenAt of a switch", before: newTestSwitch("m-0", turned),
+			after: newTestSwitch("m-0", noticed)},
 		{reason: "the operator adopts a switch", before: newTestSwitch("m-0", orphan), after: newTestSwitch("m-0")},
-		{reason: "a user labels a switch", before: newTestSwitch("m-0", unlabelled), after: newTestSwitch("m-0"), want: userPriority},
-		{reason: "a user pauses a switch", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", pausedSwitch), want: userPriority},
+		{reason: "a user labels a switch", before: newTestSwitch("m-0", unlabelled), after: newTestSwitch("m-0"),
+			want: userPriority},
+		{reason: "a user pauses a switch", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", pausedSwitch),
+			want: userPriority},
 		{reason: "a switch is deleted", before: newTestSwitch("m-0")},
-		{reason: "a user scales a Machine", before: newMachine(1), after: newMachine(2, func(m *v1beta1.Machine) { m.Generation++ }), want: userPriority},
-		{reason: "the operator writes the status of a Machine", before: newMachine(1), after: newMachine(1, lastFlipped(0))},
-		{reason: "the operator changes the finalizers of a Machine", before: newMachine(1), after: newMachine(1, func(m *v1beta1.Machine) { m.Finalizers = []string{v1beta1.MachineFinalizer} })},
-		{reason: "a resync without a change", before: newMachine(1), after: newMachine(1), again: true, want: handler.LowPriority},
+		{reason: "a user scales a Machine", before: newMachine(1),
+			after: newMachine(2, func(m *v1beta1.Machine) { m.Generation++ }), want: userPriority},
+		{reason: "the operator writes the status of a Machine", before: newMachine(1),
+			after: newMachine(1, lastFlipped(0))},
+		{reason: "the operator changes the finalizers of a Machine", before: newMachine(1),
+			after: newMachine(1, func(m *v1beta1.Machine) { m.Finalizers = []string{v1beta1.MachineFinalizer} })},
+		{reason: "a resync without a change", before: newMachine(1), after: newMachine(1), again: true,
+			want: handler.LowPriority},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			q := priorityqueue.New[reconcile.Request]("test")
@@ -69,10 +82,15 @@ func TestPriorities(t *testing.T) {
 
 func TestMachinesOf(t *testing.T) {
 	selecting := func(namespace, name string, selector *v1beta1.LabelSelector) *v1beta1.Machine {
-		return newMachine(1, func(m *v1beta1.Machine) { m.Namespace, m.Name, m.Spec.Switches.Selector = namespace, name, selector })
+		return newMachine(1, func(m *v1beta1.Machine) {
+			m.Namespace, m.Name, m.Spec.Switches.Selector = namespace, name,
+				selector
+		})
 	}
-	exists := v1beta1.LabelSelector{MatchExpressions: []v1beta1.LabelSelectorRequirement{{Key: "room", Operator: metav1.LabelSelectorOpExists}}}
-	machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})
+	exists := v1beta1.LabelSelector{MatchExpressions: []v1beta1.LabelSelectorRequirement{{Key: "room",
+		Operator: metav1.LabelSelectorOpExists}}}
+	machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc,
+		toolscache.Indexers{machinesSelecting: indexSelecting})
 	for _, m := range []*v1beta1.Machine{
 		selecting("default", "lab", labelled("room", "lab")),
 		selecting("default", "red-lab", labelled("room", "lab", "colour", "red")),
@@ -92,9 +110,12 @@ func TestMachinesOf(t *testing.T) {
 		want   []string
 	}{
 		{"a switch with the Machine's name as prefix, and the Machine as owner", nil, []string{"m", "m"}},
-		{"a label that one selector requires, and that is not enough for another", map[string]string{"room": "lab"}, []string{"anywhere", "lab", "m", "m"}},
-		{"the labels of both selectors", map[string]string{"room": "lab", "colour": "red"}, []string{"anywhere", "lab", "m", "m", "red-lab"}},
-		{"the label of a Machine without a selector", map[string]string{"machine": "plain"}, []string{"m", "m", "plain"}},
+		{"a label that one selector requires, and that is not enough for another", map[string]string{"room": "lab"},
+			[]string{"anywhere", "lab", "m", "m"}},
+		{"the labels of both selectors", map[string]string{"room": "lab", "colour": "red"},
+			[]string{"anywhere", "lab", "m", "m", "red-lab"}},
+		{"the label of a Machine without a selector", map[string]string{"machine": "plain"},
+			[]string{"m", "m", "plain"}},
 	} {
 		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Labels = tt.labels })
 		var got []string
@@ -111,7 +132,8 @@ func TestMachinesOf(t *testing.T) {
 // TestMachinesOfMany checks that the cost of a switch event does not depend on the number of Machines with selectors.
 func TestMachinesOfMany(t *testing.T) {
 	cost := func(n int) float64 {
-		machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})
+		machines := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc,
+			toolscache.Indexers{machinesSelecting: indexSelecting})
 		for i := range n {
 			name := fmt.Sprintf("m%d", i)
 			m := newMachine(1, func(m *v1beta1.Machine) {
@@ -121,12 +143,14 @@ func TestMachinesOfMany(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c, sw := &Controller{machines: machines}, newTestSwitch("m7-0", func(sw *v1beta1.Switch) { sw.Labels[v1beta1.MachineLabel] = "m7" })
+		c, sw := &Controller{machines: machines},
+			newTestSwitch("m7-0", func(sw *v1beta1.Switch) { sw.Labels[v1beta1.MachineLabel] = "m7" })
 		return testing.AllocsPerRun(10, func() { c.machinesOf(sw) })
 	}
 	// Scanning 1000 Machines would cost hundreds of times as much. The race detector sometimes adds an allocation.
 	if few, many := cost(10), cost(1000); many > 1.5*few {
-		t.Errorf("an event of a switch costs %.0f allocations with 1000 Machines with selectors, and %.0f with 10", many, few)
+		t.Errorf("an event of a switch costs %.0f allocations with 1000 Machines with selectors, and %.0f with 10",
+			many, few)
 	}
 }
 
@@ -141,7 +165,8 @@ func labelled(pairs ...string) *v1beta1.LabelSelector {
 // handle calls the event handler with an event of an object.
 func handle(t *testing.T, q workQueue, before, after client.Object, again bool) {
 	t.Helper()
-	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{machinesSelecting: indexSelecting})}
+	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc,
+		toolscache.Indexers{machinesSelecting: indexSelecting})}
 	wakes := waking(itself)
 	if _, ok := cmp.Or(after, before).(*v1beta1.Switch); ok {
 		wakes = waking(c.machinesOf)

@@ -58,8 +58,9 @@ func FuzzOwner(f *testing.F) {
 			t.Skip("the API server rejects this apiVersion")
 		}
 		pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace:       "default",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid), Controller: &controls}},
+			Namespace: "default",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name,
+				UID: types.UID(uid), Controller: &controls}},
 		}}
 		want := replicaSet{}
 		if controls && version.Group == "apps" && kind == "ReplicaSet" {

@@ -35,13 +35,18 @@ func TestDecide(t *testing.T) {
 		want   string
 		write  bool
 	}{
-		"NilLabels":    {"a ReplicaSet without labels gets the label", metav1.ObjectMeta{}, 3, "3", true},
-		"Zero":         {"the label is also set if there are no Pods", metav1.ObjectMeta{}, 0, "0", true},
-		"Right":        {"a correct label is not written", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
-		"Wrong":        {"an incorrect label is written", metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
-		"OtherLabel":   {"other labels are ignored", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3", true},
-		"BeingDeleted": {"a ReplicaSet that is being deleted gets no label", metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now))}, 3, "3", false},
-		"Paused":       {"a paused ReplicaSet gets no label", metav1.ObjectMeta{Annotations: map[string]string{v1beta1.PausedAnnotation: "true"}}, 3, "3", false},
+		"NilLabels": {"a ReplicaSet without labels gets the label", metav1.ObjectMeta{}, 3, "3", true},
+		"Zero":      {"the label is also set if there are no Pods", metav1.ObjectMeta{}, 0, "0", true},
+		"Right": {"a correct label is not written",
+			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
+		"Wrong": {"an incorrect label is written",
+			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
+		"OtherLabel": {"other labels are ignored", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3",
+			true},
+		"BeingDeleted": {"a ReplicaSet that is being deleted gets no label",
+			metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now))}, 3, "3", false},
+		"Paused": {"a paused ReplicaSet gets no label",
+			metav1.ObjectMeta{Annotations: map[string]string{v1beta1.PausedAnnotation: "true"}}, 3, "3", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -56,22 +61,29 @@ func TestDecide(t *testing.T) {
 func TestOwner(t *testing.T) {
 	web := replicaSet{types.NamespacedName{Namespace: "default", Name: "web"}, "1"}
 	ref := func(apiVersion, kind string, controller *bool) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "1", Controller: controller}}
+		return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "1",
+			Controller: controller}}
 	}
 	cases := map[string]struct {
 		reason string
 		pod    *metav1.ObjectMeta
 		want   replicaSet
 	}{
-		"Controlled":   {"a Pod counts for its controller", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, web},
-		"OtherVersion": {"the version of the owner reference does not matter", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1beta2", "ReplicaSet", new(true))}, web},
-		"Owned":        {"a Pod does not count for an owner that is not its controller", &metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", nil)}, replicaSet{}},
-		"OtherKind":    {"a Pod of a Job does not count", &metav1.ObjectMeta{OwnerReferences: ref("batch/v1", "Job", new(true))}, replicaSet{}},
-		"OtherGroup":   {"a Pod of a ReplicaSet of another API group does not count", &metav1.ObjectMeta{OwnerReferences: ref("example.com/v1", "ReplicaSet", new(true))}, replicaSet{}},
-		"Orphan":       {"a Pod without an owner does not count", &metav1.ObjectMeta{}, replicaSet{}},
+		"Controlled": {"a Pod counts for its controller",
+			&metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, web},
+		"OtherVersion": {"the version of the owner reference does not matter",
+			&metav1.ObjectMeta{OwnerReferences: ref("apps/v1beta2", "ReplicaSet", new(true))}, web},
+		"Owned": {"a Pod does not count for an owner that is not its controller",
+			&metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", nil)}, replicaSet{}},
+		"OtherKind": {"a Pod of a Job does not count",
+			&metav1.ObjectMeta{OwnerReferences: ref("batch/v1", "Job", new(true))}, replicaSet{}},
+		"OtherGroup": {"a Pod of a ReplicaSet of another API group does not count",
+			&metav1.ObjectMeta{OwnerReferences: ref("example.com/v1", "ReplicaSet", new(true))}, replicaSet{}},
+		"Orphan": {"a Pod without an owner does not count", &metav1.ObjectMeta{}, replicaSet{}},
 		"BeingDeleted": {
 			"a Pod that is being deleted does not count",
-			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)), OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
+			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)),
+				OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
 		},
 		"None": {"a nil Pod does not count", nil, replicaSet{}},
 	}
@@ -95,7 +107,8 @@ func TestOnPod(t *testing.T) {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
 		if controller != "" {
 			object.OwnerReferences = []metav1.OwnerReference{
-				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: controller, UID: types.UID(controller), Controller: new(true)},
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: controller, UID: types.UID(controller),
+					Controller: new(true)},
 			}
 		}
 		for _, change := range changes {
@@ -133,7 +146,8 @@ func TestOnPod(t *testing.T) {
 		{"a Pod is adopted", update(pod(""), pod("b")), []string{"b"}},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts(), alarms: queue.NewAlarms(clock.RealClock{})}
+			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts(),
+				alarms: queue.NewAlarms(clock.RealClock{})}
 			woken := priorityqueue.New[reconcile.Request]("test")
 			t.Cleanup(woken.ShutDown)
 			if err := controller.alarms.Source().Start(t.Context(), woken); err != nil {
@@ -160,9 +174,11 @@ func TestBursts(t *testing.T) {
 		want   time.Duration   // when the Pods are counted
 		over   bool            // the burst is over at that time
 	}{
-		"One":     {"the Pods are counted soon after a single event", []time.Duration{0}, 500 * time.Millisecond, true},
-		"Two":     {"another event delays the count", []time.Duration{0, 400 * time.Millisecond}, 900 * time.Millisecond, true},
-		"Endless": {"a long burst cannot delay the count forever", []time.Duration{0, 9700 * time.Millisecond}, 10 * time.Second, false},
+		"One": {"the Pods are counted soon after a single event", []time.Duration{0}, 500 * time.Millisecond, true},
+		"Two": {"another event delays the count", []time.Duration{0, 400 * time.Millisecond},
+			900 * time.Millisecond, true},
+		"Endless": {"a long burst cannot delay the count forever", []time.Duration{0, 9700 * time.Millisecond},
+			10 * time.Second, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +196,8 @@ func TestBursts(t *testing.T) {
 			if !due || next.IsZero() != c.over || (len(bursts.byRS) == 0) != c.over {
 				t.Errorf("%s: due: %v; next at %s; bursts: %v", c.reason, due, next, bursts.byRS)
 			}
-			if due, next := bursts.look(rs, latest(next, now.Add(c.want))); !due || !next.IsZero() || len(bursts.byRS) > 0 {
+			if due, next := bursts.look(rs, latest(next, now.Add(c.want))); !due || !next.IsZero() ||
+				len(bursts.byRS) > 0 {
 				t.Errorf("%s: due: %v; next at %s; bursts: %v", c.reason, due, next, bursts.byRS)
 			}
 		})
@@ -263,7 +280,8 @@ func TestValidate(t *testing.T) {
 func TestStrip(t *testing.T) {
 	full := metav1.ObjectMeta{
 		Namespace: "default", Name: "web", UID: "1", ResourceVersion: "2", DeletionTimestamp: new(metav1.NewTime(now)),
-		GenerateName: "w", Finalizers: []string{"a/b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+		GenerateName: "w", Finalizers: []string{"a/b"},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 		Labels:          map[string]string{"pod-count": "1"},
 		Annotations:     map[string]string{v1beta1.PausedAnnotation: "true", "other": "value"},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet"}},

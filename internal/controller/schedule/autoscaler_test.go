@@ -18,8 +18,9 @@ func newAutoscaler(changes ...func(*autoscalingv2.HorizontalPodAutoscaler)) *aut
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hpa"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"},
-			MaxReplicas:    5,
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+				Name: "d"},
+			MaxReplicas: 5,
 		},
 	}
 	for _, change := range changes {
@@ -34,7 +35,8 @@ func atLeast(n int32) func(*autoscalingv2.HorizontalPodAutoscaler) {
 
 func controlledBy(apiVersion string) func(*autoscalingv2.HorizontalPodAutoscaler) {
 	return func(hpa *autoscalingv2.HorizontalPodAutoscaler) {
-		hpa.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: "ScaledObject", Name: "events", Controller: new(true)}}
+		hpa.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: "ScaledObject", Name: "events",
+			Controller: new(true)}}
 	}
 }
 
@@ -48,13 +50,18 @@ func TestConflict(t *testing.T) {
 		want         string
 		wakes        bool // a change to or from this autoscaler wakes the Deployment
 	}{
-		"AtZero":         {"0 replicas disable the autoscaler", 0, newAutoscaler(), "", false},
-		"AtZeroOfOne":    {"0 replicas disable an autoscaler with minReplicas 1", 0, newAutoscaler(atLeast(1)), "", false},
-		"AtOne":          {"1 replica does not disable it", 1, newAutoscaler(), `stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
-		"ScalesToZero":   {"0 replicas do not disable an autoscaler with minReplicas 0", 0, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
-		"ToZeroAndAtOne": {"the warning is about minReplicas first, because stop-replicas 0 would not help", 1, newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
-		"KEDA":           {"KEDA enables its autoscaler again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")), "ScaledObject events would undo a stop", true},
-		"Controlled":     {"other controllers do not", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
+		"AtZero": {"0 replicas disable the autoscaler", 0, newAutoscaler(), "", false},
+		"AtZeroOfOne": {"0 replicas disable an autoscaler with minReplicas 1", 0, newAutoscaler(atLeast(1)), "",
+			false},
+		"AtOne": {"1 replica does not disable it", 1, newAutoscaler(),
+			`stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
+		"ScalesToZero": {"0 replicas do not disable an autoscaler with minReplicas 0", 0, newAutoscaler(atLeast(0)),
+			"make its minReplicas at least 1", true},
+		"ToZeroAndAtOne": {"the warning is about minReplicas first, because stop-replicas 0 would not help", 1,
+			newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
+		"KEDA": {"KEDA enables its autoscaler again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
+			"ScaledObject events would undo a stop", true},
+		"Controlled": {"other controllers do not", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trimmed, err := trimAutoscaler(c.autoscaler)
@@ -67,7 +74,8 @@ func TestConflict(t *testing.T) {
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 			}
-			for _, change := range []event.UpdateEvent{{ObjectOld: newAutoscaler(), ObjectNew: hpa}, {ObjectOld: hpa, ObjectNew: newAutoscaler()}} {
+			for _, change := range []event.UpdateEvent{{ObjectOld: newAutoscaler(), ObjectNew: hpa},
+				{ObjectOld: hpa, ObjectNew: newAutoscaler()}} {
 				if wakes := retargeted.Update(change); wakes != c.wakes {
 					t.Errorf("a change wakes the Deployment: %t, want %t", wakes, c.wakes)
 				}

@@ -21,7 +21,8 @@ import (
 var now = at("2026-11-20 12:00")
 
 // office starts at 7:00 and stops at 20:00, from Monday to Friday.
-var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
+var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00",
+	v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
 
 func at(text string) time.Time {
 	at, err := time.Parse("2006-01-02 15:04", text)
@@ -84,7 +85,8 @@ func summarize(p plan) summary {
 	if p.outcome == nothing {
 		return summary{}
 	}
-	return summary{p.transition, p.outcome, p.replicas, p.record.Original, p.due.Format("Mon 15:04"), p.record.State, p.fired}
+	return summary{p.transition, p.outcome, p.replicas, p.record.Original, p.due.Format("Mon 15:04"), p.record.State,
+		p.fired}
 }
 
 func TestDecide(t *testing.T) {
@@ -99,17 +101,20 @@ func TestDecide(t *testing.T) {
 			reason:     "the last event of a new schedule is executed at once",
 			deployment: newDeployment(3),
 			now:        "2026-11-20 21:00",
-			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped},
 		},
 		"NewStarted": {
 			reason:     "a start without a recorded number keeps the replicas",
 			deployment: newDeployment(0),
 			now:        "2026-11-20 12:00",
-			want:       summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00", State: v1beta1.ScheduleStarted},
+			want: summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00",
+				State: v1beta1.ScheduleStarted},
 		},
 		"NewWithoutPastEvent": {
 			reason: "if the schedule had no event for years, only the next event is recorded",
-			deployment: newDeployment(3, with(v1beta1.StopScheduleAnnotation, ""), with(v1beta1.StartScheduleAnnotation, "0 0 1 1 *"),
+			deployment: newDeployment(3, with(v1beta1.StopScheduleAnnotation, ""),
+				with(v1beta1.StartScheduleAnnotation, "0 0 1 1 *"),
 				with(v1beta1.ExcludeDatesAnnotation, "2000-01-01/2026-12-31")),
 			now:  "2026-11-20 12:00",
 			want: summary{Transition: start, Outcome: noted, Replicas: 3, Due: "Mon 00:00"},
@@ -118,7 +123,8 @@ func TestDecide(t *testing.T) {
 			reason:     "a stop scales in and records the original replicas",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NotEarly": {
 			reason:     "a stop is not executed before its time",
@@ -129,37 +135,46 @@ func TestDecide(t *testing.T) {
 			reason:     "a start restores the replicas from before the stop",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"StartReplicas": {
-			reason:     "start-replicas takes precedence over the original replicas",
-			deployment: newDeployment(0, original(3), with(v1beta1.StartReplicasAnnotation, "5"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
-			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: scaled, Replicas: 5, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			reason: "start-replicas takes precedence over the original replicas",
+			deployment: newDeployment(0, original(3), with(v1beta1.StartReplicasAnnotation, "5"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
+			now: "2026-11-23 07:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 5, Due: "Mon 07:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"StopReplicas": {
-			reason:     "a stop scales to stop-replicas",
-			deployment: newDeployment(3, with(v1beta1.StopReplicasAnnotation, "1"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
-			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: scaled, Replicas: 1, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			reason: "a stop scales to stop-replicas",
+			deployment: newDeployment(3, with(v1beta1.StopReplicasAnnotation, "1"),
+				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
+			now: "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Replicas: 1, Original: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NeverUpOnStop": {
-			reason:     "a stop never scales out",
-			deployment: newDeployment(1, with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
-			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: unchanged, Replicas: 1, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			reason: "a stop never scales out",
+			deployment: newDeployment(1, with(v1beta1.StopReplicasAnnotation, "2"),
+				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
+			now: "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: unchanged, Replicas: 1, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NeverDownOnStart": {
 			reason:     "a start never scales in",
 			deployment: newDeployment(7, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: unchanged, Replicas: 7, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			want: summary{Transition: start, Outcome: unchanged, Replicas: 7, Due: "Mon 07:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ZeroByHand": {
 			reason:     "a Deployment that a user scaled to 0 before the stop stays at 0",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want:       summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted,
+				Fired: true},
 		},
 		"UpByHand": {
 			reason:     "a Deployment that a user scaled out after the stop stays scaled out",
@@ -170,59 +185,71 @@ func TestDecide(t *testing.T) {
 			reason: "the next stop records the number that a user has set since",
 			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
-			now:  "2026-11-21 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 2, Due: "Sat 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			now: "2026-11-21 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 2, Due: "Sat 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"StopTwice": {
 			reason: "a second stop keeps the original replicas",
 			deployment: newDeployment(0, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
-			now:  "2026-11-21 20:00",
-			want: summary{Transition: stop, Outcome: unchanged, Original: 3, Due: "Sat 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			now: "2026-11-21 20:00",
+			want: summary{Transition: stop, Outcome: unchanged, Original: 3, Due: "Sat 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"DefaultReplicas": {
 			reason: "absent replicas mean one",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
 				func(d *appsv1.Deployment) { d.Spec.Replicas = nil }),
-			now:  "2026-11-20 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 1, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			now: "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 1, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"EditedStop": {
 			reason: "a stop that an edit moves into the future is undone",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, "Mon-Fri 22:00")),
-			now:  "2026-11-20 21:00",
-			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Fri 07:00", State: v1beta1.ScheduleStarted},
+			now: "2026-11-20 21:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Fri 07:00",
+				State: v1beta1.ScheduleStarted},
 		},
 		"EditedStopReplicas": {
 			reason: "the replicas that a stop left are not recorded as the original",
-			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
-			now:  "2026-11-21 12:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
+			now: "2026-11-21 12:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 5, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped},
 		},
 		"EditedUpByHand": {
 			reason: "a number that a user set after a stop is recorded as the original",
-			deployment: newDeployment(8, original(5), with(v1beta1.StopReplicasAnnotation, "2"), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+			deployment: newDeployment(8, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
+				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.ExcludeDatesAnnotation, "2026-12-25")),
-			now:  "2026-11-21 12:00",
-			want: summary{Transition: stop, Outcome: scaled, Replicas: 2, Original: 8, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
+			now: "2026-11-21 12:00",
+			want: summary{Transition: stop, Outcome: scaled, Replicas: 2, Original: 8, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped},
 		},
 		"EditedText": {
 			reason: "a different text for the same times is not an edit",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
-				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"), with(v1beta1.StopReplicasAnnotation, "0")),
+				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"),
+				with(v1beta1.StopReplicasAnnotation, "0")),
 			now: "2026-11-20 21:00",
 		},
 		"Suspended": {
-			reason:     "a suspended schedule skips a stop",
-			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
-			now:        "2026-11-20 20:00",
-			want:       summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStarted, Fired: true},
+			reason: "a suspended schedule skips a stop",
+			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"),
+				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
+			now: "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"Resumed": {
 			reason: "a skipped event is not executed after the suspension",
-			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"), observed(v1beta1.ScheduleStarted, "2026-11-20 20:00"),
+			deployment: newDeployment(3, with(v1beta1.SuspendAnnotation, "true"),
+				observed(v1beta1.ScheduleStarted, "2026-11-20 20:00"),
 				with(v1beta1.SuspendAnnotation, "")),
 			now: "2026-11-20 21:00",
 		},
@@ -230,15 +257,17 @@ func TestDecide(t *testing.T) {
 			reason: "an event before the end of the suspension is skipped, even if the reconcile is later",
 			deployment: newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T20:00:01Z"),
 				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
-			now:  "2026-11-20 21:00",
-			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStarted, Fired: true},
+			now: "2026-11-20 21:00",
+			want: summary{Transition: stop, Outcome: suspended, Replicas: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"SuspendedUntilThen": {
 			reason: "an event at the end of the suspension is executed",
 			deployment: newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T21:00:00+01:00"),
 				observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
-			now:  "2026-11-20 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			now: "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"NewSuspended": {
 			reason:     "a new schedule that is suspended is recorded and not executed",
@@ -256,19 +285,23 @@ func TestDecide(t *testing.T) {
 			reason: "a stop on an excluded date is executed",
 			deployment: newDeployment(3, with(v1beta1.ExcludeDatesAnnotation, "2026-11-16/2026-11-27"),
 				observed(v1beta1.ScheduleStarted, "2026-11-13 07:00")),
-			now:  "2026-11-16 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Mon 20:00", State: v1beta1.ScheduleStopped, Fired: true},
+			now: "2026-11-16 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Mon 20:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"AfterExcluded": {
 			reason: "the first start after the excluded dates is executed",
-			deployment: newDeployment(0, original(3), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23,2026-11-24/2026-11-25"),
+			deployment: newDeployment(0, original(3),
+				with(v1beta1.ExcludeDatesAnnotation, "2026-11-23,2026-11-24/2026-11-25"),
 				observed(v1beta1.ScheduleStopped, "2026-11-25 20:00")),
-			now:  "2026-11-26 07:00",
-			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Thu 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			now: "2026-11-26 07:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Thu 07:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"LocalDate": {
 			reason: "excluded dates are in the schedule's time zone",
-			deployment: newDeployment(0, original(3), with(v1beta1.TimeZoneAnnotation, "Pacific/Auckland"), with(v1beta1.ExcludeDatesAnnotation, "2026-11-23"),
+			deployment: newDeployment(0, original(3), with(v1beta1.TimeZoneAnnotation, "Pacific/Auckland"),
+				with(v1beta1.ExcludeDatesAnnotation, "2026-11-23"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 07:00")),
 			now: "2026-11-22 18:00", // Monday, 7 o'clock in Auckland
 		},
@@ -283,7 +316,8 @@ func TestDecide(t *testing.T) {
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
 			autoscaled: true,
-			want:       summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ClockSkew": {
 			reason: "an event that another leader executed with a clock slightly ahead is not repeated",
@@ -295,33 +329,41 @@ func TestDecide(t *testing.T) {
 			reason: "a last-schedule-time years in the future is ignored",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
 				with(v1beta1.LastScheduleTimeAnnotation, "2099-01-01T00:00:00Z")),
-			now:  "2026-11-20 20:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped},
+			now: "2026-11-20 20:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00",
+				State: v1beta1.ScheduleStopped},
 		},
 		"UnreadableRecord": {
 			reason: "invalid annotations of the record are ignored",
-			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), with(v1beta1.OriginalReplicasAnnotation, "many"),
+			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+				with(v1beta1.OriginalReplicasAnnotation, "many"),
 				with(v1beta1.LastScheduleTimeAnnotation, "yesterday")),
 			now:  "2026-11-23 07:00",
 			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted},
 		},
 		"SameTime": {
 			reason: "if a start and a stop are at the same time, the start is executed",
-			deployment: newDeployment(0, original(3), with(v1beta1.StartScheduleAnnotation, "0 7 1 * *"), with(v1beta1.StopScheduleAnnotation, "0 7 * * *"),
+			deployment: newDeployment(0, original(3), with(v1beta1.StartScheduleAnnotation, "0 7 1 * *"),
+				with(v1beta1.StopScheduleAnnotation, "0 7 * * *"),
 				observed(v1beta1.ScheduleStopped, "2026-11-30 07:00")),
-			now:  "2026-12-01 07:00",
-			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Tue 07:00", State: v1beta1.ScheduleStarted, Fired: true},
+			now: "2026-12-01 07:00",
+			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Tue 07:00",
+				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"SkippedTogether": {
 			reason: "if a clock change skips a start and a stop, the later one is executed",
-			deployment: newDeployment(3, with(v1beta1.StartScheduleAnnotation, "02:10"), with(v1beta1.StopScheduleAnnotation, "02:40"),
-				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"), observed(v1beta1.ScheduleStarted, "2026-03-28 01:40")),
-			now:  "2026-03-29 01:00",
-			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Sun 01:00", State: v1beta1.ScheduleStopped, Fired: true},
+			deployment: newDeployment(3, with(v1beta1.StartScheduleAnnotation, "02:10"),
+				with(v1beta1.StopScheduleAnnotation, "02:40"),
+				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
+				observed(v1beta1.ScheduleStarted, "2026-03-28 01:40")),
+			now: "2026-03-29 01:00",
+			want: summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Sun 01:00",
+				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"ShownTwice": {
 			reason: "an event at a time that occurs twice is executed once",
-			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "02:30"), with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
+			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "02:30"),
+				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
 				observed(v1beta1.ScheduleStopped, "2026-10-25 00:30")),
 			now: "2026-10-25 01:30",
 		},
@@ -396,11 +438,13 @@ func TestLeftAlone(t *testing.T) {
 		change func(*appsv1.Deployment)
 		want   bool
 	}{
-		"no special state":         {func(*appsv1.Deployment) {}, false},
-		"being deleted":            {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, true},
-		"rollout paused":           {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
-		"controlled":               {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
-		"owned but not controlled": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} }, false},
+		"no special state": {func(*appsv1.Deployment) {}, false},
+		"being deleted": {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) },
+			true},
+		"rollout paused": {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
+		"controlled":     {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
+		"owned but not controlled": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} },
+			false},
 	} {
 		if got := leftAlone(newDeployment(1, c.change)); got != c.want {
 			t.Errorf("%s: got %t, want %t", reason, got, c.want)
@@ -409,7 +453,8 @@ func TestLeftAlone(t *testing.T) {
 }
 
 // follow reconciles at regular times, and calls look after each decision.
-func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.Duration, look func(at time.Time, p plan)) {
+func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.Duration,
+	look func(at time.Time, p plan)) {
 	t.Helper()
 	for at := from; !at.After(to); at = at.Add(every) {
 		s, problems := schedule.Parse(d.Annotations, time.UTC)
@@ -426,7 +471,8 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 
 // With starts from Monday to Friday and daily stops, KEDA runs all weekend, because it looks only at the next event.
 func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
-	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, "30 6 * * 1-5"), with(v1beta1.StopScheduleAnnotation, "10 22 * * *"))
+	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, "30 6 * * 1-5"),
+		with(v1beta1.StopScheduleAnnotation, "10 22 * * *"))
 	follow(t, d, at("2026-11-16 06:30"), at("2026-12-14 06:20"), 10*time.Minute, func(now time.Time, _ plan) {
 		clock, weekend := now.Format("15:04"), now.Weekday() == time.Saturday || now.Weekday() == time.Sunday
 		want := int32(3)
@@ -445,11 +491,12 @@ func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
 		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"))
 		d.Annotations[v1beta1.StopScheduleAnnotation] = "Sun 20:00"
 		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
-		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute, func(_ time.Time, p plan) {
-			if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
-				t.Errorf("after %s there are %d replicas, want 3: %+v", late, replicas(d), summarize(p))
-			}
-		})
+		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute,
+			func(_ time.Time, p plan) {
+				if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
+					t.Errorf("after %s there are %d replicas, want 3: %+v", late, replicas(d), summarize(p))
+				}
+			})
 	}
 }
 

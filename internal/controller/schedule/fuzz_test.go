@@ -15,7 +15,8 @@ import (
 
 // oddZones are time zones with unusual clock changes.
 var oddZones = []string{
-	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "America/Sao_Paulo",
+	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca",
+	"America/Sao_Paulo",
 	"Asia/Kathmandu", "Antarctica/Troll", "Pacific/Kiritimati",
 }
 
@@ -28,14 +29,21 @@ func century(unix int64) time.Time {
 // FuzzDecide starts and stops a Deployment with a random record. Each event is executed once. A stop never adds
 // replicas, a start never removes any, and a start after a stop restores their number.
 func FuzzDecide(f *testing.F) {
-	f.Add(uint16(7*60), uint16(20*60), uint8(1), int32(3), int32(0), int32(0), int32(3), v1beta1.ScheduleStopped, "2026-11-20T07:00:00Z", int64(1_000_000_000), false)
-	f.Add(uint16(2*60+30), uint16(3*60), uint8(2), int32(0), int32(0), int32(5), int32(0), v1beta1.ScheduleStarted, "", int64(763_000_000), false)
-	f.Add(uint16(0), uint16(1), uint8(4), int32(9), int32(2), int32(4), int32(-1), "", "yesterday", int64(378_000_000), true)
-	f.Fuzz(func(t *testing.T, starts, stops uint16, zone uint8, replicas, stopReplicas, startReplicas, original int32, state, last string, unix int64, autoscaled bool) {
+	f.Add(uint16(7*60), uint16(20*60), uint8(1), int32(3), int32(0), int32(0), int32(3), v1beta1.ScheduleStopped,
+		"2026-11-20T07:00:00Z", int64(1_000_000_000), false)
+	f.Add(uint16(2*60+30), uint16(3*60), uint8(2), int32(0), int32(0), int32(5), int32(0), v1beta1.ScheduleStarted, "",
+		int64(763_000_000), false)
+	f.Add(uint16(0), uint16(1), uint8(4), int32(9), int32(2), int32(4), int32(-1), "", "yesterday", int64(378_000_000),
+		true)
+	f.Fuzz(func(t *testing.T, starts, stops uint16, zone uint8, replicas, stopReplicas, startReplicas, original int32,
+		state, last string, unix int64, autoscaled bool) {
 		annotations := map[string]string{
-			v1beta1.StartScheduleAnnotation: timeOfDay(starts), v1beta1.StopScheduleAnnotation: timeOfDay(stops), v1beta1.TimeZoneAnnotation: oddZones[int(zone)%len(oddZones)],
-			v1beta1.StopReplicasAnnotation: strconv.Itoa(int(stopReplicas)), v1beta1.OriginalReplicasAnnotation: strconv.Itoa(int(original)),
-			v1beta1.ScheduleStateAnnotation: state, v1beta1.LastScheduleTimeAnnotation: last, v1beta1.ObservedScheduleAnnotation: state, "example.com/else": last,
+			v1beta1.StartScheduleAnnotation: timeOfDay(starts), v1beta1.StopScheduleAnnotation: timeOfDay(stops),
+			v1beta1.TimeZoneAnnotation:         oddZones[int(zone)%len(oddZones)],
+			v1beta1.StopReplicasAnnotation:     strconv.Itoa(int(stopReplicas)),
+			v1beta1.OriginalReplicasAnnotation: strconv.Itoa(int(original)),
+			v1beta1.ScheduleStateAnnotation:    state, v1beta1.LastScheduleTimeAnnotation: last,
+			v1beta1.ObservedScheduleAnnotation: state, "example.com/else": last,
 		}
 		if startReplicas != 0 {
 			annotations[v1beta1.StartReplicasAnnotation] = strconv.Itoa(int(startReplicas))
@@ -86,7 +94,8 @@ func checkReplicas(t *testing.T, p plan, before int32) {
 	if p.transition == stop && (p.replicas > before || p.outcome == scaled && recorded < before) {
 		t.Errorf("a stop scales from %d to %d, and records %d", before, p.replicas, recorded)
 	}
-	if done := p.outcome == scaled || p.outcome == unchanged; p.transition == start && (p.replicas < before || done && recorded != 0) {
+	if done := p.outcome == scaled || p.outcome == unchanged; p.transition == start &&
+		(p.replicas < before || done && recorded != 0) {
 		t.Errorf("a start scales from %d to %d, and still records %d", before, p.replicas, recorded)
 	}
 }
@@ -101,6 +110,7 @@ func checkRemoval(t *testing.T, annotations map[string]string, replicas int32, f
 	p := remove(d)
 	p.apply(d)
 	if *d.Spec.Replicas != want || schedule.HasRecord(d.Annotations) || d.Annotations["example.com/else"] != foreign {
-		t.Errorf("after the removal there are %d replicas, want %d; annotations %v", *d.Spec.Replicas, want, d.Annotations)
+		t.Errorf("after the removal there are %d replicas, want %d; annotations %v", *d.Spec.Replicas, want,
+			d.Annotations)
 	}
 }

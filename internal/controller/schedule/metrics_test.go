@@ -39,7 +39,8 @@ func (d deployments) List(_ context.Context, list client.ObjectList, _ ...client
 func TestCollector(t *testing.T) {
 	requests := func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers = []corev1.Container{
-			{Resources: corev1.ResourceRequirements{Requests: resources("250m", "64Mi"), Limits: resources("1", "1Gi")}},
+			{Resources: corev1.ResourceRequirements{Requests: resources("250m", "64Mi"),
+				Limits: resources("1", "1Gi")}},
 			{Resources: corev1.ResourceRequirements{Limits: resources("250m", "64Mi")}},
 		}
 	}
@@ -53,7 +54,9 @@ func TestCollector(t *testing.T) {
 		newDeployment(5, requests, original(3), stopped), // then scaled out above the original
 		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
-		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:00Z"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // the suspension has ended
+		// the suspension has ended
+		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:00Z"),
+			observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00")),
 		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00"), inNamespace("other")),
 		newDeployment(0, requests, original(2), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }),
@@ -81,14 +84,16 @@ useless_schedule_saved_memory_bytes{namespace="other"} 0
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC})
 	response := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), response.Body.String()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }
 
 func resources(cpu, memory string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
 func inNamespace(namespace string) func(*appsv1.Deployment) {
@@ -100,7 +105,8 @@ func TestTrimDeployment(t *testing.T) {
 		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 		d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
 		d.Spec.Paused = true
-		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "web", Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "web",
+			Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
 		d.Status.Replicas = 3
 	})
 	want := newDeployment(3, func(d *appsv1.Deployment) {

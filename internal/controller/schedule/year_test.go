@@ -70,7 +70,8 @@ var recurrences = []struct {
 }{
 	{"Mon 07:00", func(w time.Time) bool { return w.Weekday() == time.Monday && shows(w, 7, 0) }},
 	{"30 8 * * 1-5/2", func(w time.Time) bool {
-		return (w.Weekday() == time.Monday || w.Weekday() == time.Wednesday || w.Weekday() == time.Friday) && shows(w, 8, 30)
+		return (w.Weekday() == time.Monday || w.Weekday() == time.Wednesday || w.Weekday() == time.Friday) &&
+			shows(w, 8, 30)
 	}},
 	{"Sat-Sun 09:45", func(w time.Time) bool {
 		return (w.Weekday() == time.Saturday || w.Weekday() == time.Sunday) && shows(w, 9, 45)
@@ -78,10 +79,12 @@ var recurrences = []struct {
 	{"0 12 1 * *", func(w time.Time) bool { return w.Day() == 1 && shows(w, 12, 0) }},
 	{"Fri 20:00", func(w time.Time) bool { return w.Weekday() == time.Friday && shows(w, 20, 0) }},
 	{"10 22 */9 * *", func(w time.Time) bool { return w.Day()%9 == 1 && shows(w, 22, 10) }},
-	{"Sun 02:30", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 2, 30) }}, // clock changes skip or repeat it
+	// clock changes skip or repeat it
+	{"Sun 02:30", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 2, 30) }},
 	{"15 1 * * 0", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 1, 15) }},
 	{"@weekly", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 0, 0) }},
-	{"0 */8 * * 3", func(w time.Time) bool { return w.Weekday() == time.Wednesday && w.Hour()%8 == 0 && w.Minute() == 0 }},
+	{"0 */8 * * 3",
+		func(w time.Time) bool { return w.Weekday() == time.Wednesday && w.Hour()%8 == 0 && w.Minute() == 0 }},
 }
 
 func shows(w time.Time, hour, minute int) bool { return w.Hour() == hour && w.Minute() == minute }
@@ -172,7 +175,8 @@ func (s *fakeClient) List(context.Context, client.ObjectList, ...client.ListOpti
 
 func (s *fakeClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if o.GetResourceVersion() != s.stored.ResourceVersion {
-		return apierrors.NewConflict(schema.GroupResource{Group: appsv1.GroupName, Resource: "deployments"}, o.GetName(), nil)
+		return apierrors.NewConflict(schema.GroupResource{Group: appsv1.GroupName, Resource: "deployments"},
+			o.GetName(), nil)
 	}
 	s.writes++
 	s.store(o.(*appsv1.Deployment).DeepCopy())
@@ -193,7 +197,8 @@ func (noEvents) GetEventRecorder(string) recorder.EventRecorder { return &client
 
 func newWorld(t *testing.T, timetables timetables, name int) *world {
 	t.Helper()
-	w := &world{T: t, random: rand.New(rand.NewPCG(*seed, uint64(name))), timetables: timetables, name: name, now: yearBegins}
+	w := &world{T: t, random: rand.New(rand.NewPCG(*seed, uint64(name))), timetables: timetables, name: name,
+		now: yearBegins}
 	metrics, err := newMetrics(prometheus.NewRegistry(), collector{})
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +221,8 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 
 func (w *world) failf(format string, args ...any) {
 	w.Helper()
-	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.api.stored.Annotations, fmt.Sprintf(format, args...))
+	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.api.stored.Annotations,
+		fmt.Sprintf(format, args...))
 }
 
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
@@ -306,7 +312,8 @@ func (w *world) edit() {
 		w.exclude = [2]string{}
 		if w.pick(2) {
 			from := w.now.AddDate(0, 0, w.random.IntN(40)-10)
-			w.exclude = [2]string{from.Format(time.DateOnly), from.AddDate(0, 0, w.random.IntN(20)).Format(time.DateOnly)}
+			w.exclude = [2]string{from.Format(time.DateOnly),
+				from.AddDate(0, 0, w.random.IntN(20)).Format(time.DateOnly)}
 		}
 	}
 	w.change(w.annotate)
@@ -317,8 +324,10 @@ func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(r
 // annotate writes the users' settings, and records whether the schedule differs.
 func (w *world) annotate(d *appsv1.Deployment) {
 	wanted := map[string]string{
-		v1beta1.StartScheduleAnnotation: w.start, v1beta1.StopScheduleAnnotation: w.stop, v1beta1.TimeZoneAnnotation: w.zone,
-		v1beta1.StopReplicasAnnotation: strconv.Itoa(w.stopReplicas), v1beta1.StartReplicasAnnotation: "", v1beta1.ExcludeDatesAnnotation: "",
+		v1beta1.StartScheduleAnnotation: w.start, v1beta1.StopScheduleAnnotation: w.stop,
+		v1beta1.TimeZoneAnnotation:     w.zone,
+		v1beta1.StopReplicasAnnotation: strconv.Itoa(w.stopReplicas), v1beta1.StartReplicasAnnotation: "",
+		v1beta1.ExcludeDatesAnnotation: "",
 	}
 	if w.startReplicas > 0 {
 		wanted[v1beta1.StartReplicasAnnotation] = strconv.Itoa(w.startReplicas)
@@ -368,7 +377,9 @@ func (w *world) operator() (wrote bool) {
 func (w *world) checkRecord() {
 	want := map[string]string{}
 	for key, value := range map[string]string{
-		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.lastEvent), v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.nextEvent), v1beta1.ScheduleStateAnnotation: w.state,
+		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.lastEvent),
+		v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.nextEvent),
+		v1beta1.ScheduleStateAnnotation:    w.state,
 		v1beta1.OriginalReplicasAnnotation: strings.TrimPrefix(strconv.Itoa(w.original), "0"),
 	} {
 		if value != "" {
@@ -377,7 +388,8 @@ func (w *world) checkRecord() {
 	}
 	got := map[string]string{}
 	for _, key := range recordKeys() {
-		if value, ok := w.api.stored.Annotations[key]; ok && (key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
+		if value, ok := w.api.stored.Annotations[key]; ok &&
+			(key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
 			got[key] = value
 		}
 	}
@@ -449,7 +461,8 @@ func (w *world) isExcluded(e tick) bool { return w.exclude[0] <= e.date && e.dat
 // wall-clock time, or the start.
 func (w *world) last() (at time.Time, isStop bool) {
 	table := w.timetables[w.zone]
-	start, stop := lastTick(table[w.start], w.now, w.isExcluded), lastTick(table[w.stop], w.now, func(tick) bool { return false })
+	start, stop := lastTick(table[w.start], w.now, w.isExcluded),
+		lastTick(table[w.stop], w.now, func(tick) bool { return false })
 	if stop.at.After(start.at) || stop.at.Equal(start.at) && stop.wall.After(start.wall) {
 		return stop.at, true
 	}
