@@ -77,7 +77,7 @@ func (s scenario) injectFaults(t *testing.T, cases func(writes int) []conditions
 	want := s.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
 	if want.effects < want.writes && !s.refused {
-		t.Errorf("%d of the writes changed only %d objects", want.writes, want.effects)
+		t.Errorf("%d writes made only %d changes", want.writes, want.effects)
 	}
 	return inParallel(t, cases(want.writes), s.sameResult(want))
 }

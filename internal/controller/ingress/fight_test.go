@@ -132,8 +132,8 @@ func settledAfter(h history, p plan) history {
 	return h
 }
 
-// TestRefusalsAreNews checks that a rejection is reported once, until the API server's answer changes.
-func TestRefusalsAreNews(t *testing.T) {
+// TestRejectionsAreReportedOnce checks that a rejection is reported once, until the API server's answer changes.
+func TestRejectionsAreReportedOnce(t *testing.T) {
 	quota, policy := errors.New("quota"), errors.New("policy")
 	h := history{}
 	for i, c := range []struct {

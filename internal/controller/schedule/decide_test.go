@@ -486,7 +486,7 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 }
 
 // kube-green skips an event if it is more than a minute late.
-func TestKubeGreen246LateEventIsCaughtUpWith(t *testing.T) {
+func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 61 * time.Second, 3 * time.Hour, 59 * time.Hour} {
 		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"))
 		d.Annotations[v1beta1.StopScheduleAnnotation] = "Sun 20:00"
