@@ -19,7 +19,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/client/versioned"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 // patience is how long to wait for the next flip.
@@ -27,7 +27,7 @@ const patience = time.Minute
 
 // A flip is one Switch that the operator has turned down.
 type flip struct {
-	history.Flip
+	invariants.Flip
 
 	heard time.Time // when the watch event arrived
 }
@@ -62,12 +62,12 @@ type users struct {
 	late    []float64 // the delays of the users themselves, in seconds
 	turned  int       // number of Switches
 	skipped int       // number of times at which no Machine was at rest
-	checker *history.Checker
+	checker *invariants.Checker
 }
 
 // newUsers returns the users of an environment with Machines at rest.
 func newUsers(e *environment, s size) *users {
-	u := &users{env: e, size: s, resting: make(chan string, s.machines), checker: history.NewChecker(0)}
+	u := &users{env: e, size: s, resting: make(chan string, s.machines), checker: invariants.NewChecker(0)}
 	for i := range s.machines {
 		u.resting <- nameOf(i)
 	}
@@ -102,7 +102,7 @@ func (u *users) turnAndHear(
 			if !ok {
 				return nil, errors.Join(errors.New("the watch of Switches ended"), ctx.Err())
 			}
-			if flips = append(flips, f); f.Fault != history.Doubled {
+			if flips = append(flips, f); f.Violation != invariants.Doubled {
 				u.resting <- f.Machine
 			}
 		case err := <-turning:
@@ -169,10 +169,10 @@ func (u *users) watch(ctx context.Context) (<-chan flip, error) {
 		return nil, err
 	}
 	for i := range machines.Items {
-		u.checker.See(history.Revision{Type: watch.Added, Object: &machines.Items[i]})
+		u.checker.Add(invariants.Revision{Type: watch.Added, Object: &machines.Items[i]})
 	}
 	for i := range list.Items {
-		u.checker.See(history.Revision{Type: watch.Added, Object: &list.Items[i]})
+		u.checker.Add(invariants.Revision{Type: watch.Added, Object: &list.Items[i]})
 	}
 	watcher, err := follow(ctx, list.ResourceVersion, group.Switches(metav1.NamespaceDefault).Watch)
 	if err != nil {
@@ -194,7 +194,7 @@ func (u *users) check(ctx context.Context, events <-chan watch.Event, flips chan
 		if !ok {
 			return // the watch has failed
 		}
-		if f, ok := u.checker.See(history.Revision{Type: event.Type, Object: sw}); ok {
+		if f, ok := u.checker.Add(invariants.Revision{Type: event.Type, Object: sw}); ok {
 			select {
 			case flips <- flip{f, time.Now()}:
 			case <-ctx.Done():
@@ -206,15 +206,15 @@ func (u *users) check(ctx context.Context, events <-chan watch.Event, flips chan
 
 // addFaults adds the numbers of wrong flips to the values. It returns an error if the checker has found any violation.
 func (u *users) addFaults(values map[string]float64, flips []flip) error {
-	for _, fault := range []string{history.Early, history.Crowded, history.Doubled} {
+	for _, fault := range []string{invariants.Early, invariants.Crowded, invariants.Doubled} {
 		values[fault] = 0
 	}
 	for _, f := range flips {
-		if f.Fault != "" {
-			values[f.Fault]++
+		if f.Violation != "" {
+			values[f.Violation]++
 		}
 	}
-	if faults := u.checker.Faults(); len(faults) > 0 {
+	if faults := u.checker.Violations(); len(faults) > 0 {
 		return fmt.Errorf("%d violations, the first one: %w", len(faults), faults[0])
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -23,7 +23,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func after(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
 func TestAddFaults(t *testing.T) {
-	u := &users{checker: history.NewChecker(0)}
+	u := &users{checker: invariants.NewChecker(0)}
 	values := map[string]float64{}
 	if err := u.addFaults(values, []flip{{}}); err != nil {
 		t.Errorf("correct flip: %v", err)
@@ -34,9 +34,9 @@ func TestAddFaults(t *testing.T) {
 	for generation := range int64(2) { // the second status has an older observedGeneration
 		m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "bad", UID: "1"}}
 		m.Status.ObservedGeneration = 2 - generation
-		u.checker.See(history.Revision{Type: watch.Modified, Object: m})
+		u.checker.Add(invariants.Revision{Type: watch.Modified, Object: m})
 	}
-	err := u.addFaults(values, []flip{{}, {Flip: history.Flip{Fault: history.Crowded}}})
+	err := u.addFaults(values, []flip{{}, {Flip: invariants.Flip{Violation: invariants.Crowded}}})
 	if diff := cmp.Diff(map[string]float64{"early": 0, "crowded": 1, "doubled": 0}, values); diff != "" {
 		t.Errorf("crowded flip (-want +got):\n%s", diff)
 	}
@@ -48,7 +48,7 @@ func TestAddFaults(t *testing.T) {
 func TestAddLateness(t *testing.T) {
 	var flips []flip
 	for i := range 100 { // from 10 ms to 1 s
-		flips = append(flips, flip{history.Flip{Due: noon}, after(float64(i+1) / 100)})
+		flips = append(flips, flip{invariants.Flip{Due: noon}, after(float64(i+1) / 100)})
 	}
 	values := map[string]float64{}
 	addLateness(values, flips)
@@ -62,7 +62,7 @@ func TestDueUnderLoad(t *testing.T) {
 	l := load{warmup: 10 * time.Second, length: 30 * time.Second}
 	var flips []flip
 	for _, due := range []float64{9.9, 10, 39.9, 40} {
-		flips = append(flips, flip{history.Flip{Due: after(due)}, after(50)})
+		flips = append(flips, flip{invariants.Flip{Due: after(due)}, after(50)})
 	}
 	if diff := cmp.Diff(flips[1:3], l.due(flips, noon), cmp.AllowUnexported(flip{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -6,7 +6,7 @@ package main
 import (
 	"slices"
 
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 // A goal is a figure with a limit.
@@ -188,7 +188,7 @@ func wrongFlips(experiment string) measurement {
 		for _, record := range r {
 			if record.Experiment == experiment && record.Subject == "ours" && record.Round == 0 {
 				found = true
-				n += record.Values[history.Early] + record.Values[history.Crowded] + record.Values[history.Doubled]
+				n += record.Values[invariants.Early] + record.Values[invariants.Crowded] + record.Values[invariants.Doubled]
 			}
 		}
 		return exactly(n), found

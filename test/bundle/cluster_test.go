@@ -37,7 +37,7 @@ import (
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/hack/cluster"
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/executable"
 )
 
 const (
@@ -262,7 +262,7 @@ func start(t *testing.T, options cluster.Options) *cluster.ControlPlane {
 
 func startOperator(t *testing.T, dir string, args ...string) *cluster.Process {
 	t.Helper()
-	path, err := program.Build()
+	path, err := executable.BuildManager()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/executable"
 )
 
 const (
@@ -146,7 +146,7 @@ func runMake(t *testing.T, args ...string) string {
 	command := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", root}, args...)...)
 	// Environment variables such as VERSION or MAKEFLAGS would override the Makefile's.
 	command.Env = []string{"PATH=" + os.Getenv("PATH")}
-	output, err := program.Output(command)
+	output, err := executable.Output(command)
 	if err != nil {
 		t.Fatal(err)
 	}

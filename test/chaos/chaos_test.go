@@ -28,7 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 var (
@@ -46,9 +46,9 @@ type chaos struct {
 	t        *testing.T
 	random   *rand.Rand
 	start    time.Time
-	recorder *history.Recorder
+	recorder *invariants.Recorder
 
-	checker   *history.Checker
+	checker   *invariants.Checker
 	revisions int
 	operators int // revisions by the operator
 	unknown   int // revisions by an unknown author
@@ -78,7 +78,7 @@ func TestLeaders(t *testing.T) {
 // Machines and switches have converged.
 func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	t.Helper()
-	c := &chaos{world: newWorld(t), t: t, random: rand.New(rand.NewPCG(*seed, *seed)), start: time.Now(), checker: history.NewChecker(maxLag)}
+	c := &chaos{world: newWorld(t), t: t, random: rand.New(rand.NewPCG(*seed, *seed)), start: time.Now(), checker: invariants.NewChecker(maxLag)}
 	c.users = newUsers(c.admin)
 	c.record()
 	if err := c.prepare(t.Context()); err != nil {
@@ -120,14 +120,14 @@ func (c *chaos) record() {
 		cancel()
 		_ = file.Close()
 	})
-	audit := history.Audit{Log: c.plane.AuditLog(), Operator: serviceaccount.MakeUsername(operatorNamespace, operatorAccount)}
-	if c.recorder, err = history.Record(ctx, c.plane.Etcd(), audit); err != nil {
+	audit := invariants.AuditLog{Log: c.plane.AuditLog(), Operator: serviceaccount.MakeUsername(operatorNamespace, operatorAccount)}
+	if c.recorder, err = invariants.Record(ctx, c.plane.Etcd(), audit); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *chaos) see(r history.Revision) {
-	c.checker.See(r)
+func (c *chaos) see(r invariants.Revision) {
+	c.checker.Add(r)
 	c.revisions++
 	switch {
 	case r.By != "":
@@ -148,7 +148,7 @@ func (c *chaos) check() int {
 	for _, r := range revisions {
 		c.see(r)
 	}
-	for _, fault := range c.checker.Faults() {
+	for _, fault := range c.checker.Violations() {
 		c.t.Error(fault)
 	}
 	return c.revisions

@@ -31,7 +31,7 @@ import (
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/executable"
 )
 
 const (
@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	}
 	programs, err := cluster.Build(ctx, os.Stderr)
 	must(err)
-	w.manager, err = program.Build()
+	w.manager, err = executable.BuildManager()
 	must(err)
 	w.manifests, err = cluster.ReadManifests(filepath.Join(repository, "dist", "install.yaml"))
 	must(err)
@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 	ca, err := cluster.ServingCert(w.certs)
 	must(err)
 	w.server = cluster.WebhookServer{URL: "https://" + w.webhooks.address(), CA: ca}
-	policy, err := filepath.Abs(filepath.Join(repository, "test", "history", "audit-policy.yaml"))
+	policy, err := filepath.Abs(filepath.Join(repository, "test", "internal", "invariants", "audit-policy.yaml"))
 	must(err)
 	w.plane, err = cluster.Start(ctx, programs, cluster.Options{
 		AuditPolicy: policy,
@@ -187,7 +187,7 @@ func (r *replica) start() (err error) {
 	r.starts++
 	r.world.starts++
 	name := fmt.Sprintf("%s.%d", r.command.Name, r.world.starts)
-	if r.command.Path, err = program.Name(r.world.manager, r.world.plane.Dir, name); err != nil {
+	if r.command.Path, err = executable.Name(r.world.manager, r.world.plane.Dir, name); err != nil {
 		return err
 	}
 	r.Process, err = cluster.StartProcess(r.command)

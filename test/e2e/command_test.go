@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/executable"
 )
 
 // try runs a command with a standard input and logs its duration. It returns the command's combined output.
@@ -55,7 +55,7 @@ func stdout(t *testing.T, command ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = workDir
-	output, err := program.Output(cmd)
+	output, err := executable.Output(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/client/versioned"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 // checkInvariants watches the Machines and switches of an empty namespace, and reports violations at the end of the test.
@@ -40,7 +40,7 @@ func checkInvariants(t *testing.T, namespace string) {
 	r := &revisions{}
 	t.Cleanup(func() {
 		cancel()
-		for _, fault := range history.Check(r.inOrder()) {
+		for _, fault := range invariants.Check(r.inOrder()) {
 			t.Error(fault)
 		}
 		t.Logf("checked %d revisions", len(r.all))
@@ -59,23 +59,23 @@ type revisions struct {
 	following sync.WaitGroup
 
 	mu  sync.Mutex
-	all []history.Revision
+	all []invariants.Revision
 }
 
 func (r *revisions) follow(watcher watch.Interface) {
 	for event := range watcher.ResultChan() {
 		if object, ok := event.Object.(client.Object); ok {
 			r.mu.Lock()
-			r.all = append(r.all, history.Revision{Type: event.Type, Object: object})
+			r.all = append(r.all, invariants.Revision{Type: event.Type, Object: object})
 			r.mu.Unlock()
 		}
 	}
 }
 
 // inOrder returns all revisions of both kinds, once the watches have ended.
-func (r *revisions) inOrder() []history.Revision {
+func (r *revisions) inOrder() []invariants.Revision {
 	r.following.Wait()
-	slices.SortStableFunc(r.all, func(a, b history.Revision) int {
+	slices.SortStableFunc(r.all, func(a, b invariants.Revision) int {
 		order, err := resourceversion.CompareResourceVersion(a.Object.GetResourceVersion(), b.Object.GetResourceVersion())
 		if err != nil {
 			panic(err) // an API server's versions are numbers

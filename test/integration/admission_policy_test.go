@@ -25,7 +25,7 @@ import (
 // gives this client every RBAC permission, so only the policies in config/admission-policy can deny a request. All
 // requests are dry runs.
 func TestAdmissionPolicies(t *testing.T) {
-	shared(t) // the API server calls the operator's webhooks
+	useSharedCluster(t) // the API server calls the operator's webhooks
 	config := rest.CopyConfig(clusterOf(t).Config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:useless-system:" + operatorAccount, Groups: []string{"system:masters"},
@@ -76,14 +76,14 @@ func (f *policyTest) check(t *testing.T, denied string, do func(client.Client) e
 func (f *policyTest) populate(t *testing.T) {
 	t.Helper()
 	paused := map[string]string{v1beta1.PausedAnnotation: "true"}
-	f.machine = aMachine(f.namespace, "m")
-	f.vm = aVirtualMachine(f.namespace, "vm")
-	own, foreign := aSwitch(f.namespace, "own"), aSwitch(f.namespace, "foreign")
+	f.machine = newMachine(f.namespace, "m")
+	f.vm = newVirtualMachine(f.namespace, "vm")
+	own, foreign := newSwitch(f.namespace, "own"), newSwitch(f.namespace, "foreign")
 	for _, object := range []client.Object{f.machine, f.vm, own, foreign} {
 		object.SetAnnotations(paused)
 	}
 	create := func(object client.Object) {
-		eventually(t, patience, func() (bool, string) { // a new namespace has no default ServiceAccount yet
+		eventually(t, defaultTimeout, func() (bool, string) { // a new namespace has no default ServiceAccount yet
 			err := admin(t).Create(t.Context(), object)
 			return err == nil, fmt.Sprint(err)
 		})
@@ -95,7 +95,7 @@ func (f *policyTest) populate(t *testing.T) {
 	otherPod.OwnerReferences = nil
 	for _, object := range []client.Object{
 		own, foreign, f.podOfVM("vm-pod"), otherPod,
-		aDeployment(f.namespace, "deployment"), aReplicaSet(f.namespace, "rs", 0), anIngress(f.namespace, "ingress", nil),
+		newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0), newIngress(f.namespace, "ingress", nil),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "admin"}},
 	} {
 		create(object)
@@ -136,8 +136,8 @@ func (f *policyTest) podOfVM(name string, changes ...func(*corev1.Pod)) *corev1.
 
 func (f *policyTest) testChanges(t *testing.T) {
 	alphaMachine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "m"}}
-	machine, sw, vm := aMachine(f.namespace, "m"), aSwitch(f.namespace, "own"), aVirtualMachine(f.namespace, "vm")
-	deployment, replicaSet := aDeployment(f.namespace, "deployment"), aReplicaSet(f.namespace, "rs", 0)
+	machine, sw, vm := newMachine(f.namespace, "m"), newSwitch(f.namespace, "own"), newVirtualMachine(f.namespace, "vm")
+	deployment, replicaSet := newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0)
 	ingress := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "ingress"}}
 	definition := crd(t, "machines")
 	for _, tt := range []struct {
@@ -335,10 +335,10 @@ func (f *policyTest) testDeletions(t *testing.T) {
 		object client.Object
 		denied string // part of the message; empty if the deletion is allowed
 	}{
-		{aSwitch(f.namespace, "own"), ""},
-		{aSwitch(f.namespace, "foreign"), "its controller is no Machine.useless.container.training"},
-		{aPod(f.namespace, "vm-pod", nil), ""},
-		{aPod(f.namespace, "other-pod", nil), "its controller is no VirtualMachine.cloudnative.tw"},
+		{newSwitch(f.namespace, "own"), ""},
+		{newSwitch(f.namespace, "foreign"), "its controller is no Machine.useless.container.training"},
+		{newPod(f.namespace, "vm-pod", nil), ""},
+		{newPod(f.namespace, "other-pod", nil), "its controller is no VirtualMachine.cloudnative.tw"},
 	} {
 		t.Run(tt.object.GetName(), func(t *testing.T) {
 			f.check(t, tt.denied, func(c client.Client) error { return c.Delete(t.Context(), tt.object) })
@@ -356,7 +356,7 @@ func (f *policyTest) testResizes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.check(t, denied, func(c client.Client) error {
-				return c.SubResource("resize").Patch(t.Context(), aPod(f.namespace, name, nil),
+				return c.SubResource("resize").Patch(t.Context(), newPod(f.namespace, name, nil),
 					client.RawPatch(types.StrategicMergePatchType, []byte(patch)))
 			})
 		})

@@ -369,7 +369,7 @@ var invalidInputs = []invalidInput{
 
 // TestInvalidMachinesAreRejected creates invalid Machines, and updates valid Machines with invalid values.
 func TestInvalidMachinesAreRejected(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	for i, test := range invalidInputs {
 		t.Run(test.reason, func(t *testing.T) {
@@ -452,7 +452,7 @@ func checkRejectedByWebhook(t *testing.T, err error, byWebhook bool) {
 
 // TestBoundaryValuesAreAccepted uses the valid values closest to those that TestInvalidMachinesAreRejected uses.
 func TestBoundaryValuesAreAccepted(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	for i, test := range []struct {
 		reason     string
@@ -546,7 +546,7 @@ func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 
 // TestKubectlShowsEveryProblem creates a Machine with every error that only the webhook detects.
 func TestKubectlShowsEveryProblem(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	for _, version := range []string{beta, alpha} {
 		name := strings.Repeat("n", 64)
@@ -578,7 +578,7 @@ func TestKubectlShowsEveryProblem(t *testing.T) {
 
 // TestScaleIsValidated scales a Machine to invalid counts.
 func TestScaleIsValidated(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	if err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "m", fields{"spec.switches.count": "2"})); err != nil {
 		t.Fatal(err)
@@ -603,7 +603,7 @@ func TestScaleIsValidated(t *testing.T) {
 
 // TestOverlappingSelectorsWarn expects the webhook's warnings on kubectl's standard error.
 func TestOverlappingSelectorsWarn(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	// When these Machines have switches, the operator's cache contains them.
 	createMachine(t, namespace, "plain", nil)
@@ -672,7 +672,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 // TestCELRulesAgreeWithTheWebhook sends the same Machines to the API server, for its CEL rules, and to the webhook. The
 // Machines are all combinations of some selectors and templates.
 func TestCELRulesAgreeWithTheWebhook(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	callWebhook := webhookClient(t)
 	for _, template := range []string{
@@ -710,7 +710,7 @@ func TestCELRulesAgreeWithTheWebhook(t *testing.T) {
 // TestSelectorsAreImmutable changes every selector into every other. The CEL rules and the
 // webhook must both reject that.
 func TestSelectorsAreImmutable(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	callWebhook := webhookClient(t)
 	all := []string{"null", "{matchLabels: {a: red}}", "{matchLabels: {a: blue}}", "{matchExpressions: [{key: a, operator: NotIn, values: [red]}]}"}
@@ -804,9 +804,9 @@ func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *ad
 
 // TestWithoutWebhook runs the operator without its webhooks: no process listens on their port.
 func TestWithoutWebhook(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	namespace, doomed := newNamespace(t), newNamespace(t)
-	stop := exclusive(t, operatorOptions{})
+	stop := runOperatorFor(t, operatorOptions{})
 	for _, ns := range []string{namespace, doomed} {
 		for _, version := range []string{beta, alpha} {
 			mustKubectl(t, fmt.Sprintf("{apiVersion: useless.container.training/%s, kind: Machine, metadata: {name: created-as-%[1]s}}", version),
@@ -815,7 +815,7 @@ func TestWithoutWebhook(t *testing.T) {
 		}
 	}
 	stop()
-	exclusive(t, operatorOptions{noWebhooks: true})
+	runOperatorFor(t, operatorOptions{noWebhooks: true})
 	mustKubectl(t, "", "delete", "namespace", doomed, "--wait=false") // this takes longest, so it starts first
 
 	for _, test := range invalidInputs {
@@ -926,15 +926,15 @@ func testChangedAndDeleted(t *testing.T, namespace, name string) {
 
 // TestLowerLimitLeavesMachinesWritable restarts the operator with a --max-switches that existing Machines exceed.
 func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	namespace := newNamespace(t)
-	stop := exclusive(t, operatorOptions{maxSwitches: 100})
+	stop := runOperatorFor(t, operatorOptions{maxSwitches: 100})
 	for _, name := range []string{"large", "doomed"} {
 		createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 50 })
 		waitForPositions(t, namespace, name, strings.Repeat("d", 50), 20*time.Second)
 	}
 	stop()
-	exclusive(t, operatorOptions{maxSwitches: 10})
+	runOperatorFor(t, operatorOptions{maxSwitches: 10})
 
 	err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "new", fields{"spec.switches.count": "11"}))
 	checkRejected(t, "create", err, beta, []string{

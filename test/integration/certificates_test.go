@@ -33,13 +33,13 @@ const webhookService = "useless-webhook-service.useless-system.svc"
 // certificate is for the webhooks' Service, but this API server calls them at an IP address. Until the test ends,
 // webhook calls fail.
 func TestSelfManagedCertificates(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	installed := caBundles(t)
 	restoreWebhooks(t)
 	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
 
 	unready := false
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		status, body := operator.probe(t, "/readyz")
 		unready = unready || status == http.StatusInternalServerError
 		return status == http.StatusOK, body
@@ -75,7 +75,7 @@ func TestSelfManagedCertificates(t *testing.T) {
 func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate {
 	t.Helper()
 	var served *x509.Certificate
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		for _, ca := range caBundles(t) {
 			roots := x509.NewCertPool()
 			roots.AppendCertsFromPEM(ca)
@@ -165,8 +165,8 @@ func restoreWebhooks(t *testing.T) {
 			}
 		}
 		// The API server needs a moment to notice. Then it calls the original address again, where no process listens.
-		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, aMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
+			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, newMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})
 		if err != nil {
 			t.Error("the API server does not call the webhooks at their original address again")

@@ -19,7 +19,7 @@ import (
 
 	"container.training/useless/hack/cluster"
 	"container.training/useless/hack/cluster/standin"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 // programs is the directory with the binaries of the control planes: etcd, kube-apiserver and others.
@@ -30,13 +30,13 @@ type testCluster struct {
 	*cluster.ControlPlane
 	admin              client.WithWatch // has all permissions
 	webhookPort        int
-	webhookDir         string            // directory with the webhooks' certificate
-	operatorKubeconfig string            // path of a kubeconfig with the permissions of the operator's ServiceAccount
-	ledger             *history.Recorder // records all revisions of Machines and Switches, in every namespace
+	webhookDir         string               // directory with the webhooks' certificate
+	operatorKubeconfig string               // path of a kubeconfig with the permissions of the operator's ServiceAccount
+	ledger             *invariants.Recorder // records all revisions of Machines and Switches, in every namespace
 
 	node           func() (*standin.Node, error) // starts the fake node, once
 	sharedOperator func() error                  // starts the operator that tests share, once
-	requests       *tally                        // counts the requests of the shared operator
+	requests       *requestCounter               // counts the requests of the shared operator
 	beforeStop     []func() error                // stop clients of the control plane; called in reverse order
 }
 
@@ -49,11 +49,11 @@ var clusters struct {
 // sharedCluster starts the control plane that tests share.
 var sharedCluster = sync.OnceValues(startCluster)
 
-// assigned maps the names of tests that have called shared or alone to their control planes.
+// assigned maps the names of tests that have called useSharedCluster or useExclusiveCluster to their control planes.
 var assigned sync.Map
 
-// shared lets a test run in parallel with other tests, on a control plane that they share. The operator runs there.
-func shared(t *testing.T) {
+// useSharedCluster lets a test run in parallel with other tests, on a control plane that they share. The operator runs there.
+func useSharedCluster(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	c, err := sharedCluster()
@@ -66,9 +66,9 @@ func shared(t *testing.T) {
 	}
 }
 
-// alone lets a test run in parallel with other tests, on a control plane of its own until the test ends. No operator
+// useExclusiveCluster lets a test run in parallel with other tests, on a control plane of its own until the test ends. No operator
 // runs there. Benchmarks do not run in parallel.
-func alone(t testing.TB) {
+func useExclusiveCluster(t testing.TB) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel()
@@ -99,7 +99,7 @@ func takeCluster() (*testCluster, error) {
 	return startCluster()
 }
 
-// clusterOf returns the control plane of a test. A subtest uses its parent's, unless it has called alone itself.
+// clusterOf returns the control plane of a test. A subtest uses its parent's, unless it has called useExclusiveCluster itself.
 func clusterOf(t testing.TB) *testCluster {
 	t.Helper()
 	for name := t.Name(); name != "."; name = path.Dir(name) {
@@ -107,7 +107,7 @@ func clusterOf(t testing.TB) *testCluster {
 			return c.(*testCluster)
 		}
 	}
-	t.Fatal("the test has no control plane: it begins with neither shared nor alone")
+	t.Fatal("the test has no control plane: it begins with neither useSharedCluster nor useExclusiveCluster")
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (c *testCluster) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	auditPolicy, err := filepath.Abs(filepath.Join(repository, "test", "history", "audit-policy.yaml"))
+	auditPolicy, err := filepath.Abs(filepath.Join(repository, "test", "internal", "invariants", "audit-policy.yaml"))
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (c *testCluster) start(ctx context.Context) (err error) {
 	if c.admin, err = client.NewWithWatch(c.Config, client.Options{Scheme: newScheme()}); err != nil {
 		return err
 	}
-	c.ledger, err = history.Record(ctx, c.Etcd(), history.Audit{Log: c.AuditLog(), Operator: operatorUser})
+	c.ledger, err = invariants.Record(ctx, c.Etcd(), invariants.AuditLog{Log: c.AuditLog(), Operator: operatorUser})
 	if err != nil {
 		return err
 	}

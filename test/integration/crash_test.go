@@ -27,7 +27,7 @@ import (
 )
 
 func TestCrashBetweenNoticingAndFlipping(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const delay = 4 * time.Second
 	namespace := newNamespace(t)
 	operator := startedOperator(t)
@@ -55,7 +55,7 @@ func TestCrashBetweenNoticingAndFlipping(t *testing.T) {
 }
 
 func TestCrashBetweenFlips(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const delay, interval = time.Second, 3 * time.Second
 	namespace := newNamespace(t)
 	operator := startedOperator(t)
@@ -69,17 +69,17 @@ func TestCrashBetweenFlips(t *testing.T) {
 	found := untilFlips(t, switches, ups, 3)
 	checkFlips(t, found, delay, interval)
 	reportLateness(t, found, delay, interval, 15*time.Second)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	onceEach(t, switches.all(t), "m-0", "m-1", "m-2")
 }
 
 // TestCrashBeforeStatusUpdate stops an operator that has turned a switch down but could not update the Machine's
 // status. The next operator must find the time of the last flip in the switch.
 func TestCrashBeforeStatusUpdate(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const delay, interval = time.Second, 3 * time.Second
 	var failStatus atomic.Bool
-	stop := exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+	stop := runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
 				isStatus := request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/machines/m/status")
@@ -100,15 +100,15 @@ func TestCrashBeforeStatusUpdate(t *testing.T) {
 	if last := getMachine(t, namespace, "m").Status.LastFlipTime; last != nil {
 		t.Fatalf("status.lastFlipTime is %s, want none: the updates should have failed", last)
 	}
-	exclusive(t, operatorOptions{})
+	runOperatorFor(t, operatorOptions{})
 	found := untilFlips(t, switches, ups, 2)
 	checkFlips(t, found, delay, interval)
-	waitForPositions(t, namespace, "m", "dd", patience)
+	waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	onceEach(t, switches.all(t), "m-0", "m-1")
 }
 
 func TestCrashWhileCreating(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const count = 60
 	namespace := newNamespace(t)
 	operator := startedOperator(t)
@@ -123,7 +123,7 @@ func TestCrashWhileCreating(t *testing.T) {
 		t.Error("the operator had created all switches before it was killed: the test shows nothing")
 	}
 	startedOperator(t)
-	waitForPositions(t, namespace, "m", strings.Repeat("d", count), patience)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", count), defaultTimeout)
 	changes := switches.all(t)
 	if most := mostAtOnce(changes); most != count || len(changes) != count {
 		t.Errorf("at most %d switches at once, and %d changes; want %d creations and nothing else", most, len(changes), count)
@@ -134,7 +134,7 @@ func TestCrashWhileCreating(t *testing.T) {
 }
 
 func TestLeaderChange(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const delay, interval = time.Second, 2 * time.Second
 	namespace := newNamespace(t)
 	leader := []string{"--leader-elect", "--namespace=useless-system"}
@@ -171,14 +171,14 @@ func TestLeaderChange(t *testing.T) {
 	}
 	found := untilFlips(t, switches, ups, len(order))
 	checkFlips(t, found, delay, interval)
-	waitForPositions(t, namespace, "m", "dddddd", patience)
+	waitForPositions(t, namespace, "m", "dddddd", defaultTimeout)
 	onceEach(t, switches.all(t), order...)
 }
 
 // TestStandby starts a replica while another holder has the Lease. The standby replica must already watch all resources
 // that it will need as leader. A leader exits if its caches take longer than two minutes to fill.
 func TestStandby(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
@@ -198,7 +198,7 @@ func TestStandby(t *testing.T) {
 		}
 	})
 	var watched sync.Map
-	exclusive(t, operatorOptions{leaderElection: lease.Name, transport: func(config *rest.Config) {
+	runOperatorFor(t, operatorOptions{leaderElection: lease.Name, transport: func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
 				if request.URL.Query().Get("watch") != "" {
@@ -209,7 +209,7 @@ func TestStandby(t *testing.T) {
 		})
 	}})
 	for _, resource := range []string{"machines", "switches", "deployments", "horizontalpodautoscalers", "virtualmachines", "pods"} {
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, defaultTimeout, func() (bool, string) {
 			_, ok := watched.Load(resource)
 			return ok, "the standby replica does not watch " + resource
 		})
@@ -220,7 +220,7 @@ func TestStandby(t *testing.T) {
 func waitForLeader(t *testing.T, before string) string {
 	t.Helper()
 	var holder string
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		lease := &coordinationv1.Lease{}
 		key := client.ObjectKey{Namespace: operatorNamespace, Name: "leader.useless.container.training"}
 		if err := admin(t).Get(t.Context(), key, lease); err != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 func TestDeletion(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"switches are turned down before the machine is deleted, and deleted after it", testPoweredDown},
 		{"with foreground deletion, switches are deleted before the machine", testForeground},
 		{"orphaned switches stay until a new machine of the same name adopts them", testOrphans},
@@ -35,10 +35,10 @@ func TestDeletion(t *testing.T) {
 
 func testPoweredDown(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 3)
-	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	turnUp(t, namespace, "m-0")
 	turnUp(t, namespace, "m-2")
-	waitForPositions(t, namespace, "m", "udu", patience)
+	waitForPositions(t, namespace, "m", "udu", defaultTimeout)
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
@@ -61,9 +61,9 @@ func testPoweredDown(t *testing.T, namespace string) {
 
 func testForeground(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 3)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	turnUp(t, namespace, "m-1")
-	waitForPositions(t, namespace, "m", "dud", patience)
+	waitForPositions(t, namespace, "m", "dud", defaultTimeout)
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=foreground")
@@ -78,7 +78,7 @@ func testForeground(t *testing.T, namespace string) {
 
 func testOrphans(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 3)
-	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	_, kept := namesAndUIDs(t, m)
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 
@@ -89,7 +89,7 @@ func testOrphans(t *testing.T, namespace string) {
 	})
 	// When another machine is complete, the operator has had time to adopt the orphans by mistake.
 	slowMachine(t, namespace, "other", 1)
-	waitForPositions(t, namespace, "other", "d", patience)
+	waitForPositions(t, namespace, "other", "d", defaultTimeout)
 	for _, change := range switches.all(t) {
 		if sw := change.object; slices.Contains(kept, sw.UID) && (change.kind != watch.Modified || len(sw.OwnerReferences) > 0) {
 			t.Errorf("%s was %s, and has owners %v", sw.Name, change.kind, sw.OwnerReferences)
@@ -99,7 +99,7 @@ func testOrphans(t *testing.T, namespace string) {
 	}
 
 	again := slowMachine(t, namespace, "m", 3)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	if _, adopted := namesAndUIDs(t, again); !slices.Equal(adopted, kept) {
 		t.Errorf("the new machine has switches %v, want the orphaned ones %v", adopted, kept)
 	}
@@ -108,38 +108,37 @@ func testOrphans(t *testing.T, namespace string) {
 func testForeignFinalizer(t *testing.T, namespace string) {
 	const foreignFinalizer = "example.com/hold"
 	slowMachine(t, namespace, "m", 1)
-	waitForPositions(t, namespace, "m", "d", patience)
+	waitForPositions(t, namespace, "m", "d", defaultTimeout)
 	machines := recordMachines(t, namespace)
-	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`,
+	mergePatch(t, newMachine(namespace, "m"), `{"metadata":{"finalizers":[%q,%q]}}`,
 		v1beta1.MachineFinalizer, foreignFinalizer)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
 	machines.untilObject(t, "m", "has only the foreign finalizer", func(m *v1beta1.Machine) bool {
 		return slices.Equal(m.Finalizers, []string{foreignFinalizer})
 	})
-	mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"finalizers":null}}`)
+	mergePatch(t, newMachine(namespace, "m"), `{"metadata":{"finalizers":null}}`)
 	machines.untilDeleted(t, "m")
 }
 
-// TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines: no finalizer may block it. The test is
-// alone because Kubernetes deletes namespaces one after the other, and parallel tests on one control plane leave
-// dozens.
+// TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines: no finalizer may block it. It needs
+// its own control plane: Kubernetes deletes namespaces one after the other, and parallel tests leave dozens.
 func TestNamespaceDeletion(t *testing.T) {
-	alone(t)
-	exclusive(t, operatorOptions{})
+	useExclusiveCluster(t)
+	runOperatorFor(t, operatorOptions{})
 	namespace := newNamespace(t)
 	for _, name := range []string{"a", "b", "c"} {
 		slowMachine(t, namespace, name, 3)
 		createVirtualMachine(t, namespace, name, standin.Fate{})
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		waitForPositions(t, namespace, name, "ddd", patience)
+		waitForPositions(t, namespace, name, "ddd", defaultTimeout)
 		turnUp(t, namespace, name+"-1")
-		waitForPositions(t, namespace, name, "dud", patience)
-		waitForActive(t, aVirtualMachine(namespace, name))
+		waitForPositions(t, namespace, name, "dud", defaultTimeout)
+		waitForActive(t, newVirtualMachine(namespace, name))
 	}
-	setPaused(t, aVirtualMachine(namespace, "b"), true)
+	setPaused(t, newVirtualMachine(namespace, "b"), true)
 	mustKubectl(t, "", "delete", "namespace", namespace, "--wait=false")
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		object := &corev1.Namespace{}
 		err := admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, object)
 		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // the conditions say what blocks the deletion
@@ -150,15 +149,15 @@ func TestNamespaceDeletion(t *testing.T) {
 // switches are orphaned or deleted before it sees that their Machine is being deleted. It must not create or adopt
 // switches.
 func TestDeletionAndLag(t *testing.T) {
-	alone(t)
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+	useExclusiveCluster(t)
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return laggingWatch{next, "/machines", 2 * time.Second}
 		})
 	}})
 	namespace := newNamespace(t)
 	slowMachine(t, namespace, "m", 3)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--cascade=orphan", "--wait=false")
 	machines.untilDeleted(t, "m")
@@ -172,7 +171,7 @@ func TestDeletionAndLag(t *testing.T) {
 	}
 
 	slowMachine(t, namespace, "n", 3)
-	waitForPositions(t, namespace, "n", "ddd", patience)
+	waitForPositions(t, namespace, "n", "ddd", defaultTimeout)
 	machines, switches = recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "n", "-n", namespace, "--cascade=foreground", "--wait=false")
 	machines.untilDeleted(t, "n")
@@ -182,10 +181,10 @@ func TestDeletionAndLag(t *testing.T) {
 func testRecreatedWhileTerminating(t *testing.T, namespace string) {
 	const finalizer = "useless.container.training/test"
 	slowMachine(t, namespace, "m", 3)
-	old := waitForPositions(t, namespace, "m", "ddd", patience)
+	old := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	names, _ := namesAndUIDs(t, old)
 	for _, name := range names {
-		mergePatch(t, aSwitch(namespace, name), `{"metadata":{"finalizers":[%q]}}`, finalizer)
+		mergePatch(t, newSwitch(namespace, name), `{"metadata":{"finalizers":[%q]}}`, finalizer)
 	}
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace, "--wait=false")
@@ -201,7 +200,7 @@ func testRecreatedWhileTerminating(t *testing.T, namespace string) {
 	waitForNames(t, m, "m-3", "m-4", "m-5")
 	waitForTotal(t, namespace, "m", 3)
 	for _, name := range names {
-		mergePatch(t, aSwitch(namespace, name), `{"metadata":{"finalizers":null}}`)
+		mergePatch(t, newSwitch(namespace, name), `{"metadata":{"finalizers":null}}`)
 		switches.untilDeleted(t, name)
 	}
 	waitForNames(t, m, "m-3", "m-4", "m-5")
@@ -211,13 +210,13 @@ func testRecreatedWhileTerminating(t *testing.T, namespace string) {
 
 func testRecreatedAtOnce(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 5)
-	waitForPositions(t, namespace, "m", "ddddd", patience)
+	waitForPositions(t, namespace, "m", "ddddd", defaultTimeout)
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
 	m := slowMachine(t, namespace, "m", 5)
 	waitForTotal(t, namespace, "m", 5)
-	waitForPositions(t, namespace, "m", "ddddd", patience)
-	eventually(t, patience, func() (bool, string) {
+	waitForPositions(t, namespace, "m", "ddddd", defaultTimeout)
+	eventually(t, defaultTimeout, func() (bool, string) {
 		list := &v1beta1.SwitchList{}
 		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			t.Fatal(err)

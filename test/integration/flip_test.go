@@ -138,7 +138,7 @@ func flippingMachine(t *testing.T, namespace, name string, count, delay, interva
 		spec.Switches.Count = count
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(delay), new(interval)
 	})
-	return waitForPositions(t, namespace, name, strings.Repeat("d", int(count)), patience)
+	return waitForPositions(t, namespace, name, strings.Repeat("d", int(count)), defaultTimeout)
 }
 
 // turnUpInOrder turns switches up one after the other, and returns the times. After each it waits until the operator
@@ -167,7 +167,7 @@ func untilFlips(t *testing.T, switches *recording[*v1beta1.Switch], ups map[stri
 }
 
 func TestFlips(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"switches are turned down one per interval, oldest first, never early", testFlipOrder},
 		{"with the default delay and interval, three switches take fifteen seconds", testDefaultRule},
 		{"without delay and interval, all switches are turned down immediately", testNoDelay},
@@ -195,7 +195,7 @@ func testFlipOrder(t *testing.T, namespace string) {
 	if diff := cmp.Diff(order, got); diff != "" {
 		t.Errorf("not in the order in which they were turned up (-want +got):\n%s", diff)
 	}
-	m := waitForPositions(t, namespace, "m", "ddddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddddd", defaultTimeout)
 	if last := found[len(found)-1].at; m.Status.LastFlipTime == nil || m.Status.LastFlipTime.Time.Before(last) || m.Status.SeenAt != nil {
 		t.Errorf("the last flip was at %s, but the status is %+v", last, m.Status)
 	}
@@ -204,7 +204,7 @@ func testFlipOrder(t *testing.T, namespace string) {
 func testDefaultRule(t *testing.T, namespace string) {
 	const delay, interval = 5 * time.Second, 5 * time.Second
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 3 })
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	switches := recordSwitches(t, namespace)
 	ups := turnUpInOrder(t, switches, namespace, "m-2", "m-0", "m-1")
 	found := untilFlips(t, switches, ups, 3)
@@ -226,7 +226,7 @@ func testNoDelay(t *testing.T, namespace string) {
 	if took := found[count-1].at.Sub(found[0].at); took > 10*time.Second {
 		t.Errorf("the last switch was turned down %s after the first, want at most 10s", took)
 	}
-	waitForPositions(t, namespace, "m", strings.Repeat("d", count), patience)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", count), defaultTimeout)
 	for name, times := range turnedDown(switches.all(t)) {
 		if times != 1 {
 			t.Errorf("%s was turned down %d times, want once", name, times)
@@ -239,7 +239,7 @@ func testNewDelay(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 1, 3, 0)
 	switches := recordSwitches(t, namespace)
 	turnUpInOrder(t, switches, namespace, "m-0")
-	mergePatch(t, aSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
+	mergePatch(t, newSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
 	switches.untilLast(t, "m-0 is down and has no status.seenAt", func(last *v1beta1.Switch) bool {
 		return last.Spec.Position == v1beta1.PositionDown && last.Status.SeenAt == nil
 	})
@@ -260,7 +260,7 @@ func testNewDelayUnseen(t *testing.T, namespace string) {
 	switches := recordSwitches(t, namespace)
 	ups := turnUpInOrder(t, switches, namespace, "m-0")
 	for range 10 {
-		mergePatch(t, aSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
+		mergePatch(t, newSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
 		ups["m-0"] = time.Now()
 		turnUp(t, namespace, "m-0")
 	}
@@ -291,7 +291,7 @@ func testChangesDuringDelay(t *testing.T, namespace string) {
 	edits := 0
 	for tick := time.NewTicker(100 * time.Millisecond); time.Since(ups["m-0"]) < delay-500*time.Millisecond; <-tick.C {
 		edits++
-		mergePatch(t, aMachine(namespace, "m"), `{"metadata":{"labels":{"edit":"%d"}}}`, edits)
+		mergePatch(t, newMachine(namespace, "m"), `{"metadata":{"labels":{"edit":"%d"}}}`, edits)
 	}
 	t.Logf("%d edits", edits)
 	found := untilFlips(t, switches, ups, 1)
@@ -305,7 +305,7 @@ func testPositionUp(t *testing.T, namespace string) {
 	want := getMachine(t, namespace, "m").Spec
 	for _, round := range []string{"first", "second"} {
 		machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
-		mergePatch(t, aMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
+		mergePatch(t, newMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
 		changes := machines.untilLast(t, round+" time: position is down again", func(last *v1beta1.Machine) bool {
 			return last.Spec.Position == v1beta1.PositionDown && last.Status.Position == v1beta1.PositionDown &&
 				last.Status.ObservedGeneration == last.Generation

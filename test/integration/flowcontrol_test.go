@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestLeaseIsServedApart checks into which FlowSchema and priority level the API server classifies the operator's
+// TestLeaseHasItsOwnPriorityLevel checks into which FlowSchema and priority level the API server classifies the operator's
 // requests. The renewal of the leader's Lease has its own FlowSchema, so it does not queue behind the operator's other
 // writes.
-func TestLeaseIsServedApart(t *testing.T) {
-	shared(t)
+func TestLeaseHasItsOwnPriorityLevel(t *testing.T) {
+	useSharedCluster(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestLeaseIsServedApart(t *testing.T) {
 				}
 			}
 			// The API server needs a moment to use a new FlowSchema.
-			eventually(t, patience, func() (bool, string) {
+			eventually(t, defaultTimeout, func() (bool, string) {
 				diff := cmp.Diff([]string{string(schema.UID), string(level.UID)}, classified(t, operator, c.method, config.Host+c.path))
 				return diff == "", fmt.Sprintf("FlowSchema and priority level (-want +got):\n%s", diff)
 			})

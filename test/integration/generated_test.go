@@ -57,7 +57,7 @@ var kindsOfObjects = []kindOfObject{
 // and reject invalid changes with a message that names the field. This shows that the API server agrees with
 // crdValidator, which uses only the schema and its CEL rules. The operator must not panic.
 func TestGeneratedChanges(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	t.Logf("repeat this run with -seed=%d", *seed)
 	before := panicsOf(t)
 	t.Cleanup(func() {

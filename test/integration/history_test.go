@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 )
 
 // maxLag is longer than the longest delay of a watch in these tests. The operator may act on a state that is this old,
@@ -22,7 +22,7 @@ import (
 const maxLag = 5 * time.Second
 
 // judgeHistory fails a test if an invariant was violated in its namespace.
-func judgeHistory(t testing.TB, namespace string) {
+func checkInvariants(t testing.TB, namespace string) {
 	t.Helper()
 	for _, violation := range violationsIn(t, namespace) {
 		t.Error(violation)
@@ -33,28 +33,28 @@ func judgeHistory(t testing.TB, namespace string) {
 // so a second call returns none.
 func violationsIn(t testing.TB, namespace string) []error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)
 	defer cancel()
 	revisions, err := clusterOf(t).ledger.Take(ctx, namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker := history.NewChecker(maxLag)
+	checker := invariants.NewChecker(maxLag)
 	for _, r := range revisions {
-		checker.See(r)
+		checker.Add(r)
 	}
-	return checker.Faults()
+	return checker.Violations()
 }
 
 // TestInvariantCheckerReportsDeletion deletes one of two switches. Only users may do that: when the operator does it,
 // the invariant checker must report a violation.
 func TestInvariantCheckerReportsDeletion(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.UserAgent = wrongdoer
+	config.UserAgent = negativeTestUserAgent
 	operator, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestInvariantCheckerReportsDeletion(t *testing.T) {
 		t.Run(test.user, func(t *testing.T) {
 			namespace := newNamespace(t)
 			createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 2 })
-			waitForPositions(t, namespace, "m", "dd", patience)
+			waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 			if err := test.client.Delete(t.Context(), getSwitch(t, namespace, "m-1")); err != nil {
 				t.Fatal(err)
 			}

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"container.training/useless/internal/webhook/conversion/conversiontest"
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/executable"
 )
 
 const (
@@ -44,7 +44,7 @@ const (
 // operator must stay below its memory limit and answer the API server's calls meanwhile. The operator is built as for a
 // release, without the race detector.
 func TestHostileClients(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux reports the peak memory of another process")
 	}
@@ -61,7 +61,7 @@ func TestHostileClients(t *testing.T) {
 	// The abusive clients run in a process of their own with low priority. In a cluster, they would not
 	// share the operator's processors.
 	attackers := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
-	attackers.Env = append(os.Environ(), siegeVariable+"="+s.url)
+	attackers.Env = append(os.Environ(), abusiveClientsVariable+"="+s.url)
 	if out, err := attackers.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -87,7 +87,7 @@ func TestHostileClients(t *testing.T) {
 // TestConnectionExhaustion opens all connections that the operator allows, and starts large requests that do not end. The
 // operator accepts no more connections meanwhile. When the clients have gone, it answers the API server again.
 func TestConnectionExhaustion(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	s := startWebhookServer(t)
 	const limit = 800
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,7 +146,7 @@ type webhookCaller struct {
 // The operator has no race detector, which takes many times the memory, and no Machine controller.
 func startWebhookServer(t *testing.T) *webhookCaller {
 	t.Helper()
-	path, err := program.BuildPlain()
+	path, err := executable.BuildManagerWithoutRace()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,12 +174,12 @@ func newWebhookCaller(url, from string) *webhookCaller {
 	}}}
 }
 
-// siegeVariable is an environment variable with the URL of an operator. If it is set, this program runs no tests, but
+// abusiveClientsVariable is an environment variable with the URL of an operator. If it is set, this program runs no tests, but
 // the abusive clients against that operator.
-const siegeVariable = "USELESS_TEST_SIEGE"
+const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 
-// besiege runs all abusive clients at once, from several addresses, and returns the exit code.
-func besiege(url string) int {
+// runAbusiveClients runs all abusive clients at once, from several addresses, and returns the exit code.
+func runAbusiveClients(url string) int {
 	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
 	var unanswered sync.Map // reasons of mustServe attacks, until one of their clients gets an answer

@@ -36,7 +36,7 @@ var foreign = map[string]string{
 	"fooo":                "bar",
 }
 
-func anIngress(namespace, name string, annotations map[string]string) *networkingv1.Ingress {
+func newIngress(namespace, name string, annotations map[string]string) *networkingv1.Ingress {
 	backend := networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}
 	return &networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: maps.Clone(annotations)},
@@ -46,7 +46,7 @@ func anIngress(namespace, name string, annotations map[string]string) *networkin
 
 func createIngress(t *testing.T, namespace, name string, annotations map[string]string) *networkingv1.Ingress {
 	t.Helper()
-	created := anIngress(namespace, name, annotations)
+	created := newIngress(namespace, name, annotations)
 	if err := admin(t).Create(t.Context(), created); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func waitForAnnotations(t *testing.T, namespace, name string, want ...map[string
 		maps.Copy(all, want)
 	}
 	found := &networkingv1.Ingress{}
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, found); err != nil {
 			return false, err.Error()
 		}
@@ -74,7 +74,7 @@ func waitForAnnotations(t *testing.T, namespace, name string, want ...map[string
 // waitForNote waits for an event on an object with the given reason, and a note that contains note.
 func waitForNote(t *testing.T, object client.Object, reason, note string) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		var notes []string
 		for _, event := range eventsOn(t, object, reason) {
 			notes = append(notes, event.Note)
@@ -88,13 +88,13 @@ func waitForNote(t *testing.T, object client.Object, reason, note string) {
 
 // TestIngressAnnotationFooBar runs the example of docs/ingress.md with the operator's command-line flags.
 func TestIngressAnnotationFooBar(t *testing.T) {
-	alone(t)
-	grant(t, ingress.Name)
+	useExclusiveCluster(t)
+	grantPermissions(t, ingress.Name)
 	here, there := newNamespace(t), newNamespace(t)
 	mustKubectl(t, documented(t, "ingress.md"), "create", "-n", here, "-f", "-")
 	startedOperator(t, "--controllers=*,ingress", "--ingress-annotation=foo=bar")
 	team := map[string]string{"example.com/team": "web"}
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		got := strings.Fields(mustKubectl(t, "", "annotate", "ingress", "web", "--list", "-n", here))
 		return slices.Equal(got, []string{"example.com/team=web", "foo=bar"}), fmt.Sprintf("annotations are %s", got)
 	})
@@ -107,8 +107,8 @@ func TestIngressAnnotationFooBar(t *testing.T) {
 
 // TestIngressConfiguration changes the configured annotations. Such a change restarts the operator.
 func TestIngressConfiguration(t *testing.T) {
-	alone(t)
-	grant(t, ingress.Name)
+	useExclusiveCluster(t)
+	grantPermissions(t, ingress.Name)
 	namespace := newNamespace(t)
 	createIngress(t, namespace, "web", foreign)
 	createIngress(t, namespace, "theirs", map[string]string{"b": "2"})
@@ -125,7 +125,7 @@ func TestIngressConfiguration(t *testing.T) {
 		{"all keys removed", nil, map[string]string{"b": "2"}, "Removed annotations a, example.com/c"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			exclusive(t, operatorOptions{controllers: ensuring(step.configured)})
+			runOperatorFor(t, operatorOptions{controllers: ensuring(step.configured)})
 			web := waitForAnnotations(t, namespace, "web", foreign, step.configured)
 			waitForNote(t, web, ingress.EventAnnotationsEnsured, step.note)
 			waitForAnnotations(t, namespace, "theirs", step.configured, step.also)
@@ -135,15 +135,15 @@ func TestIngressConfiguration(t *testing.T) {
 
 // TestIngressRestart restarts the operator when all annotations are already correct. It must not write them again.
 func TestIngressRestart(t *testing.T) {
-	alone(t)
-	grant(t, ingress.Name)
+	useExclusiveCluster(t)
+	grantPermissions(t, ingress.Name)
 	namespace := newNamespace(t)
 	createIngress(t, namespace, "web", foreign)
-	stop := exclusive(t, operatorOptions{controllers: ensuring(fooBar)})
+	stop := runOperatorFor(t, operatorOptions{controllers: ensuring(fooBar)})
 	waitForAnnotations(t, namespace, "web", foreign, fooBar)
 	stop()
 	requests := newTally()
-	exclusive(t, operatorOptions{
+	runOperatorFor(t, operatorOptions{
 		controllers: ensuring(fooBar),
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
 	})
@@ -164,10 +164,10 @@ func ensuring(annotations map[string]string) func(*controller.Options) {
 
 // TestIngress tests an operator that ensures the annotation foo: bar.
 func TestIngress(t *testing.T) {
-	alone(t)
-	grant(t, ingress.Name)
+	useExclusiveCluster(t)
+	grantPermissions(t, ingress.Name)
 	requests, intercept, clock := newTally(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
-	exclusive(t, operatorOptions{
+	runOperatorFor(t, operatorOptions{
 		clock:       clock,
 		controllers: ensuring(fooBar),
 		transport: func(config *rest.Config) {
@@ -199,7 +199,7 @@ func TestIngress(t *testing.T) {
 
 var fooBar = map[string]string{"foo": "bar"}
 
-func testIngressWrites(t *testing.T, namespace string, requests *tally) {
+func testIngressWrites(t *testing.T, namespace string, requests *requestCounter) {
 	waitForIngresses(t, namespace, requests) // after this, the client's discovery requests are done, too
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
@@ -228,7 +228,7 @@ func testIngressOptsOut(t *testing.T, namespace string) {
 	}
 }
 
-func testIngressPaused(t *testing.T, namespace string, requests *tally) {
+func testIngressPaused(t *testing.T, namespace string, requests *requestCounter) {
 	paused := map[string]string{v1beta1.PausedAnnotation: "true"}
 	web := createIngress(t, namespace, "web", paused)
 	waitForIngresses(t, namespace, requests)
@@ -239,8 +239,8 @@ func testIngressPaused(t *testing.T, namespace string, requests *tally) {
 	waitForAnnotations(t, namespace, "web", fooBar)
 }
 
-func testIngressBeingDeleted(t *testing.T, namespace string, requests *tally) {
-	web := anIngress(namespace, "web", nil)
+func testIngressBeingDeleted(t *testing.T, namespace string, requests *requestCounter) {
+	web := newIngress(namespace, "web", nil)
 	web.Finalizers = []string{"example.com/wait"}
 	if err := admin(t).Create(t.Context(), web); err != nil {
 		t.Fatal(err)
@@ -253,9 +253,9 @@ func testIngressBeingDeleted(t *testing.T, namespace string, requests *tally) {
 	mergePatch(t, web, `{"metadata":{"finalizers":null}}`)
 }
 
-func testIngressDeleted(t *testing.T, namespace string, intercept *interceptor, requests *tally) {
+func testIngressDeleted(t *testing.T, namespace string, intercept *interceptor, requests *requestCounter) {
 	answered := intercept.before(namespace+"/ingresses/web", func() error {
-		return admin(t).Delete(context.Background(), anIngress(namespace, "web", nil))
+		return admin(t).Delete(context.Background(), newIngress(namespace, "web", nil))
 	})
 	createIngress(t, namespace, "web", foreign)
 	if status := <-answered; status != http.StatusConflict {
@@ -268,10 +268,10 @@ func testIngressDeleted(t *testing.T, namespace string, intercept *interceptor, 
 	}
 }
 
-func testIngressReplaced(t *testing.T, namespace string, intercept *interceptor, requests *tally) {
-	second := anIngress(namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
+func testIngressReplaced(t *testing.T, namespace string, intercept *interceptor, requests *requestCounter) {
+	second := newIngress(namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 	answered := intercept.before(namespace+"/ingresses/web", func() error {
-		if err := admin(t).Delete(context.Background(), anIngress(namespace, "web", nil)); err != nil {
+		if err := admin(t).Delete(context.Background(), newIngress(namespace, "web", nil)); err != nil {
 			return err
 		}
 		return admin(t).Create(context.Background(), second)
@@ -285,12 +285,12 @@ func testIngressReplaced(t *testing.T, namespace string, intercept *interceptor,
 }
 
 // testIngressRejected has an admission policy reject the annotation, and then removes the policy.
-func testIngressRejected(t *testing.T, namespace string, requests *tally) {
+func testIngressRejected(t *testing.T, namespace string, requests *requestCounter) {
 	web := createIngress(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 	allow := forbidUpdates(t, web, networkingv1.GroupName, "ingresses", "!('foo' in object.metadata.annotations)", `{"metadata":{"annotations":{"foo":"bar"}}}`)
 	mergePatch(t, web, `{"metadata":{"annotations":{%q:"false"}}}`, v1beta1.PausedAnnotation)
 	waitForNote(t, web, ingress.EventAnnotationsRefused, "Could not change annotation foo: ")
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		tries := requests.of(namespace)
 		return tries["PATCH ingresses 422"] > 3, fmt.Sprintf("requests: %v", tries)
 	})
@@ -303,7 +303,7 @@ func testIngressRejected(t *testing.T, namespace string, requests *tally) {
 
 // testIngressConflict has another client change the annotation back as soon as the operator has set it. The operator's
 // clock stands still unless the test moves it.
-func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *tally) {
+func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *requestCounter) {
 	ingresses := record[*networkingv1.Ingress](t, &networkingv1.IngressList{}, namespace)
 	web := createIngress(t, namespace, "web", foreign)
 	rival := func(foo string) {
@@ -333,7 +333,7 @@ func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.Fak
 	triggerReconcile := func() { mergePatch(t, web, `{"metadata":{"annotations":{"example.com/at":%q}}}`, clock.Now()) }
 	clock.SetTime(clock.Now().Add(9 * time.Second))
 	triggerReconcile()
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	if writes := requests.of(namespace)["PATCH ingresses"]; writes != 6 {
 		t.Errorf("%d writes before the backoff ends, want 6", writes)
 	}
@@ -355,11 +355,11 @@ func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.Fak
 // waitForIngresses waits until the operator has handled all earlier changes of Ingresses. It creates another Ingress,
 // waits until the operator annotates it, and then until the operator sends no more requests. The watch delivers the
 // creation after the earlier changes.
-func waitForIngresses(t *testing.T, namespace string, requests *tally) {
+func waitForIngresses(t *testing.T, namespace string, requests *requestCounter) {
 	t.Helper()
 	createIngress(t, namespace, "last", nil)
 	waitForAnnotations(t, namespace, "last", fooBar)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 }
 
 // interceptor calls a function just before a request reaches the API server.

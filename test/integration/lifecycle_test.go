@@ -22,7 +22,7 @@ import (
 )
 
 func TestInvalidConfiguration(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	for _, tt := range []struct {
 		reason string
 		args   []string
@@ -66,7 +66,7 @@ func TestInvalidConfiguration(t *testing.T) {
 }
 
 func TestLifecycle(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	namespace := newNamespace(t)
 	metricsPort := freePort(t)
 	operator := startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort))
@@ -91,7 +91,7 @@ func TestLifecycle(t *testing.T) {
 // testReadiness polls the readiness probe from the start of the operator. As soon as the probe succeeds, the webhook
 // port must accept a connection.
 func testReadiness(t *testing.T, operator *operatorProcess) {
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		status, body := operator.probe(t, "/readyz")
 		if status != http.StatusOK {
 			return false, body
@@ -112,7 +112,7 @@ func testReadiness(t *testing.T, operator *operatorProcess) {
 // rejected.
 func testMaxSwitches(t *testing.T, namespace string, maxSwitches int32) {
 	for _, count := range []int32{maxSwitches, maxSwitches + 1} {
-		m := aMachine(namespace, "max")
+		m := newMachine(namespace, "max")
 		m.Spec.Switches.Count = count
 		err := admin(t).Create(t.Context(), m, client.DryRunAll)
 		if rejected := err != nil; rejected != (count > maxSwitches) {
@@ -164,7 +164,7 @@ func testMetrics(t *testing.T, namespace string, port int) {
 			request.Header.Set("Authorization", "Bearer "+tt.token)
 		}
 		// The API server's authorizer caches RBAC objects, so the binding may take effect a moment later.
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, defaultTimeout, func() (bool, string) {
 			status, body := answer(t, client, request)
 			for _, part := range tt.want {
 				if !strings.Contains(body, part) {
@@ -230,9 +230,9 @@ func onlyTLS13(t *testing.T, port int) {
 
 func testGracefulEnd(t *testing.T, operator *operatorProcess, namespace string) {
 	slowMachine(t, namespace, "waiting", 2)
-	waitForPositions(t, namespace, "waiting", "dd", patience)
+	waitForPositions(t, namespace, "waiting", "dd", defaultTimeout)
 	turnUp(t, namespace, "waiting-0")
-	waitForPositions(t, namespace, "waiting", "ud", patience)
+	waitForPositions(t, namespace, "waiting", "ud", defaultTimeout)
 	signalled := time.Now()
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

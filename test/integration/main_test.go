@@ -3,11 +3,11 @@
 
 // Package integration tests the operator's user stories on real control planes.
 //
-// All tests run in parallel. Each test first calls shared or alone, which assigns a control plane to it.
+// All tests run in parallel. Each test first calls useSharedCluster or useExclusiveCluster, which assigns a control plane to it.
 //
-//   - shared: the tests share one control plane and one operator, like the users of a cluster. Each test has its own
+//   - useSharedCluster: the tests share one control plane and one operator, like the users of a cluster. Each test has its own
 //     namespace.
-//   - alone: no other test uses the control plane at the same time. Tests that start, stop or configure an operator
+//   - useExclusiveCluster: no other test uses the control plane at the same time. Tests that start, stop or configure an operator
 //     need this.
 package integration
 
@@ -55,7 +55,7 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/webhook/admission"
 	"container.training/useless/internal/webhook/conversion"
-	_ "container.training/useless/test/mutation" // fails a test that changes a cached object
+	_ "container.training/useless/test/internal/cachemutation" // fails a test that changes a cached object
 )
 
 const repository = "../.."
@@ -65,8 +65,8 @@ var installation = filepath.Join(repository, "dist", "install.yaml")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if url := os.Getenv(siegeVariable); url != "" {
-		os.Exit(besiege(url))
+	if url := os.Getenv(abusiveClientsVariable); url != "" {
+		os.Exit(runAbusiveClients(url))
 	}
 	setParallelism()
 	os.Exit(testMain(m))
@@ -174,9 +174,9 @@ type operatorOptions struct {
 	usageInterval  time.Duration // five seconds if zero
 }
 
-// exclusive runs an operator on the control plane of a test that has called alone. The operator stops when the test
+// runOperatorFor runs an operator on the control plane of a test that has called useExclusiveCluster. The operator stops when the test
 // ends, or earlier when the test calls stop. The test fails if the operator ends with an error.
-func exclusive(t testing.TB, options operatorOptions) (stop func()) {
+func runOperatorFor(t testing.TB, options operatorOptions) (stop func()) {
 	t.Helper()
 	end, err := clusterOf(t).runOperator(options)
 	if err != nil {
@@ -288,7 +288,7 @@ func newNamespace(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		judgeHistory(t, namespace.Name)
+		checkInvariants(t, namespace.Name)
 		if err := admin(t).Delete(context.Background(), namespace); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
@@ -300,7 +300,7 @@ func newNamespace(t testing.TB) string {
 // and standard error. It ends kubectl after two minutes, because kubectl itself can wait for days.
 func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*defaultTimeout)
 	defer cancel()
 	command := clusterOf(t).Kubectl(ctx, args...)
 	var out, problems strings.Builder

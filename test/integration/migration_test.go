@@ -42,7 +42,7 @@ var plurals = []string{"machines", "switches"}
 
 // TestStorageMigration upgrades from a release that stored objects as v1alpha1.
 func TestStorageMigration(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	u := &upgrade{olm: installOLM(t), rested: newNamespace(t), busy: newNamespace(t)}
 	u.storeAlpha(t)
 	t.Run("without a conversion webhook the operator waits and changes no Machine", u.testWithoutConverter)
@@ -78,9 +78,9 @@ const busyMachines = 20
 // controllers, the other runs the Machine controller. So the test can distinguish their writes.
 type upgrade struct {
 	olm          olm
-	rested, busy string         // namespaces of restedMachines and busyMachines
-	before       map[string]any // the objects in rested before the migration, from readAll
-	requests     *tally         // requests of the Machine controller
+	rested, busy string          // namespaces of restedMachines and busyMachines
+	before       map[string]any  // the objects in rested before the migration, from readAll
+	requests     *requestCounter // requests of the Machine controller
 	machines     *recording[*v1beta1.Machine]
 	switches     *recording[*v1beta1.Switch]
 	events       *recording[*eventsv1.Event]
@@ -95,11 +95,11 @@ func (u *upgrade) migrator(t *testing.T) *operatorProcess {
 // storeAlpha creates objects that are stored as v1alpha1. Then it sets the storage version to v1beta1.
 func (u *upgrade) storeAlpha(t *testing.T) {
 	t.Helper()
-	stop := exclusive(t, operatorOptions{})
+	stop := runOperatorFor(t, operatorOptions{})
 	storeIn(t, alpha)
 	createAlphaMachines(t, u.rested, restedMachines())
 	createAlphaMachines(t, u.busy, busyMachines)
-	held := aMachine(u.busy, "held") // its finalizer keeps it in deletion during the migration
+	held := newMachine(u.busy, "held") // its finalizer keeps it in deletion during the migration
 	held.Finalizers = []string{"example.com/kept"}
 	for _, err := range []error{admin(t).Create(t.Context(), held), admin(t).Delete(t.Context(), held)} {
 		if err != nil {
@@ -120,14 +120,14 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 func (u *upgrade) runController(t *testing.T) {
 	t.Helper()
 	u.requests = newTally()
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(u.requests.wrap) }})
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(u.requests.wrap) }})
 	t.Cleanup(func() {
 		dropFinalizers(t, u.busy, "held")
 		deleteMachines(t, u.rested, u.busy)
 	})
 	u.machines = recordMachines(t, u.rested)
 	u.events = record[*eventsv1.Event](t, &eventsv1.EventList{}, u.rested)
-	u.requests.quiet(t)
+	u.requests.waitUntilIdle(t)
 	u.requests.reset()
 }
 
@@ -219,7 +219,7 @@ func (u *upgrade) checkMove(t *testing.T, from, to string) {
 		}
 	}
 	u.machines, u.switches = recordMachines(t, u.rested), recordSwitches(t, u.rested)
-	u.requests.quiet(t)
+	u.requests.waitUntilIdle(t)
 	u.requests.reset()
 	waitUntilMigrated(t, u.migrator(t), to)
 	if diff := cmp.Diff(map[string]int{to: 2 * restedMachines()}, storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")); diff != "" {
@@ -290,7 +290,7 @@ func createAlphaMachines(t *testing.T, namespace string, count int) {
 		t.Fatal(err)
 	}
 	list := &v1beta1.MachineList{}
-	eventually(t, patience+time.Duration(count)*perObject, func() (bool, string) {
+	eventually(t, defaultTimeout+time.Duration(count)*perObject, func() (bool, string) {
 		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			return false, err.Error()
 		}
@@ -308,7 +308,7 @@ func createAlphaMachines(t *testing.T, namespace string, count int) {
 // changeMachines updates Machines, deletes some of them and creates them again, until the context ends.
 func changeMachines(ctx context.Context, c client.Client, namespace string) error {
 	for i := 0; ; i++ {
-		m := aMachine(namespace, fmt.Sprintf("m%d", i%busyMachines))
+		m := newMachine(namespace, fmt.Sprintf("m%d", i%busyMachines))
 		var err error
 		switch round := i / busyMachines; {
 		case i%4 != 0:
@@ -339,7 +339,7 @@ func deleteMachines(t *testing.T, namespaces ...string) {
 			t.Error(err)
 		}
 	}
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, namespace := range namespaces {
 			list := &v1beta1.MachineList{}
 			if err := admin(t).List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil || len(list.Items) > 0 {
@@ -409,7 +409,7 @@ func storeIn(t *testing.T, version string) {
 		})
 	}
 	for kind, plural := range map[string]string{"Machine": "machines", "Switch": "switches"} {
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, defaultTimeout, func() (bool, string) {
 			probe := &unstructured.Unstructured{}
 			probe.SetAPIVersion(v1beta1.GroupVersion.Group + "/" + version)
 			probe.SetKind(kind)
@@ -530,7 +530,7 @@ func installOLM(t *testing.T) olm {
 		},
 		&operatorsv2.OperatorCondition{ObjectMeta: objectMeta},
 	} {
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, defaultTimeout, func() (bool, string) {
 			err := admin(t).Create(t.Context(), object) // fails until the API server serves the new kind
 			return err == nil, fmt.Sprint(err)
 		})
@@ -554,7 +554,7 @@ func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, mes
 	if o.launcher == nil {
 		return
 	}
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		condition := &operatorsv2.OperatorCondition{}
 		if err := admin(t).Get(t.Context(), o.condition, condition); err != nil {
 			return false, err.Error()
@@ -593,7 +593,7 @@ const perObject = 200 * time.Millisecond
 func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
 	t.Helper()
 	start := time.Now()
-	waitForLogWithin(t, patience+time.Duration(2*len(plurals)*restedMachines())*perObject, operator, "All objects are stored in the storage version")
+	waitForLogWithin(t, defaultTimeout+time.Duration(2*len(plurals)*restedMachines())*perObject, operator, "All objects are stored in the storage version")
 	t.Logf("migrated in %s", time.Since(start))
 	for _, plural := range plurals {
 		if diff := cmp.Diff([]string{to}, crd(t, plural).Status.StoredVersions); diff != "" {
@@ -605,7 +605,7 @@ func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
 // waitForLog waits until the operator's log contains a text.
 func waitForLog(t *testing.T, operator *operatorProcess, text string) {
 	t.Helper()
-	waitForLogWithin(t, patience, operator, text)
+	waitForLogWithin(t, defaultTimeout, operator, text)
 }
 
 func waitForLogWithin(t *testing.T, within time.Duration, operator *operatorProcess, text string) {

@@ -16,12 +16,12 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
-	"container.training/useless/test/docs"
+	"container.training/useless/test/internal/docexamples"
 )
 
-// grant gives the operator the permissions of a component in config/components until the test ends. It returns when the
+// grantPermissions gives the operator the permissions of a component in config/components until the test ends. It returns when the
 // permissions are in effect.
-func grant(t *testing.T, component string) {
+func grantPermissions(t *testing.T, component string) {
 	t.Helper()
 	dir := filepath.Join(repository, "config", "components", component)
 	files := []string{"-f", filepath.Join(dir, "role", "role.yaml"), "-f", filepath.Join(dir, "role_binding.yaml")}
@@ -38,7 +38,7 @@ func grant(t *testing.T, component string) {
 // kubectl command that the error recommends, without the word kubectl.
 func waitForSetup(t *testing.T, name, problem string) (command string) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		_, _, err := clusterOf(t).newOperator(t.Context(), operatorOptions{
 			controllers: func(options *controller.Options) { options.Selection = []string{name} },
 			noWebhooks:  true,
@@ -53,7 +53,7 @@ func waitForSetup(t *testing.T, name, problem string) (command string) {
 // TestMissingPermissions enables controllers without their permissions. Then it runs the commands that the errors
 // recommend, until the controllers start.
 func TestMissingPermissions(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	for name, resource := range map[string]string{podcount.Name: "replicasets.apps", ingress.Name: "ingresses.networking.k8s.io"} {
 		t.Run(name, func(t *testing.T) {
 			role, binding := "clusterrole/useless-"+name+"-role", "clusterrolebinding/useless-"+name
@@ -75,7 +75,7 @@ func TestMissingPermissions(t *testing.T) {
 // TestDocumentedKustomizations applies the kustomizations of the documentation over the installation, in a server-side
 // dry run.
 func TestDocumentedKustomizations(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	clone, err := filepath.Abs(repository)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 		dir := t.TempDir()
 		err := errors.Join(
 			os.Symlink(clone, filepath.Join(dir, "useless-operator")),
-			os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(docs.Block(t, page, "resources:")), 0o600),
+			os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(docexamples.Block(t, page, "resources:")), 0o600),
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -102,5 +102,5 @@ func TestDocumentedKustomizations(t *testing.T) {
 // documented returns the first manifest on a page of the documentation.
 func documented(t *testing.T, page string) string {
 	t.Helper()
-	return docs.Block(t, page, "apiVersion:")
+	return docexamples.Block(t, page, "apiVersion:")
 }

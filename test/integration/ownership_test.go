@@ -22,32 +22,32 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A story is a subtest with a namespace of its own.
-type story struct {
+// namespacedTest is a subtest with a namespace of its own.
+type namespacedTest struct {
 	name string
 	test func(t *testing.T, namespace string)
 }
 
-// tell runs stories in parallel on the shared control plane, where the shared operator runs.
-func tell(t *testing.T, stories []story) {
+// runShared runs tests in parallel on the shared control plane, where the shared operator runs.
+func runShared(t *testing.T, tests []namespacedTest) {
 	t.Helper()
-	shared(t)
-	tellHere(t, stories)
+	useSharedCluster(t)
+	runParallel(t, tests)
 }
 
-// tellHere runs stories in parallel on the control plane that the test already has.
-func tellHere(t *testing.T, stories []story) {
+// runParallel runs tests in parallel on the control plane that the test already has.
+func runParallel(t *testing.T, tests []namespacedTest) {
 	t.Helper()
-	for _, story := range stories {
-		t.Run(story.name, func(t *testing.T) {
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			story.test(t, newNamespace(t))
+			tt.test(t, newNamespace(t))
 		})
 	}
 }
 
 func TestOwnership(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"a switch whose label is changed is released, and adopted again when the label is restored", testRelabelledAway},
 		{"a switch that gets the label of another machine is adopted by that machine", testRelabelledToAnother},
 		{"a new switch with the label of a machine is adopted, and a surplus switch is deleted", testAddedByLabel},
@@ -63,9 +63,9 @@ func TestOwnership(t *testing.T) {
 // TestNameTakenBeforeCacheUpdate creates a Switch that takes the first name of a Machine. The operator's cache gets that
 // Switch 4 s later. Until then, the API server refuses the name, and the operator retries with growing delays.
 func TestNameTakenBeforeCacheUpdate(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	requests := newTally()
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return laggingWatch{next, "/switches", 4 * time.Second}
@@ -76,7 +76,7 @@ func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	m := createMachine(t, namespace, "m", nil)
 	waitForNames(t, m, "m-1")
 	waitForTotal(t, namespace, "m", 1)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	// The delays are 5 ms, 10 ms, 20 ms and so on: ten of them take 5 s.
 	if refused := requests.of(namespace)["POST switches 409"]; refused < 1 || refused > 12 {
 		t.Errorf("the API server refused the name %d times, want 1 to 12", refused)
@@ -85,7 +85,7 @@ func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 
 func testRelabelledAway(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 3)
-	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 
 	setLabel(t, namespace, "m-1", "other")
 	waitForEvent(t, m, v1beta1.EventReleased)
@@ -105,30 +105,30 @@ func testRelabelledAway(t *testing.T, namespace string) {
 func testRelabelledToAnother(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "a", 2)
 	slowMachine(t, namespace, "b", 1)
-	a, b := waitForPositions(t, namespace, "a", "dd", patience), waitForPositions(t, namespace, "b", "d", patience)
+	a, b := waitForPositions(t, namespace, "a", "dd", defaultTimeout), waitForPositions(t, namespace, "b", "d", defaultTimeout)
 	// A switch that is up is deleted last, so b keeps a-0 and deletes b-0.
 	turnUp(t, namespace, "a-0")
-	waitForPositions(t, namespace, "a", "ud", patience)
+	waitForPositions(t, namespace, "a", "ud", defaultTimeout)
 
 	setLabel(t, namespace, "a-0", "b")
 	waitForNames(t, b, "a-0")
 	waitForNames(t, a, "a-1", "a-2")
-	waitForPositions(t, namespace, "a", "dd", patience)
-	waitForPositions(t, namespace, "b", "u", patience)
+	waitForPositions(t, namespace, "a", "dd", defaultTimeout)
+	waitForPositions(t, namespace, "b", "u", defaultTimeout)
 	waitForEvent(t, a, v1beta1.EventReleased)
 	waitForEvent(t, b, v1beta1.EventAdopted)
 }
 
 func testAddedByLabel(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 2)
-	m := waitForPositions(t, namespace, "m", "dd", patience)
+	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	switches := recordSwitches(t, namespace)
 
 	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
 	waitForEvent(t, m, v1beta1.EventAdopted)
 	switches.untilDeleted(t, "m-1")
 	waitForNames(t, m, "extra", "m-0")
-	waitForPositions(t, namespace, "m", "ud", patience)
+	waitForPositions(t, namespace, "m", "ud", defaultTimeout)
 	if most := mostAtOnce(switches.all(t)); most != 1 {
 		t.Errorf("%d new switches existed at once, want only the added one", most)
 	}
@@ -136,9 +136,9 @@ func testAddedByLabel(t *testing.T, namespace string) {
 
 func testSurplusOrder(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 3)
-	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	scale(t, namespace, "m", 10)
-	waitForPositions(t, namespace, "m", strings.Repeat("d", 10), patience)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", 10), defaultTimeout)
 	names := make([]string, 10)
 	for i := range names {
 		names[i] = fmt.Sprintf("m-%d", i)
@@ -146,14 +146,14 @@ func testSurplusOrder(t *testing.T, namespace string) {
 	waitForNames(t, m, names...)
 
 	turnUp(t, namespace, "m-7")
-	waitForPositions(t, namespace, "m", "dddddddudd", patience)
+	waitForPositions(t, namespace, "m", "dddddddudd", defaultTimeout)
 	scale(t, namespace, "m", 2)
 	waitForNames(t, m, "m-0", "m-7")
-	waitForPositions(t, namespace, "m", "du", patience)
+	waitForPositions(t, namespace, "m", "du", defaultTimeout)
 
 	scale(t, namespace, "m", 4)
 	waitForNames(t, m, "m-0", "m-1", "m-2", "m-7")
-	waitForPositions(t, namespace, "m", "dddu", patience)
+	waitForPositions(t, namespace, "m", "dddu", defaultTimeout)
 }
 
 func testForeignController(t *testing.T, namespace string) {
@@ -168,7 +168,7 @@ func testForeignController(t *testing.T, namespace string) {
 		spec.Switches.Count = 2
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	})
-	m := waitForPositions(t, namespace, "m", "dd", patience)
+	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	// The operator flips, scales and deletes while the foreign switch exists and is up.
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
@@ -188,10 +188,10 @@ func testForeignController(t *testing.T, namespace string) {
 
 func testDeletedByHand(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 4)
-	m := waitForPositions(t, namespace, "m", "dddd", patience)
+	m := waitForPositions(t, namespace, "m", "dddd", defaultTimeout)
 	gone := getSwitch(t, namespace, "m-1")
 	mustKubectl(t, "", "delete", "switch", "m-1", "-n", namespace)
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		names, uids := namesAndUIDs(t, m)
 		return slices.Equal(names, []string{"m-0", "m-1", "m-2", "m-3"}) && !slices.Contains(uids, gone.UID), fmt.Sprint(names)
 	})
@@ -202,9 +202,9 @@ func testTakenAway(t *testing.T, namespace string) {
 	// The name of this switch does not begin with the name of the Machine.
 	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil)
 	slowMachine(t, namespace, "m", 2)
-	m := waitForPositions(t, namespace, "m", "dd", patience)
+	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	waitForNames(t, m, "extra", "m-0")
-	mergePatch(t, aSwitch(namespace, "extra"), `{"metadata":{"ownerReferences":null,"labels":{%q:"other"}}}`, v1beta1.MachineLabel)
+	mergePatch(t, newSwitch(namespace, "extra"), `{"metadata":{"ownerReferences":null,"labels":{%q:"other"}}}`, v1beta1.MachineLabel)
 	waitForNames(t, m, "m-0", "m-1")
 }
 
@@ -219,7 +219,7 @@ func testTakenNames(t *testing.T, namespace string) {
 		createSwitch(t, namespace, "m-2", "", v1beta1.PositionUp, &ref),
 	}
 	slowMachine(t, namespace, "m", 3)
-	m := waitForPositions(t, namespace, "m", "ddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	waitForNames(t, m, "m-0", "m-3", "m-4")
 	for _, sw := range taken {
 		if diff := cmp.Diff(sw, getSwitch(t, namespace, sw.Name)); diff != "" {
@@ -232,14 +232,14 @@ func testNamespacesApart(t *testing.T, namespace string) {
 	other := newNamespace(t)
 	slowMachine(t, namespace, "m", 3)
 	slowMachine(t, other, "m", 3)
-	m := waitForPositions(t, namespace, "m", "ddd", patience)
-	waitForPositions(t, other, "m", "ddd", patience)
+	m := waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
+	waitForPositions(t, other, "m", "ddd", defaultTimeout)
 	machines, switches := recordMachines(t, other), recordSwitches(t, other)
 
 	setLabel(t, namespace, "m-2", "other")
 	waitForNames(t, m, "m-0", "m-1", "m-3")
 	createSwitch(t, namespace, "extra", "m", v1beta1.PositionUp, nil)
-	waitForPositions(t, namespace, "m", "udd", patience)
+	waitForPositions(t, namespace, "m", "udd", defaultTimeout)
 	scale(t, namespace, "m", 1)
 	waitForNames(t, m, "extra")
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
@@ -289,18 +289,18 @@ func mergePatch(t *testing.T, object client.Object, format string, args ...any) 
 	}
 }
 
-func aMachine(namespace, name string) *v1beta1.Machine {
+func newMachine(namespace, name string) *v1beta1.Machine {
 	return &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func aSwitch(namespace, name string) *v1beta1.Switch {
+func newSwitch(namespace, name string) *v1beta1.Switch {
 	return &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
 // setLabel sets the machine label of a Switch.
 func setLabel(t *testing.T, namespace, name, machine string) {
 	t.Helper()
-	mergePatch(t, aSwitch(namespace, name), `{"metadata":{"labels":{%q:%q}}}`, v1beta1.MachineLabel, machine)
+	mergePatch(t, newSwitch(namespace, name), `{"metadata":{"labels":{%q:%q}}}`, v1beta1.MachineLabel, machine)
 }
 
 func scale(t *testing.T, namespace, name string, count int) {
@@ -326,7 +326,7 @@ func namesAndUIDs(t *testing.T, m *v1beta1.Machine) (names []string, uids []type
 // alphabetically.
 func waitForNames(t *testing.T, m *v1beta1.Machine, want ...string) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		got, _ := namesAndUIDs(t, m)
 		return slices.Equal(got, want), fmt.Sprintf("%s controls %v, want %v", m.Name, got, want)
 	})
@@ -336,7 +336,7 @@ func waitForNames(t *testing.T, m *v1beta1.Machine, want ...string) {
 // generation.
 func waitForTotal(t *testing.T, namespace, name string, total int32) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		m := getMachine(t, namespace, name)
 		scaled := slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
 			return c.Type == v1beta1.ConditionScaled && c.Status == metav1.ConditionTrue && c.ObservedGeneration == m.Generation
@@ -359,7 +359,7 @@ func eventsOn(t *testing.T, object client.Object, reason string) []eventsv1.Even
 
 func waitForEvent(t *testing.T, object client.Object, reason string) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		return len(eventsOn(t, object, reason)) > 0, "there is no event " + reason + " on " + object.GetName()
 	})
 }

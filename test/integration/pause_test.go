@@ -14,7 +14,7 @@ import (
 )
 
 func TestPause(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"a machine that is created paused is not changed until it is unpaused", testPausedFromTheStart},
 		{"a paused machine turns no switch down until it is unpaused", testPausedMachine},
 		{"a paused machine can be deleted", testPausedMachineDeleted},
@@ -25,7 +25,7 @@ func TestPause(t *testing.T) {
 }
 
 func testPausedFromTheStart(t *testing.T, namespace string) {
-	paused := aMachine(namespace, "paused")
+	paused := newMachine(namespace, "paused")
 	paused.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
 	paused.Spec.Switches.Count = 2
 	if err := admin(t).Create(t.Context(), paused); err != nil {
@@ -38,13 +38,13 @@ func testPausedFromTheStart(t *testing.T, namespace string) {
 	if switches := switchesOf(t, paused); len(switches) > 0 {
 		t.Errorf("the paused machine has %d switches", len(switches))
 	}
-	setPaused(t, aMachine(namespace, "paused"), false)
-	waitForPositions(t, namespace, "paused", "dd", patience)
+	setPaused(t, newMachine(namespace, "paused"), false)
+	waitForPositions(t, namespace, "paused", "dd", defaultTimeout)
 }
 
 func testPausedMachine(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 2, 0, 0)
-	setPaused(t, aMachine(namespace, "m"), true)
+	setPaused(t, newMachine(namespace, "m"), true)
 	// The operator watches Machines and Switches separately. Wait until it has seen that the Machine is paused.
 	waitUntilProcessed(t, namespace)
 	before := getMachine(t, namespace, "m")
@@ -61,17 +61,17 @@ func testPausedMachine(t *testing.T, namespace string) {
 	if owner := metav1.GetControllerOf(getSwitch(t, namespace, "extra")); owner != nil {
 		t.Errorf("the paused machine adopted a switch: %+v", owner)
 	}
-	setPaused(t, aMachine(namespace, "m"), false)
+	setPaused(t, newMachine(namespace, "m"), false)
 	switches.untilObject(t, "m-1", "is turned down", flipped)
 	waitForTotal(t, namespace, "m", 2)
 }
 
 func testPausedMachineDeleted(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 2)
-	waitForPositions(t, namespace, "m", "dd", patience)
+	waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	turnUp(t, namespace, "m-0")
-	waitForPositions(t, namespace, "m", "ud", patience)
-	setPaused(t, aMachine(namespace, "m"), true)
+	waitForPositions(t, namespace, "m", "ud", defaultTimeout)
+	setPaused(t, newMachine(namespace, "m"), true)
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
 	machines.untilDeleted(t, "m")
@@ -83,49 +83,49 @@ func testPausedMachineDeleted(t *testing.T, namespace string) {
 
 func testPausedSwitchUp(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 3, 0, 0)
-	setPaused(t, aSwitch(namespace, "m-0"), true)
+	setPaused(t, newSwitch(namespace, "m-0"), true)
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
 	up := getSwitch(t, namespace, "m-0")
 	turnUp(t, namespace, "m-1")
 	switches.untilObject(t, "m-1", "is turned down", flipped)
 	// The status counts paused switches, too.
-	waitForPositions(t, namespace, "m", "udd", patience)
+	waitForPositions(t, namespace, "m", "udd", defaultTimeout)
 	waitUntilProcessed(t, namespace)
 	if diff := cmp.Diff(up, getSwitch(t, namespace, "m-0")); diff != "" {
 		t.Errorf("the paused switch was changed (-before +after):\n%s", diff)
 	}
-	setPaused(t, aSwitch(namespace, "m-0"), false)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	setPaused(t, newSwitch(namespace, "m-0"), false)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	switches.untilObject(t, "m-0", "is turned down", flipped)
 }
 
 func testPausedSwitchSurplus(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 4)
-	m := waitForPositions(t, namespace, "m", "dddd", patience)
+	m := waitForPositions(t, namespace, "m", "dddd", defaultTimeout)
 	// m-3 is the newest switch, which the operator would delete first. The change of its position shows in the Machine's
 	// status when the operator has seen the annotation, too.
-	mergePatch(t, aSwitch(namespace, "m-3"), `{"metadata":{"annotations":{%q:"true"}},"spec":{"position":"up"}}`, v1beta1.PausedAnnotation)
-	waitForPositions(t, namespace, "m", "dddu", patience)
-	mergePatch(t, aSwitch(namespace, "m-3"), `{"spec":{"position":"down"}}`)
-	waitForPositions(t, namespace, "m", "dddd", patience)
+	mergePatch(t, newSwitch(namespace, "m-3"), `{"metadata":{"annotations":{%q:"true"}},"spec":{"position":"up"}}`, v1beta1.PausedAnnotation)
+	waitForPositions(t, namespace, "m", "dddu", defaultTimeout)
+	mergePatch(t, newSwitch(namespace, "m-3"), `{"spec":{"position":"down"}}`)
+	waitForPositions(t, namespace, "m", "dddd", defaultTimeout)
 
 	scale(t, namespace, "m", 2)
 	waitForNames(t, m, "m-0", "m-3")
 	waitForTotal(t, namespace, "m", 2)
-	setPaused(t, aSwitch(namespace, "m-0"), true)
+	setPaused(t, newSwitch(namespace, "m-0"), true)
 	scale(t, namespace, "m", 1)
 	waitUntilProcessed(t, namespace)
 	waitForNames(t, m, "m-0", "m-3")
-	setPaused(t, aSwitch(namespace, "m-3"), false)
+	setPaused(t, newSwitch(namespace, "m-3"), false)
 	waitForNames(t, m, "m-0")
 	waitForTotal(t, namespace, "m", 1)
 }
 
 func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 2)
-	m := waitForPositions(t, namespace, "m", "dd", patience)
-	paused := aSwitch(namespace, "extra")
+	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
+	paused := newSwitch(namespace, "extra")
 	paused.Labels = map[string]string{v1beta1.MachineLabel: "m"}
 	paused.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
 	paused.Spec.Position = v1beta1.PositionUp
@@ -141,8 +141,8 @@ func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
 	if diff := cmp.Diff(paused, getSwitch(t, namespace, "extra")); diff != "" {
 		t.Errorf("the paused switch was changed (-before +after):\n%s", diff)
 	}
-	setPaused(t, aSwitch(namespace, "extra"), false)
-	eventually(t, patience, func() (bool, string) {
+	setPaused(t, newSwitch(namespace, "extra"), false)
+	eventually(t, defaultTimeout, func() (bool, string) {
 		owner := metav1.GetControllerOf(getSwitch(t, namespace, "extra"))
 		return owner != nil && owner.UID == m.UID, "extra is not adopted"
 	})
@@ -168,7 +168,7 @@ func waitUntilProcessed(t *testing.T, namespace string) {
 	if err := admin(t).Create(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	waitForPositions(t, namespace, machine.Name, "d", patience)
+	waitForPositions(t, namespace, machine.Name, "d", defaultTimeout)
 	turnUp(t, namespace, machine.Name+"-0")
 	switches.untilObject(t, machine.Name+"-0", "is turned down", flipped)
 }

@@ -22,9 +22,9 @@ import (
 )
 
 func TestPodCount(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	countPods(t)
-	tellHere(t, []story{
+	runParallel(t, []namespacedTest{
 		{"the ReplicaSet of a Deployment has the number of its Pods as a label, also when it is 0", testPodCountDocumented},
 		{"a ReplicaSet without labels gets the label and no other change", testPodCountNilLabels},
 		{"two ReplicaSets with the same template labels are counted separately", testPodCountSameLabels},
@@ -36,12 +36,12 @@ func TestPodCount(t *testing.T) {
 	})
 }
 
-// countPods runs an operator that has only the controller podcount. It returns the tally of the operator's requests.
-func countPods(t *testing.T) *tally {
+// countPods runs an operator that has only the controller podcount. It returns the counter of the operator's requests.
+func countPods(t *testing.T) *requestCounter {
 	t.Helper()
-	grant(t, podcount.Name)
+	grantPermissions(t, podcount.Name)
 	requests := newTally()
-	exclusive(t, operatorOptions{
+	runOperatorFor(t, operatorOptions{
 		controllers: func(options *controller.Options) { options.Selection = []string{podcount.Name} },
 		noWebhooks:  true,
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
@@ -50,7 +50,7 @@ func countPods(t *testing.T) *tally {
 }
 
 // aReplicaSet returns a ReplicaSet whose Pods have the label app=web.
-func aReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
+func newReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": "web"}
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -67,7 +67,7 @@ func aReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 
 func createReplicaSet(t *testing.T, namespace, name string, replicas int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	t.Helper()
-	rs := aReplicaSet(namespace, name, replicas)
+	rs := newReplicaSet(namespace, name, replicas)
 	for _, change := range change {
 		change(rs)
 	}
@@ -82,7 +82,7 @@ func createReplicaSet(t *testing.T, namespace, name string, replicas int32, chan
 func waitForPodCount(t *testing.T, namespace, name, count string) *appsv1.ReplicaSet {
 	t.Helper()
 	rs := &appsv1.ReplicaSet{}
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, rs); err != nil {
 			return false, err.Error()
 		}
@@ -107,7 +107,7 @@ func podsOf(t *testing.T, rs *appsv1.ReplicaSet) []corev1.Pod {
 func testPodCountDocumented(t *testing.T, namespace string) {
 	mustKubectl(t, documented(t, "podcount.md"), "apply", "-n", namespace, "-f", "-")
 	var rs *appsv1.ReplicaSet
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		list := &appsv1.ReplicaSetList{}
 		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) == 0 {
 			return false, fmt.Sprintf("no ReplicaSet: %v", err)
@@ -158,7 +158,7 @@ func testPodCountOwnerChanges(t *testing.T, namespace string) {
 	}
 	// kube-controller-manager creates another Pod for a, and deletes one of b.
 	for _, rs := range []*appsv1.ReplicaSet{a, b} {
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, defaultTimeout, func() (bool, string) {
 			n := len(podsOf(t, rs))
 			return n == 2, fmt.Sprintf("%s has %d Pods", rs.Name, n)
 		})
@@ -201,7 +201,7 @@ func testPodCountPaused(t *testing.T, namespace string) {
 	paused := createReplicaSet(t, namespace, "web", 2, func(rs *appsv1.ReplicaSet) {
 		rs.Annotations = map[string]string{"useless.container.training/paused": "true"}
 	})
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		n := len(podsOf(t, paused))
 		return n == 2, fmt.Sprintf("%d Pods", n)
 	})
@@ -226,7 +226,7 @@ func testPodCountReverted(t *testing.T, namespace string) {
 // second. The operator may write the label at most 20 times.
 func TestPodCountWrites(t *testing.T) {
 	const maxWrites = 20
-	alone(t)
+	useExclusiveCluster(t)
 	requests := countPods(t)
 	namespace := newNamespace(t)
 	start := time.Now()

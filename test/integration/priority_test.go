@@ -25,12 +25,12 @@ const workers = machine.DefaultConcurrentSyncs
 
 // TestUserChangesBeforeNewMachines turns a switch up while all workers are busy and many new Machines are queued.
 func TestUserChangesBeforeNewMachines(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const newMachines = 200
 	busy := newNamespace(t)
 	requests, held, open := newTally(), make(chan struct{}, newMachines), make(chan struct{})
 	release := sync.OnceFunc(func() { close(open) })
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -50,7 +50,7 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 	for i := range newMachines {
 		createMachine(t, busy, fmt.Sprintf("m-%d", i), func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 5 })
 	}
-	eventually(t, patience, func() (bool, string) { return len(held) == workers, fmt.Sprintf("%d requests held", len(held)) })
+	eventually(t, defaultTimeout, func() (bool, string) { return len(held) == workers, fmt.Sprintf("%d requests held", len(held)) })
 	turnUp(t, namespace, "m-0")
 	switches.untilObject(t, "m-0", "is up", func(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp })
 	release()
@@ -64,29 +64,29 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 
 // TestFlipsBeforeOtherWrites starts an operator when many switches are due.
 func TestFlipsBeforeOtherWrites(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	const machines = 60
 	anHourAgo := clocktesting.NewFakePassiveClock(time.Now().Add(-time.Hour))
-	stop := exclusive(t, operatorOptions{clock: anHourAgo}) // with this clock, no switch is due
+	stop := runOperatorFor(t, operatorOptions{clock: anHourAgo}) // with this clock, no switch is due
 	namespace := newNamespace(t)
 	for i := range machines {
 		createMachine(t, namespace, fmt.Sprintf("m%d", i), nil)
 	}
 	for i := range machines {
-		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", patience)
+		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", defaultTimeout)
 		turnUp(t, namespace, fmt.Sprintf("m%d-0", i))
 	}
 	for i := range machines {
-		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "u", patience)
+		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "u", defaultTimeout)
 	}
 	stop()
 
 	requests, order := newTally(), &sequence{}
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(requests.wrap); config.Wrap(order.wrap) }})
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(requests.wrap); config.Wrap(order.wrap) }})
 	for i := range machines {
-		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", patience)
+		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", defaultTimeout)
 	}
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	got := requests.of(namespace)
 	delete(got, "POST events")
 	want := map[string]int{

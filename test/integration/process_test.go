@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"container.training/useless/hack/cluster"
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/executable"
 )
 
 // An operatorProcess is the released program, running in a process of its own that a test can kill.
@@ -37,7 +37,7 @@ func startOperator(t *testing.T, env []string, args ...string) *operatorProcess 
 // The launcher must replace itself with the operator (exec).
 func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *operatorProcess {
 	t.Helper()
-	path, err := program.Build()
+	path, err := executable.BuildManager()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func startProgram(t *testing.T, command, env []string, args ...string) *operator
 	}, args...)
 	log := filepath.Join(t.TempDir(), "operator.log")
 	last := len(command) - 1
-	path, err := program.Name(command[last], t.TempDir(), processName())
+	path, err := executable.Name(command[last], t.TempDir(), processName())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func startedOperator(t *testing.T, args ...string) *operatorProcess {
 
 func (p *operatorProcess) waitUntilReady(t *testing.T) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		status, body := p.probe(t, "/readyz")
 		return status == http.StatusOK, body
 	})
@@ -138,8 +138,8 @@ func (p *operatorProcess) ended(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
-		t.Fatalf("the operator did not end within %s", patience)
+	case <-time.After(defaultTimeout):
+		t.Fatalf("the operator did not end within %s", defaultTimeout)
 	}
 	var exit *exec.ExitError
 	switch err := p.Err(); {

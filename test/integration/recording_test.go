@@ -22,8 +22,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// patience is the default time limit for a condition that should hold within moments on an idle machine.
-const patience = time.Minute
+// defaultTimeout is the default time limit for a condition that should hold within moments on an idle machine.
+const defaultTimeout = time.Minute
 
 // A recording records all changes to the objects of one kind in a namespace, from its start on. It watches the API
 // server.
@@ -163,7 +163,7 @@ func reaches(version, other string) bool {
 // the failure message.
 func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) bool) []change[T] {
 	t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(defaultTimeout)
 	for {
 		changes, more := r.soFar(t)
 		if shown(changes) {
@@ -172,7 +172,7 @@ func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) 
 		select {
 		case <-more:
 		case <-timeout:
-			t.Fatalf("timed out after %s: %s; recorded changes:\n%s", patience, what, describe(changes))
+			t.Fatalf("timed out after %s: %s; recorded changes:\n%s", defaultTimeout, what, describe(changes))
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // TestRefusal checks that a rejected write to one switch does not block the writes to other switches.
 func TestRefusal(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"a switch that cannot be turned down does not block the others", testFlipRefused},
 		{"a switch that cannot be turned up does not block the others", testRaiseRefused},
 		{"a switch that cannot be released does not block the deletion of others", testReleaseRefused},
@@ -39,21 +39,21 @@ func testFlipRefused(t *testing.T, namespace string) {
 	}
 	allow()
 	switches.untilObject(t, "m-0", "is turned down", flipped)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 }
 
 func testRaiseRefused(t *testing.T, namespace string) {
 	m := flippingMachine(t, namespace, "m", 3, 1, 0)
 	machines := recordMachines(t, namespace)
 	forbid(t, namespace, "m-0", v1beta1.PositionUp)
-	mergePatch(t, aMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
+	mergePatch(t, newMachine(namespace, "m"), `{"spec":{"position":"up"}}`)
 	machines.untilObject(t, "m", "has turned the other switches up", func(m *v1beta1.Machine) bool {
 		return m.Status.Positions == "duu"
 	})
 	machines.untilLast(t, "m is down again", func(m *v1beta1.Machine) bool {
 		return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "ddd"
 	})
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		for _, event := range eventsOn(t, m, v1beta1.EventRaised) {
 			if event.Type == corev1.EventTypeWarning {
 				return true, ""
@@ -65,13 +65,13 @@ func testRaiseRefused(t *testing.T, namespace string) {
 
 func testReleaseRefused(t *testing.T, namespace string) {
 	m := slowMachine(t, namespace, "m", 3)
-	waitForPositions(t, namespace, "m", "ddd", patience)
+	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	stays, goes := "m-1", "m-2"
 	if getSwitch(t, namespace, stays).CreationTimestamp.After(getSwitch(t, namespace, goes).CreationTimestamp.Time) {
 		stays, goes = goes, stays // creation timestamps have seconds: the two switches may fall into different ones
 	}
 	switches := recordSwitches(t, namespace)
-	allow := forbidUpdates(t, aSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
+	allow := forbidUpdates(t, newSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
 		"has(object.metadata.ownerReferences)", `{"metadata":{"ownerReferences":null}}`)
 	setLabel(t, namespace, "m-0", "other")
 	waitUntilProcessed(t, namespace) // otherwise, m-0 may still count when the Machine is scaled
@@ -85,7 +85,7 @@ func testReleaseRefused(t *testing.T, namespace string) {
 // forbid makes the API server reject updates that turn a switch to a position, until allow is called or the test ends.
 func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
 	t.Helper()
-	return forbidUpdates(t, aSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",
+	return forbidUpdates(t, newSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",
 		fmt.Sprintf("object.spec.position != %q || oldObject.spec.position == %[1]q", position),
 		fmt.Sprintf(`{"spec":{"position":%q}}`, position))
 }
@@ -140,7 +140,7 @@ func forbidUpdates(t *testing.T, object client.Object, group, resource, expressi
 	}
 	allow = enforce(t, policy, binding)
 	try := client.RawPatch("application/merge-patch+json", []byte(patch))
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Patch(t.Context(), object.DeepCopyObject().(client.Object), try, client.DryRunAll)
 		return err != nil, "the API server does not enforce the policy yet"
 	})

@@ -39,8 +39,8 @@ const (
 	operatorAccount   = "useless-controller-manager"
 )
 
-// wrongdoer is the user agent of negative tests: they send requests as the operator that the operator must not send.
-const wrongdoer = "wrongdoer"
+// negativeTestUserAgent is the user agent of negative tests: they send requests as the operator that the operator must not send.
+const negativeTestUserAgent = "negative-test"
 
 // operatorUser is the operator's username at the API server.
 var operatorUser = serviceaccount.MakeUsername(operatorNamespace, operatorAccount)
@@ -73,7 +73,7 @@ const ownerReferencesAdmission = "no request uses it: " +
 
 // externalPermissions are permissions that these tests use but that the installation does not grant, with the reason.
 var externalPermissions = map[permission]string{
-	{"list", "leases.coordination.k8s.io", "", true}:                                       "denied in TestLeaseIsServedApart",
+	{"list", "leases.coordination.k8s.io", "", true}:                                       "denied in TestLeaseHasItsOwnPriorityLevel",
 	{"get", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}:    grantedByOLM,
 	{"update", "operatorconditions.operators.coreos.com", "useless-operator.v0.1.0", true}: grantedByOLM,
 }
@@ -215,7 +215,7 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 		}
 		object := event.ObjectRef
 		// Requests without an object are discovery, which all users may use.
-		if event.User.Username != operatorUser || event.UserAgent == wrongdoer || object == nil {
+		if event.User.Username != operatorUser || event.UserAgent == negativeTestUserAgent || object == nil {
 			continue
 		}
 		resource := strings.TrimSuffix(object.Resource+"/"+object.Subresource, "/")
@@ -286,9 +286,9 @@ func (r permission) String() string {
 // TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists, as it does on an API server
 // before 1.34. For a newer API server, the test disables streaming in the operator's client.
 func TestCachesWithoutStreamedLists(t *testing.T) {
-	alone(t)
-	grant(t, podcount.Name)
-	grant(t, ingress.Name)
+	useExclusiveCluster(t)
+	grantPermissions(t, podcount.Name)
+	grantPermissions(t, ingress.Name)
 	restoreWebhooks(t)
 	env := []string{"KUBE_FEATURE_WatchListClient=false"}
 	if olderThan(t, 34, noStreams) {

@@ -20,7 +20,7 @@ import (
 )
 
 func TestScaling(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"status.positions follows the numbers in the names of the switches", testNaturalOrder},
 		{"a machine limited by a quota emits one warning and grows when the quota is raised", testQuotaRaised},
 		{"a machine limited by a quota turns its switches down on time", testQuotaFlip},
@@ -29,10 +29,10 @@ func TestScaling(t *testing.T) {
 
 func testNaturalOrder(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 12)
-	waitForPositions(t, namespace, "m", strings.Repeat("d", 12), patience)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", 12), defaultTimeout)
 	turnUp(t, namespace, "m-2")
 	turnUp(t, namespace, "m-10")
-	m := waitForPositions(t, namespace, "m", "ddudddddddud", patience)
+	m := waitForPositions(t, namespace, "m", "ddudddddddud", defaultTimeout)
 	if counts := m.Status.Switches; counts != (v1beta1.SwitchCounts{Total: 12, Up: 2, Down: 10}) {
 		t.Errorf("counts %+v", counts)
 	}
@@ -106,7 +106,7 @@ func createQuota(t *testing.T, namespace string, switches int64) *corev1.Resourc
 // waitForQuotaRejection waits until a quota rejects the creation of an object, in a dry run.
 func waitForQuotaRejection(t *testing.T, quota string, object client.Object) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
 		rejected := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+quota)
 		return rejected, fmt.Sprintf("the quota is not enforced: %v", err)
@@ -117,7 +117,7 @@ func waitForQuotaRejection(t *testing.T, quota string, object client.Object) {
 func waitForQuotaExceeded(t *testing.T, namespace, name string) *v1beta1.Machine {
 	t.Helper()
 	var m *v1beta1.Machine
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		m = getMachine(t, namespace, name)
 		scaled := meta.FindStatusCondition(m.Status.Conditions, v1beta1.ConditionScaled)
 		return scaled != nil && scaled.Status == metav1.ConditionFalse && scaled.Reason == v1beta1.ReasonQuotaExceeded &&

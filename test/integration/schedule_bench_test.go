@@ -24,7 +24,7 @@ import (
 // writes.
 func BenchmarkSchedule(b *testing.B) {
 	const n = 2_000
-	alone(b)
+	useExclusiveCluster(b)
 	for b.Loop() {
 		b.StopTimer()
 		clock, namespace := &adjustedClock{}, newNamespace(b)
@@ -33,7 +33,7 @@ func BenchmarkSchedule(b *testing.B) {
 		run := func(at time.Time) (writes *arrivals, stop func()) {
 			clock.set(at)
 			writes = &arrivals{clock: clock, writes: map[string]int{}, others: map[string]int{}}
-			return writes, exclusive(b, operatorOptions{clock: clock, transport: func(config *rest.Config) {
+			return writes, runOperatorFor(b, operatorOptions{clock: clock, transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
 				config.Wrap(writes.wrap)
 			}})
@@ -41,14 +41,14 @@ func BenchmarkSchedule(b *testing.B) {
 		started, stop := run(due.Add(-7 * time.Hour))
 		createMany(b, namespace, n)
 		started.wait(b, n)
-		requests.quiet(b)
+		requests.waitUntilIdle(b)
 		stop()
 
 		stopped, stop := run(due.Add(-20 * time.Second)) // enough time to fill the caches
 		b.StartTimer()
 		stopped.wait(b, n)
 		b.StopTimer()
-		requests.quiet(b) // a second write to a Deployment would be counted, too
+		requests.waitUntilIdle(b) // a second write to a Deployment would be counted, too
 		stop()
 		stopped.report(b, due, n)
 		if err := admin(b).DeleteAllOf(b.Context(), &appsv1.Deployment{}, client.InNamespace(namespace)); err != nil {
@@ -64,7 +64,7 @@ func createMany(b *testing.B, namespace string, n int) {
 	group.SetLimit(16)
 	for i := range n {
 		group.Go(func() error {
-			d := aDeployment(namespace, fmt.Sprintf("d-%d", i))
+			d := newDeployment(namespace, fmt.Sprintf("d-%d", i))
 			d.Spec.Replicas = new(int32(1))
 			d.Annotations = map[string]string{
 				v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00", v1beta1.TimeZoneAnnotation: "Europe/Berlin",

@@ -28,7 +28,7 @@ import (
 const scheduleManager = "useless-operator-schedule"
 
 func TestSchedule(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"a deployment is stopped, and started when its stop time is moved to the future", testStopAndStart},
 		{"a deployment that a user scales after a stop keeps its replicas", testScaledByHand},
 		{"applying the manifest again after a stop sets its replicas", testAppliedAgain},
@@ -49,7 +49,7 @@ func timeOfDayIn(d time.Duration) string { return time.Now().UTC().Add(d).Format
 
 // aDeployment returns a Deployment with 3 replicas. By its schedule, it was started two hours ago and stopped an hour
 // ago.
-func aDeployment(namespace, name string) *appsv1.Deployment {
+func newDeployment(namespace, name string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
@@ -70,7 +70,7 @@ func aDeployment(namespace, name string) *appsv1.Deployment {
 // createDeployment creates the Deployment of aDeployment, which change may change. It may be nil.
 func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
-	d := aDeployment(namespace, name)
+	d := newDeployment(namespace, name)
 	if change != nil {
 		change(d)
 	}
@@ -93,7 +93,7 @@ func getDeployment(t *testing.T, namespace, name string) *appsv1.Deployment {
 func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1.Deployment {
 	t.Helper()
 	var got *appsv1.Deployment
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		got = getDeployment(t, d.Namespace, d.Name)
 		return *got.Spec.Replicas == replicas, fmt.Sprintf("the deployment has %d replicas, want %d; annotations %v",
 			*got.Spec.Replicas, replicas, got.Annotations)
@@ -121,13 +121,13 @@ func annotate(t *testing.T, d *appsv1.Deployment, keysAndValues ...string) {
 // another Deployment and waits until the operator has stopped it.
 func waitUntilScheduleProcessed(t *testing.T, namespace string) {
 	t.Helper()
-	barrier := aDeployment(namespace, "")
+	barrier := newDeployment(namespace, "")
 	barrier.GenerateName = "barrier-"
 	if err := admin(t).Create(t.Context(), barrier); err != nil {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, barrier, 0)
-	clusterOf(t).requests.quiet(t, namespace)
+	clusterOf(t).requests.waitUntilIdle(t, namespace)
 }
 
 // checkUnchanged fails the test if the operator changes a Deployment. The text description follows "the deployment" in
@@ -212,7 +212,7 @@ func testScaledByHand(t *testing.T, namespace string) {
 }
 
 func testAppliedAgain(t *testing.T, namespace string) {
-	d := aDeployment(namespace, "d")
+	d := newDeployment(namespace, "d")
 	manifest := manifestOf(t, d)
 	d.Spec.Replicas = nil
 	withoutReplicas := manifestOf(t, d)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/test/docs"
+	"container.training/useless/test/internal/docexamples"
 )
 
 // An adjustedClock runs as fast as the real clock, but shows a different time.
@@ -46,15 +46,15 @@ func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, 
 // The operator stops web on Friday, when the stop becomes due. Then the operator is stopped. It starts again on Monday
 // after the start was due, and must start web late.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
 	options := operatorOptions{clock: clock, registry: registry, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
-	stop := exclusive(t, options)
+	stop := runOperatorFor(t, options)
 	namespace := newNamespace(t)
 
 	clock.set(friday(19).Add(-15 * time.Second)) // 15 s before 20:00 in Berlin
 	deployments := record[*appsv1.Deployment](t, &appsv1.DeploymentList{}, namespace)
-	mustKubectl(t, docs.Block(t, "schedule.md", "apiVersion: apps/v1"), "apply", "-n", namespace, "-f", "-")
+	mustKubectl(t, docexamples.Block(t, "schedule.md", "apiVersion: apps/v1"), "apply", "-n", namespace, "-f", "-")
 	stopped := func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 0 }
 	for _, change := range deployments.until(t, "web is stopped", func(changes []change[*appsv1.Deployment]) bool {
 		return len(changes) > 0 && stopped(changes[len(changes)-1].object)
@@ -65,7 +65,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	}
 	web := getDeployment(t, namespace, "web")
 	checkEvents(t, web, v1beta1.EventScheduledStop, `Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T19:00:00Z)`)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // one records the schedule, one stops web
 		t.Errorf("%d writes to web until it is stopped, want 2", got)
 	}
@@ -79,13 +79,13 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	options.registry = nil
 	requests.reset()
 	clock.set(friday(6).AddDate(0, 0, 3).Add(3*time.Hour + 12*time.Minute)) // Monday
-	stop = exclusive(t, options)
+	stop = runOperatorFor(t, options)
 	web = waitForReplicas(t, web, 3)
 	checkEvents(t, web, v1beta1.EventScheduledStart,
 		`Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 07:00", due 2026-11-23T06:00:00Z, 3h12m late)`)
 
 	stop()
-	exclusive(t, options)
+	runOperatorFor(t, options)
 	checkUnchangedAt(t, web, clock, requests)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and the barrier Deployment
 		t.Errorf("%d writes to Deployments after the start and a restart of the operator, want 2", got)
@@ -115,16 +115,16 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string,
 }
 
 // checkUnchangedAt is like checkUnchanged for an operator with an adjustedClock.
-func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *tally) {
+func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *requestCounter) {
 	t.Helper()
-	barrier := aDeployment(d.Namespace, "barrier")
+	barrier := newDeployment(d.Namespace, "barrier")
 	due := clock.Now().UTC().Add(-time.Hour)
 	barrier.Annotations = map[string]string{v1beta1.StopScheduleAnnotation: due.Format("15:04")}
 	if err := admin(t).Create(t.Context(), barrier); err != nil {
 		t.Fatal(err)
 	}
 	waitForReplicas(t, barrier, 0)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	if after := getDeployment(t, d.Namespace, d.Name); *after.Spec.Replicas != *d.Spec.Replicas ||
 		after.Annotations[v1beta1.LastScheduleTimeAnnotation] != d.Annotations[v1beta1.LastScheduleTimeAnnotation] {
 		t.Errorf("the deployment was changed: %d replicas, annotations %v", *after.Spec.Replicas, after.Annotations)
@@ -133,9 +133,9 @@ func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, 
 
 // TestScheduleWithStaleCache checks that the operator does not repeat a stop that its cache does not show yet.
 func TestScheduleWithStaleCache(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	requests := newTally()
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/deployments", time.Second} })
 	}})
@@ -144,8 +144,8 @@ func TestScheduleWithStaleCache(t *testing.T) {
 	requests.reset()
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	waitForReplicas(t, d, 0)
-	// The replicas may change before the tally has counted the responses. Wait for the responses.
-	eventually(t, patience, func() (bool, string) {
+	// The replicas may change before the counter has counted the responses. Wait for the responses.
+	eventually(t, defaultTimeout, func() (bool, string) {
 		return requests.successes(namespace, "PATCH deployments") > 0 && requests.successes(namespace, "POST events") > 0,
 			fmt.Sprintf("requests %v", requests.of(namespace))
 	})
@@ -161,7 +161,7 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
 		d.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
 	})
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		d = getDeployment(t, namespace, "d")
 		return d.Annotations[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStarted && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == 3,
 			fmt.Sprintf("annotations %v, status %+v", d.Annotations, d.Status)
@@ -171,11 +171,11 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 
 // TestScheduleConflict lets a user scale a Deployment just before the operator's write that stops it.
 func TestScheduleConflict(t *testing.T) {
-	alone(t)
+	useExclusiveCluster(t)
 	requests := newTally()
 	var userScales atomic.Bool
 	namespace := newNamespace(t)
-	exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -188,7 +188,7 @@ func TestScheduleConflict(t *testing.T) {
 		})
 	}})
 	d := createSettled(t, namespace)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	requests.reset()
 	userScales.Store(true)
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
@@ -200,7 +200,7 @@ func TestScheduleConflict(t *testing.T) {
 	if stops := eventsOn(t, d, v1beta1.EventScheduledStop); len(stops) != 1 || !strings.HasPrefix(stops[0].Note, "Scaled in from 5 to 0 replicas") {
 		t.Errorf("events about the stop: %+v; want one with 5 replicas", stops)
 	}
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
 		t.Errorf("%d writes, want 1", got)
 	}
@@ -215,10 +215,10 @@ func TestScheduleLostResponse(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"the request is lost": false, "only the response is lost": true} {
 		t.Run(name, func(t *testing.T) {
-			alone(t)
+			useExclusiveCluster(t)
 			requests := newTally()
 			var lose atomic.Bool
-			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 					return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -238,17 +238,17 @@ func TestScheduleLostResponse(t *testing.T) {
 			}})
 			namespace := newNamespace(t)
 			createSettled(t, namespace)
-			requests.quiet(t)
+			requests.waitUntilIdle(t)
 			requests.reset()
 			lose.Store(true)
 			d := getDeployment(t, namespace, "d")
 			annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 			waitForReplicas(t, d, 0)
-			// The replicas may change before the tally has counted the response.
-			eventually(t, patience, func() (bool, string) {
+			// The replicas may change before the counter has counted the response.
+			eventually(t, defaultTimeout, func() (bool, string) {
 				return requests.successes(namespace, "PATCH deployments") > 0, "no write has succeeded"
 			})
-			requests.quiet(t)
+			requests.waitUntilIdle(t)
 			if lose.Load() {
 				t.Error("the test broke no connection")
 			}

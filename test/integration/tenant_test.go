@@ -32,11 +32,11 @@ import (
 // namespace in every way that the API has: by owner, label, selector, target and name. The operator has permission to
 // write in all namespaces, but must not send a request about the other namespace.
 func TestHostileTenant(t *testing.T) {
-	alone(t)
-	grant(t, podcount.Name)
-	grant(t, ingress.Name)
+	useExclusiveCluster(t)
+	grantPermissions(t, podcount.Name)
+	grantPermissions(t, ingress.Name)
 	requests := newTally()
-	exclusive(t, operatorOptions{
+	runOperatorFor(t, operatorOptions{
 		transport: func(config *rest.Config) { config.Wrap(requests.wrap) },
 		controllers: func(options *controller.Options) {
 			options.Selection = []string{"*", podcount.Name, ingress.Name}
@@ -45,14 +45,14 @@ func TestHostileTenant(t *testing.T) {
 	})
 	victim, tenant := newNamespace(t), newNamespace(t)
 	owners := victimOf(t, victim)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	before := everythingIn(t, victim)
 	requests.reset()
 
 	createHostileObjects(t, tenant, victim, owners)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	mustKubectl(t, "", "delete", "namespace", tenant, "--timeout=60s")
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	if diff := cmp.Diff(map[string]int(nil), requests.of(victim)); diff != "" {
 		t.Errorf("requests about the victim's namespace (-want +got):\n%s", diff)
 	}
@@ -74,14 +74,14 @@ func victimOf(t *testing.T, namespace string) map[string]metav1.OwnerReference {
 	rs := createReplicaSet(t, namespace, "rs", 1)
 	createIngress(t, namespace, "ingress", nil)
 
-	m := waitForPositions(t, namespace, "m", "dd", patience)
+	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	turnUp(t, namespace, "m-0")
-	waitForPositions(t, namespace, "m", "ud", patience)
+	waitForPositions(t, namespace, "m", "ud", defaultTimeout)
 	waitForActive(t, vm)
 	waitForCondition(t, vm, cloudnativev1alpha1.ConditionUsageAvailable, metav1.ConditionUnknown, cloudnativev1alpha1.ReasonMetricsAPIUnavailable)
 	waitForPodCount(t, namespace, "rs", "1")
 	waitForAnnotations(t, namespace, "ingress", fooBar)
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		d = getDeployment(t, namespace, "d")
 		return d.Annotations[v1beta1.NextScheduleTimeAnnotation] != "" && d.Status.ReadyReplicas == 3, fmt.Sprintf("%v %+v", d.Annotations, d.Status)
 	})
@@ -103,12 +103,12 @@ func createHostileObjects(t *testing.T, namespace, victim string, owners map[str
 	mine := createSwitch(t, namespace, "mine", "m", v1beta1.PositionUp, nil)
 	// The garbage collector deletes these objects, because their owners are not in their namespace.
 	for _, object := range []client.Object{
-		owned(aSwitch(namespace, "m-0"), "Machine"),
-		owned(aPod(namespace, "vm-vm", map[string]string{cloudnativev1alpha1.VirtualMachineLabel: "vm"}), "VirtualMachine"),
-		owned(aPod(namespace, "web", map[string]string{"app": "web"}), "ReplicaSet"),
-		owned(aReplicaSet(namespace, "rs", 1), "ReplicaSet"),
+		owned(newSwitch(namespace, "m-0"), "Machine"),
+		owned(newPod(namespace, "vm-vm", map[string]string{cloudnativev1alpha1.VirtualMachineLabel: "vm"}), "VirtualMachine"),
+		owned(newPod(namespace, "web", map[string]string{"app": "web"}), "ReplicaSet"),
+		owned(newReplicaSet(namespace, "rs", 1), "ReplicaSet"),
 	} {
-		eventually(t, patience, func() (bool, string) {
+		eventually(t, defaultTimeout, func() (bool, string) {
 			err := admin(t).Create(t.Context(), object)
 			return err == nil || apierrors.IsAlreadyExists(err), fmt.Sprint(err)
 		})
@@ -117,7 +117,7 @@ func createHostileObjects(t *testing.T, namespace, victim string, owners map[str
 		"m": {v1beta1.MachineLabel: "m"}, "orphans": {v1beta1.MachineLabel: "missing"},
 		"elsewhere": {corev1.LabelMetadataName: v1beta1.LabelValue(victim)},
 	} {
-		m := aMachine(namespace, name)
+		m := newMachine(namespace, name)
 		m.Spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: labels}
 		m.Spec.Switches.Template.Metadata.Labels = labels
 		m.Spec.Position = v1beta1.PositionUp
@@ -134,7 +134,7 @@ func createHostileObjects(t *testing.T, namespace, victim string, owners map[str
 	createIngress(t, namespace, "ingress", map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled})
 
 	for _, name := range []string{"m", "orphans", "elsewhere"} {
-		waitForPositions(t, namespace, name, "d", patience)
+		waitForPositions(t, namespace, name, "d", defaultTimeout)
 	}
 	waitForReplicas(t, d, 0)
 	waitForActive(t, vm)

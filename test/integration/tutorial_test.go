@@ -13,7 +13,7 @@ import (
 
 // TestTutorial applies the tutorial's manifests unchanged, with the default flip delay of 5 s.
 func TestTutorial(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 
 	t.Run("a machine that is turned up is turned down after 5 s", func(t *testing.T) {
 		t.Parallel()

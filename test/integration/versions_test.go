@@ -172,7 +172,7 @@ func everyValue() map[string]any {
 
 // TestVersionsKeepEveryField creates a Machine with every field in one version and edits it in the other.
 func TestVersionsKeepEveryField(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 
 	for _, test := range []struct{ created, edited, patch string }{
 		{beta, alpha, `{"spec": {"switches": 7, "flipDelaySeconds": null, "template": {"metadata": {"annotations": {"size": "big"}}}}}`},
@@ -237,7 +237,7 @@ const everyStatus = `{"status": {
 
 // TestServerSideApplyInTwoVersions lets two field managers apply the same Machine, each in another version.
 func TestServerSideApplyInTwoVersions(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	apply := func(manager, manifest string, flags ...string) (stderr string, err error) {
 		args := append([]string{"apply", "--server-side", "--field-manager=" + manager, "-n", namespace, "-f", "-"}, flags...)
@@ -377,7 +377,7 @@ func fieldLeaves(prefix string, set map[string]any) (paths []string) {
 
 // TestStatusInBothVersions patches the status of a Machine in each version and reads it in both.
 func TestStatusInBothVersions(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	mustKubectl(t, everyField[beta], "create", "-n", namespace, "-f", "-")
 	t.Cleanup(func() { dropFinalizers(t, namespace, "full") })
@@ -409,8 +409,8 @@ func TestStatusInBothVersions(t *testing.T) {
 // would slow it down: the API server's watch cache of v1alpha1 converts one event after another, and paginated lists
 // wait for it.
 func TestListInBothVersions(t *testing.T) {
-	alone(t)
-	exclusive(t, operatorOptions{})
+	useExclusiveCluster(t)
+	runOperatorFor(t, operatorOptions{})
 	namespace := newNamespace(t)
 	count := 500
 	if testing.Short() {
@@ -494,7 +494,7 @@ func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64,
 
 // TestDeprecatedVersionWarns checks that kubectl prints a deprecation warning for v1alpha1, and none for v1beta1.
 func TestDeprecatedVersionWarns(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	for _, kind := range []string{"Machine", "Switch"} {
 		for _, version := range []string{alpha, beta} {
@@ -529,7 +529,7 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 
 // TestColumns checks the columns that kubectl get prints.
 func TestColumns(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	createMachine(t, namespace, "columns", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 2 })
 	waitForPositions(t, namespace, "columns", "dd", 10*time.Second)
@@ -566,7 +566,7 @@ func TestColumns(t *testing.T) {
 
 // TestDefaultsAreTheSameInBothVersions creates Machines with an empty spec, or with null or empty fields.
 func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	want := map[string]any{
 		"spec.switches.count": int64(1), "spec.switches.selector": nil, "spec.switches.template": nil,
@@ -604,7 +604,7 @@ func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
 
 // TestScaleSubresource scales a Machine with kubectl scale and reads its scale subresource.
 func TestScaleSubresource(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	m := createMachine(t, namespace, "scaled", nil)
 	for _, step := range []struct {
@@ -630,7 +630,7 @@ func TestScaleSubresource(t *testing.T) {
 // TestSwitchInBothVersions writes and reads Switches in both versions. Both have the same fields, so no webhook
 // converts them.
 func TestSwitchInBothVersions(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	if got := mustKubectl(t, "", "get", "crd", "switches."+v1beta1.GroupVersion.Group, "-o", "jsonpath={.spec.conversion}"); got != `{"strategy":"None"}` {
 		t.Errorf("spec.conversion of the CustomResourceDefinition of Switches is %s, want the strategy None", got)
 	}

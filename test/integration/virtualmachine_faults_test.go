@@ -21,15 +21,15 @@ import (
 // TestVirtualMachineRestart checks that an operator continues the backoff of the previous operator after a Pod has
 // failed.
 func TestVirtualMachineRestart(t *testing.T) {
-	alone(t)
-	stop := exclusive(t, operatorOptions{})
+	useExclusiveCluster(t)
+	stop := runOperatorFor(t, operatorOptions{})
 	namespace := newNamespace(t)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{Evicted: "The node was low on memory."})
 	pods := recordPods(t, namespace)
 	vm = waitForReason(t, vm, v1alpha1.PhaseFailed, "Evicted")
 	stop()
 	node(t).Set(podKey(vm), standin.Fate{})
-	exclusive(t, operatorOptions{})
+	runOperatorFor(t, operatorOptions{})
 	pods.until(t, "the Pod is replaced", func(changes []change[*corev1.Pod]) bool {
 		for _, change := range changes {
 			if change.kind == watch.Deleted {
@@ -52,13 +52,13 @@ func TestVirtualMachineStaleCache(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"virtualmachines", "pods"} {
 		t.Run(resource, func(t *testing.T) {
-			alone(t)
-			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+			useExclusiveCluster(t)
+			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 					return laggingWatch{next, "/" + resource, 300 * time.Millisecond}
 				})
 			}})
-			for _, story := range []story{
+			for _, tt := range []namespacedTest{
 				{"toggled", testVirtualMachineToggledLate},
 				{"stopped at once", testVirtualMachineStoppedAtOnce},
 				{"deleted at once", testVirtualMachineDeletedAtOnce},
@@ -66,7 +66,7 @@ func TestVirtualMachineStaleCache(t *testing.T) {
 				{"orphaned", testVirtualMachineOrphan},
 				{"created again", testVirtualMachineRecreated},
 			} {
-				t.Run(story.name, func(t *testing.T) { story.test(t, newNamespace(t)) })
+				t.Run(tt.name, func(t *testing.T) { tt.test(t, newNamespace(t)) })
 			}
 		})
 	}
@@ -85,9 +85,9 @@ func TestVirtualMachineWrites(t *testing.T) {
 		{"with a cache of Pods that is half a second old", "/pods", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			alone(t)
+			useExclusiveCluster(t)
 			requests := newTally()
-			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
 			}})

@@ -38,7 +38,7 @@ func pausedVirtualMachine(t *testing.T, namespace, name string, set ...fields) *
 var smallVirtualMachine = fields{"spec.resource": `{cpu: 2, memory: 4G, rootDisk: 40G}`}
 
 func TestVirtualMachineSchemaDefaults(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	if err := admin(t).Create(t.Context(), pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestVirtualMachineSchemaDefaults(t *testing.T) {
 }
 
 func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	cases := map[string]struct {
 		reason string
@@ -169,7 +169,7 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 }
 
 func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	immutable := "spec.resource.rootDisk: Invalid value: rootDisk is immutable"
 	without := fields{"spec.resource": "{cpu: 2, memory: 4G}"}
@@ -224,7 +224,7 @@ func TestVirtualMachineSchemaRefusesOnUpdate(t *testing.T) {
 }
 
 func TestVirtualMachineColumns(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	namespace := newNamespace(t)
 	u := pausedVirtualMachine(t, namespace, "test-vm", smallVirtualMachine)
 	if err := admin(t).Create(t.Context(), u); err != nil {

@@ -27,7 +27,7 @@ import (
 )
 
 func TestVirtualMachine(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"a virtual machine becomes active and its Pod has the requested resources", testVirtualMachineActive},
 		{"a Pod passes the restricted Pod Security profile", testVirtualMachineRestricted},
 		{"a virtual machine without a suitable node stays Creating until there is one", testVirtualMachineUnschedulable},
@@ -50,14 +50,14 @@ func TestVirtualMachine(t *testing.T) {
 }
 
 func TestVirtualMachineResize(t *testing.T) {
-	shared(t)
+	useSharedCluster(t)
 	if olderThan(t, 33, noResize) {
-		tellHere(t, []story{
+		runParallel(t, []namespacedTest{
 			{"without in-place resize the condition says so and a restart applies the new size", testVirtualMachineNotResizable},
 		})
 		return
 	}
-	tellHere(t, []story{
+	runParallel(t, []namespacedTest{
 		{"a Pod is resized in place", testVirtualMachineResized},
 		{"a Pod without a node is resized, too", testVirtualMachineResizedEarly},
 		{"the condition reports a resize that the node cannot do until the node can", testVirtualMachineNotResized},
@@ -66,7 +66,7 @@ func TestVirtualMachineResize(t *testing.T) {
 }
 
 func TestVirtualMachineDeletion(t *testing.T) {
-	tell(t, []story{
+	runShared(t, []namespacedTest{
 		{"a deleted virtual machine is removed after its Pod, in every phase", testVirtualMachineDeletedInEveryPhase},
 		{"foreground deletion removes the Pod first and does not replace it", testVirtualMachineForeground},
 		{"orphan deletion keeps the Pod", testVirtualMachineOrphan},
@@ -86,7 +86,7 @@ func node(t *testing.T) *standin.Node {
 	return standIn
 }
 
-func aVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
+func newVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualMachineSpec{Resource: v1alpha1.ResourceSpec{
@@ -99,7 +99,7 @@ func aVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
 // Pod.
 func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fate) *v1alpha1.VirtualMachine {
 	t.Helper()
-	vm := aVirtualMachine(namespace, name)
+	vm := newVirtualMachine(namespace, name)
 	node(t).Set(podKey(vm), fate)
 	if err := admin(t).Create(t.Context(), vm); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func getPod(t *testing.T, vm *v1alpha1.VirtualMachine) *corev1.Pod {
 func waitForReason(t *testing.T, vm *v1alpha1.VirtualMachine, phase v1alpha1.Phase, reason string) *v1alpha1.VirtualMachine {
 	t.Helper()
 	var got *v1alpha1.VirtualMachine
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		got = getVirtualMachine(t, vm.Namespace, vm.Name)
 		return got.Status.Phase == phase && got.Status.Reason == reason && got.Status.ObservedGeneration == got.Generation,
 			fmt.Sprintf("the phase is not %s with reason %s: status %+v", phase, reason, got.Status)
@@ -165,7 +165,7 @@ func checkCondition(t *testing.T, vm *v1alpha1.VirtualMachine, conditionType str
 func waitForCondition(t *testing.T, vm *v1alpha1.VirtualMachine, conditionType string, value metav1.ConditionStatus, reason string) *v1alpha1.VirtualMachine {
 	t.Helper()
 	var got *v1alpha1.VirtualMachine
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		got = getVirtualMachine(t, vm.Namespace, vm.Name)
 		condition := meta.FindStatusCondition(got.Status.Conditions, conditionType)
 		return condition != nil && condition.Status == value && condition.Reason == reason, fmt.Sprintf("condition %s is %+v", conditionType, condition)
@@ -175,7 +175,7 @@ func waitForCondition(t *testing.T, vm *v1alpha1.VirtualMachine, conditionType s
 
 func setAction(t *testing.T, vm *v1alpha1.VirtualMachine, action v1alpha1.Action) {
 	t.Helper()
-	mergePatch(t, aVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"action":%q}}`, action)
+	mergePatch(t, newVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"action":%q}}`, action)
 }
 
 func recordPods(t *testing.T, namespace string) *recording[*corev1.Pod] {
@@ -192,7 +192,7 @@ func testVirtualMachineActive(t *testing.T, namespace string) {
 	node(t)
 	manifest := strings.Replace(documented(t, "virtualmachine.md"), "metadata:\n", "metadata:\n  labels: {app: shop}\n", 1)
 	mustKubectl(t, manifest, "apply", "-n", namespace, "-f", "-")
-	vm := waitForActive(t, aVirtualMachine(namespace, "test-vm"))
+	vm := waitForActive(t, newVirtualMachine(namespace, "test-vm"))
 	if vm.Labels["app"] != "shop" {
 		t.Fatalf("the virtual machine does not have the label app=shop, which its Pod must not get: %s", manifest)
 	}
@@ -228,15 +228,15 @@ func testVirtualMachineRestricted(t *testing.T, namespace string) {
 	mergePatch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	// The API server enforces the profile when its admission plugin has seen the label.
-	eventually(t, patience, func() (bool, string) {
-		err := admin(t).Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
+	eventually(t, defaultTimeout, func() (bool, string) {
+		err := admin(t).Create(t.Context(), newPod(namespace, "", nil), client.DryRunAll)
 		return apierrors.IsForbidden(err), fmt.Sprintf("a Pod that violates the restricted profile is not rejected: %v", err)
 	})
 	waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 }
 
 // aPod returns a Pod that does not belong to a VirtualMachine. An empty name generates one.
-func aPod(namespace, name string, labels map[string]string) *corev1.Pod {
+func newPod(namespace, name string, labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, GenerateName: "pod-", Labels: labels},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main:1"}}},
@@ -329,7 +329,7 @@ func testVirtualMachineUnlabelled(t *testing.T, namespace string) {
 	}
 	first := vm.Status.Server.ID
 	unlabel()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		vm = getVirtualMachine(t, namespace, "vm")
 		return vm.Status.Reason == v1alpha1.ReasonServerReady && vm.Status.Server.ID != first,
 			fmt.Sprintf("the Pod is not replaced: status %+v", vm.Status)
@@ -367,8 +367,8 @@ func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
 		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: namespace},
 	}
 	allow := enforce(t, policy, binding)
-	eventually(t, patience, func() (bool, string) {
-		pod := aPod(namespace, "", nil)
+	eventually(t, defaultTimeout, func() (bool, string) {
+		pod := newPod(namespace, "", nil)
 		err := admin(t).Create(t.Context(), pod, client.DryRunAll)
 		return err == nil && pod.Labels["other"] != "", fmt.Sprintf("the API server does not apply the policy yet: %v", err)
 	})
@@ -433,7 +433,7 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 	if err := admin(t).Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	pod := aPod(namespace, "too-large", nil)
+	pod := newPod(namespace, "too-large", nil)
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1000")}
 	waitForQuotaRejection(t, quota.Name, pod)
 	return quota
@@ -464,8 +464,8 @@ func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 		}
 	}
 	t.Cleanup(allow)
-	eventually(t, patience, func() (bool, string) {
-		err := admin(t).Create(t.Context(), aPod(namespace, "", nil), client.DryRunAll)
+	eventually(t, defaultTimeout, func() (bool, string) {
+		err := admin(t).Create(t.Context(), newPod(namespace, "", nil), client.DryRunAll)
 		return apierrors.IsInternalError(err), fmt.Sprintf("the API server does not call the webhook yet: %v", err)
 	})
 	machines := recordVirtualMachines(t, namespace)
@@ -497,7 +497,7 @@ func testVirtualMachineNameConflictLabelled(t *testing.T, namespace string) {
 // testConflict creates an unrelated Pod under the name of the VirtualMachine's Pod, and then the VirtualMachine.
 func testConflict(t *testing.T, namespace string, labels map[string]string) {
 	node(t)
-	foreign := aPod(namespace, "vm-vm", labels)
+	foreign := newPod(namespace, "vm-vm", labels)
 	if err := admin(t).Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
@@ -514,7 +514,7 @@ func testConflict(t *testing.T, namespace string, labels map[string]string) {
 			t.Errorf("the unrelated Pod was %s: %+v", change.kind, change.object.ObjectMeta)
 		}
 	}
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		events := len(eventsOn(t, vm, v1alpha1.EventNameConflict))
 		return events == 2, fmt.Sprintf("the two conflicts caused %d events, want 2", events)
 	})
@@ -603,12 +603,12 @@ func testVirtualMachinePaused(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	// The second VirtualMachine is created paused. The third is a barrier: when it is active, the operator has processed
 	// the earlier changes.
-	paused := aVirtualMachine(namespace, "paused")
+	paused := newVirtualMachine(namespace, "paused")
 	paused.Annotations = map[string]string{"useless.container.training/paused": "true"}
 	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
-	setPaused(t, aVirtualMachine(namespace, "vm"), true)
+	setPaused(t, newVirtualMachine(namespace, "vm"), true)
 	setAction(t, vm, v1alpha1.ActionInactive)
 	waitForActive(t, createVirtualMachine(t, namespace, "barrier", standin.Fate{}))
 	if got := getVirtualMachine(t, namespace, "vm"); got.Status.Phase != v1alpha1.PhaseActive ||
@@ -618,9 +618,9 @@ func testVirtualMachinePaused(t *testing.T, namespace string) {
 	if diff := cmp.Diff(paused, getVirtualMachine(t, namespace, "paused")); diff != "" {
 		t.Errorf("the paused virtual machine was changed (-before +after):\n%s", diff)
 	}
-	setPaused(t, aVirtualMachine(namespace, "vm"), false)
+	setPaused(t, newVirtualMachine(namespace, "vm"), false)
 	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
-	setPaused(t, aVirtualMachine(namespace, "paused"), false)
+	setPaused(t, newVirtualMachine(namespace, "paused"), false)
 	waitForActive(t, paused)
 }
 
@@ -638,7 +638,7 @@ func testVirtualMachineNamespaces(t *testing.T, namespace string) {
 // resize changes the CPU and memory of a VirtualMachine.
 func resize(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	t.Helper()
-	mergePatch(t, aVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"resource":{"cpu":%q,"memory":%q}}}`, cpu, memory)
+	mergePatch(t, newVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"resource":{"cpu":%q,"memory":%q}}}`, cpu, memory)
 }
 
 // checkResources checks the requests and limits of a VirtualMachine's Pod. The Pod must be the one in vm.Status,
@@ -657,7 +657,7 @@ func checkResources(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory strin
 func testVirtualMachineResized(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	resize(t, vm, "500m", "8Gi")
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		applied := getPod(t, vm).Status.ContainerStatuses[0].Resources
 		return applied.Limits.Cpu().MilliValue() == 500, fmt.Sprintf("the applied limits are %v", applied.Limits)
 	})
@@ -731,7 +731,7 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 		// and ignore the finalizer.
 		"at-once": {reached: func(t *testing.T, vm *v1alpha1.VirtualMachine) {
 			t.Helper()
-			eventually(t, patience, func() (bool, string) {
+			eventually(t, defaultTimeout, func() (bool, string) {
 				finalizers := getVirtualMachine(t, vm.Namespace, vm.Name).Finalizers
 				return len(finalizers) > 0, "the virtual machine has no finalizer"
 			})
@@ -807,7 +807,7 @@ func testVirtualMachineForeground(t *testing.T, namespace string) {
 func testVirtualMachineOrphan(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace, "--cascade=orphan")
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		pod := getPod(t, vm)
 		return len(pod.OwnerReferences) == 0 && pod.DeletionTimestamp.IsZero(),
 			fmt.Sprintf("the Pod is not orphaned: %+v", pod.ObjectMeta)
@@ -816,14 +816,14 @@ func testVirtualMachineOrphan(t *testing.T, namespace string) {
 
 func testVirtualMachinePausedDeleted(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
-	setPaused(t, aVirtualMachine(namespace, "vm"), true)
+	setPaused(t, newVirtualMachine(namespace, "vm"), true)
 	pods := recordPods(t, namespace)
 	mustKubectl(t, "", "delete", "vm", "vm", "-n", namespace)
 	pods.untilDeleted(t, podKey(vm).Name)
 }
 
 func testVirtualMachineConflictDeleted(t *testing.T, namespace string) {
-	foreign := aPod(namespace, "vm-vm", nil)
+	foreign := newPod(namespace, "vm-vm", nil)
 	if err := admin(t).Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}

@@ -30,8 +30,8 @@ import (
 
 // TestVirtualMachineUsage serves a metrics API of its own. The API server forwards requests for metrics.k8s.io to it.
 func TestVirtualMachineUsage(t *testing.T) {
-	alone(t)
-	exclusive(t, operatorOptions{usageInterval: time.Second})
+	useExclusiveCluster(t)
+	runOperatorFor(t, operatorOptions{usageInterval: time.Second})
 	namespace := newNamespace(t)
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "test-vm", standin.Fate{}))
 	waitForActive(t, createVirtualMachine(t, namespace, "other", standin.Fate{}))
@@ -73,7 +73,7 @@ func TestVirtualMachineUsage(t *testing.T) {
 
 func waitForUsage(t *testing.T, vm *v1alpha1.VirtualMachine, want v1alpha1.UsageStatus) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		status := getVirtualMachine(t, vm.Namespace, vm.Name).Status
 		known := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionUsageAvailable)
 		return known && status.Server != nil && status.Server.Usage != nil && *status.Server.Usage == want, fmt.Sprintf("the status is %+v", status)
@@ -194,7 +194,7 @@ func (a *metricsAPI) waitForRequests(t *testing.T, more int) {
 		return a.requests
 	}
 	from := count()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		return count() >= from+more, "the operator sends no requests to the metrics API"
 	})
 }

@@ -34,9 +34,9 @@ func TestWrites(t *testing.T) {
 		{"with a cache of machines that is half a second old", "/machines", 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			alone(t)
+			useExclusiveCluster(t)
 			requests := newTally()
-			exclusive(t, operatorOptions{transport: func(config *rest.Config) {
+			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
 			}})
@@ -55,13 +55,13 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
+func testCostOfMachine(t *testing.T, requests *requestCounter, namespace string) {
 	requests.reset()
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Count = 20
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(3)), new(int32(0)) // longer than two lags
 	})
-	waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
+	waitForPositions(t, namespace, "m", strings.Repeat("d", 20), defaultTimeout)
 	requests.check(t, namespace, map[string]int{
 		"POST switches":         20,
 		"PATCH machines":        1, // the finalizer
@@ -72,14 +72,14 @@ func testCostOfMachine(t *testing.T, requests *tally, namespace string) {
 
 // testCostOfMachines creates more Machines than the operator has workers, and more than its event limit allows in a
 // burst.
-func testCostOfMachines(t *testing.T, requests *tally) {
+func testCostOfMachines(t *testing.T, requests *requestCounter) {
 	const switchesPerMachine, burst, perSecond = 6, 50, 2
 	machines := 100
 	if testing.Short() {
 		machines = 60
 	}
 	namespace := newNamespace(t)
-	requests.quiet(t)
+	requests.waitUntilIdle(t)
 	requests.reset()
 	start := time.Now()
 	for i := range machines {
@@ -88,7 +88,7 @@ func testCostOfMachines(t *testing.T, requests *tally) {
 		})
 	}
 	for i := range machines {
-		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", switchesPerMachine), patience)
+		waitForPositions(t, namespace, fmt.Sprintf("m-%d", i), strings.Repeat("d", switchesPerMachine), defaultTimeout)
 	}
 	maxEvents := min(machines, burst+perSecond*int(time.Since(start).Seconds()+1))
 	if events := requests.take(t, namespace, "POST events"); events > maxEvents {
@@ -101,7 +101,7 @@ func testCostOfMachines(t *testing.T, requests *tally) {
 	})
 }
 
-func testCostOfFlip(t *testing.T, requests *tally, namespace string) {
+func testCostOfFlip(t *testing.T, requests *requestCounter, namespace string) {
 	requests.reset()
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-7")
@@ -116,12 +116,12 @@ func testCostOfFlip(t *testing.T, requests *tally, namespace string) {
 	})
 }
 
-func testCostOfDeletion(t *testing.T, requests *tally, namespace string) {
-	mergePatch(t, aMachine(namespace, "m"), `{"spec":{"flip":{"delaySeconds":3600}}}`)
+func testCostOfDeletion(t *testing.T, requests *requestCounter, namespace string) {
+	mergePatch(t, newMachine(namespace, "m"), `{"spec":{"flip":{"delaySeconds":3600}}}`)
 	turnUp(t, namespace, "m-3")
 	turnUp(t, namespace, "m-4")
-	waitForPositions(t, namespace, "m", "ddduu"+strings.Repeat("d", 15), patience)
-	requests.quiet(t)
+	waitForPositions(t, namespace, "m", "ddduu"+strings.Repeat("d", 15), defaultTimeout)
+	requests.waitUntilIdle(t)
 	requests.reset()
 	machines, switches := recordMachines(t, namespace), recordSwitches(t, namespace)
 	mustKubectl(t, "", "delete", "machine", "m", "-n", namespace)
@@ -136,12 +136,12 @@ func testCostOfDeletion(t *testing.T, requests *tally, namespace string) {
 
 // TestIdle checks that an operator with nothing to do writes nothing.
 func TestIdle(t *testing.T) {
-	tell(t, []story{{"an idle operator writes nothing for a minute", testIdle}})
+	runShared(t, []namespacedTest{{"an idle operator writes nothing for a minute", testIdle}})
 }
 
 func testIdle(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 20, 0, 0)
-	m := waitForPositions(t, namespace, "m", strings.Repeat("d", 20), patience)
+	m := waitForPositions(t, namespace, "m", strings.Repeat("d", 20), defaultTimeout)
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
 	switches.untilLast(t, "m-0 is turned down and its seenAt is reset", func(last *v1beta1.Switch) bool {
@@ -149,7 +149,7 @@ func testIdle(t *testing.T, namespace string) {
 	})
 	waitForEvent(t, m, v1beta1.EventScaled)
 	waitForEvent(t, m, v1beta1.EventFlipped)
-	eventually(t, patience, func() (bool, string) { // the operator writes the status last
+	eventually(t, defaultTimeout, func() (bool, string) { // the operator writes the status last
 		status := getMachine(t, namespace, "m").Status
 		return status.LastFlipTime != nil && status.Switches.Up == 0, fmt.Sprintf("status %+v", status)
 	})
@@ -180,21 +180,21 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// A tally counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests for all
+// requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests for all
 // namespaces have the namespace "". Failed requests are counted separately, with their status or error in the key. A
-// tally does not count watches. It also does not count requests to the metrics API, which the operator sends
+// requestCounter does not count watches. It also does not count requests to the metrics API, which the operator sends
 // periodically.
-type tally struct {
+type requestCounter struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
 	last   map[string]time.Time // of the last request, by namespace
 }
 
-func newTally() *tally {
-	return &tally{counts: map[string]map[string]int{}, last: map[string]time.Time{}}
+func newTally() *requestCounter {
+	return &requestCounter{counts: map[string]map[string]int{}, last: map[string]time.Time{}}
 }
 
-func (c *tally) wrap(next http.RoundTripper) http.RoundTripper {
+func (c *requestCounter) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
 		if request.URL.Query().Get("watch") != "" || strings.HasPrefix(request.URL.Path, "/apis/metrics.k8s.io/") {
@@ -237,24 +237,24 @@ func subject(path string) (namespace, resource string) {
 	}
 }
 
-func (c *tally) reset() {
+func (c *requestCounter) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts = map[string]map[string]int{}
 }
 
 // of returns the counts of the requests about a namespace so far.
-func (c *tally) of(namespace string) map[string]int {
+func (c *requestCounter) of(namespace string) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.counts[namespace])
 }
 
-// quiet waits until the operator has sent no request for one second. That is longer than the watch delay in TestWrites.
+// waitUntilIdle waits until the operator has sent no request for one second. That is longer than the watch delay in TestWrites.
 // If namespaces are given, only requests about them count.
-func (c *tally) quiet(t testing.TB, namespaces ...string) {
+func (c *requestCounter) waitUntilIdle(t testing.TB, namespaces ...string) {
 	t.Helper()
-	eventually(t, patience, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		var last time.Time
@@ -267,21 +267,21 @@ func (c *tally) quiet(t testing.TB, namespaces ...string) {
 	})
 }
 
-// take waits until quiet, returns the count of one kind of request and resets that count.
-func (c *tally) take(t *testing.T, namespace, what string) int {
+// take waits until the operator is idle, returns the count of one kind of request and resets that count.
+func (c *requestCounter) take(t *testing.T, namespace, what string) int {
 	t.Helper()
-	c.quiet(t)
+	c.waitUntilIdle(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer delete(c.counts[namespace], what)
 	return c.counts[namespace][what]
 }
 
-// check waits until quiet and compares the counts of the requests about a namespace. There must be no requests for all
+// check waits until the operator is idle and compares the counts of the requests about a namespace. There must be no requests for all
 // namespaces, because the caches are filled.
-func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
+func (c *requestCounter) check(t *testing.T, namespace string, want map[string]int) {
 	t.Helper()
-	c.quiet(t)
+	c.waitUntilIdle(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	got := maps.Clone(c.counts[namespace])
@@ -300,7 +300,7 @@ func (c *tally) check(t *testing.T, namespace string, want map[string]int) {
 }
 
 // successes returns the number of successful requests of a kind.
-func (c *tally) successes(namespace, what string) int {
+func (c *requestCounter) successes(namespace, what string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts[namespace][what]

@@ -16,15 +16,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"container.training/useless/test/docs"
-	"container.training/useless/test/program"
+	"container.training/useless/test/internal/docexamples"
+	"container.training/useless/test/internal/executable"
 )
 
 // buildKustomize compiles kustomize once and returns its path in Go's build cache.
 var buildKustomize = sync.OnceValues(func() (path string, err error) {
 	command := exec.Command("go", "tool", "-n", "-modfile="+filepath.Join("hack", "tools", "kustomize.mod"), "kustomize")
 	command.Dir = repository
-	out, err := program.Output(command)
+	out, err := executable.Output(command)
 	return strings.TrimSpace(out), err
 })
 
@@ -84,13 +84,13 @@ func TestComponents(t *testing.T) {
 		for _, overlay := range []string{"config/default", "config/certmanager"} {
 			t.Run(c.page+" on "+overlay, func(t *testing.T) {
 				t.Parallel()
-				checkComponents(t, overlay, strings.Replace(docs.Block(t, c.page, "resources:"), "config/default", overlay, 1), c.args, c.adds)
+				checkComponents(t, overlay, strings.Replace(docexamples.Block(t, c.page, "resources:"), "config/default", overlay, 1), c.args, c.adds)
 			})
 		}
 	}
 	t.Run("both", func(t *testing.T) {
 		t.Parallel()
-		both := strings.Replace(docs.Block(t, "ingress.md", "resources:"), "components:\n", "components:\n- useless-operator/config/components/podcount\n", 1)
+		both := strings.Replace(docexamples.Block(t, "ingress.md", "resources:"), "components:\n", "components:\n- useless-operator/config/components/podcount\n", 1)
 		checkComponents(t, "config/default", both,
 			[]string{"--controllers=*,podcount", "--controllers=*,ingress", "--ingress-annotation=foo=bar"},
 			[]string{

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"container.training/useless/test/docs"
+	"container.training/useless/test/internal/docexamples"
 )
 
 // TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for metrics
@@ -83,7 +83,7 @@ func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 // TestAnotherPodCountLabel checks that the documented patch for another label also changes the admission policy.
 func TestAnotherPodCountLabel(t *testing.T) {
 	t.Parallel()
-	rendered := kustomize(t, docs.Block(t, "podcount.md", "resources:")+docs.Block(t, "podcount.md", "patches:"))
+	rendered := kustomize(t, docexamples.Block(t, "podcount.md", "resources:")+docexamples.Block(t, "podcount.md", "patches:"))
 	label := admissionregistrationv1.Variable{Name: "podCountLabel", Expression: "'example.com/pod-count'"}
 	var changed []string
 	for _, policy := range decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, rendered, "ValidatingAdmissionPolicy") {

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 	"container.training/useless/test/sim"
 )
 
@@ -174,15 +174,15 @@ func simulate(t *testing.T, seed uint64, steps []randomStep) (run *randomRun) {
 const maxLag = 2 * time.Minute
 
 // machineViolations checks the invariants of Machines and switches.
-func machineViolations(seed uint64, revisions []history.Revision) []error {
+func machineViolations(seed uint64, revisions []invariants.Revision) []error {
 	if seed%3 == withRecreation {
-		return history.Check(revisions)
+		return invariants.Check(revisions)
 	}
-	c := history.NewChecker(maxLag)
+	c := invariants.NewChecker(maxLag)
 	for _, r := range revisions {
-		c.See(r)
+		c.Add(r)
 	}
-	return c.Faults()
+	return c.Violations()
 }
 
 // start starts the operator.

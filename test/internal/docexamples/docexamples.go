@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs reads the manifests in the documentation, so that tests apply the same text that users copy.
-package docs
+// Package docexamples reads the manifests in the documentation, so that tests apply the same text that users copy.
+package docexamples
 
 import (
 	"os"

@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history is an invariant checker. It reads all revisions of Machines and switches and reports violations.
+// Package invariants is an invariant checker. It reads all revisions of Machines and switches and reports violations.
 // The revisions come from a simulator, from the etcd of a control plane, or from watches of a cluster.
-package history
+package invariants
 
 import (
 	"cmp"
@@ -35,9 +35,9 @@ type Revision struct {
 func Check(revisions []Revision) []error {
 	c := NewChecker(0)
 	for _, r := range revisions {
-		c.See(r)
+		c.Add(r)
 	}
-	return c.Faults()
+	return c.Violations()
 }
 
 // A Checker takes revisions one by one and collects violations. The operator may act on a Machine's present spec, on the
@@ -77,7 +77,7 @@ func NewChecker(lag time.Duration) *Checker {
 	}
 }
 
-// Values of Flip.Fault.
+// Values of Flip.Violation.
 const (
 	Early   = "early"   // before the delay was over, or before the operator saw the switch up
 	Crowded = "crowded" // less than the interval after the Machine's last flip
@@ -86,10 +86,10 @@ const (
 
 // A Flip is one switch that the operator has turned down.
 type Flip struct {
-	Machine string    // its name
-	Due     time.Time // the earliest permitted time; zero if the fault makes it unknown
-	At      time.Time // the value of the annotation, taken just before the write
-	Fault   string    // Early, Crowded or Doubled; empty for a correct flip
+	Machine   string    // its name
+	Due       time.Time // the earliest permitted time; zero if the fault makes it unknown
+	At        time.Time // the value of the annotation, taken just before the write
+	Violation string    // Early, Crowded or Doubled; empty for a correct flip
 }
 
 // machine is the state of one Machine.
@@ -145,8 +145,8 @@ func wanted(spec v1beta1.MachineSpec) int32 {
 	return cmp.Or(spec.Switches.Count, v1beta1.DefaultSwitchCount)
 }
 
-// See takes the next revision. If the revision is a flip, See returns it and true.
-func (c *Checker) See(r Revision) (Flip, bool) {
+// Add takes the next revision. If the revision is a flip, See returns it and true.
+func (c *Checker) Add(r Revision) (Flip, bool) {
 	switch object := r.Object.(type) {
 	case *v1beta1.Machine:
 		c.seeMachine(r, object)
@@ -156,8 +156,8 @@ func (c *Checker) See(r Revision) (Flip, bool) {
 	return Flip{}, false
 }
 
-// Faults returns the violations so far.
-func (c *Checker) Faults() []error { return slices.Clip(c.faults) }
+// Violations returns the violations so far.
+func (c *Checker) Violations() []error { return slices.Clip(c.faults) }
 
 func (c *Checker) fault(object client.Object, format string, args ...any) {
 	c.faults = append(c.faults, fmt.Errorf("revision %s: %s/%s: %s",
@@ -346,7 +346,7 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	if !m.DeletionTimestamp.IsZero() {
 		return f, true // a Machine that is being deleted turns all switches down at once
 	}
-	f.Due, f.Fault = c.due(old, sw, m, at, last)
+	f.Due, f.Violation = c.due(old, sw, m, at, last)
 	return f, true
 }
 

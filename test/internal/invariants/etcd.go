@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package history
+package invariants
 
 import (
 	"bytes"
@@ -49,14 +49,14 @@ type Recorder struct {
 // Record starts a Recorder that keeps all revisions since the first one, until the context ends. The client is one of the
 // etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that are stored as v1beta1. It
 // keeps all switches: both versions of a switch are equal.
-func Record(ctx context.Context, etcd *http.Client, audit Audit) (*Recorder, error) {
+func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, error) {
 	authors, err := readAuthors(audit.Log)
 	if err != nil {
 		return nil, err
 	}
 	r := &Recorder{etcd: etcd, operator: audit.Operator, authors: authors, more: make(chan struct{})}
 	end := etcdPrefix[:len(etcdPrefix)-1] + string(etcdPrefix[len(etcdPrefix)-1]+1)
-	stream, err := AskEtcd(ctx, r.etcd, "watch", map[string]any{"create_request": map[string]any{
+	stream, err := CallEtcd(ctx, r.etcd, "watch", map[string]any{"create_request": map[string]any{
 		"key": []byte(etcdPrefix), "range_end": []byte(end), "start_revision": 1, "prev_kv": true,
 	}})
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *Recorder) Compact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer, err := AskEtcd(ctx, r.etcd, "kv/compaction", map[string]any{"revision": revision, "physical": true})
+	answer, err := CallEtcd(ctx, r.etcd, "kv/compaction", map[string]any{"revision": revision, "physical": true})
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (r *Recorder) Compact(ctx context.Context) error {
 
 // sync writes to etcd and waits until the Recorder has received that write. It returns the write's etcd revision.
 func (r *Recorder) sync(ctx context.Context) (int64, error) {
-	answer, err := AskEtcd(ctx, r.etcd, "kv/put", map[string]any{"key": []byte(etcdMark)})
+	answer, err := CallEtcd(ctx, r.etcd, "kv/put", map[string]any{"key": []byte(etcdMark)})
 	if err != nil {
 		return 0, err
 	}
@@ -165,8 +165,8 @@ type etcdAnswer struct {
 	Error struct{ Message string }
 }
 
-// AskEtcd sends a JSON request to etcd's gateway, such as kv/range. The caller must close the answer.
-func AskEtcd(ctx context.Context, etcd *http.Client, what string, question any) (io.ReadCloser, error) {
+// CallEtcd sends a JSON request to etcd's gateway, such as kv/range. The caller must close the answer.
+func CallEtcd(ctx context.Context, etcd *http.Client, what string, question any) (io.ReadCloser, error) {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build !race
+//go:build race
 
-package program
+package executable
 
-const raceDetector = false
+const raceDetector = true

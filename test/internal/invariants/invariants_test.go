@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package history
+package invariants
 
 import (
 	"slices"
@@ -289,9 +289,9 @@ func TestLag(t *testing.T) {
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range append(slices.Clip(test.revisions), heard(test.at, byOperator(aSwitch("m-1", unchanged)))) {
-			c.See(r)
+			c.Add(r)
 		}
-		if faults := c.Faults(); len(faults) != test.faults {
+		if faults := c.Violations(); len(faults) != test.faults {
 			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
 		}
 	}
@@ -314,9 +314,9 @@ func TestLost(t *testing.T) {
 			asking(1, 2, 0), aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), heard(1, byUser(deleted("m-0", unchanged))), asking(2, 3, 1),
 			heard(test.made, aSwitch("m-2", unchanged)), asking(3, 1, 3), heard(test.deleted, deleted("m-2", unchanged)), heard(test.deleted, deleted("m-1", unchanged)),
 		} {
-			c.See(r)
+			c.Add(r)
 		}
-		if faults := c.Faults(); len(faults) != test.faults {
+		if faults := c.Violations(); len(faults) != test.faults {
 			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
 		}
 	}
@@ -356,9 +356,9 @@ func TestUnknownFlip(t *testing.T) {
 	} {
 		c := NewChecker(0)
 		for _, r := range slices.Concat(flipped, test.then, []Revision{test.by(aSwitch("m-1", down(10)))}) {
-			c.See(r)
+			c.Add(r)
 		}
-		if faults := c.Faults(); len(faults) != test.faults {
+		if faults := c.Violations(); len(faults) != test.faults {
 			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
 		}
 	}
@@ -400,7 +400,7 @@ func TestFlips(t *testing.T) {
 	}, {
 		reason:    "a flip before the delay is over is early",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", down(4))},
-		want:      []Flip{{Machine: "m", Due: after(5), At: after(4), Fault: Early}},
+		want:      []Flip{{Machine: "m", Due: after(5), At: after(4), Violation: Early}},
 	}, {
 		reason:    "the Machine's next flip is due after the interval",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-1", up(1)), aSwitch("m-0", down(6)), aSwitch("m-1", down(11))},
@@ -408,17 +408,17 @@ func TestFlips(t *testing.T) {
 	}, {
 		reason:    "the Machine's next flip within the interval is crowded",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-1", up(1)), aSwitch("m-0", down(6)), aSwitch("m-1", down(10))},
-		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", Due: after(11), At: after(10), Fault: Crowded}},
+		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", Due: after(11), At: after(10), Violation: Crowded}},
 	}, {
 		reason:    "a second flip of a switch that is down is doubled",
 		revisions: []Revision{aSwitch("m-0", up(0)), aSwitch("m-0", down(6)), aSwitch("m-0", down(12))},
-		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", At: after(12), Fault: Doubled}},
+		want:      []Flip{{Machine: "m", Due: after(5), At: after(6)}, {Machine: "m", At: after(12), Violation: Doubled}},
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			c := NewChecker(0)
 			var got []Flip
 			for _, r := range slices.Concat(start, test.revisions) {
-				if f, ok := c.See(r); ok {
+				if f, ok := c.Add(r); ok {
 					got = append(got, f)
 				}
 			}

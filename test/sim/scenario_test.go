@@ -32,7 +32,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/queue"
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 	"container.training/useless/test/sim"
 )
 
@@ -367,7 +367,7 @@ func (s scenario) run(t *testing.T, c conditions) (r result) {
 		if w.Reconciles.Load() == 0 {
 			t.Error("no reconcile was counted")
 		}
-		r.violations = append(r.violations, slices.Concat(history.Check(revisions(t, w)), violations(w.History()))...)
+		r.violations = append(r.violations, slices.Concat(invariants.Check(revisions(t, w)), violations(w.History()))...)
 	})
 	return r
 }
@@ -530,7 +530,7 @@ func strip(value any, names ...string) {
 var operators = []string{"operator", "another"}
 
 // revisions returns the world's history of Machines and switches.
-func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
+func revisions(t *testing.T, w *sim.World) (all []invariants.Revision) {
 	t.Helper()
 	for _, change := range w.History() {
 		var object client.Object
@@ -545,7 +545,7 @@ func revisions(t *testing.T, w *sim.World) (all []history.Revision) {
 		if err := kruntime.DefaultUnstructuredConverter.FromUnstructured(change.Object.Object, object); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, history.Revision{Type: change.Type, Object: object, By: process(w, change), At: change.Time})
+		all = append(all, invariants.Revision{Type: change.Type, Object: object, By: process(w, change), At: change.Time})
 	}
 	return all
 }

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package history
+package invariants
 
 import (
 	"bufio"
@@ -24,8 +24,8 @@ import (
 // before it answered the request.
 const auditPatience = 3 * time.Second
 
-// An Audit describes the audit log, which names the author of each write.
-type Audit struct {
+// AuditLog describes the audit log, which names the author of each write.
+type AuditLog struct {
 	Log      string // path of the log of an API server that uses audit-policy.yaml
 	Operator string // the operator's username
 }

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program builds the operator for tests that run it as a process of its own, and runs the tools of other tests.
-package program
+// Package executable builds the operator for tests that run it as a process of its own, and runs the tools of other tests.
+package executable
 
 import (
 	"errors"
@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build compiles the operator and returns the absolute path of the program. It has the race detector if the test has it.
-// Tests that call Build are in a folder of test. All packages share the program: the go command builds it again only after
+// BuildManager compiles the operator and returns the absolute path of the program. It has the race detector if the test has it.
+// Tests that call BuildManager are in a folder of test. All packages share the program: the go command builds it again only after
 // a change of the source.
-func Build() (path string, err error) { return build(raceDetector) }
+func BuildManager() (path string, err error) { return build(raceDetector) }
 
-// BuildPlain is Build without the race detector, which needs many times the memory.
-func BuildPlain() (path string, err error) { return build(false) }
+// BuildManagerWithoutRace is BuildManager without the race detector, which needs many times the memory.
+func BuildManagerWithoutRace() (path string, err error) { return build(false) }
 
 var (
 	mu    sync.Mutex

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mutation_test // a test in the package itself would initialize its imports first
+package cachemutation_test // a test in the package itself would initialize its imports first
 
 import (
 	"os"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	_ "container.training/useless/test/mutation"
+	_ "container.training/useless/test/internal/cachemutation"
 )
 
 // mutateVariable is the environment variable that makes this test mutate a cache.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"container.training/useless/test/history"
+	"container.training/useless/test/internal/invariants"
 	"container.training/useless/test/sim"
 )
 
@@ -38,7 +38,7 @@ func testFlipResponseLost(t *testing.T, w *sim.World, outcome sim.Outcome) {
 	if !*lost {
 		t.Error("no response was lost")
 	}
-	for _, violation := range history.Check(revisions(t, w)) {
+	for _, violation := range invariants.Check(revisions(t, w)) {
 		t.Error(violation)
 	}
 }
