@@ -98,13 +98,18 @@ fmt: ## Format the code
 vet: ## Run go vet
 	go vet -tags e2e,mutants ./...
 
-.PHONY: lint
-lint: ## Run golangci-lint
-	$(call tool,golangci-lint) run
+# golangci-lint with the plugin kube-api-linter, which only .golangci-kal.yml uses.
+golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
 
+.PHONY: lint
+lint: ## Run golangci-lint, and kube-api-linter on api/
+	$(golangci-lint) run
+	$(golangci-lint) run --config .golangci-kal.yml ./api/...
+
+# The fixes of kube-api-linter are not applied, because some of them change the API.
 .PHONY: lint-fix
 lint-fix: ## Run golangci-lint and apply its automatic fixes
-	$(call tool,golangci-lint) run --fix
+	$(golangci-lint) run --fix
 
 # The database is vuln.go.dev, or GOVULNDB if that is set.
 .PHONY: govulncheck

@@ -65,7 +65,10 @@ const (
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 60",fieldPath=".metadata",message="name must have at most 60 characters: with -vm behind it, it becomes the server's host name"
 type VirtualMachine struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// spec is the VirtualMachine as its user wants it.

@@ -23,7 +23,10 @@ import (
 // +kubebuilder:printcolumn:name=Positions,type=string,JSONPath=`.status.positions`
 // +kubebuilder:validation:XValidation:rule="has(self.spec.selector) || self.spec.?template.?metadata.?labels[?'machine'].orValue(self.metadata.name) == self.metadata.name",fieldPath=".spec.template.metadata.labels",messageExpression="'machine=' + self.spec.template.metadata.labels['machine'] + ' does not satisfy the default selector machine=' + self.metadata.name"
 type Machine struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// spec is the Machine as its user wants it.

@@ -44,7 +44,10 @@ const (
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="has(self.spec.switches.selector) || self.spec.switches.?template.?metadata.?labels[?'machine'].orValue(self.metadata.name) == self.metadata.name",fieldPath=".spec.switches.template.metadata.labels",messageExpression="'machine=' + self.spec.switches.template.metadata.labels['machine'] + ' does not satisfy the default selector machine=' + self.metadata.name"
 type Machine struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// spec is the Machine as its user wants it.
@@ -132,12 +135,12 @@ type LabelSelectorRequirement struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
-	Key string `json:"key"`
+	Key string `json:"key,omitempty"`
 
 	// operator relates the label to the values.
 	// +required
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
-	Operator metav1.LabelSelectorOperator `json:"operator"`
+	Operator metav1.LabelSelectorOperator `json:"operator,omitempty"`
 
 	// values are given for In and NotIn, and for no other operator.
 	// +optional

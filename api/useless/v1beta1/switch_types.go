@@ -19,7 +19,10 @@ import (
 // +kubebuilder:printcolumn:name=Seen,type=date,JSONPath=`.status.seenAt`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 type Switch struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// spec is the Switch as people turn it.
