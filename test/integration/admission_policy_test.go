@@ -264,8 +264,8 @@ func (f *policyTest) testCRDStatus(t *testing.T) {
 }
 
 func (f *policyTest) testPods(t *testing.T) {
-	const addition, otherIdentity, privileged = "it has ", "it runs as somebody else, or", "its container has privileges"
-	const noVirtualMachine = "its controller is no VirtualMachine.cloudnative.tw"
+	const addition, otherIdentity, privileged = "the Pod has ", "the Pod has another ServiceAccount", "the container of the Pod has privileges"
+	const noVirtualMachine = "the controller of the Pod is not a VirtualMachine.cloudnative.tw"
 	container := func(change func(*corev1.Container)) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) { change(&pod.Spec.Containers[0]) }
 	}
@@ -308,10 +308,10 @@ func (f *policyTest) testPods(t *testing.T) {
 		{"ServiceAccount token", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, addition + "volumes"},
 		{"another ServiceAccount", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" }, otherIdentity},
 		{"priority class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }, otherIdentity},
-		{"root user", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "its user may be root"},
+		{"root user", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "the Pod lacks runAsNonRoot"},
 		{"unconfined seccomp profile", func(p *corev1.Pod) {
 			p.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
-		}, "its user may be root, or"},
+		}, "the Pod lacks runAsNonRoot or"},
 		{"root user of the container", container(func(c *corev1.Container) {
 			c.SecurityContext.RunAsNonRoot = new(false)
 		}), privileged},
@@ -336,9 +336,9 @@ func (f *policyTest) testDeletions(t *testing.T) {
 		denied string // part of the message; empty if the deletion is allowed
 	}{
 		{newSwitch(f.namespace, "own"), ""},
-		{newSwitch(f.namespace, "foreign"), "its controller is no Machine.useless.container.training"},
+		{newSwitch(f.namespace, "foreign"), "the controller of the Switch is not a Machine.useless.container.training"},
 		{newPod(f.namespace, "vm-pod", nil), ""},
-		{newPod(f.namespace, "other-pod", nil), "its controller is no VirtualMachine.cloudnative.tw"},
+		{newPod(f.namespace, "other-pod", nil), "the controller of the Pod is not a VirtualMachine.cloudnative.tw"},
 	} {
 		t.Run(tt.object.GetName(), func(t *testing.T) {
 			f.check(t, tt.denied, func(c client.Client) error { return c.Delete(t.Context(), tt.object) })
@@ -352,7 +352,7 @@ func (f *policyTest) testResizes(t *testing.T) {
 	}
 	const patch = `{"spec":{"containers":[{"name":"server","resources":{"requests":{"cpu":"1"},"limits":{"cpu":"1"}}}]}}`
 	for name, denied := range map[string]string{
-		"vm-pod": "", "other-pod": "its controller is no VirtualMachine.cloudnative.tw",
+		"vm-pod": "", "other-pod": "the controller of the Pod is not a VirtualMachine.cloudnative.tw",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.check(t, denied, func(c client.Client) error {
