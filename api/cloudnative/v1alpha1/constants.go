@@ -3,102 +3,102 @@
 
 package v1alpha1
 
-// Names that the operator writes on objects.
+// Labels and finalizers that the operator sets.
 const (
 	// VirtualMachineLabel is on the Pod of every VirtualMachine. Its value is the VirtualMachine's name.
 	VirtualMachineLabel = "cloudnative.tw/virtualmachine"
 
-	// VirtualMachineFinalizer is on every VirtualMachine from before its first Pod until the last one is gone.
+	// VirtualMachineFinalizer is on a VirtualMachine from before its first Pod until its last Pod is gone.
 	VirtualMachineFinalizer = "cloudnative.tw/virtualmachine"
 )
 
 // Condition types of a VirtualMachine.
 const (
-	// ConditionReady is True while the server runs and is ready.
+	// ConditionReady is True while the Pod is running and ready.
 	ConditionReady = "Ready"
-	// ConditionScheduled is True while the server has a node.
+	// ConditionScheduled is True while the Pod has a node.
 	ConditionScheduled = "Scheduled"
-	// ConditionResizing is True while the server does not have the resources yet that the spec asks for.
+	// ConditionResizing is True while the Pod does not have the resources of the spec yet.
 	ConditionResizing = "Resizing"
 	// ConditionUsageAvailable is True while status.server.usage is known.
 	ConditionUsageAvailable = "UsageAvailable"
 )
 
-// Reasons of the condition Ready, and of the status. A server that has failed gives the reason that its Pod gives, such
-// as CrashLoopBackOff, ErrImagePull, ImagePullBackOff, CreateContainerConfigError or Evicted.
+// Reasons of the condition Ready and of the status. For a failed Pod, it is the Pod's own reason, such as
+// CrashLoopBackOff, ErrImagePull, ImagePullBackOff, CreateContainerConfigError or Evicted.
 const (
-	// ReasonServerReady says that the server runs and is ready.
+	// ReasonServerReady means that the Pod is running and ready.
 	ReasonServerReady = "ServerReady"
-	// ReasonCreating says that the server is being created.
+	// ReasonCreating means that the Pod is being created.
 	ReasonCreating = "Creating"
-	// ReasonUnschedulable says that no node can take the server.
+	// ReasonUnschedulable means that no node fits the Pod.
 	ReasonUnschedulable = "Unschedulable"
-	// ReasonStarting says that the server has a node and does not run, or is not ready, yet.
+	// ReasonStarting means that the Pod is not running or not ready yet.
 	ReasonStarting = "Starting"
-	// ReasonReplacing says that a server is going, which another one will replace.
+	// ReasonReplacing means that the Pod is being deleted, and that a new Pod will replace it.
 	ReasonReplacing = "Replacing"
-	// ReasonQuotaExceeded says that a ResourceQuota refuses the server.
+	// ReasonQuotaExceeded means that a ResourceQuota rejects the Pod.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonCreateFailed says that the API server refuses the server for another reason.
+	// ReasonCreateFailed means that the API server rejects the Pod for another reason.
 	ReasonCreateFailed = "CreateFailed"
-	// ReasonNameConflict says that a Pod has the server's name that is not the VirtualMachine's.
+	// ReasonNameConflict means that the name of the Pod is taken by a Pod that the VirtualMachine does not control.
 	ReasonNameConflict = "NameConflict"
-	// ReasonServerFailed says that the server has ended, for a reason that its Pod does not give.
+	// ReasonServerFailed means that the Pod has failed and gives no reason.
 	ReasonServerFailed = "ServerFailed"
-	// ReasonStopping says that the server is going, because the VirtualMachine is inactive.
+	// ReasonStopping means that the VirtualMachine is inactive and its Pod is being deleted.
 	ReasonStopping = "Stopping"
-	// ReasonStopped says that there is no server, because the VirtualMachine is inactive.
+	// ReasonStopped means that the VirtualMachine is inactive and has no Pod.
 	ReasonStopped = "Stopped"
-	// ReasonTerminating says that the VirtualMachine is being deleted.
+	// ReasonTerminating means that the VirtualMachine is being deleted.
 	ReasonTerminating = "Terminating"
 )
 
 // Reasons of the other conditions.
 const (
-	// ReasonScheduled says that the server has a node.
+	// ReasonScheduled means that the Pod has a node.
 	ReasonScheduled = "Scheduled"
-	// ReasonPending says that the scheduler has not decided yet.
+	// ReasonPending means that the scheduler has not assigned a node yet.
 	ReasonPending = "Pending"
-	// ReasonNoServer says that there is no server to say anything of.
+	// ReasonNoServer means that there is no Pod, or for UsageAvailable no running Pod.
 	ReasonNoServer = "NoServer"
-	// ReasonUpToDate says that the server has the resources that the spec asks for.
+	// ReasonUpToDate means that the Pod has the resources of the spec.
 	ReasonUpToDate = "UpToDate"
-	// ReasonRequested says that the server was asked to take on other resources, of which the node has not said anything yet.
+	// ReasonRequested means that a resize was requested, and that the node has not reported about it yet.
 	ReasonRequested = "Requested"
-	// ReasonInProgress says that the node is applying other resources.
+	// ReasonInProgress means that the node is applying the resize.
 	ReasonInProgress = "InProgress"
-	// ReasonDeferred says that the node has no room for the resources at present.
+	// ReasonDeferred means that the node has too few free resources now.
 	ReasonDeferred = "Deferred"
-	// ReasonInfeasible says that the node can never give the resources.
+	// ReasonInfeasible means that the node can never provide the resources.
 	ReasonInfeasible = "Infeasible"
-	// ReasonResizeRefused says that the API server refuses the resources.
+	// ReasonResizeRefused means that the API server rejects the resize.
 	ReasonResizeRefused = "ResizeRefused"
-	// ReasonMeasured says that the server's usage was measured.
+	// ReasonMeasured means that the usage of the Pod is known.
 	ReasonMeasured = "Measured"
-	// ReasonNotMeasured says that the server's usage was not measured yet.
+	// ReasonNotMeasured means that the usage of the Pod was not measured yet.
 	ReasonNotMeasured = "NotMeasured"
-	// ReasonMetricsAPIUnavailable says that the cluster does not serve metrics.k8s.io at present.
+	// ReasonMetricsAPIUnavailable means that the API metrics.k8s.io is not available.
 	ReasonMetricsAPIUnavailable = "MetricsAPIUnavailable"
 )
 
 // Reasons of the events on a VirtualMachine.
 const (
-	// EventCreated names a server that was created.
+	// EventCreated names a created Pod and its resources.
 	EventCreated = "Created"
-	// EventStarted names a server that runs and is ready for the first time.
+	// EventStarted names a Pod that is running and ready for the first time.
 	EventStarted = "Started"
-	// EventStopped says that the server is gone, because the VirtualMachine is inactive.
+	// EventStopped names a Pod that is gone because the VirtualMachine is inactive.
 	EventStopped = "Stopped"
-	// EventResized says which resources a server was asked to take on.
+	// EventResized names a resized Pod and its new resources.
 	EventResized = "Resized"
-	// EventDeleted names a server that was deleted, and says why.
+	// EventDeleted names a deleted Pod and the cause.
 	EventDeleted = "Deleted"
-	// EventCreateFailed says why the API server refuses a server.
+	// EventCreateFailed has the error with which the API server rejects a Pod.
 	EventCreateFailed = "CreateFailed"
-	// EventUnschedulable says why no node can take a server.
+	// EventUnschedulable has the scheduler's message about a Pod that fits no node.
 	EventUnschedulable = "Unschedulable"
-	// EventNameConflict names a Pod that has a server's name and is not the VirtualMachine's.
+	// EventNameConflict names a Pod that has the required name and that the VirtualMachine does not control.
 	EventNameConflict = "NameConflict"
-	// EventCrashLoop names a server that ends again and again.
+	// EventCrashLoop has the kubelet's message about a Pod that crashes repeatedly.
 	EventCrashLoop = "CrashLoop"
 )

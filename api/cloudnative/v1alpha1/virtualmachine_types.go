@@ -9,49 +9,49 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Action is what a VirtualMachine is to do.
+// Action is the desired state of a VirtualMachine.
 // +kubebuilder:validation:Enum=active;inactive
 type Action string
 
 const (
-	// ActionActive keeps a server running. It is the default.
+	// ActionActive keeps a Pod running. It is the default.
 	ActionActive Action = "active"
-	// ActionInactive keeps no server; the VirtualMachine stays.
+	// ActionInactive deletes the Pod and keeps the VirtualMachine.
 	ActionInactive Action = "inactive"
 )
 
-// Phase sums up how a VirtualMachine is. The conditions say more.
+// Phase summarizes the state of a VirtualMachine. The conditions have the details.
 // +kubebuilder:validation:Enum=Creating;Active;Failed;Stopped;Terminating
 type Phase string
 
 const (
-	// PhaseCreating means that the server does not run and is not ready yet.
+	// PhaseCreating means that the Pod does not exist yet, or is not ready yet.
 	PhaseCreating Phase = "Creating"
-	// PhaseActive means that the server runs and is ready.
+	// PhaseActive means that the Pod is running and ready.
 	PhaseActive Phase = "Active"
-	// PhaseFailed means that the server has failed. It is tried again.
+	// PhaseFailed means that the Pod has failed. The kubelet restarts it, or the operator replaces it.
 	PhaseFailed Phase = "Failed"
-	// PhaseStopped means that there is no server, because the VirtualMachine is inactive.
+	// PhaseStopped means that the VirtualMachine is inactive and has no Pod.
 	PhaseStopped Phase = "Stopped"
 	// PhaseTerminating means that the VirtualMachine is being deleted.
 	PhaseTerminating Phase = "Terminating"
 )
 
-// ServerState is what a server's container does.
+// ServerState is the state of the Pod's container.
 // +kubebuilder:validation:Enum=running;waiting;terminated
 type ServerState string
 
 const (
-	// ServerRunning means that the container runs.
+	// ServerRunning means that the container is running.
 	ServerRunning ServerState = "running"
-	// ServerWaiting means that the container does not run yet, or not again.
+	// ServerWaiting means that the container is waiting to be started or restarted.
 	ServerWaiting ServerState = "waiting"
-	// ServerTerminated means that the container has ended.
+	// ServerTerminated means that the container has exited.
 	ServerTerminated ServerState = "terminated"
 )
 
-// VirtualMachine is a server with a fixed amount of CPU and memory. The server is a Pod, named as the VirtualMachine with
-// "-vm" behind it.
+// VirtualMachine runs one Pod with a fixed amount of CPU and memory. The Pod's name is the VirtualMachine's name with
+// the suffix "-vm".
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -71,58 +71,59 @@ type VirtualMachine struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec is the VirtualMachine as its user wants it.
+	// spec is the desired state.
 	// +required
 	Spec VirtualMachineSpec `json:"spec,omitzero"`
 
-	// status is the VirtualMachine as the operator last saw it.
+	// status is the state that the operator last observed.
 	// +optional
 	Status VirtualMachineStatus `json:"status,omitzero"`
 }
 
-// VirtualMachineSpec is the VirtualMachine as its user wants it.
+// VirtualMachineSpec is the desired state of a VirtualMachine.
 type VirtualMachineSpec struct {
-	// action is active for a VirtualMachine that has a server, or inactive for one that has none at present. A server
-	// that is stopped keeps nothing: the next one starts from the image again.
+	// action is active (the VirtualMachine has a Pod) or inactive (it has no Pod). The default is active. The data of
+	// the Pod is lost when it is stopped: the next Pod starts from the image.
 	// +optional
 	// +kubebuilder:default=active
 	Action Action `json:"action,omitempty"`
 
-	// resource is what the server has.
+	// resource is the CPU, memory and ephemeral storage of the Pod.
 	// +required
 	Resource ResourceSpec `json:"resource,omitzero"`
 }
 
-// ResourceSpec is what a server has: no less, and no more. Its bounds are where Kubernetes can still count with it, which has
-// 64 bits for bytes and for thousandths of a CPU, and writes 1000E as 1. Exponents have two digits at most: to compare
-// one of ten takes Kubernetes longer than any request may take.
+// ResourceSpec is both the requests and the limits of the Pod's container. Kubernetes stores bytes and thousandths of
+// a CPU as 64-bit integers, which bounds the values. An exponent has at most two digits, because Kubernetes takes
+// longer than a request may last to compare a quantity with a ten-digit exponent.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.rootDisk) == has(oldSelf.rootDisk) && (!has(self.rootDisk) || size(string(self.rootDisk)) <= 64 && !string(self.rootDisk).matches('[eE][+-]?[0-9]{3}') && quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) == 0)",fieldPath=".rootDisk",message="rootDisk is immutable: create a new VirtualMachine instead"
 type ResourceSpec struct {
-	// cpu is the number of CPUs, more than 0 and at most 1P, such as 2 or 500m (half a CPU). The server gets another number
+	// cpu is the number of CPUs, more than 0 and at most 1P, such as 2 or 500m (half a CPU). A change resizes the Pod
 	// without a restart.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1P'))",message="cpu must be more than 0 and at most 1P, such as 2 or 500m"
 	CPU resource.Quantity `json:"cpu,omitzero"`
 
-	// memory is the memory in bytes, more than 0 and at most 1E, such as 4G or 512Mi. The server gets another amount without a
-	// restart.
+	// memory is the memory in bytes, more than 0 and at most 1E, such as 4G or 512Mi. A change resizes the Pod without
+	// a restart.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1E'))",message="memory must be more than 0 bytes and at most 1E, such as 4G or 512Mi"
 	Memory resource.Quantity `json:"memory,omitzero"`
 
-	// rootDisk is the ephemeral storage in bytes, more than 0 and at most 1E, such as 40G or 10Gi. It is immutable; absent means
-	// what the node has.
+	// rootDisk is the ephemeral storage in bytes, more than 0 and at most 1E, such as 40G or 10Gi. It is immutable. If
+	// it is absent, the Pod has no limit of its own.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1E'))",message="rootDisk must be more than 0 bytes and at most 1E, such as 40G or 10Gi"
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 
-// VirtualMachineStatus is the VirtualMachine as the operator last saw it. It follows from the Pod, and of what it said before
-// only from failures and retryTime; instants, usage and the message of a refusal stay as long as they hold.
+// VirtualMachineStatus is the state that the operator last observed. The operator computes it from the Pod, and from
+// the failures and the retryTime of the previous status. It keeps times, usage and rejection messages while they are
+// valid.
 type VirtualMachineStatus struct {
-	// conditions are Ready (the server runs and is ready), Scheduled (it has a node), Resizing (it does not have the
-	// resources yet that the spec asks for) and UsageAvailable (its usage is known).
+	// conditions are Ready (the Pod is running and ready), Scheduled (the Pod has a node), Resizing (the Pod does not
+	// have the resources of the spec yet) and UsageAvailable (status.server.usage is known).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -132,70 +133,71 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// phase sums up how the VirtualMachine is, for people. Programs had better read the conditions.
+	// phase summarizes the state for people. Programs should read the conditions.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// reason says in one word why the phase is what it is. It is the reason of the condition Ready.
+	// reason is the reason of the condition Ready: one word that explains the phase.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says in a sentence why the phase is what it is. It is the message of the condition Ready.
+	// message is the message of the condition Ready: a sentence that explains the phase.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// server describes the server; absent while there is none.
+	// server describes the Pod. It is absent if there is no Pod.
 	// +optional
 	Server *ServerStatus `json:"server,omitempty"`
 
-	// failures is how many servers have failed one after the other, since the last one that was ready for five minutes.
+	// failures is the number of Pods that failed in a row. It is reset when a Pod was ready for five minutes, and when
+	// the VirtualMachine becomes inactive.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
-	// retryTime is when a server that has failed is replaced: 10 seconds after it has, and twice as long with each
-	// failure that follows, up to five minutes.
+	// retryTime is when the operator replaces a failed Pod. The delay is 10 seconds after the first failure, and
+	// doubles with each further failure, up to five minutes.
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`
 
-	// lastUpdateTime is when another field of the status last changed.
+	// lastUpdateTime is when any other field of the status last changed.
 	// +optional
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 }
 
-// ServerStatus describes a server.
+// ServerStatus describes the Pod of a VirtualMachine.
 type ServerStatus struct {
-	// id is the UID of the server's Pod.
+	// id is the UID of the Pod.
 	// +optional
 	ID types.UID `json:"id,omitempty"`
 
-	// name is the name of the server's Pod.
+	// name is the name of the Pod.
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// state is what the server's container does.
+	// state is the state of the Pod's container: running, waiting or terminated.
 	// +optional
 	State ServerState `json:"state,omitempty"`
 
-	// node is the name of the node that the server runs on.
+	// node is the name of the node of the Pod.
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// startTime is when the operator first saw the server ready.
+	// startTime is when the operator first observed that the Pod is ready.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
-	// usage is what the server uses; absent while that is not known.
+	// usage is the measured usage of the Pod. It is absent if it is not known.
 	// +optional
 	Usage *UsageStatus `json:"usage,omitempty"`
 }
 
-// UsageStatus is what a server uses.
+// UsageStatus is the measured usage of the Pod's container.
 type UsageStatus struct {
-	// cpu is the CPU time that the server uses, in percent of its limit, rounded. It may exceed 100 for a moment.
+	// cpu is the CPU usage in percent of the limit, rounded. It can exceed 100 for a moment.
 	// +required
 	CPU int32 `json:"cpu"`
 
-	// memory is the memory that the server uses, in percent of its limit, rounded.
+	// memory is the memory usage in percent of the limit, rounded.
 	// +required
 	Memory int32 `json:"memory"`
 }

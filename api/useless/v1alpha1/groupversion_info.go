@@ -3,8 +3,8 @@
 
 // Package v1alpha1 is the deprecated first version of the useless.container.training API.
 //
-// It has a home for every field of v1beta1. What reads the same in both versions is v1beta1's own type here,
-// so that it cannot drift apart; only what is spelled differently is declared again.
+// It has every field of v1beta1, some under another name. Types that are equal in both versions are those of v1beta1.
+// Only types with different field names are declared here.
 //
 // +kubebuilder:object:generate=true
 // +groupName=useless.container.training

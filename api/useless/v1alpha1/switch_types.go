@@ -25,12 +25,12 @@ type Switch struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec is the Switch as people turn it.
+	// spec is the desired state.
 	// +optional
 	// +kubebuilder:default={}
 	Spec v1beta1.SwitchSpec `json:"spec,omitzero"`
 
-	// status is what the operator noticed.
+	// status is the state that the operator last observed.
 	// +optional
 	Status v1beta1.SwitchStatus `json:"status,omitzero"`
 }

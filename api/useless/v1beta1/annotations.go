@@ -5,7 +5,7 @@ package v1beta1
 
 const domain = "useless.container.training/"
 
-// Annotations by which users schedule a workload. At least one of the first two is required.
+// Annotations with which users schedule a workload. At least one of the first two is required.
 const (
 	// StartScheduleAnnotation says when to scale up: the five fields of cron, HH:MM, or days of the week and HH:MM.
 	StartScheduleAnnotation = domain + "start-schedule"
@@ -15,7 +15,8 @@ const (
 	TimeZoneAnnotation = domain + "time-zone"
 	// StopReplicasAnnotation is the number of replicas after a stop. Absent means 0.
 	StopReplicasAnnotation = domain + "stop-replicas"
-	// StartReplicasAnnotation is the number of replicas after a start, at least 1. Absent means as many as before the stop.
+	// StartReplicasAnnotation is the number of replicas after a start, at least 1. Absent means the number before the
+	// stop.
 	StartReplicasAnnotation = domain + "start-replicas"
 	// SuspendAnnotation, while true, skips starts and stops. They are not made up for later.
 	SuspendAnnotation = domain + "suspend"
@@ -25,7 +26,7 @@ const (
 	ExcludeDatesAnnotation = domain + "exclude-dates"
 )
 
-// Annotations by which the operator records what it did. It writes them in the same request as the replicas.
+// Annotations in which the operator records the last start or stop. It writes them in the same request as the replicas.
 const (
 	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes it.
 	OriginalReplicasAnnotation = domain + "original-replicas"
@@ -33,7 +34,7 @@ const (
 	LastScheduleTimeAnnotation = domain + "last-schedule-time"
 	// NextScheduleTimeAnnotation is the time (RFC 3339) of the next start or stop.
 	NextScheduleTimeAnnotation = domain + "next-schedule-time"
-	// ScheduleStateAnnotation is ScheduleStarted or ScheduleStopped, after the last start or stop that was carried out.
+	// ScheduleStateAnnotation is ScheduleStarted or ScheduleStopped, after the last start or stop.
 	ScheduleStateAnnotation = domain + "schedule-state"
 	// ObservedScheduleAnnotation is a hash of the schedule. A different value means that the schedule was edited.
 	ObservedScheduleAnnotation = domain + "observed-schedule"
@@ -51,9 +52,9 @@ const (
 	EventScheduledStop = "ScheduledStop"
 	// EventScheduledStart has the replicas before and after a start.
 	EventScheduledStart = "ScheduledStart"
-	// EventScheduleRemoved says that the schedule is gone, and what that has changed.
+	// EventScheduleRemoved means that the schedule was removed. It has the replicas that were restored, if any.
 	EventScheduleRemoved = "ScheduleRemoved"
-	// EventInvalidSchedule names what is wrong with the annotations. Nothing is scaled until that is corrected.
+	// EventInvalidSchedule names the invalid annotations. The workload is not scaled until they are fixed.
 	EventInvalidSchedule = "InvalidSchedule"
 	// EventUnknownTimeZone means that only the time zone is wrong.
 	EventUnknownTimeZone = "UnknownTimeZone"
@@ -63,8 +64,8 @@ const (
 	EventScaleFailed = "ScaleFailed"
 )
 
-// IngressAnnotationsAnnotation with the value IngressAnnotationsDisabled excludes an Ingress from the annotations that the
-// operator sets. The operator removes those that it has set before.
+// IngressAnnotationsAnnotation with the value IngressAnnotationsDisabled opts an Ingress out of --ingress-annotation.
+// The operator removes the annotations that it has set before.
 const (
 	IngressAnnotationsAnnotation = domain + "ingress-annotations"
 	IngressAnnotationsDisabled   = "Disabled"

@@ -3,27 +3,26 @@
 
 package v1beta1
 
-// Names that the operator reads and writes on objects.
+// Labels, finalizers and annotations that the operator reads or writes.
 const (
-	// MachineLabel is the label that ties a Switch to its Machine where the Machine names no selector.
-	// Its value is the Machine's name.
+	// MachineLabel selects the switches of a Machine without a selector. Its value is the Machine's name.
 	MachineLabel = "machine"
 
-	// MachineFinalizer is on every Machine from before its first Switch until it is powered down.
+	// MachineFinalizer is on a Machine from before its first Switch until all its switches are down.
 	MachineFinalizer = "useless.container.training/machine"
 
-	// FlippedAtAnnotation is on a Switch: the instant (RFC 3339, microseconds) at which the operator last turned it
-	// down. It is written in the same request as the position, so it survives whatever happens next.
+	// FlippedAtAnnotation of a Switch is the time (RFC 3339, microseconds) when the operator last turned it down. The
+	// operator writes it in the same request as the position, so a crash cannot lose it.
 	FlippedAtAnnotation = "useless.container.training/flipped-at"
 
-	// PausedAnnotation keeps the operator from touching an object while its value is true (as strconv.ParseBool
-	// reads it), except to let the object be deleted.
+	// PausedAnnotation stops the operator from changing an object while its value is true (strconv.ParseBool). The
+	// operator still lets a paused object be deleted.
 	PausedAnnotation = "useless.container.training/paused"
 )
 
 // Condition types of a Machine.
 const (
-	// ConditionScaled is True while the Machine has as many switches as it asks for.
+	// ConditionScaled is True while the Machine has the requested number of switches.
 	ConditionScaled = "Scaled"
 	// ConditionResting is True while every switch is down.
 	ConditionResting = "Resting"
@@ -33,38 +32,38 @@ const (
 
 // Reasons of the conditions.
 const (
-	// ReasonCountReached says that there are as many switches as asked for.
+	// ReasonCountReached means that the Machine has the requested number of switches.
 	ReasonCountReached = "CountReached"
-	// ReasonScaling says that switches are being created or deleted.
+	// ReasonScaling means that switches are being created or deleted.
 	ReasonScaling = "Scaling"
-	// ReasonQuotaExceeded says that a ResourceQuota refused a switch.
+	// ReasonQuotaExceeded means that a ResourceQuota rejected a switch.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonScalingFailed says that the API server refused to create or delete a switch for another reason.
+	// ReasonScalingFailed means that the API server refused to create or delete a switch for another reason.
 	ReasonScalingFailed = "ScalingFailed"
-	// ReasonInvalidSelector says that the selector cannot be parsed, so no switch is touched.
+	// ReasonInvalidSelector means that the selector is invalid. The operator changes no switch.
 	ReasonInvalidSelector = "InvalidSelector"
-	// ReasonAllDown says that every switch is down.
+	// ReasonAllDown means that every switch is down.
 	ReasonAllDown = "AllDown"
-	// ReasonSwitchesUp says that at least one switch is up.
+	// ReasonSwitchesUp means that at least one switch is up.
 	ReasonSwitchesUp = "SwitchesUp"
-	// ReasonUseless says that the Machine has what it asked for and does nothing with it.
+	// ReasonUseless means that the Machine is Ready: it has all its switches, and all are down.
 	ReasonUseless = "Useless"
-	// ReasonNotScaled says that the Machine is not Ready because it is not Scaled.
+	// ReasonNotScaled means that the Machine is not Ready because it is not Scaled.
 	ReasonNotScaled = "NotScaled"
 )
 
 // Reasons of the events on a Machine.
 const (
-	// EventScaled says how many switches were created or deleted.
+	// EventScaled has the number of switches that were created or deleted.
 	EventScaled = "Scaled"
-	// EventRaised says how many switches were turned up because the Machine's position asked for it.
+	// EventRaised has the number of switches that were turned up because of spec.position.
 	EventRaised = "Raised"
 	// EventFlipped names a switch that was turned down.
 	EventFlipped = "Flipped"
-	// EventAdopted names a switch that the Machine took as its own.
+	// EventAdopted names a switch that the Machine adopted.
 	EventAdopted = "Adopted"
-	// EventReleased names a switch that the Machine let go.
+	// EventReleased names a switch that the Machine released.
 	EventReleased = "Released"
-	// EventPoweredDown says how many switches were turned down because the Machine was deleted.
+	// EventPoweredDown has the number of switches that were turned down because the Machine was deleted.
 	EventPoweredDown = "PoweredDown"
 )

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// SwitchSelector selects the Machine's switches: by its selector, or by the label machine with its name where it has
-// none. It fails if the selector does not parse.
+// SwitchSelector returns the selector of the Machine's switches. Without spec.switches.selector, it is MachineLabel
+// with the Machine's name. It returns an error if the selector is invalid.
 func (m *Machine) SwitchSelector() (labels.Selector, error) {
 	if m.Spec.Switches.Selector == nil {
 		return labels.SelectorFromValidatedSet(labels.Set{MachineLabel: m.Name}), nil
@@ -17,7 +17,7 @@ func (m *Machine) SwitchSelector() (labels.Selector, error) {
 	return m.Spec.Switches.Selector.AsSelector()
 }
 
-// SwitchLabels are the labels of a new switch: those that the selector names, and the template's.
+// SwitchLabels returns the labels of a new switch: the matchLabels of the selector and the labels of the template.
 func (m *Machine) SwitchLabels() map[string]string {
 	merged := map[string]string{}
 	if selector := m.Spec.Switches.Selector; selector == nil {
@@ -29,7 +29,7 @@ func (m *Machine) SwitchLabels() map[string]string {
 	return merged
 }
 
-// AsSelector parses the selector. It fails where metav1.LabelSelectorAsSelector does.
+// AsSelector parses the selector. It returns the same errors as metav1.LabelSelectorAsSelector.
 func (s *LabelSelector) AsSelector() (labels.Selector, error) {
 	meta := &metav1.LabelSelector{MatchLabels: map[string]string{}}
 	mergeLabels(meta.MatchLabels, s.MatchLabels)

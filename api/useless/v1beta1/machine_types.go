@@ -7,28 +7,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Defaults and bounds of a Machine; the schema's markers repeat them.
+// Defaults and limits of a Machine. The markers of the schema repeat them.
 const (
-	// DefaultSwitchCount is the number of switches of a Machine that names none.
+	// DefaultSwitchCount is the default number of switches.
 	DefaultSwitchCount int32 = 1
-	// DefaultFlipSeconds is the flip delay and the flip interval of a Machine that names none, in seconds.
+	// DefaultFlipSeconds is the default of both the flip delay and the flip interval, in seconds.
 	DefaultFlipSeconds int32 = 5
-	// MaxMachineNameLength is the length of a label value, which a Machine's name becomes.
+	// MaxMachineNameLength is the longest name of a Machine, because the name becomes a label value.
 	MaxMachineNameLength = 63
 )
 
-// Position is where a switch is.
+// Position is the position of a switch.
 // +kubebuilder:validation:Enum=up;down
 type Position string
 
 const (
-	// PositionUp is where people put switches.
+	// PositionUp means that a user turned the switch up.
 	PositionUp Position = "up"
-	// PositionDown is where the operator puts them, and the default.
+	// PositionDown is the default, and the position to which the operator turns a switch back.
 	PositionDown Position = "down"
 )
 
-// Machine has switches. Whoever turns one up, the operator turns it down again.
+// Machine has switches. When someone turns a switch up, the operator turns it back down.
 //
 // +genclient
 // +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
@@ -50,56 +50,57 @@ type Machine struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec is the Machine as its user wants it.
+	// spec is the desired state.
 	// +optional
 	// +kubebuilder:default={}
 	Spec MachineSpec `json:"spec,omitzero"`
 
-	// status is the Machine as the operator last saw it.
+	// status is the state that the operator last observed.
 	// +optional
 	Status MachineStatus `json:"status,omitzero"`
 }
 
-// MachineSpec is the Machine as its user wants it.
+// MachineSpec is the desired state of a Machine.
 type MachineSpec struct {
-	// switches says how many switches there are and which ones they are.
+	// switches configures the number, the selector and the template of the switches.
 	// +optional
 	// +kubebuilder:default={}
 	Switches SwitchesSpec `json:"switches,omitzero"`
 
-	// position set to up turns every switch up once, as soon as there are as many as asked for. The operator then
-	// turns them down one by one and, when the last one is down, sets this field back to down.
+	// position is down or up. The default is down. With up, the operator turns every switch up once, as soon as the
+	// requested number of switches exists. It then turns them down one by one. When all are down, it resets this field
+	// to down.
 	// +optional
 	// +kubebuilder:default=down
 	Position Position `json:"position,omitempty"`
 
-	// flip says when a switch that is up is turned down.
+	// flip configures when the operator turns a switch down.
 	// +optional
 	// +kubebuilder:default={}
 	Flip FlipSpec `json:"flip,omitzero"`
 }
 
-// SwitchesSpec says how many switches a Machine has and which ones they are.
+// SwitchesSpec is the number, the selector and the template of a Machine's switches.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.selector) == has(oldSelf.selector) && (!has(self.selector) || self.selector == oldSelf.selector)",fieldPath=".selector",message="selector is immutable: create a new Machine instead"
 // +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchLabels) && has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels)) || self.selector.matchLabels.all(k, !(k in self.template.metadata.labels) || self.template.metadata.labels[k] == self.selector.matchLabels[k])",fieldPath=".template.metadata.labels",messageExpression="[self.selector.matchLabels.filter(k, k in self.template.metadata.labels && self.template.metadata.labels[k] != self.selector.matchLabels[k])[0]].map(k, k + '=' + self.template.metadata.labels[k] + ' does not satisfy matchLabels ' + k + '=' + self.selector.matchLabels[k])[0]"
 // +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchExpressions)) || self.selector.matchExpressions.all(e, e.operator in ['NotIn', 'DoesNotExist'] || (has(self.selector.matchLabels) && e.key in self.selector.matchLabels) || (has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels) && e.key in self.template.metadata.labels))",fieldPath=".template.metadata.labels",messageExpression="self.selector.matchExpressions.map(e, !(e.operator in ['NotIn', 'DoesNotExist'] || (has(self.selector.matchLabels) && e.key in self.selector.matchLabels) || (has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels) && e.key in self.template.metadata.labels)), e.key + ' is missing, which matchExpressions ask for')[0]"
 // +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchExpressions) && has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels)) || self.selector.matchExpressions.all(e, !(e.key in self.template.metadata.labels) || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.template.metadata.labels[e.key] in e.values)))",fieldPath=".template.metadata.labels",messageExpression="self.selector.matchExpressions.map(e, e.key in self.template.metadata.labels && !(e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.template.metadata.labels[e.key] in e.values))), e.key + '=' + self.template.metadata.labels[e.key] + ' does not satisfy matchExpressions: ' + e.key + ' ' + (has(e.values) ? e.operator + ' (' + e.values.join(', ') + ')' : e.operator))[0]"
 type SwitchesSpec struct {
-	// count is the number of switches, from 1 to 1000. An operator may allow fewer (its flag --max-switches, 100 by
-	// default).
+	// count is the number of switches, from 1 to 1000. The default is 1. The operator's flag --max-switches (default
+	// 100) lowers the maximum.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Count int32 `json:"count,omitempty"`
 
-	// selector says which switches in the Machine's namespace belong to it. It cannot be changed or emptied; absent
-	// means the label machine with the Machine's name.
+	// selector selects the Machine's switches in its namespace. It is immutable and must not be empty. If it is
+	// absent, the label machine with the Machine's name selects the switches.
 	// +optional
 	Selector *LabelSelector `json:"selector,omitempty"`
 
-	// template is what new switches start from. A new switch has the selector's matchLabels and these labels.
+	// template has the labels and annotations of new switches. A new switch also has the matchLabels of the selector.
 	// +optional
 	Template SwitchTemplate `json:"template,omitzero"`
 }
@@ -108,79 +109,79 @@ type SwitchesSpec struct {
 // +kubebuilder:validation:MaxLength=63
 type LabelValue string
 
-// LabelSelector selects objects by their labels, as metav1.LabelSelector does. Its bounds let the API server
-// check it without a webhook.
+// LabelSelector selects objects by their labels, like metav1.LabelSelector. Its size limits let the API server
+// validate it without a webhook.
 //
 // +structType=atomic
 // +kubebuilder:validation:XValidation:rule="size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0",message="selector must not be empty: it would take every Switch in the namespace"
 // +kubebuilder:validation:XValidation:rule="!(has(self.matchLabels) && has(self.matchExpressions)) || self.matchExpressions.all(e, !(e.key in self.matchLabels) || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.matchLabels[e.key] in e.values)))",fieldPath=".matchExpressions",message="selector contradicts itself: matchLabels do not satisfy matchExpressions"
 type LabelSelector struct {
-	// matchLabels are the labels that an object must have, with exactly these values.
+	// matchLabels are labels that an object must have, with exactly these values.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitzero"`
 
-	// matchExpressions are further requirements; all of them must hold.
+	// matchExpressions are further requirements. An object must satisfy all of them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	MatchExpressions []LabelSelectorRequirement `json:"matchExpressions,omitzero"`
 }
 
-// LabelSelectorRequirement is one requirement on one label.
+// LabelSelectorRequirement is a requirement on one label.
 //
 // +kubebuilder:validation:XValidation:rule="(self.operator == 'In' || self.operator == 'NotIn') == (size(self.?values.orValue([])) > 0)",fieldPath=".values",messageExpression="self.key + ' ' + self.operator + ': values must be given for In and NotIn, and for no other operator'"
 type LabelSelectorRequirement struct {
-	// key is the label's name.
+	// key is the name of the label.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Key string `json:"key,omitempty"`
 
-	// operator relates the label to the values.
+	// operator is In, NotIn, Exists or DoesNotExist.
 	// +required
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator,omitempty"`
 
-	// values are given for In and NotIn, and for no other operator.
+	// values are required for In and NotIn, and not allowed for other operators.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Values []LabelValue `json:"values,omitzero"`
 }
 
-// SwitchTemplate is what new switches start from.
+// SwitchTemplate is the template of new switches.
 type SwitchTemplate struct {
-	// metadata is copied to new switches; existing ones keep theirs.
+	// metadata is copied to new switches. Existing switches do not change.
 	// +optional
 	Metadata TemplateMetadata `json:"metadata,omitzero"`
 }
 
-// TemplateMetadata is the part of an object's metadata that a template may set.
+// TemplateMetadata is the metadata that a template can set.
 type TemplateMetadata struct {
-	// labels of new switches, beside those that the selector asks for.
+	// labels are added to new switches, next to the matchLabels of the selector.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]LabelValue `json:"labels,omitzero"`
 
-	// annotations of new switches.
+	// annotations are added to new switches.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitzero"`
 }
 
-// FlipSpec says when a switch that is up is turned down: as soon as both times have passed, never earlier.
+// FlipSpec configures when the operator turns a switch down: when both the delay and the interval have passed.
 type FlipSpec struct {
-	// delaySeconds is how long a switch may stay up after the operator has noticed it, in seconds, from 0 to 86400
-	// (a day).
+	// delaySeconds is how long a switch stays up after the operator noticed it, in seconds, from 0 to 86400 (a day).
+	// The default is 5.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	DelaySeconds *int32 `json:"delaySeconds,omitempty"`
 
-	// intervalSeconds is the time in which the Machine turns down at most one switch, in seconds, from 0 to 86400
-	// (a day). With 0, every switch whose delay has passed is turned down at once.
+	// intervalSeconds is the minimum time between two flips of the Machine, in seconds, from 0 to 86400 (a day). The
+	// default is 5. With 0, all switches whose delay has passed are turned down at once.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0
@@ -188,9 +189,10 @@ type FlipSpec struct {
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 }
 
-// MachineStatus is the Machine as the operator last saw it. It is the same in every version.
+// MachineStatus is the state that the operator last observed. It is the same in all versions.
 type MachineStatus struct {
-	// conditions are Scaled (there are as many switches as asked for), Resting (all of them are down) and Ready (both).
+	// conditions are Scaled (the requested number of switches exists), Resting (all switches are down) and Ready
+	// (both).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -204,23 +206,24 @@ type MachineStatus struct {
 	// +optional
 	Switches SwitchCounts `json:"switches,omitzero"`
 
-	// positions has the first letter of each switch's position, in the order of their names (numbers as numbers).
+	// positions has one letter for each switch, u for up and d for down, in the natural order of the names (m-2 before
+	// m-10).
 	// +optional
 	Positions string `json:"positions,omitempty"`
 
-	// position is the spec.position that has been carried out.
+	// position is the last spec.position that the operator applied.
 	// +optional
 	Position Position `json:"position,omitempty"`
 
-	// selector is the selector in its text form, for the scale subresource.
+	// selector is the selector as a string, for the scale subresource.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// seenAt is when the operator noticed the switch that has been up for longest; absent while all are down.
+	// seenAt is when the operator noticed the switch that has been up longest. It is absent if all switches are down.
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 
-	// lastFlipTime is when the operator last turned one of the switches down.
+	// lastFlipTime is when the operator last turned a switch down.
 	// +optional
 	LastFlipTime *metav1.MicroTime `json:"lastFlipTime,omitempty"`
 }

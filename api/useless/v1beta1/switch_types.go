@@ -25,33 +25,34 @@ type Switch struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec is the Switch as people turn it.
+	// spec is the desired state.
 	// +optional
 	// +kubebuilder:default={}
 	Spec SwitchSpec `json:"spec,omitzero"`
 
-	// status is what the operator noticed.
+	// status is the state that the operator last observed.
 	// +optional
 	Status SwitchStatus `json:"status,omitzero"`
 }
 
-// SwitchSpec is the Switch as people turn it. It is the same in every version.
+// SwitchSpec is the desired state of a Switch. It is the same in all versions.
 type SwitchSpec struct {
-	// position is where the switch is. It may be turned up at any time; its Machine turns it down again.
+	// position is up or down. The default is down. A user can set it to up at any time, and the operator sets it back
+	// to down.
 	// +optional
 	// +kubebuilder:default=down
 	Position Position `json:"position,omitempty"`
 }
 
-// SwitchStatus is what the operator noticed. It is the same in every version.
+// SwitchStatus is the state that the operator last observed. It is the same in all versions.
 type SwitchStatus struct {
-	// observedGeneration is the metadata.generation that seenAt belongs to. A switch that has been turned since then is
-	// yet to be noticed, even if it is up again.
+	// observedGeneration is the metadata.generation that seenAt belongs to. A different metadata.generation means that
+	// the switch was turned since then, and that the operator has not noticed it yet.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// seenAt is when the operator noticed that the switch is up; absent while it is down. Where it may not be turned down,
-	// it is the instant that its next turn follows from.
+	// seenAt is when the operator noticed that the switch is up. It is absent while the switch is down. If the API server
+	// refuses to turn the switch down, the operator sets this to a later time, which delays the next attempt.
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 }
