@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzParse starts the operator with any flags, one a line, and any environment. What it starts with is in range; why it does
-// not start is one error, and no panic.
+// FuzzParse parses any flags, one per line, and any environment. The result is an error, or options within their
+// ranges.
 func FuzzParse(f *testing.F) {
 	f.Add("--max-switches=1000\n--controllers=*,-machine", "USELESS_LEADER_ELECT=true")
 	f.Add("--self-managed-certs", "USELESS_NAMESPACE=useless-system")
@@ -33,12 +33,12 @@ func FuzzParse(f *testing.F) {
 		o, err := parse(args, func(name string) string { return variables[name] })
 		if err != nil {
 			if err.Error() == "" || errors.Is(err, flag.ErrHelp) {
-				t.Errorf("does not say why: %q", err)
+				t.Errorf("the error has no text: %q", err)
 			}
 			return
 		}
 		if o.maxSwitches < 1 || o.maxSwitches > 1000 || o.selfManagedCerts && o.namespace == "" {
-			t.Errorf("starts with %+v", o)
+			t.Errorf("parse accepts invalid options: %+v", o)
 		}
 	})
 }

@@ -62,74 +62,79 @@ func run(ctx context.Context, args []string) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 
+	mgr, err := o.setup(ctx)
+	if err != nil {
+		return err
+	}
+	logger.Info("Starting useless-operator",
+		"version", version, "controllers", o.controllers.Selection, "webhooks", o.webhooks)
+	return mgr.Start(delayed(ctx, o.shutdownDelay))
+}
+
+// setup returns a manager with the controllers, the storage version migration and the webhooks.
+func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
-		return fmt.Errorf("find the cluster: %w", err)
+		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
 	certificate := &certificates.Source{}
 	managerOptions, err := o.manager(certificate, ctx.Done())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
-		return fmt.Errorf("create the manager: %w", err)
+		return nil, fmt.Errorf("create the manager: %w", err)
 	}
 	if err := o.controllers.Setup(ctx, mgr, clock.RealClock{}, metrics.Registry); err != nil {
-		return err
+		return nil, err
 	}
 	if err := migration.Setup(mgr, clock.RealClock{}); err != nil {
-		return fmt.Errorf("set up the migration: %w", err)
+		return nil, fmt.Errorf("set up the storage version migration: %w", err)
 	}
 	// The manager serves /healthz and /readyz only if there is a check.
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping), o.watchLeader(mgr)); err != nil {
-		return err
+	if err := errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping), o.watchSuspension(mgr),
+	); err != nil {
+		return nil, err
 	}
-	if o.webhooks {
-		if err := o.setupWebhooks(ctx, mgr, certificate); err != nil {
-			return err
-		}
+	if !o.webhooks {
+		return mgr, nil
 	}
-	logger.Info("Starting useless-operator", "version", version, "controllers", o.controllers.Selection, "webhooks", o.webhooks)
-	return mgr.Start(delayed(ctx, o.shutdownDelay))
+	return mgr, o.setupWebhooks(ctx, mgr, certificate)
 }
 
-// manager returns the manager's options. The webhook server closes its connections after draining is closed.
-func (o *options) manager(certificate *certificates.Source, draining <-chan struct{}) (ctrl.Options, error) {
+// newScheme returns a scheme with the types of Kubernetes and of this operator.
+func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(v1beta1.AddToScheme(scheme))
 	utilruntime.Must(cloudnativev1alpha1.AddToScheme(scheme))
+	return scheme
+}
 
-	// HTTP/2 is off because of the rapid reset attack (CVE-2023-44487), which needs no credentials. All supported API servers
-	// and Prometheus speak TLS 1.3.
-	tlsOptions := []func(*tls.Config){func(c *tls.Config) {
-		c.NextProtos = []string{"http/1.1"}
-		c.MinVersion = tls.VersionTLS13
-	}}
-	webhookTLS := tlsOptions
+// limitTLS turns HTTP/2 off because of the rapid reset attack (CVE-2023-44487), which needs no credentials. All
+// supported API servers and Prometheus support TLS 1.3.
+func limitTLS(c *tls.Config) {
+	c.NextProtos = []string{"http/1.1"}
+	c.MinVersion = tls.VersionTLS13
+}
+
+// manager returns the manager's options. The webhook server closes its connections after draining is closed.
+func (o *options) manager(certificate *certificates.Source, draining <-chan struct{}) (ctrl.Options, error) {
 	cacheOptions, err := o.controllers.CacheOptions()
+	if err == nil && o.selfManagedCerts {
+		cacheOptions.ByObject, err = informer.Merge(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
+	}
 	if err != nil {
 		return ctrl.Options{}, err
 	}
-	if o.selfManagedCerts {
-		webhookTLS = append(webhookTLS, func(c *tls.Config) { c.GetCertificate = certificate.GetCertificate })
-		cacheOptions.ByObject, err = informer.Merge(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
-		if err != nil {
-			return ctrl.Options{}, err
-		}
-	}
-	options := ctrl.Options{
-		Scheme: scheme,
-		Cache:  cacheOptions,
-		Client: controller.ClientOptions(),
-		Metrics: metricsserver.Options{
-			BindAddress:   o.metricsAddress,
-			SecureServing: o.metricsSecure,
-			CertDir:       o.metricsCertDir,
-			TLSOpts:       tlsOptions,
-		},
+	return ctrl.Options{
+		Scheme:                 newScheme(),
+		Cache:                  cacheOptions,
+		Client:                 controller.ClientOptions(),
+		Metrics:                o.metricsServer(),
 		HealthProbeBindAddress: o.probeAddress,
 		// A standby fills its caches and queues, so that it can work at once when it becomes the leader.
 		Controller:                    config.Controller{EnableWarmup: new(true)},
@@ -138,21 +143,39 @@ func (o *options) manager(certificate *certificates.Source, draining <-chan stru
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		RenewDeadline:                 new(renewDeadline),
-		// A standby checks the Lease every 1 to 2.2 times this, so that a flip is at most 2.5 s late when the leader stops.
+		// A standby checks the Lease every 1 to 2.2 times this, so that a flip is at most 2.5 s late when the leader
+		// stops.
 		RetryPeriod: new(time.Second),
-		// Shorter than the termination grace period of the Pod, so that the lease is released in time.
+		// Shorter than the termination grace period of the Pod, so that the Lease is released in time.
 		GracefulShutdownTimeout: new(5 * time.Second),
-		WebhookServer: server.New(ctrlwebhook.Options{
-			Host:    o.webhookHost,
-			Port:    o.webhookPort,
-			CertDir: o.webhookCertDir,
-			TLSOpts: webhookTLS,
-		}, draining),
+		WebhookServer:           o.webhookServer(certificate, draining),
+	}, nil
+}
+
+func (o *options) metricsServer() metricsserver.Options {
+	options := metricsserver.Options{
+		BindAddress:   o.metricsAddress,
+		SecureServing: o.metricsSecure,
+		CertDir:       o.metricsCertDir,
+		TLSOpts:       []func(*tls.Config){limitTLS},
 	}
 	if o.metricsSecure {
-		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
-	return options, nil
+	return options
+}
+
+func (o *options) webhookServer(certificate *certificates.Source, draining <-chan struct{}) server.Server {
+	tlsOptions := []func(*tls.Config){limitTLS}
+	if o.selfManagedCerts {
+		tlsOptions = append(tlsOptions, func(c *tls.Config) { c.GetCertificate = certificate.GetCertificate })
+	}
+	return server.New(ctrlwebhook.Options{
+		Host:    o.webhookHost,
+		Port:    o.webhookPort,
+		CertDir: o.webhookCertDir,
+		TLSOpts: tlsOptions,
+	}, draining)
 }
 
 func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certificate *certificates.Source) error {
@@ -173,8 +196,8 @@ func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certifica
 	return mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker())
 }
 
-// delayed returns a context that is done a delay after its parent. A replica that stops still serves during that time,
-// because its clients notice later that it stops.
+// delayed returns a context that is canceled a delay after its parent. During that time, a stopping replica still
+// serves clients that do not know yet that it stops.
 func delayed(parent context.Context, delay time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })

@@ -24,8 +24,9 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// options are the command line's flags. Each has a twin in the environment (--max-switches is USELESS_MAX_SWITCHES),
-// because users of OLM configure an operator through its Subscription's environment alone; a flag that is given wins.
+// options are the values of the flags. Each flag can also be set by an environment variable (--max-switches by
+// USELESS_MAX_SWITCHES), because a Subscription of OLM can set environment variables, but no flags. A flag on the
+// command line takes precedence.
 type options struct {
 	controllers      controller.Options
 	namespace        string
@@ -45,11 +46,11 @@ type options struct {
 	log              zap.Options
 }
 
-// parse reads the flags, and what they leave open from the environment.
+// parse reads the flags, and then the environment variables of the flags that are not set.
 func parse(args []string, getenv func(string) string) (*options, error) {
 	o := &options{controllers: controller.Options{Selection: []string{"*"}}}
 	flags := newFlagSet(o)
-	flags.SetOutput(io.Discard) // a mistake is worth one line, which main prints
+	flags.SetOutput(io.Discard) // main prints the error
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		flags.SetOutput(os.Stdout)
 		flags.Usage()
@@ -68,40 +69,56 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 
 func newFlagSet(o *options) *flag.FlagSet {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
-	flags.Func("controllers", fmt.Sprintf("comma-separated controllers to run: '*' for all that are on by default, 'name' for one more, "+
-		"'-name' for one less; more of these flags add to the first (default *)\nAll controllers: %s", strings.Join(controller.Names(), ", ")),
-		selection(&o.controllers.Selection))
-	flags.StringVar(&o.controllers.PodCount.Label, "pod-count-label", podcount.DefaultLabel, "the label that the controller podcount keeps on ReplicaSets")
-	flags.Var(&o.controllers.Ingress.Annotations, "ingress-annotation", "`key=value` that the controller ingress ensures on Ingresses; may be given more than once")
-	flags.StringVar(&o.namespace, "namespace", "", "the operator's own namespace, for its lease and its certificates (default: that of its Pod)")
+	o.addControllerFlags(flags)
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
-	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the most switches that a Machine may have, from 1 to 1000")
-	flags.IntVar(&o.controllers.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
-		"how many Machines are reconciled at a time, from 1 to 256")
-	flags.StringVar(&o.controllers.Schedule.DefaultTimeZone, "default-time-zone", "UTC", "the time zone of schedules that name none, by its IANA name")
-	flags.StringVar(&o.controllers.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
-		"what the servers of virtual machines run; its user must not be root")
-	flags.DurationVar(&o.controllers.VirtualMachine.UsageInterval, "vm-usage-interval", virtualmachine.DefaultUsageInterval,
-		"how often to ask what virtual machines use, at least 1s")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where to serve metrics; 0 for nowhere")
-	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those who may read them")
-	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for the metrics (default: self-signed)")
-	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "where to serve /healthz and /readyz; 0 for nowhere")
+	flags.StringVar(&o.namespace, "namespace", "",
+		"the operator's namespace, for its Lease and its certificates (default: the namespace of its Pod)")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443",
+		"the address of the metrics endpoint; 0 disables it")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", true,
+		"serve metrics over HTTPS, with authentication and authorization")
+	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "",
+		"the directory with tls.crt and tls.key of the metrics endpoint (default: a self-signed certificate)")
+	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
+		"the address of /healthz and /readyz; 0 disables them")
 	flags.BoolVar(&o.webhooks, "webhooks", true, "serve the admission and conversion webhooks")
-	flags.StringVar(&o.webhookHost, "webhook-host", "", "address to serve the webhooks on (default: all)")
-	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port to serve the webhooks on")
-	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
-		"folder with tls.crt and tls.key for the webhooks")
-	flags.BoolVar(&o.selfManagedCerts, "self-managed-certs", false, "make and rotate the webhooks' certificates, rather than find them in the folder")
-	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 0, "how long to go on after a signal to stop, while webhook clients turn to another replica")
+	flags.StringVar(&o.webhookHost, "webhook-host", "", "the address of the webhook server (default: all addresses)")
+	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "the port of the webhook server")
+	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir",
+		filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
+		"the directory with tls.crt and tls.key of the webhook server")
+	flags.BoolVar(&o.selfManagedCerts, "self-managed-certs", false,
+		"create and rotate the webhook certificates, in place of reading them from --webhook-cert-dir")
+	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 0,
+		"how long the operator continues after SIGTERM, so that webhook clients can connect to another replica")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	config.RegisterFlags(flags)
 	o.log.BindFlags(flags)
 	return flags
 }
 
-// selection returns what parses --controllers: the first one replaces the default, and each one more adds to it, so that
-// every kustomize component can have its own.
+func (o *options) addControllerFlags(flags *flag.FlagSet) {
+	c := &o.controllers
+	flags.Func("controllers", "a comma-separated list of controllers: "+
+		"'*' selects the controllers that are on by default, 'name' turns one on, '-name' turns one off; repeat the flag to append to the list (default *)\n"+
+		"All controllers: "+strings.Join(controller.Names(), ", "), selection(&c.Selection))
+	flags.StringVar(&c.PodCount.Label, "pod-count-label", podcount.DefaultLabel,
+		"the label that the controller podcount sets on ReplicaSets")
+	flags.Var(&c.Ingress.Annotations, "ingress-annotation",
+		"a `key=value` annotation that the controller ingress sets on Ingresses; repeat the flag for more annotations")
+	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
+	flags.IntVar(&c.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
+		"the number of Machines that are reconciled concurrently, from 1 to 256")
+	flags.StringVar(&c.Schedule.DefaultTimeZone, "default-time-zone", "UTC",
+		"the IANA time zone of schedules without a time zone")
+	flags.StringVar(&c.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
+		"the container image of VirtualMachines; it must run as a numeric user other than root")
+	flags.DurationVar(&c.VirtualMachine.UsageInterval, "vm-usage-interval", virtualmachine.DefaultUsageInterval,
+		"the time between two requests for the usage of VirtualMachines, at least 1s")
+}
+
+// selection parses --controllers. The first flag replaces the default, and each further flag appends to the list, so
+// that each kustomize component can add its own flag.
 func selection(into *[]string) func(string) error {
 	var all []string
 	return func(value string) error {
@@ -111,43 +128,43 @@ func selection(into *[]string) func(string) error {
 	}
 }
 
-// fromEnvironment sets the flags that were not given from their twins in the environment.
+// fromEnvironment sets the flags that are not on the command line from their environment variables.
 func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	var errs []error
 	flags.VisitAll(func(f *flag.Flag) {
-		twin := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if given[f.Name] {
 			return
 		}
-		for _, value := range values(f, getenv(twin)) {
+		variable := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		for _, value := range values(f, getenv(variable)) {
 			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("invalid value %q for environment variable %s: %w", value, twin, err))
+				errs = append(errs, fmt.Errorf("invalid value %q for environment variable %s: %w", value, variable, err))
 			}
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// values are those that an environment variable has for a flag: annotations may have anything in them but line breaks, and
-// are one a line.
-func values(f *flag.Flag, variable string) []string {
-	lines := []string{variable}
+// values returns the values of a flag in an environment variable. Only annotations can have several values, one per
+// line.
+func values(f *flag.Flag, text string) []string {
+	lines := []string{text}
 	if _, ok := f.Value.(*ingress.Annotations); ok {
-		lines = strings.Split(variable, "\n")
+		lines = strings.Split(text, "\n")
 	}
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
-// validate returns an error for a wrong value. For the controllers, zero means the default: a user who gives it wants
-// something else.
+// validate returns an error for an invalid value. The controllers read a zero value as the default, so a zero value on
+// the command line is rejected here.
 func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
 	}
 	if o.selfManagedCerts && o.namespace == "" {
-		return errors.New("--self-managed-certs needs --namespace: the certificates are kept in a Secret there")
+		return errors.New("--self-managed-certs needs --namespace: it stores the certificates in a Secret")
 	}
 	switch c := o.controllers; {
 	case c.Machine.ConcurrentSyncs == 0:
@@ -157,7 +174,8 @@ func (o *options) validate() error {
 	case c.VirtualMachine.UsageInterval == 0:
 		return errors.New("invalid value 0s for flag --vm-usage-interval: must be at least 1s, such as 30s")
 	case c.PodCount.Label == "":
-		return errors.New("invalid value \"\" for flag --pod-count-label: it is empty; for example, pod-count or example.com/pod-count")
+		return errors.New("invalid value \"\" for flag --pod-count-label: " +
+			"must be a label key; for example, pod-count or example.com/pod-count")
 	}
 	return o.controllers.Validate()
 }

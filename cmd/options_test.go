@@ -35,110 +35,110 @@ func TestParse(t *testing.T) {
 		wantErr     string
 	}{
 		"Defaults": {
-			reason: "without flags all controllers run that do so by default",
+			reason: "without flags, the controllers that are on by default run",
 			want:   result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count"},
 		},
 		"Flags": {
-			reason: "flags are read",
+			reason: "flags set the options",
 			args:   []string{"--max-switches=7", "--leader-elect", "--controllers=*,-machine"},
 			want:   result{Controllers: []string{"*", "-machine"}, MaxSwitches: 7, LeaderElect: true, Label: "pod-count"},
 		},
 		"Environment": {
-			reason:      "each flag has a twin in the environment",
+			reason:      "each flag has an environment variable",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true", "USELESS_CONTROLLERS": "machine"},
 			want:        result{Controllers: []string{"machine"}, MaxSwitches: 8, LeaderElect: true, Label: "pod-count"},
 		},
 		"FlagWins": {
-			reason:      "a flag wins over its twin, even with its default value",
+			reason:      "a flag wins over its environment variable, even with the default value",
 			args:        []string{"--max-switches=100", "--leader-elect=false"},
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
 			want:        result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count"},
 		},
 		"ControllersAdded": {
-			reason: "the first mention replaces the default, and each one more adds to it",
+			reason: "the first flag replaces the default, and each further flag appends to it",
 			args:   []string{"--controllers=*,podcount", "--controllers=*,ingress"},
 			want:   result{Controllers: []string{"*", "podcount", "*", "ingress"}, MaxSwitches: 100, Label: "pod-count"},
 		},
 		"Label": {
-			reason: "the label may have a prefix",
+			reason: "a label key may have a prefix",
 			args:   []string{"--pod-count-label=example.com/pods"},
 			want:   result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "example.com/pods"},
 		},
 		"BadLabel": {
-			reason:  "what is no label is said at once, with one that is",
+			reason:  "an invalid label key is rejected at the start",
 			args:    []string{"--pod-count-label=pod count"},
 			wantErr: `invalid value "pod count" for flag --pod-count-label: name part must consist of`,
 		},
 		"NoLabel": {
-			reason:      "nothing is no label either",
+			reason:      "an empty label key is invalid, and the environment variable does not replace it",
 			args:        []string{"--pod-count-label="},
 			environment: map[string]string{"USELESS_POD_COUNT_LABEL": "pods"},
 			wantErr:     "; for example, pod-count or example.com/pod-count",
 		},
 		"Annotations": {
-			reason: "key and value are split at the first =",
+			reason: "the first = separates the key from the value",
 			args:   []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar", "--ingress-annotation=example.com/rule=a=b\nc"},
 			want: result{Controllers: []string{"*", "ingress"}, MaxSwitches: 100, Label: "pod-count",
 				Annotations: ingress.Annotations{"foo": "bar", "example.com/rule": "a=b\nc"}},
 		},
 		"AnnotationsInEnvironment": {
-			reason:      "the environment has one a line",
+			reason:      "an environment variable has one annotation per line",
 			environment: map[string]string{"USELESS_CONTROLLERS": "ingress", "USELESS_INGRESS_ANNOTATION": "foo=bar\nexample.com/rule=a=b, c\n"},
 			want: result{Controllers: []string{"ingress"}, MaxSwitches: 100, Label: "pod-count",
 				Annotations: ingress.Annotations{"foo": "bar", "example.com/rule": "a=b, c"}},
 		},
 		"BadAnnotationInEnvironment": {
-			reason:      "the line is named that is wrong",
+			reason:      "the error names the invalid line",
 			environment: map[string]string{"USELESS_INGRESS_ANNOTATION": "foo=bar\nfoo"},
 			wantErr:     `invalid value "foo" for environment variable USELESS_INGRESS_ANNOTATION: want key=value`,
 		},
 		"BadAnnotation": {
-			reason:  "the flag is named that is wrong",
+			reason:  "the error names the invalid flag",
 			args:    []string{"--ingress-annotation=foo=bar", "--ingress-annotation=foo=baz"},
 			wantErr: `invalid value "foo=baz" for flag -ingress-annotation: annotation key "foo": got two values`,
 		},
 		"UselessAnnotation": {
-			reason:  "an annotation that nobody sets is a mistake",
+			reason:  "an annotation without the controller that sets it is a mistake",
 			args:    []string{"--ingress-annotation=foo=bar"},
 			wantErr: "--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress",
 		},
 		"BadEnvironment": {
-			reason:      "the variable is named, not the flag that nobody gave",
+			reason:      "the error names the environment variable, not the flag",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "many"},
 			wantErr:     `invalid value "many" for environment variable USELESS_MAX_SWITCHES`,
 		},
 		"TooManySwitches": {
-			reason:  "the schema allows no more than 1000 switches",
+			reason:  "the schema allows at most 1000 switches",
 			args:    []string{"--max-switches=1001"},
 			wantErr: "invalid value 1001 for flag --max-switches: must be from 1 to 1000",
 		},
 		"NoTimeZone": {
-			reason:  "a mistake is told of at once, also where the controller does not run",
+			reason:  "the flags of a disabled controller are validated, too",
 			args:    []string{"--default-time-zone=Mars", "--controllers=*,-schedule"},
 			wantErr: `invalid value "Mars" for flag --default-time-zone: the time zone database does not have it; use for example Europe/Berlin`,
 		},
 		"NoImage": {
-			reason:  "a server has to run something",
+			reason:  "a Pod needs an image",
 			args:    []string{"--vm-image="},
 			wantErr: `invalid value "" for flag --vm-image: must be an image, such as registry.k8s.io/pause:`,
 		},
 		"NoWorkers": {
-			reason:  "somebody has to do the work",
+			reason:  "a controller needs at least one worker",
 			args:    []string{"--concurrent-machine-syncs=0"},
 			wantErr: "invalid value 0 for flag --concurrent-machine-syncs: must be from 1 to 256",
 		},
 		"NoInterval": {
-			reason:  "the metrics API is not to be asked without a pause",
+			reason:  "requests in quick succession would overload the metrics API",
 			args:    []string{"--vm-usage-interval=10ms"},
 			wantErr: "invalid value 10ms for flag --vm-usage-interval: must be at least 1s",
 		},
 		"Argument": {
-			reason:  "what is no flag is a mistake",
+			reason:  "an argument that is not a flag is a mistake",
 			args:    []string{"machine"},
 			wantErr: `unexpected argument "machine"`,
 		},
 		"NoNamespace": {
-			reason:  "certificates need a place",
+			reason:  "the Secret with the certificates needs a namespace",
 			args:    []string{"--self-managed-certs"},
 			wantErr: "--self-managed-certs needs --namespace",
 		},
@@ -164,7 +164,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestFlagsAreDocumented compares the flags with their table, both ways.
+// TestFlagsAreDocumented requires that docs/reference.md lists exactly the existing flags.
 func TestFlagsAreDocumented(t *testing.T) {
 	raw, err := os.ReadFile("../docs/reference.md")
 	if err != nil {
@@ -179,7 +179,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 	flags := sets.New[string]()
 	newFlagSet(&options{}).VisitAll(func(f *flag.Flag) { flags.Insert(f.Name) })
 	if diff := cmp.Diff(sets.List(flags), sets.List(documented)); diff != "" {
-		t.Errorf("the flags in docs/reference.md are not those that there are (-flags +documented):\n%s", diff)
+		t.Errorf("flags in docs/reference.md (-existing +documented):\n%s", diff)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestDelayed(t *testing.T) {
 		start := time.Now()
 		<-ctx.Done()
 		if got := time.Since(start); got != 3*time.Second {
-			t.Errorf("done %s after its parent, want 3s", got)
+			t.Errorf("canceled %s after its parent, want 3s", got)
 		}
 	})
 }
