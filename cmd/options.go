@@ -100,7 +100,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 func (o *options) addControllerFlags(flags *flag.FlagSet) {
 	c := &o.controllers
 	flags.Func("controllers", "a comma-separated list of controllers: "+
-		"'*' selects the controllers that are on by default, 'name' turns one on, '-name' turns one off; repeat the flag to append to the list (default *)\n"+
+		"'*' selects the controllers that are on by default, 'name' turns one on, '-name' turns one off; "+
+		"repeat the flag to append to the list (default *)\n"+
 		"All controllers: "+strings.Join(controller.Names(), ", "), selection(&c.Selection))
 	flags.StringVar(&c.PodCount.Label, "pod-count-label", podcount.DefaultLabel,
 		"the label that the controller podcount sets on ReplicaSets")

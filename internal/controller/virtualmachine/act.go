@@ -28,11 +28,11 @@ import (
 
 // outcome has the errors of a plan that the status shows.
 type outcome struct {
-	creating, resizing error
+	createErr, resizeErr error
 }
 
-// errNameConflict means that the Pod with the server's name does not belong to the VirtualMachine.
-var errNameConflict = errors.New("is not this virtual machine's: delete or rename one of the two")
+// errNameConflict means that the VirtualMachine does not control the Pod that has the required name.
+var errNameConflict = errors.New("is not controlled by this VirtualMachine: delete or rename one of them")
 
 // cachedPod returns the VirtualMachine's Pod from the cache, or nil.
 func (c *Controller) cachedPod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
@@ -46,20 +46,19 @@ func (c *Controller) cachedPod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
 	return nil
 }
 
-// server returns the VirtualMachine's Pod, or nil. It asks the API server if there may be a Pod that the cache does not have:
-// the cache never has a Pod that has lost its label.
-func (c *Controller) server(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
+// podOf returns the VirtualMachine's Pod, or nil. It reads from the API server if there may be a Pod outside the cache.
+func (c *Controller) podOf(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := c.pods.Get(ctx, podKey(vm), pod, client.UnsafeDisableDeepCopy)
 	switch {
 	case err == nil && metav1.IsControlledBy(pod, vm):
 		return pod, nil
-	case client.IgnoreNotFound(err) != nil || !mayHaveServer(vm):
+	case client.IgnoreNotFound(err) != nil || !mayHavePod(vm):
 		return nil, client.IgnoreNotFound(err)
 	}
 	pod, err = c.currentPod(ctx, vm)
 	if errors.Is(err, errNameConflict) {
-		return nil, nil // it matters only if a Pod has to be created
+		return nil, nil // create reports the conflict
 	}
 	return pod, err
 }
@@ -76,9 +75,9 @@ func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine
 	return pod, nil
 }
 
-// isUnchanged reads the VirtualMachine from the API server before the controller creates or stops a server. The cache of
-// VirtualMachines can be behind the cache of Pods. A server that the garbage collector deletes must not be replaced, and a
-// server that its user has just activated again must not be stopped: its data would be lost.
+// isUnchanged reads the VirtualMachine from the API server before the controller creates or stops a Pod. The cache of
+// VirtualMachines can be behind the cache of Pods. A Pod that the garbage collector deletes must not be replaced. A
+// Pod whose VirtualMachine was just activated again must not be stopped, because its data would be lost.
 func (c *Controller) isUnchanged(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
 	current := &v1alpha1.VirtualMachine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current); err != nil {
@@ -87,44 +86,47 @@ func (c *Controller) isUnchanged(ctx context.Context, vm *v1alpha1.VirtualMachin
 	return current.UID == vm.UID && current.DeletionTimestamp.IsZero() && isActive(current) == isActive(vm), nil
 }
 
-// act carries out a plan and returns the VirtualMachine's Pod as it is then. A refusal of the API server is in the outcome
-// only, because a retry cannot help. Other errors that prevent the creation of a server are in both.
-func (c *Controller) act(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, p plan) (*corev1.Pod, outcome, error) {
+// act carries out a plan and returns the resulting Pod. A rejection by the API server is only in the outcome, because
+// an immediate retry cannot help. Other errors that prevent the creation of a Pod are in the outcome and in the error.
+func (c *Controller) act(
+	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, p plan,
+) (*corev1.Pod, outcome, error) {
 	if p.confirm {
 		if unchanged, err := c.isUnchanged(ctx, vm); !unchanged || err != nil {
 			return pod, outcome{}, err
 		}
 	}
-	var refused outcome
+	var done outcome
 	var err error
 	switch {
 	case p.create:
 		pod, err = c.create(ctx, vm)
 		if !apierrors.IsConflict(err) {
-			refused.creating = err
+			done.createErr = err
 		}
-		_, err = refusal(err)
+		_, err = sortError(err)
 	case p.delete != "":
 		pod, err = c.delete(ctx, vm, pod, p.delete)
 	case p.resize:
 		pod, err = c.resize(ctx, vm, pod)
-		refused.resizing, err = refusal(err)
+		done.resizeErr, err = sortError(err)
 	}
-	if reason := cmp.Or(refused.creating, refused.resizing); reason != nil && err == nil {
-		log.FromContext(ctx).Info("The API server refuses the server of a virtual machine", "reason", reason.Error())
+	if rejected := cmp.Or(done.createErr, done.resizeErr); rejected != nil && err == nil {
+		log.FromContext(ctx).Info("The Pod of a VirtualMachine cannot be created or resized", "error", rejected.Error())
 	}
-	return pod, refused, err
+	return pod, done, err
 }
 
-// refusal sorts an error: refused if an immediate retry cannot help, failed otherwise.
-func refusal(err error) (refused, failed error) {
-	if apierror.IsRefused(err) || errors.Is(err, errNameConflict) || errors.Is(err, errNotLabelled) || errors.Is(err, errNotResized) {
+// sortError returns an error as rejected if an immediate retry cannot help, and as failed otherwise.
+func sortError(err error) (rejected, failed error) {
+	final := []error{errNameConflict, errNotLabelled, errNotResized, errCannotResize}
+	if apierror.IsRefused(err) || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) }) {
 		return err, nil
 	}
 	return nil, err
 }
 
-// create creates the server. A Pod that exists already, and that the cache does not have yet, is as good.
+// create creates the Pod, or returns a Pod that already exists and is not in the cache yet.
 func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod := newPod(vm, c.image)
 	err := c.pods.Create(ctx, pod)
@@ -132,36 +134,40 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	case apierrors.IsAlreadyExists(err):
 		return c.currentPod(ctx, vm)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil, nil // nothing can be created there
+		return nil, nil // nothing can be created in this namespace
 	case err != nil:
 		return nil, err
 	}
 	if !isLabelled(pod) {
 		return nil, cmp.Or(apierror.IgnoreGone(c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
 	}
-	c.events.Normal(vm, pod, v1alpha1.EventCreated, creating, "Created server %s with %s", pod.Name, describe(resourcesOf(vm)))
+	c.events.Normal(vm, pod, v1alpha1.EventCreated, createAction,
+		"Created Pod %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
 }
 
-// errNotLabelled means that the cache would never have the Pod. The controller deletes such a Pod.
-var errNotLabelled = errors.New("admission takes the label " + v1alpha1.VirtualMachineLabel + " away from the server")
+// errNotLabelled means that the cache would never contain the Pod. The controller deletes such a Pod.
+var errNotLabelled = errors.New("an admission webhook or policy removes the label " + v1alpha1.VirtualMachineLabel)
 
-// delete deletes the Pod and returns it as one that is being deleted. Its end wakes the VirtualMachine.
-func (c *Controller) delete(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, why string) (*corev1.Pod, error) {
-	// A user may just have taken the Pod from the VirtualMachine.
+// delete deletes the Pod and returns it with a deletion timestamp.
+func (c *Controller) delete(
+	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, cause string,
+) (*corev1.Pod, error) {
+	// The resource version protects a Pod that a user has just detached from the VirtualMachine.
 	err := c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if apierror.IgnoreGone(err) != nil {
 		return pod, err
 	}
 	if err == nil {
-		c.events.Normal(vm, pod, v1alpha1.EventDeleted, "Delete", "Deleted server %s: %s", pod.Name, why)
+		c.events.Normal(vm, pod, v1alpha1.EventDeleted, "Delete", "Deleted Pod %s: %s", pod.Name, cause)
 	}
-	going := pod.DeepCopy()
-	going.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
-	return going, nil
+	terminating := pod.DeepCopy()
+	terminating.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
+	return terminating, nil
 }
 
-// deletePod deletes a Pod. No read waits for the end of a Pod without the label, because the cache does not have it.
+// deletePod deletes a Pod. For a Pod without the label, later reads do not wait for the deletion: the cache does not
+// have it.
 func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, unchanged client.Preconditions) error {
 	options := []client.DeleteOption{unchanged}
 	if !isLabelled(pod) {
@@ -170,18 +176,22 @@ func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, unchanged c
 	return c.pods.Delete(ctx, pod, options...)
 }
 
-// errNotResized means that the Pod does not have the resources that were asked for after a resize.
-var errNotResized = errors.New("admission changes the resources")
+// errNotResized means that the Pod does not have the resources of the spec after a resize.
+var errNotResized = errors.New("an admission webhook or policy changes the resources")
 
-// resize changes the Pod's resources in place, unless the Pod has changed. The server keeps running.
+// errCannotResize means that the API server does not serve pods/resize.
+var errCannotResize = errors.New("the cluster cannot resize Pods")
+
+// resize changes the Pod's resources in place. The container is not restarted.
 func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) (*corev1.Pod, error) {
 	changed := pod.DeepCopy()
 	setResources(changed, vm)
-	// A strategic merge patch changes this one container. A merge patch would replace the list.
-	err := c.pods.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(pod, client.MergeFromWithOptimisticLock{}))
+	// A strategic merge patch changes only this container. A merge patch would replace the list of containers.
+	change := client.StrategicMergeFrom(pod, client.MergeFromWithOptimisticLock{})
+	err := c.pods.SubResource("resize").Patch(ctx, changed, change)
 	switch {
 	case cannotResize(err):
-		return pod, fmt.Errorf("%w: the cluster cannot resize Pods, which takes Kubernetes 1.33", errNotResized)
+		return pod, fmt.Errorf("%w: resizing Pods requires Kubernetes 1.33 or later", errCannotResize)
 	case err != nil:
 		return pod, apierror.IgnoreGone(err)
 	}
@@ -194,8 +204,8 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	return changed, nil
 }
 
-// cannotResize reports whether the error says that the API server has no pods/resize. It is NotFound, as for a Pod that
-// does not exist. But it names no object, or it is no answer of the API itself.
+// cannotResize reports whether the API server does not serve pods/resize. The error is NotFound, as for a Pod that
+// does not exist. But it names no object, or it does not come from the API itself.
 func cannotResize(err error) bool {
 	var answer apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &answer) {
@@ -205,23 +215,24 @@ func cannotResize(err error) bool {
 	return details == nil || details.Name == "" || apierrors.IsUnexpectedServerError(err)
 }
 
-// finalize deletes the server of a deleted VirtualMachine, waits until it is gone, and then removes the finalizer.
+// finalize deletes the Pod of a deleted VirtualMachine, waits until the Pod is gone, and then removes the finalizer.
 func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm *v1alpha1.VirtualMachine) error {
 	if !c.finalizer.Holds(vm) {
 		return nil
 	}
-	// The server of a paused VirtualMachine is left to the garbage collector. Orphaned dependents keep running.
+	// The garbage collector deletes the Pod of a paused VirtualMachine. With orphaned dependents, the Pod keeps
+	// running.
 	if pause.IsPaused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
 		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
 	}
-	pod, err := c.server(ctx, vm)
+	pod, err := c.podOf(ctx, vm)
 	switch {
 	case err != nil:
 		return err
 	case pod == nil:
 		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
 	case pod.DeletionTimestamp.IsZero():
-		pod, err = c.delete(ctx, vm, pod, "the virtual machine is being deleted")
+		pod, err = c.delete(ctx, vm, pod, "the VirtualMachine is being deleted")
 	}
 	status := newStatus(vm, pod, outcome{}, c.usage.of(vm, pod), c.clock.Now())
 	if err = errors.Join(err, c.writeStatus(ctx, vm, pod, status)); err != nil {
@@ -231,7 +242,7 @@ func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm
 	return nil
 }
 
-// describe returns resources as text.
+// describe returns resources as text, such as "cpu 2, memory 4G".
 func describe(resources corev1.ResourceList) string {
 	words := make([]string, 0, len(resources))
 	for name, quantity := range resources {

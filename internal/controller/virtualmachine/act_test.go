@@ -24,16 +24,16 @@ func TestCannotResize(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		{"an API server before Kubernetes 1.33 names no Pod", nameless, true},
-		{"so does one that gives no details", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}}, true},
+		{"an API server before Kubernetes 1.33 does not name the Pod", nameless, true},
+		{"the error has no details", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}}, true},
 		{"the error may be wrapped", fmt.Errorf("resize: %w", nameless), true},
 		{
-			"a path that no handler serves is answered with text",
+			"the answer is not from the API, but plain text",
 			apierrors.NewGenericServerResponse(http.StatusNotFound, "PATCH", pods, "pod", "404 page not found", 0, true), true,
 		},
 		{"the Pod does not exist", apierrors.NewNotFound(pods, "pod"), false},
 		{"the Pod has changed", apierrors.NewConflict(pods, "pod", nil), false},
-		{"the answer of a proxy is another error", apierrors.NewGenericServerResponse(http.StatusBadGateway, "PATCH", pods, "pod", "", 0, true), false},
+		{"the answer is an error of a proxy", apierrors.NewGenericServerResponse(http.StatusBadGateway, "PATCH", pods, "pod", "", 0, true), false},
 		{"there was no answer", errors.New("connection refused"), false},
 		{"the Pod was resized", nil, false},
 	} {

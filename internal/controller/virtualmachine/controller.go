@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package virtualmachine keeps a server for each active VirtualMachine: a Pod with the CPU and memory of its spec.
+// Package virtualmachine runs one Pod, with the CPU and memory of the spec, for each active VirtualMachine.
 //
-// decide.go and status.go are pure: they compute what to do, and the status, from the VirtualMachine, its Pod and the time.
-// act.go carries it out, usage.go reads the servers' usage from the metrics API. The phase follows from the Pod each time,
-// never from the previous phase.
+// decide.go and status.go have no side effects. They compute a plan and the status from the VirtualMachine, its Pod
+// and the time. The phase never depends on the previous phase. act.go carries out the plan, and usage.go reads the
+// usage of the Pods from the metrics API.
 package virtualmachine
 
 import (
@@ -51,29 +51,29 @@ const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "virtualmachine"
 
-	// DefaultImage is the default image of servers: a container that does nothing.
+	// DefaultImage is the default container image. It does nothing.
 	DefaultImage = "registry.k8s.io/pause:3.10.1"
 
-	// DefaultUsageInterval is the default time between two requests for the servers' usage.
+	// DefaultUsageInterval is the default time between two requests to the metrics API.
 	DefaultUsageInterval = 30 * time.Second
 
 	workers = 16
 
-	// firstRefusal is the delay before a refused request is tried again. It doubles each time.
-	firstRefusal = time.Second
+	// firstRetry is the delay before the first retry of a rejected request. It doubles each time.
+	firstRetry = time.Second
 
-	// creating is the action of the events about the creation of a server.
-	creating = "Create"
+	// createAction is the action of the events about the creation of a Pod.
+	createAction = "Create"
 
-	// crashLoop is the kubelet's reason for the delay of a container that has ended several times.
+	// crashLoop is the kubelet's reason for waiting before it restarts a crashed container.
 	crashLoop = "CrashLoopBackOff"
 )
 
 // Options configure the controller.
 type Options struct {
-	// Image is the image of servers. It has to name a user that is not root by its number. Empty means DefaultImage.
+	// Image is the container image. It must run as a numeric user other than root. Empty means DefaultImage.
 	Image string
-	// UsageInterval is the time between two requests for the servers' usage, at least 1 s. Zero means DefaultUsageInterval.
+	// UsageInterval is the time between two requests to the metrics API, at least 1 s. Zero means DefaultUsageInterval.
 	UsageInterval time.Duration
 }
 
@@ -85,85 +85,85 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// CacheOptions returns none: the controller has a cache of its own.
+// CacheOptions returns nil, because the controller has its own cache.
 func (Options) CacheOptions() map[client.Object]cache.ByObject { return nil }
 
 // Controller reconciles VirtualMachines.
 type Controller struct {
 	client    client.Client
-	pods      client.Client // its cache has the Pods of VirtualMachines only
-	podStore  toolscache.Store
-	reader    client.Reader // reads from the API server
+	pods      client.Client    // its cache has the Pods of VirtualMachines only
+	podStore  toolscache.Store // the store of that cache
+	reader    client.Reader    // reads from the API server
 	image     string
 	clock     clock.PassiveClock
 	events    *events.Recorder
 	metrics   *metrics
 	usage     *poller
 	finalizer *patch.Finalizer
-	refusals  workqueue.TypedRateLimiter[reconcile.Request]
-	crashing  sync.Map // by client.ObjectKey of a VirtualMachine, the UID of a server whose crashes have an event
+	retries   workqueue.TypedRateLimiter[reconcile.Request] // of rejected requests
+	crashing  sync.Map                                      // client.ObjectKey of a VirtualMachine to the UID of a Pod with a CrashLoop event
 	alarms    *queue.Alarms
 }
 
-// Setup adds the controller to a manager. Its metrics go to the registerer.
+// Setup adds the controller to a manager, and registers its metrics.
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
-	podCache, pods, err := newPodCache(mgr)
+	podCache, c, err := o.newController(ctx, mgr, clock, registerer)
 	if err != nil {
 		return err
 	}
-	machines, err := informer.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
-	if err != nil {
-		return err
-	}
-	podStore, err := informer.Store(ctx, podCache, &corev1.Pod{}, nil)
-	if err != nil {
-		return err
-	}
-	metrics, err := newMetrics(registerer, machines)
-	if err != nil {
-		return err
-	}
-	list, err := usageLister(mgr)
-	if err != nil {
-		return err
-	}
-	usage := &poller{
-		list:     list,
-		synced:   podCache.WaitForCacheSync,
-		pods:     podStore,
-		interval: cmp.Or(o.UsageInterval, DefaultUsageInterval),
-		clock:    clock,
-		log:      mgr.GetLogger().WithName(Name),
-		metrics:  metrics,
-		wake:     make(chan event.TypedGenericEvent[client.ObjectKey]),
-	}
-	c := &Controller{
-		client:    mgr.GetClient(),
-		pods:      pods,
-		podStore:  podStore,
-		reader:    mgr.GetAPIReader(),
-		image:     cmp.Or(o.Image, DefaultImage),
-		clock:     clock,
-		events:    events.NewRecorder(mgr),
-		metrics:   metrics,
-		usage:     usage,
-		finalizer: patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
-		refusals:  queue.NewRateLimiter(firstRefusal),
-		alarms:    queue.NewAlarms(clock),
-	}
-	if err := errors.Join(mgr.Add(podCache), mgr.Add(usage)); err != nil {
+	if err := errors.Join(mgr.Add(podCache), mgr.Add(c.usage)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(pause.Predicate())).
 		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(machinesOf))).
-		WatchesRawSource(source.Channel(usage.wake, handler.TypedEnqueueRequestsFromMapFunc(machine))).
+		WatchesRawSource(source.Channel(c.usage.wake, handler.TypedEnqueueRequestsFromMapFunc(machine))).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers)).
 		Complete(c)
+}
+
+// newController returns the controller and its cache of Pods.
+func (o Options) newController(
+	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
+) (cache.Cache, *Controller, error) {
+	podCache, pods, cacheErr := newPodCache(mgr)
+	list, listErr := usageLister(mgr)
+	machines, storeErr := informer.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
+	if err := errors.Join(cacheErr, listErr, storeErr); err != nil {
+		return nil, nil, err
+	}
+	podStore, err := informer.Store(ctx, podCache, &corev1.Pod{}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	metrics, err := newMetrics(registerer, machines)
+	return podCache, &Controller{
+		client:   mgr.GetClient(),
+		pods:     pods,
+		podStore: podStore,
+		reader:   mgr.GetAPIReader(),
+		image:    cmp.Or(o.Image, DefaultImage),
+		clock:    clock,
+		events:   events.NewRecorder(mgr),
+		metrics:  metrics,
+		usage: &poller{
+			list:     list,
+			synced:   podCache.WaitForCacheSync,
+			pods:     podStore,
+			interval: cmp.Or(o.UsageInterval, DefaultUsageInterval),
+			clock:    clock,
+			log:      mgr.GetLogger().WithName(Name),
+			metrics:  metrics,
+			wake:     make(chan event.TypedGenericEvent[client.ObjectKey]),
+		},
+		finalizer: patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
+		retries:   queue.NewRateLimiter(firstRetry),
+		alarms:    queue.NewAlarms(clock),
+	}, err
 }
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
@@ -174,7 +174,7 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile brings a VirtualMachine and its server one step closer to the spec.
+// Reconcile brings a VirtualMachine and its Pod one step closer to the spec.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vm := &v1alpha1.VirtualMachine{}
 	err := c.client.Get(ctx, request.NamespacedName, vm, client.UnsafeDisableDeepCopy)
@@ -193,45 +193,48 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if vm, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
-	pod, err := c.server(ctx, vm)
+	pod, err := c.podOf(ctx, vm)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	p := decide(vm, pod, c.clock.Now())
-	p.confirm = p.confirm && vm == cached // the answer to a write is up to date
-	pod, refused, actErr := c.act(ctx, vm, pod, p)
-	if actErr != nil && refused.creating == nil {
+	p.confirm = p.confirm && vm == cached // after a write, vm is the API server's answer
+	pod, done, actErr := c.act(ctx, vm, pod, p)
+	if actErr != nil && done.createErr == nil {
 		return reconcile.Result{}, actErr // the state is not known
 	}
-	status := newStatus(vm, pod, refused, c.usage.of(vm, pod), c.clock.Now())
+	status := newStatus(vm, pod, done, c.usage.of(vm, pod), c.clock.Now())
 	if err := errors.Join(actErr, c.writeStatus(ctx, vm, pod, status)); err != nil {
 		return reconcile.Result{}, err
 	}
-	// No event says that the API server would accept a refused request by now, or that a Pod changes which the cache never has.
-	poll := refused != (outcome{}) || pod != nil && c.cachedPod(vm) == nil
+	// No watch event arrives when the API server would accept a rejected request, or when a Pod outside the cache
+	// changes.
+	poll := done != (outcome{}) || pod != nil && c.cachedPod(vm) == nil
 	c.wakeUp(request, p.next, poll)
 	return reconcile.Result{}, nil
 }
 
-// wakeUp sets the time of the next reconcile: when something is due, or with growing delays while the controller has to poll.
+// wakeUp schedules the next reconcile: at a time, or with increasing delays if the controller must poll.
 func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool) {
 	if poll {
-		c.alarms.Set(request, c.clock.Now().Add(c.refusals.When(request)))
+		c.alarms.Set(request, c.clock.Now().Add(c.retries.When(request)))
 		return
 	}
-	c.refusals.Forget(request)
+	c.retries.Forget(request)
 	c.alarms.Set(request, next)
 }
 
-// forget drops what is known about a VirtualMachine that is gone.
+// forget drops the data about a VirtualMachine that does not exist any more.
 func (c *Controller) forget(request reconcile.Request) {
-	c.refusals.Forget(request)
+	c.retries.Forget(request)
 	c.alarms.Set(request, time.Time{})
 	c.crashing.Delete(request.NamespacedName)
 }
 
-// writeStatus writes the status if it has changed, and the events that belong to the change.
-func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, status v1alpha1.VirtualMachineStatus) error {
+// writeStatus writes the status if it has changed, and emits the events about the change.
+func (c *Controller) writeStatus(
+	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, status v1alpha1.VirtualMachineStatus,
+) error {
 	if reflect.DeepEqual(vm.Status, status) {
 		return nil
 	}
@@ -247,21 +250,21 @@ func (c *Controller) writeStatus(ctx context.Context, vm *v1alpha1.VirtualMachin
 
 // announce emits the events for the difference between two statuses.
 func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before v1alpha1.VirtualMachineStatus) {
-	if server, known := vm.Status.Server, before.Server; server != nil && server.StartTime != nil &&
-		(known == nil || known.ID != server.ID || known.StartTime == nil) {
+	if is, was := vm.Status.Server, before.Server; is != nil && is.StartTime != nil &&
+		(was == nil || was.ID != is.ID || was.StartTime == nil) {
 		c.metrics.creation.Observe(c.clock.Since(pod.CreationTimestamp.Time).Seconds())
-		c.events.Normal(vm, pod, v1alpha1.EventStarted, "Start", "Started server %s on node %s", server.Name, server.Node)
+		c.events.Normal(vm, pod, v1alpha1.EventStarted, "Start", "Started Pod %s on node %s", is.Name, is.Node)
 	}
 	if vm.Status.Phase == v1alpha1.PhaseStopped && before.Server != nil {
-		c.events.Normal(vm, nil, v1alpha1.EventStopped, "Stop", "Stopped server %s", before.Server.Name)
+		c.events.Normal(vm, nil, v1alpha1.EventStopped, "Stop", "Stopped Pod %s", before.Server.Name)
 	}
 	if vm.Status.Reason == before.Reason || c.knownToCrash(vm, before) {
 		return
 	}
 	warnings := map[string]struct{ event, action string }{
-		v1alpha1.ReasonQuotaExceeded: {v1alpha1.EventCreateFailed, creating},
-		v1alpha1.ReasonCreateFailed:  {v1alpha1.EventCreateFailed, creating},
-		v1alpha1.ReasonNameConflict:  {v1alpha1.EventNameConflict, creating},
+		v1alpha1.ReasonQuotaExceeded: {v1alpha1.EventCreateFailed, createAction},
+		v1alpha1.ReasonCreateFailed:  {v1alpha1.EventCreateFailed, createAction},
+		v1alpha1.ReasonNameConflict:  {v1alpha1.EventNameConflict, createAction},
 		v1alpha1.ReasonUnschedulable: {v1alpha1.EventUnschedulable, "Schedule"},
 		crashLoop:                    {v1alpha1.EventCrashLoop, "Start"},
 	}
@@ -270,12 +273,12 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 	}
 }
 
-// knownToCrash reports whether there is an event already about the crashes of a server. In a loop, the server runs for a while
-// between two crashes, which is not worth another event.
+// knownToCrash reports whether there already is an event about the crashes of a Pod. A crashing Pod runs for a while
+// between two crashes. That must not cause another event.
 func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.VirtualMachineStatus) bool {
 	key := client.ObjectKeyFromObject(vm)
 	if ready := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); ready != nil &&
-		ready.Status == metav1.ConditionTrue && c.clock.Since(ready.LastTransitionTime.Time) >= forgiving {
+		ready.Status == metav1.ConditionTrue && c.clock.Since(ready.LastTransitionTime.Time) >= stableAfter {
 		c.crashing.Delete(key)
 	}
 	if vm.Status.Reason != crashLoop || vm.Status.Server == nil {
@@ -285,7 +288,7 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 	return ok && known == vm.Status.Server.ID
 }
 
-// machinesOf returns the VirtualMachine whose server has the name of a Pod.
+// machinesOf returns the VirtualMachine for which a Pod is named.
 func machinesOf(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
 	if vm, ok := ownerOfName(pod); ok {
 		return machine(ctx, vm)
@@ -297,21 +300,21 @@ func machine(_ context.Context, vm client.ObjectKey) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: vm}}
 }
 
-// newPodCache returns a cache that has only the Pods of VirtualMachines, and a client that reads from it. It is not the
-// manager's cache, because other controllers read other Pods. The selector is the default one of the cache: with a selector
-// by object, controller-runtime would start the cache on the leader only, but the controller waits for it on each replica.
+// newPodCache returns a cache of the Pods of VirtualMachines, and a client that reads from it. The manager's cache
+// cannot be used, because other controllers read other Pods. The cache has a default selector: with a selector by
+// object, controller-runtime would start the cache on the leader only, but the controller waits for it on each
+// replica.
 func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 	labelled, err := labels.NewRequirement(v1alpha1.VirtualMachineLabel, selection.Exists, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	podCache, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient:       mgr.GetHTTPClient(),
-		Scheme:           mgr.GetScheme(),
-		NewInformer:      informer.New,
-		Mapper:           mgr.GetRESTMapper(),
-		DefaultTransform: cache.TransformStripManagedFields(),
-
+		HTTPClient:           mgr.GetHTTPClient(),
+		Scheme:               mgr.GetScheme(),
+		NewInformer:          informer.New,
+		Mapper:               mgr.GetRESTMapper(),
+		DefaultTransform:     cache.TransformStripManagedFields(),
 		DefaultLabelSelector: labels.NewSelector().Add(*labelled),
 	})
 	if err != nil {
@@ -326,13 +329,14 @@ func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 	return podCache, pods, err
 }
 
-// usageLister returns a function that reads the usage of all servers from the metrics API.
+// usageLister returns a function that reads the usage of all Pods of VirtualMachines from the metrics API.
 func usageLister(mgr ctrl.Manager) (func(context.Context) (*metricsv1beta1.PodMetricsList, error), error) {
 	clients, err := metricsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error) {
-		return clients.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.VirtualMachineLabel})
+		ours := metav1.ListOptions{LabelSelector: v1alpha1.VirtualMachineLabel}
+		return clients.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List(ctx, ours)
 	}, nil
 }

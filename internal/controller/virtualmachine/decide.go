@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// A failed server is replaced after firstReplacement. The delay doubles with each failure up to lastReplacement.
+	// firstReplacement is the delay before a failed Pod is replaced. It doubles with each failure, up to
+	// lastReplacement.
 	firstReplacement, lastReplacement = 10 * time.Second, 5 * time.Minute
 
-	// forgiving is how long a server has to be ready until earlier failures are forgotten.
-	forgiving = 5 * time.Minute
+	// stableAfter is how long a Pod must be ready until the failures before it are forgotten.
+	stableAfter = 5 * time.Minute
 )
 
 // plan is what to do about a VirtualMachine. At most one of create, resize and delete is set.
@@ -25,22 +26,22 @@ type plan struct {
 	confirm bool // read the VirtualMachine from the API server first
 	create  bool
 	resize  bool
-	delete  string    // why the server is deleted; empty if it stays
+	delete  string    // the cause of a deletion; empty for none
 	next    time.Time // when to decide again; zero means at the next event
 }
 
-// decide returns what to do about a VirtualMachine. The Pod is its server, or nil.
+// decide returns the plan for a VirtualMachine. Its Pod may be nil.
 func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
 	failures, retry := failuresOf(vm, pod, now)
 	switch {
 	case pod == nil:
 		return plan{create: isActive(vm), confirm: isActive(vm)}
 	case !pod.DeletionTimestamp.IsZero():
-		return plan{} // its end wakes the VirtualMachine
+		return plan{} // the end of the Pod causes another reconcile
 	case !isActive(vm):
-		return plan{delete: "the virtual machine is inactive", confirm: true}
+		return plan{delete: "the VirtualMachine is inactive", confirm: true}
 	case !isLabelled(pod):
-		return plan{delete: "it has lost its label"} // the cache does not have it any more
+		return plan{delete: "its label was removed"} // the cache does not have it any more
 	case retry != nil && !now.Before(retry.Time):
 		return plan{delete: "it has failed"}
 	case retry != nil:
@@ -48,14 +49,14 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
 	}
 	p := plan{resize: !hasResources(pod, vm)}
 	if since, ready := readySince(pod); ready && failures > 0 {
-		p.next = since.Add(forgiving)
+		p.next = since.Add(stableAfter)
 	}
 	return p
 }
 
-// failuresOf returns how many servers of a VirtualMachine have failed in a row, and when the failed one is replaced; nil if it
-// has not failed. Both are in the status, so that another leader waits as long. Until then the Pod stays for its user to see
-// what is wrong. Deleting it ends the wait.
+// failuresOf returns the number of Pods that failed in a row, and when the failed Pod is replaced (nil if it has not
+// failed). Both are in the status, so that another leader waits as long. Until then, the failed Pod stays, so that its
+// user can find the cause. If the user deletes it, a new Pod is created at once.
 func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (int32, *metav1.Time) {
 	known := vm.Status
 	switch {
@@ -64,12 +65,12 @@ func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (in
 	case pod == nil || !pod.DeletionTimestamp.IsZero():
 		return known.Failures, nil
 	case hasEnded(pod) && known.RetryTime != nil && known.Server != nil && known.Server.ID == pod.UID:
-		return known.Failures, known.RetryTime // it is counted already
+		return known.Failures, known.RetryTime // this failure is already counted
 	case hasEnded(pod):
 		failures := known.Failures + 1
 		return failures, new(metav1.NewTime(now.Add(replacementDelay(failures))))
 	}
-	if since, ready := readySince(pod); ready && !now.Before(since.Add(forgiving)) {
+	if since, ready := readySince(pod); ready && !now.Before(since.Add(stableAfter)) {
 		return 0, nil
 	}
 	return known.Failures, nil
@@ -83,9 +84,10 @@ func replacementDelay(failures int32) time.Duration {
 	return min(delay, lastReplacement)
 }
 
-// mayHaveServer reports whether a VirtualMachine may have a Pod that the cache does not have: a Pod that was just created, or
-// one that has lost its label. An active VirtualMachine without a server needs no answer: to create the Pod gives one.
-func mayHaveServer(vm *v1alpha1.VirtualMachine) bool {
+// mayHavePod reports whether a VirtualMachine may have a Pod outside the cache: a Pod that was just created, or a Pod
+// whose label was removed. For an active VirtualMachine without a known Pod it returns false: the attempt to create
+// the Pod finds an existing one.
+func mayHavePod(vm *v1alpha1.VirtualMachine) bool {
 	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
 	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped
 }

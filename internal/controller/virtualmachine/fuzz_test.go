@@ -24,9 +24,9 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
 
-// A letter stands for what has become of a server.
+// letters are changes of a Pod.
 var letters = map[rune]func(*corev1.Pod){
-	'g': going,
+	'g': terminating,
 	'e': evicted,
 	'n': scheduledTo("node"),
 	'r': running,
@@ -43,7 +43,7 @@ var letters = map[rune]func(*corev1.Pod){
 	},
 }
 
-// spell makes a server of letters, or none.
+// spell returns a Pod with the changes of a text, or nil for the empty text.
 func spell(text string) *corev1.Pod {
 	var pod *corev1.Pod
 	for _, letter := range text {
@@ -54,14 +54,14 @@ func spell(text string) *corev1.Pod {
 			change(pod)
 		}
 	}
-	if strings.ContainsRune(text, 'c') { // after all that happens to it
+	if strings.ContainsRune(text, 'c') { // after all other changes, which need the container
 		pod.Spec.Containers = nil
 	}
 	return pod
 }
 
-// FuzzDecide decides about any VirtualMachine and its server. At most one thing is done, never to a server that goes, and
-// what is done is not asked for again.
+// FuzzDecide decides about any VirtualMachine and Pod. A plan has at most one action, has none for a terminating Pod,
+// and does not repeat an action.
 func FuzzDecide(f *testing.F) {
 	f.Add("", true, int32(0), int64(-1), int64(2000))
 	f.Add("pR", true, int32(3), int64(-1), int64(1000))
@@ -81,13 +81,13 @@ func FuzzDecide(f *testing.F) {
 		if p.resize {
 			setResources(pod, vm)
 			if again := decide(vm, pod, now); again.resize {
-				t.Errorf("is resized again: %v", pod.Spec.Containers)
+				t.Errorf("the Pod is resized again: %v", pod.Spec.Containers)
 			}
 		}
 		vm.Status = newStatus(vm, pod, outcome{}, usage{}, now)
 		again := decide(vm, pod, now)
 		if p.resize = false; !reflect.DeepEqual(p, again) {
-			t.Errorf("decides otherwise once its status says so: %+v, then %+v", p, again)
+			t.Errorf("the plan changes after the status was written: %+v, then %+v", p, again)
 		}
 	})
 }
@@ -95,34 +95,34 @@ func FuzzDecide(f *testing.F) {
 func checkPlan(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
 	t.Helper()
 	if p.create && (pod != nil || !isActive(vm)) {
-		t.Errorf("creates a server beside one, or for nobody: %v", pod)
+		t.Errorf("creates a Pod for an inactive VirtualMachine, or next to %v", pod)
 	}
 	if !p.next.IsZero() && !p.next.After(now) {
-		t.Errorf("looks again at %s", p.next)
+		t.Errorf("the next reconcile is in the past: %s", p.next)
 	}
 	if pod == nil || !pod.DeletionTimestamp.IsZero() {
 		if p.resize || p.delete != "" {
-			t.Errorf("does something to a server that is gone, or goes: %+v", p)
+			t.Errorf("changes a Pod that is terminating or does not exist: %+v", p)
 		}
 		return
 	}
 	checkNeeded(t, p, vm, pod)
 }
 
-// checkNeeded fails unless a server stays that is needed, and no other.
+// checkNeeded requires that exactly the Pods that are not needed are deleted.
 func checkNeeded(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
 	t.Helper()
 	if p.resize && p.delete != "" {
-		t.Errorf("resizes what it deletes: %+v", p)
+		t.Errorf("resizes and deletes the same Pod: %+v", p)
 	}
 	overdue := hasEnded(pod) && vm.Status.RetryTime != nil && !vm.Status.RetryTime.After(now)
 	if needed := isActive(vm) && isLabelled(pod) && !overdue; needed == (p.delete != "") {
-		t.Errorf("a server is needed: %v, and %+v", needed, p)
+		t.Errorf("the Pod is needed: %t, but the plan is %+v", needed, p)
 	}
 }
 
-// FuzzResources asks for any amounts that the schema lets in. The server has them as Pods have them, also after the API
-// server has written them in its own way: it would be resized for ever otherwise.
+// FuzzResources creates a Pod with any amounts that the schema accepts. After the API server has normalized them, the
+// Pod must still have the resources of the spec: otherwise it would be resized for ever.
 func FuzzResources(f *testing.F) {
 	f.Add("2", "4G", "40G")
 	f.Add("0.0001", "1.5", "1m")
@@ -132,7 +132,7 @@ func FuzzResources(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cpu, memory, disk string) {
 		vm := aMachine()
 		if !parseQuantity(cpu, "1P", &vm.Spec.Resource.CPU) || !parseQuantity(memory, "1E", &vm.Spec.Resource.Memory) {
-			t.Skip("the schema refuses it")
+			t.Skip("the schema rejects it")
 		}
 		if rootDisk := (&resource.Quantity{}); parseQuantity(disk, "1E", rootDisk) {
 			vm.Spec.Resource.RootDisk = rootDisk
@@ -146,22 +146,22 @@ func FuzzResources(f *testing.F) {
 			t.Fatal(err)
 		}
 		if !hasResources(pod, vm) {
-			t.Errorf("asks for %v, and has %v", vm.Spec.Resource, pod.Spec.Containers[0].Resources)
+			t.Errorf("the spec has %v, but the Pod has %v", vm.Spec.Resource, pod.Spec.Containers[0].Resources)
 		}
 		for name, quantity := range pod.Spec.Containers[0].Resources.Limits {
 			if quantity.Sign() <= 0 {
-				t.Errorf("%s is %s", name, &quantity)
+				t.Errorf("%s of the Pod is %s, want more than 0", name, &quantity)
 			}
 		}
 		if used := percent(&vm.Spec.Resource.CPU, &vm.Spec.Resource.Memory); used < 0 {
-			t.Errorf("%s is %d %% of %s", cpu, used, memory)
+			t.Errorf("%s is %d %% of %s, want at least 0", cpu, used, memory)
 		}
 	})
 }
 
 var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
-// parseQuantity reads what the schema takes: more than nothing, and no more than can be counted.
+// parseQuantity parses a quantity that the schema accepts.
 func parseQuantity(text, most string, into *resource.Quantity) bool {
 	if len(text) > 64 || longExponent.MatchString(text) {
 		return false
@@ -174,8 +174,8 @@ func parseQuantity(text, most string, into *resource.Quantity) bool {
 	return true
 }
 
-// FuzzStatus describes servers of which kubelets, schedulers and the API server say anything. The API server takes the
-// status, and the same is not said anew as time passes.
+// FuzzStatus computes the status from any messages of the kubelet, the scheduler and the API server. The status must
+// be valid, and must not change while only time passes.
 func FuzzStatus(f *testing.F) {
 	f.Add("", true, "", "", "", int64(1))
 	f.Add("pu", true, "Unschedulable", "0/3 nodes are available.", "", int64(60))
@@ -183,30 +183,30 @@ func FuzzStatus(f *testing.F) {
 	f.Add("", true, "", "", "pods \"m-vm\" is forbidden: exceeded quota: q", int64(5))
 	f.Add("peg", false, "Evicted", "The node was low on memory.", "", int64(0))
 	f.Add("pw", true, strings.Repeat("X", 1025), strings.Repeat("a kubelet that talks too much ", 2000), "", int64(10))
-	f.Fuzz(func(t *testing.T, text string, active bool, reason, message, refusal string, later int64) {
+	f.Fuzz(func(t *testing.T, text string, active bool, reason, message, rejection string, later int64) {
 		vm, pod := aMachine(), spell(text)
 		if !active {
 			inactive(vm)
 		}
 		if pod != nil {
-			say(pod, reason, message)
+			setMessages(pod, reason, message)
 		}
-		var refused outcome
-		if refusal != "" {
-			refused = outcome{creating: forbidden("%s", refusal), resizing: errors.New(refusal)}
+		var done outcome
+		if rejection != "" {
+			done = outcome{createErr: forbidden("%s", rejection), resizeErr: errors.New(rejection)}
 		}
-		vm.Status = newStatus(vm, pod, refused, usage{}, now)
-		again := newStatus(vm, pod, refused, usage{}, now.Add(time.Duration(max(later, 0)%60)*time.Second))
+		vm.Status = newStatus(vm, pod, done, usage{}, now)
+		again := newStatus(vm, pod, done, usage{}, now.Add(time.Duration(max(later, 0)%60)*time.Second))
 		forgiven := vm.Status.Failures != again.Failures
 		if !reflect.DeepEqual(vm.Status, again) && !forgiven {
-			t.Errorf("says something new:\n%s", cmp.Diff(vm.Status, again))
+			t.Errorf("the status changes without a cause:\n%s", cmp.Diff(vm.Status, again))
 		}
 		checkStatus(t, vm)
 	})
 }
 
-// say has all that can speak of a Pod say the same.
-func say(pod *corev1.Pod, reason, message string) {
+// setMessages sets all reasons and messages of a Pod.
+func setMessages(pod *corev1.Pod, reason, message string) {
 	pod.Status.Reason, pod.Status.Message = reason, message
 	for i := range pod.Status.Conditions {
 		pod.Status.Conditions[i].Reason, pod.Status.Conditions[i].Message = reason, message
@@ -229,13 +229,13 @@ func checkStatus(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	}
 	phases := []v1alpha1.Phase{v1alpha1.PhaseCreating, v1alpha1.PhaseActive, v1alpha1.PhaseFailed, v1alpha1.PhaseStopped, v1alpha1.PhaseTerminating}
 	if !slices.Contains(phases, status.Phase) {
-		t.Errorf("in the phase %q", status.Phase)
+		t.Errorf("got unknown phase %q", status.Phase)
 	}
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Reason != status.Reason || ready.Message != status.Message {
-		t.Errorf("%s, %s, and ready: %v", status.Reason, status.Message, ready)
+		t.Errorf("got reason %s and message %s, but condition Ready %v", status.Reason, status.Message, ready)
 	}
 	if is := ready != nil && ready.Status == metav1.ConditionTrue; is && status.Phase != v1alpha1.PhaseActive {
-		t.Errorf("ready in the phase %s", status.Phase)
+		t.Errorf("ready in phase %s", status.Phase)
 	}
 }

@@ -16,23 +16,22 @@ type metrics struct {
 	pollErrors  prometheus.Counter
 }
 
-// newMetrics registers the controller's metrics. VirtualMachines are counted in their store whenever someone asks, so the
-// count can never drift.
+// newMetrics registers the controller's metrics. The number of VirtualMachines is counted in the store at each scrape.
 func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) (*metrics, error) {
 	m := &metrics{
 		creation: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_vm_creation_to_active_seconds",
-			Help:    "Time from the creation of a virtual machine's server until it was first ready.",
+			Help:    "Time from the creation of a VirtualMachine's Pod until the operator first observed it ready.",
 			Buckets: []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600},
 		}),
 		pollSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_vm_usage_poll_seconds",
-			Help:    "Time that one request for the usage of all virtual machines took.",
+			Help:    "Duration of one request for the usage of all VirtualMachines.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
 		pollErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "useless_vm_usage_errors_total",
-			Help: "Number of requests for the usage of virtual machines that failed.",
+			Help: "Number of failed requests for the usage of VirtualMachines.",
 		}),
 	}
 	for _, collector := range []prometheus.Collector{m.creation, m.pollSeconds, m.pollErrors, phaseCollector{machines}} {
@@ -43,9 +42,9 @@ func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) (*m
 	return m, nil
 }
 
-var phaseDesc = prometheus.NewDesc("useless_vm_phase", "Number of virtual machines by phase.", []string{"phase"}, nil)
+var phaseDesc = prometheus.NewDesc("useless_vm_phase", "Number of VirtualMachines by phase.", []string{"phase"}, nil)
 
-// A phaseCollector counts the VirtualMachines of a store by phase.
+// phaseCollector counts the VirtualMachines of a store by phase.
 type phaseCollector struct {
 	machines toolscache.Store
 }
@@ -55,9 +54,10 @@ func (phaseCollector) Describe(descs chan<- *prometheus.Desc) { descs <- phaseDe
 
 // Collect implements prometheus.Collector.
 func (c phaseCollector) Collect(collected chan<- prometheus.Metric) {
-	// All from the start, so that an alert on the first one that fails sees the step from zero.
+	// All phases exist from the start, so that an alert sees the step from 0 to 1.
 	counts := map[v1alpha1.Phase]int{
-		v1alpha1.PhaseCreating: 0, v1alpha1.PhaseActive: 0, v1alpha1.PhaseFailed: 0, v1alpha1.PhaseStopped: 0, v1alpha1.PhaseTerminating: 0,
+		v1alpha1.PhaseCreating: 0, v1alpha1.PhaseActive: 0, v1alpha1.PhaseFailed: 0, v1alpha1.PhaseStopped: 0,
+		v1alpha1.PhaseTerminating: 0,
 	}
 	for _, object := range c.machines.List() {
 		if phase := object.(*v1alpha1.VirtualMachine).Status.Phase; phase != "" {

@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// podSuffix turns the name of a VirtualMachine into that of its Pod, and its absence tells that a Pod is none's.
+	// podSuffix is appended to the name of a VirtualMachine for the name of its Pod.
 	podSuffix = "-vm"
 
-	// containerName is the name of the container that is the server. Admission may add others to its Pod.
+	// containerName is the name of the Pod's main container. Admission webhooks may add others.
 	containerName = "server"
 )
 
-// podKey is where the Pod of a VirtualMachine is.
+// podKey returns the namespace and name of a VirtualMachine's Pod.
 func podKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
 	return client.ObjectKey{Namespace: vm.Namespace, Name: vm.Name + podSuffix}
 }
 
-// ownerOfName is the VirtualMachine that a Pod's name is for.
+// ownerOfName returns the VirtualMachine for which a Pod is named, and false if the name has another form.
 func ownerOfName(pod client.Object) (client.ObjectKey, bool) {
 	name, ok := strings.CutSuffix(pod.GetName(), podSuffix)
 	return client.ObjectKey{Namespace: pod.GetNamespace(), Name: name}, ok
 }
 
-// newPod is the server of a VirtualMachine. It satisfies the restricted Pod Security Standard. Nothing of the
-// VirtualMachine's metadata goes into it: a label could give it to a Service or a NetworkPolicy of somebody else.
+// newPod returns a new Pod for a VirtualMachine. It satisfies the restricted Pod Security Standard. It does not copy
+// labels of the VirtualMachine: they could match a Service or a NetworkPolicy of another user.
 func newPod(vm *v1alpha1.VirtualMachine, image string) *corev1.Pod {
-	wanted := resourcesOf(vm)
+	wanted, kind := resourcesOf(vm), v1alpha1.GroupVersion.WithKind("VirtualMachine")
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       vm.Namespace,
 			Name:            podKey(vm).Name,
 			Labels:          map[string]string{v1alpha1.VirtualMachineLabel: vm.Name},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1alpha1.GroupVersion.WithKind("VirtualMachine"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kind)},
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                corev1.RestartPolicyAlways,
@@ -70,14 +70,14 @@ func newPod(vm *v1alpha1.VirtualMachine, image string) *corev1.Pod {
 	}
 }
 
-// isLabelled reports whether a Pod has the label that brings it into the cache.
+// isLabelled reports whether a Pod has the label by which the cache selects Pods.
 func isLabelled(pod *corev1.Pod) bool {
 	_, labelled := pod.Labels[v1alpha1.VirtualMachineLabel]
 	return labelled
 }
 
-// resourcesOf are the resources that a VirtualMachine asks for. They are rounded up to what Pods can have, as the API
-// server would do it: a Pod that had other ones than asked for would be resized for ever.
+// resourcesOf returns the resources of the spec, rounded up like the API server does for Pods. Without rounding, the
+// resources of the Pod would always differ, and the controller would resize it for ever.
 func resourcesOf(vm *v1alpha1.VirtualMachine) corev1.ResourceList {
 	wanted := corev1.ResourceList{
 		corev1.ResourceCPU:    roundedUp(vm.Spec.Resource.CPU, resource.Milli),
@@ -95,18 +95,18 @@ func roundedUp(quantity resource.Quantity, scale resource.Scale) resource.Quanti
 	return quantity
 }
 
-// resized are the resources that can change while a server runs.
+// resized has the resources that can change while a Pod runs.
 var resized = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-// hasResources reports whether a Pod asks for the CPU and memory that the VirtualMachine does. One without our container
-// has none that could be changed.
+// hasResources reports whether a Pod has the CPU and memory of the spec. It is true for a Pod without the main
+// container, because there is nothing to resize.
 func hasResources(pod *corev1.Pod, vm *v1alpha1.VirtualMachine) bool {
-	server := containerOf(pod)
-	return server == nil ||
-		same(server.Resources.Requests, resourcesOf(vm)) && same(server.Resources.Limits, resourcesOf(vm))
+	main := containerOf(pod)
+	return main == nil ||
+		same(main.Resources.Requests, resourcesOf(vm)) && same(main.Resources.Limits, resourcesOf(vm))
 }
 
-// same reports whether two lists agree in what can be resized.
+// same reports whether two lists have equal amounts of the resized resources.
 func same(a, b corev1.ResourceList) bool {
 	for _, name := range resized {
 		if quantity := a[name]; quantity.Cmp(b[name]) != 0 {
@@ -116,12 +116,12 @@ func same(a, b corev1.ResourceList) bool {
 	return true
 }
 
-// setResources gives a Pod the CPU and memory that the VirtualMachine asks for.
+// setResources sets the CPU and memory of a Pod to those of the spec.
 func setResources(pod *corev1.Pod, vm *v1alpha1.VirtualMachine) {
 	wanted, has := resourcesOf(vm), &containerOf(pod).Resources
 	for _, list := range []*corev1.ResourceList{&has.Requests, &has.Limits} {
 		if *list == nil {
-			*list = corev1.ResourceList{} // admission may have taken it away
+			*list = corev1.ResourceList{} // an admission webhook has removed it
 		}
 		for _, name := range resized {
 			(*list)[name] = wanted[name]
@@ -129,7 +129,7 @@ func setResources(pod *corev1.Pod, vm *v1alpha1.VirtualMachine) {
 	}
 }
 
-// containerOf is the container of a Pod that is the server, or nil.
+// containerOf returns the main container of a Pod, or nil.
 func containerOf(pod *corev1.Pod) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == containerName {
@@ -139,7 +139,7 @@ func containerOf(pod *corev1.Pod) *corev1.Container {
 	return nil
 }
 
-// containerStatus is what the kubelet says of that container; empty where it has not said anything.
+// containerStatus returns the status of the main container. It is empty before the kubelet reports one.
 func containerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.Name == containerName {
@@ -149,15 +149,16 @@ func containerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// hasEnded reports whether a Pod is over: no container of it will ever be started again.
+// hasEnded reports whether a Pod has failed or succeeded. Its containers are never started again.
 func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// readySince tells since when a Pod runs and is ready, if it does and is.
+// readySince reports whether a Pod is running and ready, and since when.
 func readySince(pod *corev1.Pod) (since time.Time, ready bool) {
 	condition := podCondition(pod, corev1.PodReady)
-	if hasEnded(pod) || containerStatus(pod).State.Running == nil || condition == nil || condition.Status != corev1.ConditionTrue {
+	if hasEnded(pod) || containerStatus(pod).State.Running == nil ||
+		condition == nil || condition.Status != corev1.ConditionTrue {
 		return time.Time{}, false
 	}
 	return condition.LastTransitionTime.Time, true

@@ -19,37 +19,39 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// A summary is what a VirtualMachine is in one word, and why.
+// summary has the phase, the reason and the message of a status.
 type summary struct {
 	phase           v1alpha1.Phase
 	reason, message string
 }
 
-// A verdict is whether a condition holds, and why.
+// verdict has the status, the reason and the message of a condition.
 type verdict struct {
-	value           metav1.ConditionStatus
+	status          metav1.ConditionStatus
 	reason, message string
 }
 
-// newStatus describes a VirtualMachine whose server is the given Pod, or none. It follows from what is there now; of the
-// status before it keeps the instants of what has not changed since.
-func newStatus(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused outcome, used usage, now time.Time) v1alpha1.VirtualMachineStatus {
+// newStatus returns the status of a VirtualMachine. Its Pod may be nil. From the previous status, it keeps the times
+// of what has not changed.
+func newStatus(
+	vm *v1alpha1.VirtualMachine, pod *corev1.Pod, done outcome, used usage, now time.Time,
+) v1alpha1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.ObservedGeneration = vm.Generation
 	status.Failures, status.RetryTime = failuresOf(vm, pod, now)
 
-	sum := summarize(vm, pod, refused.creating)
-	sum.message = sameRefusal(status, v1alpha1.ConditionReady, sum.reason, sum.message)
+	sum := summarize(vm, pod, done.createErr)
+	sum.message = stableMessage(status, v1alpha1.ConditionReady, sum.reason, sum.message)
 	status.Phase, status.Reason, status.Message = sum.phase, sum.reason, sum.message
 	ready := sum.reason == v1alpha1.ReasonServerReady
-	status.Server = newServer(status.Server, pod, ready, now)
+	status.Server = newServerStatus(status.Server, pod, ready, now)
 
 	isReady := verdict{metav1.ConditionFalse, sum.reason, sum.message}
 	if ready {
-		isReady.value = metav1.ConditionTrue
+		isReady.status = metav1.ConditionTrue
 	}
-	isResizing := resizing(vm, pod, refused.resizing)
-	isResizing.message = sameRefusal(status, v1alpha1.ConditionResizing, isResizing.reason, isResizing.message)
+	isResizing := resizing(vm, pod, done.resizeErr)
+	isResizing.message = stableMessage(status, v1alpha1.ConditionResizing, isResizing.reason, isResizing.message)
 	set(&status, v1alpha1.ConditionReady, isReady, now)
 	set(&status, v1alpha1.ConditionScheduled, scheduled(pod), now)
 	set(&status, v1alpha1.ConditionResizing, isResizing, now)
@@ -58,57 +60,62 @@ func newStatus(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused outcome, us
 	return status
 }
 
-// summarize says in what phase a VirtualMachine is: the first that fits. While it is being stopped, that is the one its
-// server is in.
-func summarize(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) summary {
+// summarize returns the phase of a VirtualMachine, with reason and message. While the Pod is being stopped, the phase
+// is that of the Pod.
+func summarize(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, createErr error) summary {
 	switch {
 	case !vm.DeletionTimestamp.IsZero():
-		return summary{v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating, "The virtual machine is being deleted"}
+		return summary{v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating, "The VirtualMachine is being deleted"}
 	case pod == nil && !isActive(vm):
-		return summary{v1alpha1.PhaseStopped, v1alpha1.ReasonStopped, "The virtual machine is inactive"}
+		return summary{v1alpha1.PhaseStopped, v1alpha1.ReasonStopped, "The VirtualMachine is inactive"}
 	case !isActive(vm):
-		return summary{ofServer(pod).phase, v1alpha1.ReasonStopping, "The virtual machine is inactive, and its server is going"}
-	case errors.Is(refused, errNameConflict):
-		return summary{v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict, refused.Error()}
-	case pod == nil && apierror.IsQuotaExceeded(refused):
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded, refused.Error()}
-	case pod == nil && refused != nil:
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed, refused.Error()}
+		return summary{
+			summarizePod(pod).phase, v1alpha1.ReasonStopping, "The VirtualMachine is inactive, and its Pod is being deleted",
+		}
+	case errors.Is(createErr, errNameConflict):
+		return summary{v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict, createErr.Error()}
+	case pod == nil && apierror.IsQuotaExceeded(createErr):
+		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded, createErr.Error()}
+	case pod == nil && createErr != nil:
+		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed, createErr.Error()}
 	case pod == nil:
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreating, "The server is being created"}
+		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreating, "The Pod is being created"}
 	case !pod.DeletionTimestamp.IsZero():
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing, "A server is going, and another will replace it"}
+		return summary{
+			v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing, "The Pod is being deleted, and a new Pod will replace it",
+		}
 	}
-	return ofServer(pod)
+	return summarizePod(pod)
 }
 
-// ofServer says in what phase a server is.
-func ofServer(pod *corev1.Pod) summary {
+// summarizePod returns the phase of a Pod, with reason and message.
+func summarizePod(pod *corev1.Pod) summary {
 	state := containerStatus(pod).State
 	if hasEnded(pod) {
 		return summary{
-			v1alpha1.PhaseFailed, oneWord(pod.Status.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(events.Truncate(pod.Status.Message), "The server has ended"),
+			v1alpha1.PhaseFailed, conditionReason(pod.Status.Reason, v1alpha1.ReasonServerFailed),
+			cmp.Or(events.Truncate(pod.Status.Message), "The Pod has ended"),
 		}
 	}
-	// Whatever else a container waits for has gone wrong.
-	if waiting := state.Waiting; waiting != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, waiting.Reason) {
+	normal := []string{"", "ContainerCreating", "PodInitializing"} // all other reasons to wait are errors
+	if waiting := state.Waiting; waiting != nil && !slices.Contains(normal, waiting.Reason) {
 		return summary{
-			v1alpha1.PhaseFailed, oneWord(waiting.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(events.Truncate(waiting.Message), "The server does not start"),
+			v1alpha1.PhaseFailed, conditionReason(waiting.Reason, v1alpha1.ReasonServerFailed),
+			cmp.Or(events.Truncate(waiting.Message), "The container does not start"),
 		}
 	}
 	if _, ready := readySince(pod); ready {
-		return summary{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, "The server runs and is ready"}
+		return summary{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, "The Pod is running and ready"}
 	}
-	if condition := podCondition(pod, corev1.PodScheduled); condition != nil && condition.Reason == corev1.PodReasonUnschedulable {
+	condition := podCondition(pod, corev1.PodScheduled)
+	if condition != nil && condition.Reason == corev1.PodReasonUnschedulable {
 		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, events.Truncate(condition.Message)}
 	}
-	return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The server does not run and is not ready yet"}
+	return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The Pod is not ready yet"}
 }
 
-// newServer describes a Pod. It keeps what is known of the same one.
-func newServer(known *v1alpha1.ServerStatus, pod *corev1.Pod, ready bool, now time.Time) *v1alpha1.ServerStatus {
+// newServerStatus describes a Pod, or returns nil for none. It keeps the start time and the usage of the same Pod.
+func newServerStatus(known *v1alpha1.ServerStatus, pod *corev1.Pod, ready bool, now time.Time) *v1alpha1.ServerStatus {
 	if pod == nil {
 		return nil
 	}
@@ -130,70 +137,77 @@ func newServer(known *v1alpha1.ServerStatus, pod *corev1.Pod, ready bool, now ti
 	return server
 }
 
-// scheduled is the condition Scheduled.
+// scheduled returns the condition Scheduled.
 func scheduled(pod *corev1.Pod) verdict {
 	if pod == nil {
-		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no server"}
+		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no Pod"}
 	}
 	if pod.Spec.NodeName != "" {
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonScheduled, "The server has node " + pod.Spec.NodeName}
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonScheduled, "The Pod is assigned to node " + pod.Spec.NodeName}
 	}
 	if condition := podCondition(pod, corev1.PodScheduled); condition != nil {
-		return verdict{metav1.ConditionFalse, oneWord(condition.Reason, v1alpha1.ReasonPending), events.Truncate(condition.Message)}
+		reason := conditionReason(condition.Reason, v1alpha1.ReasonPending)
+		return verdict{metav1.ConditionFalse, reason, events.Truncate(condition.Message)}
 	}
-	return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "The scheduler has not decided yet"}
+	return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "The scheduler has not assigned a node yet"}
 }
 
-// resizing is the condition Resizing.
-func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, refused error) verdict {
+// resizing returns the condition Resizing.
+func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) verdict {
 	switch {
 	case pod == nil:
-		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no server"}
-	case refused != nil:
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonResizeRefused, refused.Error()}
+		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no Pod"}
+	case resizeErr != nil:
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonResizeRefused, resizeErr.Error()}
 	case !hasResources(pod, vm):
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The server has yet to be resized, or to be replaced by one with the resources"}
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The Pod was not resized or replaced yet"}
 	}
-	if pending := podCondition(pod, corev1.PodResizePending); pending != nil && pending.Status == corev1.ConditionTrue {
-		return verdict{metav1.ConditionTrue, oneWord(pending.Reason, v1alpha1.ReasonRequested), events.Truncate(pending.Message)}
+	for _, reported := range []struct {
+		conditionType corev1.PodConditionType
+		reason        string // if the node gives none
+	}{{corev1.PodResizePending, v1alpha1.ReasonRequested}, {corev1.PodResizeInProgress, v1alpha1.ReasonInProgress}} {
+		condition := podCondition(pod, reported.conditionType)
+		if condition != nil && condition.Status == corev1.ConditionTrue {
+			reason := conditionReason(condition.Reason, reported.reason)
+			return verdict{metav1.ConditionTrue, reason, events.Truncate(condition.Message)}
+		}
 	}
-	if progress := podCondition(pod, corev1.PodResizeInProgress); progress != nil && progress.Status == corev1.ConditionTrue {
-		return verdict{metav1.ConditionTrue, oneWord(progress.Reason, v1alpha1.ReasonInProgress), events.Truncate(progress.Message)}
+	// Before the node reports a condition, the applied resources already differ.
+	main, applied := containerOf(pod), containerStatus(pod).Resources
+	if main != nil && applied != nil && !same(main.Resources.Limits, applied.Limits) {
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The node has not processed the resize yet"}
 	}
-	// Before the node has said anything, what it has applied differs all the same.
-	server, applied := containerOf(pod), containerStatus(pod).Resources
-	if server != nil && applied != nil && !same(server.Resources.Limits, applied.Limits) {
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The node has yet to look at the resources"}
-	}
-	return verdict{metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "The server has the resources that were asked for"}
+	return verdict{metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "The Pod has the resources of the spec"}
 }
 
-// sameRefusal is the message for what the API server refuses, as long as it does. Errors have numbers in them that differ
-// every time: each would be a new status, and each new status a new try at once.
-func sameRefusal(status v1alpha1.VirtualMachineStatus, conditionType, reason, message string) string {
-	refusals := []string{
+// stableMessage returns the message of a condition. While the API server rejects the same generation for the same
+// reason, it keeps the first message: errors contain numbers that differ each time, and each status change would cause
+// an immediate retry.
+func stableMessage(status v1alpha1.VirtualMachineStatus, conditionType, reason, message string) string {
+	rejections := []string{
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonNameConflict, v1alpha1.ReasonResizeRefused,
 	}
 	before := meta.FindStatusCondition(status.Conditions, conditionType)
-	if before != nil && before.Reason == reason && before.ObservedGeneration == status.ObservedGeneration && slices.Contains(refusals, reason) {
+	if before != nil && before.Reason == reason && before.ObservedGeneration == status.ObservedGeneration &&
+		slices.Contains(rejections, reason) {
 		return before.Message
 	}
 	return events.Truncate(message)
 }
 
-func set(status *v1alpha1.VirtualMachineStatus, conditionType string, is verdict, now time.Time) {
+func set(status *v1alpha1.VirtualMachineStatus, conditionType string, v verdict, now time.Time) {
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: conditionType, Status: is.value, Reason: is.reason, Message: is.message,
+		Type: conditionType, Status: v.status, Reason: v.reason, Message: v.message,
 		ObservedGeneration: status.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
 	})
 }
 
-var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,1000}[A-Za-z0-9_])?$`)
+var validReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,1000}[A-Za-z0-9_])?$`)
 
-// oneWord is a Pod's reason for something if it can be a condition's, too.
-func oneWord(reason, otherwise string) string {
-	if conditionReason.MatchString(reason) {
+// conditionReason returns the reason of a Pod if it is valid as the reason of a condition, and the fallback otherwise.
+func conditionReason(reason, fallback string) string {
+	if validReason.MatchString(reason) {
 		return reason
 	}
-	return otherwise
+	return fallback
 }

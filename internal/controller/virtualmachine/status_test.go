@@ -46,44 +46,44 @@ func TestSummarize(t *testing.T) {
 		refused error
 		want    result
 	}{
-		"New":             {reason: "what is not there yet is being created", vm: aMachine(), want: result{"Creating", "Creating"}},
-		"Pending":         {reason: "a Pod that nobody has looked at is starting", vm: aMachine(), pod: aPod(), want: result{"Creating", "Starting"}},
-		"Unschedulable":   {reason: "no node is no failure: one may come", vm: aMachine(), pod: aPod(unschedulable), want: result{"Creating", "Unschedulable"}},
-		"Pulling":         {reason: "a container that is being created is none either", vm: aMachine(), pod: aPod(waitingFor("ContainerCreating")), want: result{"Creating", "Starting"}},
-		"Unready":         {reason: "to run is not to be ready", vm: aMachine(), pod: aPod(running), want: result{"Creating", "Starting"}},
-		"Active":          {reason: "a server that runs and is ready is active", vm: aMachine(), pod: aPod(readyFor(time.Minute)), want: result{"Active", "ServerReady"}},
-		"ImagePull":       {reason: "what a container waits for has failed", vm: aMachine(), pod: aPod(waitingFor("ErrImagePull")), want: result{"Failed", "ErrImagePull"}},
-		"CrashLoop":       {reason: "also where the Pod is said to be ready", vm: aMachine(), pod: aPod(readyFor(time.Minute), waitingFor("CrashLoopBackOff")), want: result{"Failed", "CrashLoopBackOff"}},
-		"Unknown":         {reason: "also where a kubelet has a reason of its own", vm: aMachine(), pod: aPod(waitingFor("SomethingNew")), want: result{"Failed", "SomethingNew"}},
-		"NoReason":        {reason: "a reason has to be a word", vm: aMachine(), pod: aPod(waitingFor("something, new")), want: result{"Failed", "ServerFailed"}},
-		"Evicted":         {reason: "a Pod that is over has failed", vm: aMachine(), pod: aPod(evicted), want: result{"Failed", "Evicted"}},
-		"EvictedReady":    {reason: "whatever its conditions say", vm: aMachine(), pod: aPod(readyFor(time.Minute), evicted), want: result{"Failed", "Evicted"}},
-		"Conflict":        {reason: "a name that is taken is a failure", vm: aMachine(), refused: fmt.Errorf("pod m-vm %w", errNameConflict), want: result{"Failed", "NameConflict"}},
-		"Quota":           {reason: "a quota may be raised", vm: aMachine(), refused: forbidden("exceeded quota: q"), want: result{"Creating", "QuotaExceeded"}},
-		"Refused":         {reason: "a policy may be changed", vm: aMachine(), refused: forbidden("violates PodSecurity"), want: result{"Creating", "CreateFailed"}},
-		"Replacing":       {reason: "one that goes is not active, though it runs", vm: aMachine(), pod: aPod(readyFor(time.Minute), going), want: result{"Creating", "Replacing"}},
-		"Stopped":         {reason: "an inactive one has stopped when its server is gone", vm: aMachine(inactive), want: result{"Stopped", "Stopped"}},
-		"Stopping":        {reason: "and not before", vm: aMachine(inactive), pod: aPod(readyFor(time.Minute), going), want: result{"Active", "Stopping"}},
-		"StoppingPending": {reason: "also where the server never ran", vm: aMachine(inactive), pod: aPod(), want: result{"Creating", "Stopping"}},
-		"StoppingFailed":  {reason: "also where it has failed", vm: aMachine(inactive), pod: aPod(evicted), want: result{"Failed", "Stopping"}},
-		"Deleted":         {reason: "one that is being deleted is nothing else", vm: aMachine(deleted), pod: aPod(evicted, going), want: result{"Terminating", "Terminating"}},
-		"DeletedInactive": {reason: "also where it is inactive", vm: aMachine(inactive, deleted), want: result{"Terminating", "Terminating"}},
+		"New":             {reason: "without a Pod, the Pod is being created", vm: aMachine(), want: result{"Creating", "Creating"}},
+		"Pending":         {reason: "a Pod without a status is starting", vm: aMachine(), pod: aPod(), want: result{"Creating", "Starting"}},
+		"Unschedulable":   {reason: "an unschedulable Pod has not failed: a node can be added", vm: aMachine(), pod: aPod(unschedulable), want: result{"Creating", "Unschedulable"}},
+		"Pulling":         {reason: "a container that is being created has not failed", vm: aMachine(), pod: aPod(waitingFor("ContainerCreating")), want: result{"Creating", "Starting"}},
+		"Unready":         {reason: "a running Pod may not be ready", vm: aMachine(), pod: aPod(running), want: result{"Creating", "Starting"}},
+		"Active":          {reason: "a running and ready Pod is active", vm: aMachine(), pod: aPod(readyFor(time.Minute)), want: result{"Active", "ServerReady"}},
+		"ImagePull":       {reason: "a container that waits because of an error has failed", vm: aMachine(), pod: aPod(waitingFor("ErrImagePull")), want: result{"Failed", "ErrImagePull"}},
+		"CrashLoop":       {reason: "a crashing Pod has failed, even if its condition is Ready", vm: aMachine(), pod: aPod(readyFor(time.Minute), waitingFor("CrashLoopBackOff")), want: result{"Failed", "CrashLoopBackOff"}},
+		"Unknown":         {reason: "an unknown reason of the kubelet is an error", vm: aMachine(), pod: aPod(waitingFor("SomethingNew")), want: result{"Failed", "SomethingNew"}},
+		"NoReason":        {reason: "an invalid reason is replaced", vm: aMachine(), pod: aPod(waitingFor("something, new")), want: result{"Failed", "ServerFailed"}},
+		"Evicted":         {reason: "an evicted Pod has failed", vm: aMachine(), pod: aPod(evicted), want: result{"Failed", "Evicted"}},
+		"EvictedReady":    {reason: "an evicted Pod has failed, even if its condition is Ready", vm: aMachine(), pod: aPod(readyFor(time.Minute), evicted), want: result{"Failed", "Evicted"}},
+		"Conflict":        {reason: "a name conflict is a failure", vm: aMachine(), refused: fmt.Errorf("pod m-vm %w", errNameConflict), want: result{"Failed", "NameConflict"}},
+		"Quota":           {reason: "an exceeded quota is not a failure: it can be raised", vm: aMachine(), refused: forbidden("exceeded quota: q"), want: result{"Creating", "QuotaExceeded"}},
+		"Refused":         {reason: "a rejection is not a failure: the policy can change", vm: aMachine(), refused: forbidden("violates PodSecurity"), want: result{"Creating", "CreateFailed"}},
+		"Replacing":       {reason: "a terminating Pod is not active", vm: aMachine(), pod: aPod(readyFor(time.Minute), terminating), want: result{"Creating", "Replacing"}},
+		"Stopped":         {reason: "an inactive VirtualMachine without a Pod is stopped", vm: aMachine(inactive), want: result{"Stopped", "Stopped"}},
+		"Stopping":        {reason: "an inactive VirtualMachine with a Pod is not stopped yet", vm: aMachine(inactive), pod: aPod(readyFor(time.Minute), terminating), want: result{"Active", "Stopping"}},
+		"StoppingPending": {reason: "a Pod that never ran is being stopped", vm: aMachine(inactive), pod: aPod(), want: result{"Creating", "Stopping"}},
+		"StoppingFailed":  {reason: "a failed Pod is being stopped", vm: aMachine(inactive), pod: aPod(evicted), want: result{"Failed", "Stopping"}},
+		"Deleted":         {reason: "a deleted VirtualMachine is terminating", vm: aMachine(deleted), pod: aPod(evicted, terminating), want: result{"Terminating", "Terminating"}},
+		"DeletedInactive": {reason: "a deleted and inactive VirtualMachine is terminating", vm: aMachine(inactive, deleted), want: result{"Terminating", "Terminating"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			status := newStatus(c.vm, c.pod, outcome{creating: c.refused}, usage{}, now)
+			status := newStatus(c.vm, c.pod, outcome{createErr: c.refused}, usage{}, now)
 			if diff := cmp.Diff(c.want, result{status.Phase, status.Reason}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 			if ready.Reason != status.Reason || ready.Message != status.Message || status.Message == "" ||
 				(ready.Status == metav1.ConditionTrue) != (status.Reason == v1alpha1.ReasonServerReady) {
-				t.Errorf("the status %+v and its condition %+v do not agree", status, ready)
+				t.Errorf("the condition Ready %+[2]v contradicts the status %+[1]v", status, ready)
 			}
-			// The same again is no change: each write would be the cause of the next.
+			// A status that changes without a cause would cause an endless series of writes.
 			c.vm.Status = status
-			if again := newStatus(c.vm, c.pod, outcome{creating: c.refused}, usage{}, now.Add(time.Second)); !reflect.DeepEqual(status, again) {
-				t.Errorf("a second later it is something else:\n%s", cmp.Diff(status, again))
+			if again := newStatus(c.vm, c.pod, outcome{createErr: c.refused}, usage{}, now.Add(time.Second)); !reflect.DeepEqual(status, again) {
+				t.Errorf("the status changes after a second:\n%s", cmp.Diff(status, again))
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestSummarize(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	bigger := aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.CPU = resource.MustParse("8") })
-	says := func(conditionType corev1.PodConditionType, reason string) func(*corev1.Pod) {
+	with := func(conditionType corev1.PodConditionType, reason string) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
 			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: conditionType, Status: corev1.ConditionTrue, Reason: reason})
 		}
@@ -100,54 +100,54 @@ func TestConditions(t *testing.T) {
 	measured := usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 1}}
 	cases := map[string]struct {
 		reason  string
-		vm      *v1alpha1.VirtualMachine // the usual one if nil
+		vm      *v1alpha1.VirtualMachine // nil for aMachine
 		pod     *corev1.Pod
 		refused error
 		used    usage
 		want    map[string]string
 	}{
 		"NoServer": {
-			reason: "of no server there is nothing to say", used: measured,
+			reason: "without a Pod, no condition holds", used: measured,
 			want: map[string]string{"Scheduled": "False/NoServer", "Resizing": "False/NoServer", "UsageAvailable": "False/NoServer"},
 		},
 		"Pending": {
-			reason: "what is not decided is unknown", pod: aPod(), used: measured,
+			reason: "before the scheduler has decided, the condition is Unknown", pod: aPod(), used: measured,
 			want: map[string]string{"Scheduled": "Unknown/Pending", "Resizing": "False/UpToDate", "UsageAvailable": "False/NoServer"},
 		},
 		"Unschedulable": {
-			reason: "the scheduler's reason is the condition's", pod: aPod(unschedulable),
+			reason: "the condition has the scheduler's reason", pod: aPod(unschedulable),
 			want: map[string]string{"Scheduled": "False/Unschedulable", "Resizing": "False/UpToDate", "UsageAvailable": "False/NoServer"},
 		},
 		"Running": {
-			reason: "a server that runs has all of them", pod: aPod(readyFor(time.Minute)), used: measured,
+			reason: "a running Pod is scheduled and measured", pod: aPod(readyFor(time.Minute)), used: measured,
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "True/Measured"},
 		},
 		"NotMeasured": {
-			reason: "a new server was not measured", pod: aPod(running), used: usage{asked: true, available: true},
+			reason: "a new Pod is not measured yet", pod: aPod(running), used: usage{asked: true, available: true},
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"NoMetricsAPI": {
-			reason: "without a metrics API nothing is known", pod: aPod(running), used: usage{asked: true},
+			reason: "without a metrics API, the usage is unknown", pod: aPod(running), used: usage{asked: true},
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "Unknown/MetricsAPIUnavailable"},
 		},
 		"ResizeRequested": {
-			reason: "before the node has said anything it has not been done", vm: bigger, pod: aPod(running, requested),
+			reason: "before the node reports, the resize is requested", vm: bigger, pod: aPod(running, requested),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Requested", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeOfEnded": {
-			reason: "one that has ended is not resized, but replaced", vm: bigger, pod: aPod(readyFor(time.Minute), evicted),
+			reason: "a failed Pod is replaced, which changes its resources later", vm: bigger, pod: aPod(readyFor(time.Minute), evicted),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Requested", "UsageAvailable": "False/NoServer"},
 		},
 		"ResizeDeferred": {
-			reason: "the node's reason is the condition's", vm: bigger, pod: aPod(running, requested, says(corev1.PodResizePending, "Deferred")),
+			reason: "the condition has the node's reason", vm: bigger, pod: aPod(running, requested, with(corev1.PodResizePending, "Deferred")),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Deferred", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeInProgress": {
-			reason: "which it need not have", vm: bigger, pod: aPod(running, requested, says(corev1.PodResizeInProgress, "")),
+			reason: "without a reason of the node, the reason is InProgress", vm: bigger, pod: aPod(running, requested, with(corev1.PodResizeInProgress, "")),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/InProgress", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeRefused": {
-			reason: "what is refused has not been done", vm: bigger, pod: aPod(running), refused: forbidden("exceeded quota: q"),
+			reason: "a rejected resize is not applied", vm: bigger, pod: aPod(running), refused: forbidden("exceeded quota: q"),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/ResizeRefused", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 	}
@@ -156,7 +156,7 @@ func TestConditions(t *testing.T) {
 			if c.vm == nil {
 				c.vm = aMachine()
 			}
-			status := newStatus(c.vm, c.pod, outcome{resizing: c.refused}, c.used, now)
+			status := newStatus(c.vm, c.pod, outcome{resizeErr: c.refused}, c.used, now)
 			got := map[string]string{}
 			for _, condition := range status.Conditions {
 				got[condition.Type] = fmt.Sprintf("%s/%s", condition.Status, condition.Reason)
@@ -166,70 +166,71 @@ func TestConditions(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if measured := status.Server != nil && status.Server.Usage != nil; measured != (got[v1alpha1.ConditionUsageAvailable] == "True/Measured") {
-				t.Errorf("the server is %+v", status.Server)
+				t.Errorf("got server %+v", status.Server)
 			}
 		})
 	}
 }
 
-// TestSameRefusal has what the API server says of a quota: it counts what others use, too.
-func TestSameRefusal(t *testing.T) {
+// TestStableMessage rejects a Pod with messages that contain the changing usage of a quota.
+func TestStableMessage(t *testing.T) {
 	vm := aMachine()
 	for used := range 3 {
-		vm.Status = newStatus(vm, nil, outcome{creating: forbidden("exceeded quota: q, used: cpu=%d", used)}, usage{}, now)
+		vm.Status = newStatus(vm, nil, outcome{createErr: forbidden("exceeded quota: q, used: cpu=%d", used)}, usage{}, now)
 		if !strings.Contains(vm.Status.Message, "used: cpu=0") {
-			t.Errorf("the message changes with every try: %s", vm.Status.Message)
+			t.Errorf("the message changes with each attempt: %s", vm.Status.Message)
 		}
 	}
 	vm.Generation++
-	vm.Status = newStatus(vm, nil, outcome{creating: forbidden("exceeded quota: q, used: cpu=9")}, usage{}, now)
+	vm.Status = newStatus(vm, nil, outcome{createErr: forbidden("exceeded quota: q, used: cpu=9")}, usage{}, now)
 	if !strings.Contains(vm.Status.Message, "used: cpu=9") {
-		t.Errorf("the message is that of another spec: %s", vm.Status.Message)
+		t.Errorf("the message is about an older generation: %s", vm.Status.Message)
 	}
 }
 
-// TestUsageIsKept is about an operator that has just started: what the one before has measured is not known any worse.
+// TestUsageIsKept starts an operator: before its first request to the metrics API, it keeps the usage of the previous
+// process.
 func TestUsageIsKept(t *testing.T) {
 	vm, pod := aMachine(), aPod(readyFor(time.Minute))
 	measured := usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 12, Memory: 34}}
 	vm.Status = newStatus(vm, pod, outcome{}, measured, now)
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); !reflect.DeepEqual(vm.Status, got) {
-		t.Errorf("the status changes before anything was asked:\n%s", cmp.Diff(vm.Status, got))
+		t.Errorf("the usage changes before the first request:\n%s", cmp.Diff(vm.Status, got))
 	}
 	vm.Status = newStatus(vm, pod, outcome{}, usage{asked: true}, now)
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); !reflect.DeepEqual(vm.Status, got) {
-		t.Errorf("that there is no metrics API is forgotten before it was asked:\n%s", cmp.Diff(vm.Status, got))
+		t.Errorf("the condition changes before the first request:\n%s", cmp.Diff(vm.Status, got))
 	}
 	vm.Status = newStatus(vm, pod, outcome{}, measured, now)
 	pod.UID = "other"
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); got.Server.Usage != nil || got.Server.StartTime == vm.Status.Server.StartTime {
-		t.Errorf("another server has what the one before had: %+v", got.Server)
+		t.Errorf("a new Pod has the usage or the start time of the previous Pod: %+v", got.Server)
 	}
 }
 
 func TestLongMessages(t *testing.T) {
 	long := strings.Repeat("é", 20000)
-	status := newStatus(aMachine(), nil, outcome{creating: errors.New(long)}, usage{}, now)
+	status := newStatus(aMachine(), nil, outcome{createErr: errors.New(long)}, usage{}, now)
 	if len(status.Message) > 1100 || !strings.HasSuffix(status.Message, "é…") {
-		t.Errorf("the message has %d bytes and ends with %q", len(status.Message), status.Message[len(status.Message)-10:])
+		t.Errorf("got a message of %d bytes that ends with %q", len(status.Message), status.Message[len(status.Message)-10:])
 	}
 }
 
 func TestKnownToCrash(t *testing.T) {
 	for _, again := range []struct {
 		reason string
-		server types.UID
+		pod    types.UID
 		ready  time.Duration // before it crashed again
 		want   bool
 	}{
-		{"a loop is one matter, however often it runs in between", "pod", forgiving - time.Second, true},
-		{"a server that was steady crashes for another reason", "pod", forgiving, false},
-		{"another server is another matter", "other", time.Second, false},
+		{"a Pod that is ready for a short time is still in the same crash loop", "pod", stableAfter - time.Second, true},
+		{"a Pod that was ready for long is in a new crash loop", "pod", stableAfter, false},
+		{"a new Pod is in a new crash loop", "other", time.Second, false},
 	} {
 		t.Run(again.reason, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(now)
 			c, vm := &Controller{clock: clock}, aMachine()
-			// becomes gives the VirtualMachine the status that follows from its Pod, and returns whether a crash is known.
+			// becomes updates the status for a state of the Pod, and reports whether the crash is known.
 			becomes := func(pod *corev1.Pod) bool {
 				before := vm.Status
 				vm.Status = newStatus(vm, pod, outcome{}, usage{}, clock.Now())
@@ -237,14 +238,14 @@ func TestKnownToCrash(t *testing.T) {
 			}
 			crashing, running := aPod(waitingFor(crashLoop)), aPod(readyFor(0))
 			if becomes(aPod()) || becomes(crashing) {
-				t.Error("it is known before it was told")
+				t.Error("the crash is known before the first event")
 			}
-			crashing.UID, running.UID = again.server, again.server
+			crashing.UID, running.UID = again.pod, again.pod
 			becomes(running)
 			clock.SetTime(now.Add(again.ready))
-			becomes(aPod(func(pod *corev1.Pod) { pod.UID = again.server })) // it has ended, and nothing says yet that it loops
+			becomes(aPod(func(pod *corev1.Pod) { pod.UID = again.pod })) // the container has exited, and does not wait yet
 			if got := becomes(crashing); got != again.want {
-				t.Errorf("known: %v", got)
+				t.Errorf("known: got %t", got)
 			}
 		})
 	}

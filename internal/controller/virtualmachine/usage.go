@@ -27,49 +27,51 @@ import (
 )
 
 const (
-	// patienceFactor is how many intervals pass before a metrics API that was not there is looked for again.
-	patienceFactor = 10
+	// unavailableFactor multiplies the interval while the metrics API is not available.
+	unavailableFactor = 10
 
-	// tolerated is how many requests in a row may fail before a metrics API that exists is taken to be gone: it does not
-	// answer for a while whenever its server is replaced.
-	tolerated = 2
+	// toleratedFailures is the number of failed requests in a row after which usage is still shown. The metrics API
+	// does not answer for a while when its Pod is replaced.
+	toleratedFailures = 2
 
-	// pollTimeout is how long the metrics API may take to answer.
+	// pollTimeout bounds one request to the metrics API.
 	pollTimeout = 30 * time.Second
 )
 
-// usage is what is known of what a server uses.
+// usage is the usage of a Pod, as far as it is known.
 type usage struct {
-	asked     bool // whether this process has asked the metrics API yet
-	available bool // whether that answered
+	asked     bool // this process has sent a request to the metrics API
+	available bool // the metrics API has answered
 	sample    *v1alpha1.UsageStatus
 }
 
-// describe sets the usage of a server, if there is one, and returns whether it is known. Until the metrics API was asked
-// that is what another process has found, whose condition is given if there is one.
+// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. Until the
+// metrics API was asked, it keeps the usage and the condition that the previous process wrote.
 func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) verdict {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {
 			server.Usage = nil
 		}
-		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "No server runs"}
+		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no running Pod"}
 	}
 	if u.asked {
 		server.Usage = u.sample
 	}
 	switch {
 	case u.asked && !u.available:
-		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable, "The cluster does not serve metrics.k8s.io at present"}
+		return verdict{
+			metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable, "The API metrics.k8s.io is not available",
+		}
 	case !u.asked && server.Usage == nil && before != nil && before.Status == metav1.ConditionUnknown:
 		return verdict{before.Status, before.Reason, before.Message}
 	case server.Usage == nil:
-		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The server's usage was not measured yet"}
+		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The usage was not measured yet"}
 	}
-	return verdict{metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The server's usage was measured"}
+	return verdict{metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The usage is known"}
 }
 
-// A poller asks the metrics API for what all servers use, in one request, and wakes the VirtualMachines of those that
-// use more or less than before.
+// poller reads the usage of all Pods from the metrics API, in one request, and wakes the VirtualMachines whose usage
+// has changed.
 type poller struct {
 	list     func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error)
 	synced   func(ctx context.Context) bool
@@ -88,7 +90,7 @@ type poller struct {
 	samples   map[client.ObjectKey]sample // by VirtualMachine
 }
 
-// A sample is what a Pod uses.
+// sample is the usage of a Pod.
 type sample struct {
 	pod types.UID
 	v1alpha1.UsageStatus
@@ -115,12 +117,12 @@ func (p *poller) Start(ctx context.Context) error {
 	}
 }
 
-// poll asks once, and returns when to ask again.
+// poll sends one request, and returns the delay before the next one.
 func (p *poller) poll(ctx context.Context) time.Duration {
 	start := p.clock.Now()
-	asking, cancel := context.WithTimeout(ctx, pollTimeout)
+	limited, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	answer, err := p.list(asking)
+	answer, err := p.list(limited)
 	p.metrics.pollSeconds.Observe(p.clock.Since(start).Seconds())
 	if ctx.Err() != nil {
 		return p.interval
@@ -132,12 +134,12 @@ func (p *poller) poll(ctx context.Context) time.Duration {
 	} else {
 		p.failures++
 		p.metrics.pollErrors.Inc()
-		if !apierrors.IsNotFound(err) && p.failures <= tolerated {
-			return next // what is known is good enough
+		if !apierrors.IsNotFound(err) && p.failures <= toleratedFailures {
+			return next // keeps the last usage
 		}
-		next *= patienceFactor
+		next *= unavailableFactor
 	}
-	for _, vm := range p.keep(samples, err) {
+	for _, vm := range p.replace(samples, err) {
 		select {
 		case p.wake <- event.TypedGenericEvent[client.ObjectKey]{Object: vm}:
 		case <-ctx.Done():
@@ -146,17 +148,18 @@ func (p *poller) poll(ctx context.Context) time.Duration {
 	return next
 }
 
-// keep replaces what is known, and returns the VirtualMachines of which something else is known now.
-func (p *poller) keep(samples map[client.ObjectKey]sample, problem error) []client.ObjectKey {
+// replace replaces the samples, and returns the VirtualMachines whose usage or condition changes. With an error, the
+// metrics API is not available.
+func (p *poller) replace(samples map[client.ObjectKey]sample, err error) []client.ObjectKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	available := problem == nil
-	turned := !p.asked || p.available != available
-	if turned && !available {
-		p.log.Info("Usage is not known: the metrics API does not answer", "problem", problem.Error())
+	available := err == nil
+	switched := !p.asked || p.available != available
+	if switched && !available {
+		p.log.Info("The metrics API is not available: usage is not shown", "error", err.Error())
 	}
 	changed := map[client.ObjectKey]bool{}
-	if turned {
+	if switched {
 		for _, pod := range p.pods.List() {
 			if vm, ok := ownerOfName(pod.(*corev1.Pod)); ok {
 				changed[vm] = true
@@ -176,7 +179,7 @@ func (p *poller) keep(samples map[client.ObjectKey]sample, problem error) []clie
 	return slices.Collect(maps.Keys(changed))
 }
 
-// of returns what is known of a VirtualMachine whose server is the given Pod, or none.
+// of returns the usage of a VirtualMachine's Pod, which may be nil.
 func (p *poller) of(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +190,7 @@ func (p *poller) of(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) usage {
 	return known
 }
 
-// read puts an answer in percent of the servers' limits.
+// read converts an answer to percent of the Pods' limits.
 func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKey]sample {
 	samples := map[client.ObjectKey]sample{}
 	for i := range answer.Items {
@@ -205,28 +208,29 @@ func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKe
 	return samples
 }
 
-// measure returns what a Pod uses. A measurement from before its container started is of another one of its name.
+// measure returns the usage of a Pod. A measurement older than the container belongs to an earlier container of that
+// name.
 func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) (v1alpha1.UsageStatus, bool) {
-	server, running := containerOf(pod), containerStatus(pod).State.Running
-	if server == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {
+	main, running := containerOf(pod), containerStatus(pod).State.Running
+	if main == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {
 		return v1alpha1.UsageStatus{}, false
 	}
 	for _, container := range item.Containers {
 		if container.Name == containerName {
 			return v1alpha1.UsageStatus{
-				CPU:    percent(container.Usage.Cpu(), server.Resources.Limits.Cpu()),
-				Memory: percent(container.Usage.Memory(), server.Resources.Limits.Memory()),
+				CPU:    percent(container.Usage.Cpu(), main.Resources.Limits.Cpu()),
+				Memory: percent(container.Usage.Memory(), main.Resources.Limits.Memory()),
 			}, true
 		}
 	}
 	return v1alpha1.UsageStatus{}, false
 }
 
-// percent is a part of a whole, rounded. Less than nothing is nothing.
+// percent returns part in percent of whole, rounded, and at least 0.
 func percent(part, whole *resource.Quantity) int32 {
-	of := whole.AsApproximateFloat64()
-	if of <= 0 {
+	total := whole.AsApproximateFloat64()
+	if total <= 0 {
 		return 0
 	}
-	return int32(min(max(math.Round(100*part.AsApproximateFloat64()/of), 0), math.MaxInt32))
+	return int32(min(max(math.Round(100*part.AsApproximateFloat64()/total), 0), math.MaxInt32))
 }

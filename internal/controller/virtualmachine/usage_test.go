@@ -28,7 +28,7 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
 
-// uses is a measurement of a Pod that has two CPUs and 4G.
+// uses returns a measurement of a Pod.
 func uses(name, cpu, memory string) metricsv1beta1.PodMetrics {
 	return metricsv1beta1.PodMetrics{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -51,15 +51,15 @@ func TestMeasure(t *testing.T) {
 		pod    *corev1.Pod
 		want   *v1alpha1.UsageStatus
 	}{
-		"Percent":    {"usage is in percent of the limit", uses("m-vm", "500m", "1G"), aPod(running), &v1alpha1.UsageStatus{CPU: 25, Memory: 25}},
-		"Rounded":    {"half a percent is one, less is none", uses("m-vm", "10m", "19M"), aPod(running), &v1alpha1.UsageStatus{CPU: 1, Memory: 0}},
-		"Idle":       {"nothing is a usage, too", uses("m-vm", "0", "0"), aPod(running), &v1alpha1.UsageStatus{}},
-		"Throttled":  {"a limit is not exact", uses("m-vm", "2100m", "4G"), aPod(running), &v1alpha1.UsageStatus{CPU: 105, Memory: 100}},
-		"Nanocores":  {"the metrics server counts billionths", uses("m-vm", "123456789n", "1048576Ki"), aPod(running), &v1alpha1.UsageStatus{CPU: 6, Memory: 27}},
-		"Negative":   {"nobody uses less than nothing", uses("m-vm", "-1e9", "-1"), aPod(running), &v1alpha1.UsageStatus{}},
-		"TooEarly":   {"a measurement from before the start is of another server", early, aPod(running), nil},
-		"NotRunning": {"what does not run uses nothing", uses("m-vm", "1", "1G"), aPod(), nil},
-		"NoServer":   {"other containers do not count", bare, aPod(running), nil},
+		"Percent":    {"usage is in percent of the limits, which are 2 CPUs and 4G", uses("m-vm", "500m", "1G"), aPod(running), &v1alpha1.UsageStatus{CPU: 25, Memory: 25}},
+		"Rounded":    {"usage is rounded", uses("m-vm", "10m", "19M"), aPod(running), &v1alpha1.UsageStatus{CPU: 1, Memory: 0}},
+		"Idle":       {"zero is a valid usage", uses("m-vm", "0", "0"), aPod(running), &v1alpha1.UsageStatus{}},
+		"Throttled":  {"usage can exceed the limit", uses("m-vm", "2100m", "4G"), aPod(running), &v1alpha1.UsageStatus{CPU: 105, Memory: 100}},
+		"Nanocores":  {"the metrics server reports billionths of a CPU", uses("m-vm", "123456789n", "1048576Ki"), aPod(running), &v1alpha1.UsageStatus{CPU: 6, Memory: 27}},
+		"Negative":   {"negative usage counts as zero", uses("m-vm", "-1e9", "-1"), aPod(running), &v1alpha1.UsageStatus{}},
+		"TooEarly":   {"a measurement before the start belongs to an earlier container", early, aPod(running), nil},
+		"NotRunning": {"a container that does not run has no usage", uses("m-vm", "1", "1G"), aPod(), nil},
+		"NoServer":   {"other containers are ignored", bare, aPod(running), nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -86,11 +86,11 @@ func TestPoller(t *testing.T) {
 		t.Fatal(err)
 	}
 	var items []metricsv1beta1.PodMetrics
-	var problem error
+	var failure error
 	rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
 	p := &poller{
 		list: func(context.Context) (*metricsv1beta1.PodMetricsList, error) {
-			return &metricsv1beta1.PodMetricsList{Items: items}, problem
+			return &metricsv1beta1.PodMetricsList{Items: items}, failure
 		},
 		pods: store, interval: time.Minute, clock: clocktesting.NewFakePassiveClock(now), log: testr.New(t), metrics: metrics,
 		wake: make(chan event.TypedGenericEvent[client.ObjectKey], 10),
@@ -98,35 +98,35 @@ func TestPoller(t *testing.T) {
 	for _, step := range []struct {
 		reason  string
 		items   []metricsv1beta1.PodMetrics
-		problem error
+		failure error
 		woken   []string
 		usage   usage // of a
 	}{
-		{"the first answer is news to all", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G")}, nil, []string{"a", "b"},
+		{"the first answer wakes all", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G")}, nil, []string{"a", "b"},
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
-		{"the same again is news to nobody", []metricsv1beta1.PodMetrics{uses("a-vm", "1001m", "1001M")}, nil, nil,
+		{"an answer with the same percentages wakes none", []metricsv1beta1.PodMetrics{uses("a-vm", "1001m", "1001M")}, nil, nil,
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
-		{"only what changed is news", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G"), uses("b-vm", "2", "1G")}, nil, []string{"b"},
+		{"a changed usage wakes its VirtualMachine", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G"), uses("b-vm", "2", "1G")}, nil, []string{"b"},
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
-		{"what is not measured any more is news, too", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G"), uses("other", "1", "1G"), uses("c-vm", "1", "1G")}, nil, []string{"a"},
+		{"a missing measurement wakes its VirtualMachine", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G"), uses("other", "1", "1G"), uses("c-vm", "1", "1G")}, nil, []string{"a"},
 			usage{asked: true, available: true}},
-		{"an answer that fails to come takes nothing away", nil, rolling, nil, usage{asked: true, available: true}},
-		{"nor does the next", nil, rolling, nil, usage{asked: true, available: true}},
-		{"what is the same after it is news to nobody", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G")}, nil, nil, usage{asked: true, available: true}},
-		{"failures count in a row", nil, rolling, nil, usage{asked: true, available: true}},
-		{"two of them do not", nil, rolling, nil, usage{asked: true, available: true}},
-		{"three are news to all", nil, rolling, []string{"a", "b"}, usage{asked: true}},
-		{"once", nil, rolling, nil, usage{asked: true}},
-		{"an API that is back is news, too", nil, nil, []string{"a", "b"}, usage{asked: true, available: true}},
-		{"one that is not there need not be asked twice", nil, absent, []string{"a", "b"}, usage{asked: true}},
+		{"the first failure is tolerated", nil, rolling, nil, usage{asked: true, available: true}},
+		{"the second failure is tolerated", nil, rolling, nil, usage{asked: true, available: true}},
+		{"the same usage after failures wakes none", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G")}, nil, nil, usage{asked: true, available: true}},
+		{"failures are counted from zero again", nil, rolling, nil, usage{asked: true, available: true}},
+		{"the second failure in the new row is tolerated", nil, rolling, nil, usage{asked: true, available: true}},
+		{"the third failure in a row wakes all", nil, rolling, []string{"a", "b"}, usage{asked: true}},
+		{"further failures wake none", nil, rolling, nil, usage{asked: true}},
+		{"an answer after failures wakes all", nil, nil, []string{"a", "b"}, usage{asked: true, available: true}},
+		{"NotFound is not tolerated", nil, absent, []string{"a", "b"}, usage{asked: true}},
 	} {
-		items, problem = step.items, step.problem
+		items, failure = step.items, step.failure
 		want := p.interval
 		if !step.usage.available {
 			want = 10 * p.interval
 		}
 		if next := p.poll(t.Context()); next != want {
-			t.Errorf("%s: asks again after %s, not %s", step.reason, next, want)
+			t.Errorf("%s: got next request after %s, want %s", step.reason, next, want)
 		}
 		var woken []string
 		for range len(p.wake) {
@@ -141,7 +141,7 @@ func TestPoller(t *testing.T) {
 			t.Errorf("%s: usage (-want +got):\n%s", step.reason, diff)
 		}
 		if another := p.of(a, aPod(func(pod *corev1.Pod) { pod.UID = "another" })); another.sample != nil {
-			t.Errorf("%s: another server uses %+v", step.reason, another.sample)
+			t.Errorf("%s: another Pod has usage %+v", step.reason, another.sample)
 		}
 	}
 	if diff := cmp.Diff(map[string]float64{"": 7}, gathered(t, registry, "useless_vm_usage_errors_total")); diff != "" {
@@ -149,7 +149,7 @@ func TestPoller(t *testing.T) {
 	}
 }
 
-// TestPollerTimes follows a poller through its days, when a metrics server is late, is replaced and is taken away.
+// TestPollerTimes checks when a poller sends requests while the metrics server starts late, is replaced and is removed.
 func TestPollerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics, err := newMetrics(prometheus.NewRegistry(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc))
@@ -179,16 +179,16 @@ func TestPollerTimes(t *testing.T) {
 		}
 		var want []time.Duration
 		for _, minute := range []int{
-			3,       // the first time that there is a server
-			4, 5, 6, // that one answer fails to come changes nothing
-			7, 8, // nor do two
-			18, 28, // after three it is asked less often, until it answers
-			29, 39, // as where it is not there
+			3,       // the first Pod exists
+			4, 5, 6, // one failure changes nothing
+			7, 8, // two failures change nothing
+			18, 28, // after three failures, the interval is longer until the next answer
+			29, 39, // after NotFound, the interval is longer
 		} {
 			want = append(want, time.Duration(minute)*time.Minute)
 		}
 		if diff := cmp.Diff(want, asked); diff != "" {
-			t.Errorf("asked at (-want +got):\n%s", diff)
+			t.Errorf("times of requests (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -211,7 +211,7 @@ func TestPhasesAreCounted(t *testing.T) {
 	}
 }
 
-// gathered returns the values of a counter or gauge by the value of its label, if it has one.
+// gathered returns the values of a counter or gauge by the value of its last label, or by "" without labels.
 func gathered(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
