@@ -12,21 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A resource is one whose objects are migrated.
+// resource is a kind of object that is migrated.
 type resource struct {
-	crd       string // its CustomResourceDefinition's name
-	converted bool   // its versions differ, so that a webhook has to convert between them
+	crd       string // the name of its CustomResourceDefinition
+	converted bool   // whether a webhook must convert between its versions
 }
 
-// resources are all there are. The markers at Migrator.Start name them, too.
+// resources has all migrated resources. The RBAC markers of Migrator.Start must name the same ones.
 var resources = []resource{
 	{crd: "machines.useless.container.training", converted: true},
 	{crd: "switches.useless.container.training"},
 	{crd: "virtualmachines.cloudnative.tw"},
 }
 
-// Resources returns the names of the CustomResourceDefinitions whose objects are migrated, and whether a webhook has to
-// convert those.
+// Resources returns the names of the migrated CustomResourceDefinitions, and whether a webhook must convert their
+// objects.
 func Resources() map[string]bool {
 	converted := make(map[string]bool, len(resources))
 	for _, r := range resources {
@@ -35,14 +35,14 @@ func Resources() map[string]bool {
 	return converted
 }
 
-// A migration is what to do about the objects of a CustomResourceDefinition.
+// migration is the pending rewrite of all objects of a CustomResourceDefinition.
 type migration struct {
-	crd *apiextensionsv1.CustomResourceDefinition // as it was read
-	to  schema.GroupVersionKind                   // what to rewrite the objects as
+	crd *apiextensionsv1.CustomResourceDefinition // as read before the first pass
+	to  schema.GroupVersionKind                   // the storage version
 }
 
-// decide returns what to do about the objects of a CustomResourceDefinition: nil for nothing. An error says why they
-// cannot be migrated as things are.
+// decide returns the migration that a CustomResourceDefinition needs, or nil. It returns an error if the migration
+// would fail or lose data.
 func decide(r resource, crd *apiextensionsv1.CustomResourceDefinition) (*migration, error) {
 	storage, err := apihelpers.GetCRDStorageVersion(crd)
 	if err != nil {
@@ -52,8 +52,10 @@ func decide(r resource, crd *apiextensionsv1.CustomResourceDefinition) (*migrati
 	case !crd.DeletionTimestamp.IsZero() || slices.Equal(crd.Status.StoredVersions, []string{storage}):
 		return nil, nil
 	case r.converted && (conversion == nil || conversion.Strategy != apiextensionsv1.WebhookConverter):
-		// The API server would take an old object for a new one as it is, and drop what the new version does not know.
-		return nil, fmt.Errorf("CustomResourceDefinition %s has no conversion webhook, without which a rewrite would lose fields: install it anew", crd.Name)
+		// The API server would only change the apiVersion, and drop the fields that the new version does not have.
+		return nil, fmt.Errorf("CustomResourceDefinition %s has no conversion webhook, and a rewrite would lose fields: "+
+			"apply its manifest again", crd.Name)
 	}
-	return &migration{crd, schema.GroupVersionKind{Group: crd.Spec.Group, Version: storage, Kind: crd.Spec.Names.Kind}}, nil
+	to := schema.GroupVersionKind{Group: crd.Spec.Group, Version: storage, Kind: crd.Spec.Names.Kind}
+	return &migration{crd, to}, nil
 }

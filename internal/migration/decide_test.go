@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// aCRD is one with the versions old and new, stored as new, of which the API server remembers these to be stored.
+// aCRD returns a CustomResourceDefinition with the versions old and new. The storage version is new.
 func aCRD(change func(*apiextensionsv1.CustomResourceDefinition), stored ...string) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com", ResourceVersion: "7"},
@@ -46,25 +46,25 @@ func TestDecide(t *testing.T) {
 		wantErr   string
 	}{
 		{reason: "only the storage version is stored", crd: aCRD(nil, "new"), converted: true},
-		{reason: "an older version may be stored, too", crd: aCRD(nil, "old", "new"), converted: true, want: &asNew},
+		{reason: "an older version may be stored", crd: aCRD(nil, "old", "new"), converted: true, want: &asNew},
 		{reason: "the order does not matter", crd: aCRD(nil, "new", "old"), converted: true, want: &asNew},
-		{reason: "only an older version is known to be stored", crd: aCRD(nil, "old"), converted: true, want: &asNew},
-		{reason: "nothing is known to be stored", crd: aCRD(nil), converted: true, want: &asNew},
+		{reason: "only the older version is listed", crd: aCRD(nil, "old"), converted: true, want: &asNew},
+		{reason: "no stored version is listed", crd: aCRD(nil), converted: true, want: &asNew},
 		{
-			reason: "a roll-back goes the other way", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
+			reason: "after a rollback, the older version is the storage version", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 				crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = true, false
 			}, "new", "old"), converted: true, want: &asOld,
 		},
-		{reason: "objects that are being deleted with their kind go by themselves", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		{reason: "objects of a deleted kind are not migrated", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.DeletionTimestamp = new(metav1.Unix(1, 0))
 		}, "old", "new"), converted: true},
-		{reason: "without a converter fields would be lost", crd: aCRD(unconverted, "old", "new"), converted: true, wantErr: "things.example.com has no conversion webhook"},
-		{reason: "no strategy is no converter", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		{reason: "without a conversion webhook, fields would be lost", crd: aCRD(unconverted, "old", "new"), converted: true, wantErr: "things.example.com has no conversion webhook"},
+		{reason: "a conversion strategy is missing", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.Spec.Conversion = nil
 		}, "old", "new"), converted: true, wantErr: "has no conversion webhook"},
-		{reason: "where there is nothing to migrate no converter is needed", crd: aCRD(unconverted, "new"), converted: true},
-		{reason: "versions that read the same need no converter", crd: aCRD(unconverted, "old", "new"), want: &asNew},
-		{reason: "without a storage version nothing can be done", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		{reason: "without a migration, no webhook is needed", crd: aCRD(unconverted, "new"), converted: true},
+		{reason: "equal versions need no webhook", crd: aCRD(unconverted, "old", "new"), want: &asNew},
+		{reason: "a storage version is missing", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.Spec.Versions[1].Storage = false
 		}, "old"), wantErr: "things.example.com"},
 	} {
@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 			got, err := decide(resource{crd: tt.crd.Name, converted: tt.converted}, tt.crd)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || got != nil {
-					t.Errorf("got %v and error %v, not an error with %q", got, err, tt.wantErr)
+					t.Errorf("got %v and error %v, want an error with %q", got, err, tt.wantErr)
 				}
 				return
 			}
@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 				kind = &got.to
 			}
 			if diff := cmp.Diff(tt.want, kind); diff != "" {
-				t.Errorf("to rewrite as (-want +got):\n%s", diff)
+				t.Errorf("storage version (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -1,12 +1,12 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migration rewrites the objects that were stored in an older version of the API, so that a later release may
-// do without that version.
+// Package migration is the storage version migration. It rewrites the objects that are stored in an older version of
+// the API, so that a later release can remove that version.
 //
-// An object stays stored in the version that was the storage version when it was last written, for years if need be,
-// and status.storedVersions of its CustomResourceDefinition lists every version that there may be. Nothing but this
-// takes one from that list, and no version can leave a CustomResourceDefinition that is on it.
+// An object stays stored in the version that was the storage version when the object was last written. The field
+// status.storedVersions of a CustomResourceDefinition lists all versions in which objects may be stored. A version on
+// that list cannot be removed from the CustomResourceDefinition, and Kubernetes never shortens the list.
 package migration
 
 import (
@@ -32,24 +32,24 @@ import (
 )
 
 const (
-	// pageSize bounds what the API server converts at a time, and how old a version is when it is rewritten.
+	// pageSize bounds the objects that the API server converts in one request, and the age of a listed object.
 	pageSize = 100
 
-	// settling is how long an API server may go on storing the old version after its CustomResourceDefinition has
-	// changed: it learns of that through a watch, for which Kubernetes itself allows five seconds, and it has requests
-	// under way, of which the validating webhook may hold up each for as long.
-	settling = 10 * time.Second
+	// settleDelay is how long an API server may store the old version after the CustomResourceDefinition has changed.
+	// It sees the change through a watch, for which Kubernetes allows 5 s. A request in progress can last another 5 s
+	// in the validating webhook.
+	settleDelay = 10 * time.Second
 
-	// reportEvery is how often there is word of a pass that takes long.
-	reportEvery = 10 * time.Second
+	// reportInterval is the time between two log lines of a pass.
+	reportInterval = 10 * time.Second
 )
 
-// retries are for what keeps the objects from being read or written. The converter may be away for a moment, or for as
-// long as it takes somebody to mend it.
+// retries are the delays after errors. The conversion webhook can be unavailable for a moment, or until a user fixes
+// it.
 var retries = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: .1, Steps: 10, Cap: time.Minute}
 
-// A Migrator migrates once, when the process becomes the leader. It keeps nothing: one that is stopped anywhere and
-// started again begins anew, and what is rewritten already costs no further write.
+// Migrator migrates once, when the process becomes the leader. It stores no progress. After a restart it begins again,
+// but objects that are already rewritten cause no further writes.
 type Migrator struct {
 	client client.Client // without a cache
 	clock  clock.Clock
@@ -68,7 +68,9 @@ func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), operatorsv2.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: scheme, Mapper: mgr.GetRESTMapper()})
+	c, err := client.New(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: scheme, Mapper: mgr.GetRESTMapper(),
+	})
 	if err != nil {
 		return err
 	}
@@ -84,25 +86,25 @@ func (m *Migrator) NeedLeaderElection() bool { return true }
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines;switches,verbs=list;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;patch
 
-// Start implements manager.Runnable. It returns when there is nothing left to migrate or the context ends, never with
-// an error: an operator that cannot migrate does all else.
+// Start implements manager.Runnable. It returns when the migration is complete or the context is canceled. It never
+// returns an error, because the rest of the operator must continue without the migration.
 func (m *Migrator) Start(ctx context.Context) error {
-	var problem error
+	var err error
 	_ = retries.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) {
-		problem = m.try(ctx, problem)
-		if problem != nil && ctx.Err() == nil {
-			m.log.Info("Cannot migrate yet, and will try again", "problem", problem.Error())
+		err = m.try(ctx, err)
+		if err != nil && ctx.Err() == nil {
+			m.log.Info("The storage version migration failed and will be retried", "error", err.Error())
 		}
-		return problem == nil, nil
+		return err == nil, nil
 	})
 	return nil
 }
 
-// try migrates everything. It is told why the try before failed, if there was one.
-func (m *Migrator) try(ctx context.Context, before error) error {
+// try migrates all resources. previous is the error of the previous attempt, or nil.
+func (m *Migrator) try(ctx context.Context, previous error) error {
 	pending, err := m.read(ctx)
 	if err != nil || len(pending) > 0 {
-		m.olm.running(ctx, cmp.Or(err, before))
+		m.olm.running(ctx, cmp.Or(err, previous))
 	}
 	if err := errors.Join(err, m.migrate(ctx, pending)); err != nil {
 		return err
@@ -111,13 +113,13 @@ func (m *Migrator) try(ctx context.Context, before error) error {
 	return m.olm.done(ctx)
 }
 
-// read returns what there is to migrate. What is wrong with one resource keeps none of the others back.
-func (m *Migrator) read(ctx context.Context) (pending []*migration, problem error) {
+// read returns the pending migrations. An error of one resource does not affect the others.
+func (m *Migrator) read(ctx context.Context) (pending []*migration, errs error) {
 	for _, r := range resources {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		err := m.client.Get(ctx, client.ObjectKey{Name: r.crd}, crd)
 		if apierrors.IsNotFound(err) {
-			continue // and if it comes, it comes in its storage version
+			continue // without a CustomResourceDefinition, there are no objects
 		}
 		var todo *migration
 		if err == nil {
@@ -126,14 +128,14 @@ func (m *Migrator) read(ctx context.Context) (pending []*migration, problem erro
 		if todo != nil {
 			pending = append(pending, todo)
 		}
-		problem = errors.Join(problem, err)
+		errs = errors.Join(errs, err)
 	}
-	return pending, problem
+	return pending, errs
 }
 
-// migrate rewrites objects, in passes with time to settle in between. Only a pass that finds nothing to rewrite, as
-// that comes to no write, shows that every object is stored in the new version, and only where it is not the first:
-// what an API server writes that has yet to learn of that version looks the same.
+// migrate rewrites objects in passes, with settleDelay between them. A pass without writes proves that all objects are
+// stored in the new version. The first pass proves nothing: an API server that does not know the new storage version
+// yet makes no writes either.
 func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	if len(pending) == 0 {
 		return nil
@@ -149,23 +151,23 @@ func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-m.clock.After(settling):
+		case <-m.clock.After(settleDelay):
 		}
 	}
 }
 
-// pass goes through all objects once, and returns how many were stored in another version before.
-func (m *Migrator) pass(ctx context.Context, pass int, pending []*migration) (rewritten int, problem error) {
+// pass rewrites all objects once, and returns how many of them were stored in another version.
+func (m *Migrator) pass(ctx context.Context, pass int, pending []*migration) (rewritten int, errs error) {
 	for _, migration := range pending {
 		n, err := m.rewriteAll(ctx, pass, migration)
 		rewritten += n
-		problem = errors.Join(problem, err)
+		errs = errors.Join(errs, err)
 	}
-	return rewritten, problem
+	return rewritten, errs
 }
 
-// prune says that no object is stored in another version than today's. It is refused where a CustomResourceDefinition
-// has changed since before the first pass, which then proves nothing.
+// prune removes all versions but the storage version from status.storedVersions. The API server rejects the update if
+// the CustomResourceDefinition has changed since before the first pass: then the passes prove nothing.
 func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	var errs []error
 	for _, migration := range pending {
@@ -181,16 +183,16 @@ func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	return errors.Join(errs...)
 }
 
-// rewriteAll has the API server store every object anew, one after the other, and returns how many were stored
-// otherwise before.
+// rewriteAll rewrites every object of a resource, and returns how many of them were stored in another version.
 func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migration) (rewritten int, _ error) {
-	p := newProgress(m.log.WithValues("resource", migration.crd.Name, "version", migration.to.Version, "pass", pass), m.clock)
+	log := m.log.WithValues("resource", migration.crd.Name, "version", migration.to.Version, "pass", pass)
+	p := newProgress(log, m.clock)
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(migration.to.GroupVersion().WithKind(migration.crd.Spec.Names.ListKind))
 	for more, next := true, ""; more; more = next != "" {
 		err := m.client.List(ctx, list, client.Limit(pageSize), client.Continue(next))
-		if rest := restOf(err); rest != "" {
-			next = rest
+		if token := continueAfter(err); token != "" {
+			next = token
 			continue
 		}
 		if err != nil {
@@ -213,9 +215,10 @@ func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migratio
 	return rewritten, nil
 }
 
-// restOf returns where to go on with a list that took so long that its version is gone, or nothing for any other
-// error. What has changed since may be missing from the rest, and is stored in the new version for having changed.
-func restOf(err error) string {
+// continueAfter returns the token with which to continue a list whose resource version has expired, or "" for any
+// other error. The rest of the list can lack objects that have changed since then. Those are already stored in the new
+// version.
+func continueAfter(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
 		return ""
@@ -223,9 +226,11 @@ func restOf(err error) string {
 	return status.Status().Continue
 }
 
-// rewrite has the API server store an object anew, by a patch that changes nothing, and reports whether that came to a
-// write. An object that has changed since it was listed is stored anew already, and one that is gone is not stored.
-func (m *Migrator) rewrite(ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata) (bool, error) {
+// rewrite sends a patch without changes, and reports whether the API server wrote the object. An object that has
+// changed since the list is already stored in the new version.
+func (m *Migrator) rewrite(
+	ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata,
+) (bool, error) {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: listed.Namespace, Name: listed.Name}}
 	object.SetGroupVersionKind(kind)
 	unlessChanged := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q}}`, listed.ResourceVersion)

@@ -27,22 +27,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A server stands in for API servers that are behind, and for lists that grow too old: neither can be had on demand.
+// server is a fake API server. It can have a stale storage version, and its lists can expire.
 type server struct {
 	client.Client
 
 	crds    map[string]*apiextensionsv1.CustomResourceDefinition
-	stores  string            // the version that it writes
-	objects map[string]string // the version that each is stored in
-	expires map[string]bool   // where a list is too old to go on, once
-	refuses map[string]error  // what it answers to a rewrite
-	between []func(*server)   // what happens while the migration waits, in turn
+	stores  string            // the version that it stores
+	objects map[string]string // stored version by name
+	expires map[string]bool   // continue tokens that expire once
+	refuses map[string]error  // errors by name
+	between []func(*server)   // called in each wait of the migration
 
-	current string // the version of the CustomResourceDefinition
+	current string // the resource version of the CustomResourceDefinition
 
 	writes int
 	waits  []time.Duration
-	pruned []string // the stored versions, as they were last written
+	pruned []string // the last written stored versions
 }
 
 // fill stores five objects in a version.
@@ -77,7 +77,7 @@ func (s *server) Get(_ context.Context, key client.ObjectKey, object client.Obje
 	return apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), key.Name)
 }
 
-// List implements client.Reader, in pages of two.
+// List implements client.Reader, with two objects per page.
 func (s *server) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	asked := &client.ListOptions{}
 	asked.ApplyOptions(options)
@@ -131,7 +131,7 @@ func (w statusWriter) Update(_ context.Context, object client.Object, _ ...clien
 	return nil
 }
 
-// A passingClock lets the time pass at once, and what is to happen in it happen.
+// passingClock ends each wait at once, and calls the next function of server.between.
 type passingClock struct {
 	clock.RealClock
 	server *server
@@ -151,10 +151,10 @@ func (c passingClock) After(d time.Duration) <-chan time.Time {
 type migrateTest struct {
 	reason     string
 	server     server
-	stored     string // how every object is stored before
+	stored     string // the version of all objects before the migration
 	wantWrites int
 	wantWaits  int
-	wantErr    string // then the stored versions stay
+	wantErr    string // if set, the stored versions must not change
 }
 
 func TestMigrate(t *testing.T) {
@@ -163,36 +163,36 @@ func TestMigrate(t *testing.T) {
 	catchUp := func(s *server) { s.stores = "new" }
 
 	for _, tt := range []migrateTest{
-		{reason: "what is stored in the old version is written once, and looked at once more", stored: "old", wantWrites: 5, wantWaits: 1},
-		{reason: "what is stored in the new version is not written, and looked at once more", stored: "new", wantWaits: 1},
+		{reason: "objects in the old version are written once and checked again", stored: "old", wantWrites: 5, wantWaits: 1},
+		{reason: "objects in the new version are not written and are checked again", stored: "new", wantWaits: 1},
 		{
-			reason: "an API server that is behind changes nothing at first", stored: "old",
+			reason: "an API server with a stale storage version writes nothing in the first pass", stored: "old",
 			server: server{stores: "old", between: []func(*server){catchUp}}, wantWrites: 5, wantWaits: 2,
 		},
 		{
-			reason: "a late write in the old version is found", stored: "old",
+			reason: "a later write in the old version is found", stored: "old",
 			server:     server{between: []func(*server){func(s *server) { s.objects["c"] = "old" }}},
 			wantWrites: 6, wantWaits: 2,
 		},
 		{
-			reason: "a list that is too old goes on where it was", stored: "old",
+			reason: "an expired list is continued", stored: "old",
 			server: server{expires: map[string]bool{"c": true}}, wantWrites: 5, wantWaits: 1,
 		},
 		{
-			reason: "an object that has changed since it was listed is left", stored: "new",
+			reason: "an object that has changed since the list is skipped", stored: "new",
 			server: server{refuses: map[string]error{"b": conflict}}, wantWaits: 1,
 		},
 		{
-			reason: "an object that is gone is left", stored: "new",
+			reason: "a deleted object is skipped", stored: "new",
 			server: server{refuses: map[string]error{"b": notFound}}, wantWaits: 1,
 		},
 		{
-			reason: "an object that cannot be written keeps the stored versions as they are", stored: "old",
+			reason: "an object that cannot be written keeps the stored versions", stored: "old",
 			server:     server{refuses: map[string]error{"b": errors.New("no converter")}},
 			wantWrites: 1, wantErr: "rewrite Thing room/b: no converter",
 		},
 		{
-			reason: "a CustomResourceDefinition that changes meanwhile keeps its stored versions", stored: "old",
+			reason: "a CustomResourceDefinition that changes during the migration keeps its stored versions", stored: "old",
 			server:     server{between: []func(*server){func(s *server) { s.current = "8" }}},
 			wantWrites: 5, wantWaits: 1, wantErr: "things.example.com",
 		},
@@ -211,11 +211,11 @@ func (tt *migrateTest) run(t *testing.T) {
 	m := &Migrator{client: s, clock: passingClock{server: s}, log: testr.New(t), olm: &reporter{}}
 	err = m.migrate(t.Context(), []*migration{todo})
 	if s.writes != tt.wantWrites || len(s.waits) != tt.wantWaits {
-		t.Errorf("%d writes and waits %v, not %d and %d", s.writes, s.waits, tt.wantWrites, tt.wantWaits)
+		t.Errorf("got %d writes and waits %v, want %d writes and %d waits", s.writes, s.waits, tt.wantWrites, tt.wantWaits)
 	}
 	if tt.wantErr != "" {
 		if err == nil || !strings.Contains(err.Error(), tt.wantErr) || s.pruned != nil {
-			t.Errorf("error %v, not one with %q, and stored versions %v", err, tt.wantErr, s.pruned)
+			t.Errorf("got error %v, want one with %q; got stored versions %v, want no change", err, tt.wantErr, s.pruned)
 		}
 		return
 	}
@@ -227,29 +227,29 @@ func (tt *migrateTest) run(t *testing.T) {
 	}
 	for name, version := range s.objects {
 		if version != "new" {
-			t.Errorf("%s is stored as %s", name, version)
+			t.Errorf("%s is stored as %s, want new", name, version)
 		}
 	}
 }
 
-// A condition stands in for OLM's, to refuse what it is told.
+// condition is a fake OperatorCondition. It rejects one status.
 type condition struct {
-	refuses metav1.ConditionStatus
-	told    []string
-	message string // the last one
+	rejects metav1.ConditionStatus
+	reports []string
+	message string // of the last report
 }
 
 func (c *condition) Get(context.Context) (*metav1.Condition, error) { return nil, nil }
 
 func (c *condition) Set(_ context.Context, status metav1.ConditionStatus, options ...conditions.Option) error {
-	if status == c.refuses {
+	if status == c.rejects {
 		return errors.New("no answer")
 	}
 	set := metav1.Condition{Status: status}
 	for _, option := range options {
 		option(&set)
 	}
-	c.told, c.message = append(c.told, fmt.Sprintf("%s %s", set.Status, set.Reason)), set.Message
+	c.reports, c.message = append(c.reports, fmt.Sprintf("%s %s", set.Status, set.Reason)), set.Message
 	return nil
 }
 
@@ -263,47 +263,47 @@ func TestTry(t *testing.T) {
 		server    server
 		before    error
 		condition condition
-		want      []string // what OLM is told
+		want      []string // reports to OLM
 		wantErr   string
 		wantWrite bool
 	}{
 		{
-			reason: "OLM is told before and after",
+			reason: "the start and the end are reported",
 			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: current}},
 			want:   []string{"False MigrationRunning", "True Migrated"}, wantWrite: true,
 		},
 		{
-			reason: "another try tells of the one before",
+			reason: "an attempt reports the error of the previous attempt",
 			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: current}},
 			before: errors.New("no converter"),
 			want:   []string{"False MigrationFailing", "True Migrated"}, wantWrite: true,
 		},
 		{
-			reason: "where there is nothing to migrate, OLM is told so, for the process before may have crashed",
+			reason: "without a migration, the end is reported, because the previous process may have crashed",
 			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: current, switches: current}},
 			want:   []string{"True Migrated"},
 		},
-		{reason: "kinds that are not there need no migration", want: []string{"True Migrated"}},
+		{reason: "missing CustomResourceDefinitions need no migration", want: []string{"True Migrated"}},
 		{
-			reason:    "a migration does not wait for OLM",
+			reason:    "a migration continues if the report of its start fails",
 			server:    server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: old}},
-			condition: condition{refuses: metav1.ConditionFalse},
+			condition: condition{rejects: metav1.ConditionFalse},
 			want:      []string{"True Migrated"}, wantWrite: true,
 		},
 		{
-			reason:    "that all is done must reach OLM, or no upgrade would ever be let through",
+			reason:    "an error of the final report is returned, because OLM would block all upgrades",
 			server:    server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: current, switches: current}},
-			condition: condition{refuses: metav1.ConditionTrue},
-			wantErr:   "tell OLM",
+			condition: condition{rejects: metav1.ConditionTrue},
+			wantErr:   "report the end of the migration to OLM",
 		},
 		{
-			reason:  "what cannot be migrated is told at once, and no reason to say that all is done",
+			reason:  "an impossible migration is reported as failing",
 			server:  server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: unconverted, switches: current}},
 			want:    []string{"False MigrationFailing"},
 			wantErr: "no conversion webhook",
 		},
 		{
-			reason: "a kind that cannot be read keeps no other back",
+			reason: "an unreadable CustomResourceDefinition does not affect the others",
 			server: server{
 				crds:    map[string]*apiextensionsv1.CustomResourceDefinition{switches: old},
 				refuses: map[string]error{machines: errors.New("forbidden")},
@@ -317,16 +317,16 @@ func TestTry(t *testing.T) {
 			m := &Migrator{client: s, clock: passingClock{server: s}, log: testr.New(t), olm: &reporter{&tt.condition, testr.New(t)}}
 			err := m.try(t.Context(), tt.before)
 			if (err != nil) != (tt.wantErr != "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("error %v, not one with %q", err, tt.wantErr)
+				t.Errorf("got error %v, want one with %q", err, tt.wantErr)
 			}
-			if diff := cmp.Diff(tt.want, tt.condition.told); diff != "" {
-				t.Errorf("what OLM is told (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.want, tt.condition.reports); diff != "" {
+				t.Errorf("reports to OLM (-want +got):\n%s", diff)
 			}
-			if told := tt.condition; slices.Contains(told.told, "False MigrationFailing") && !strings.Contains(told.message, tt.wantErr) {
-				t.Errorf("OLM is told %q, without the cause, %s", told.message, tt.wantErr)
+			if c := tt.condition; slices.Contains(c.reports, "False MigrationFailing") && !strings.Contains(c.message, tt.wantErr) {
+				t.Errorf("got report %q, want one with the cause %q", c.message, tt.wantErr)
 			}
 			if written := s.writes > 0 && s.pruned != nil; written != tt.wantWrite {
-				t.Errorf("%d writes, and stored versions %v", s.writes, s.pruned)
+				t.Errorf("got %d writes and stored versions %v", s.writes, s.pruned)
 			}
 		})
 	}
@@ -348,19 +348,19 @@ func TestProgress(t *testing.T) {
 	}
 	p.end(7)
 	want := []string{
-		`"level"=0 "msg"="Rewriting what is stored in another version" "objects"=45`,
+		`"level"=0 "msg"="Rewriting objects that are stored in another version" "objects"=45`,
 		`"level"=0 "msg"="Still rewriting" "done"=10 "objects"=45`,
 		`"level"=0 "msg"="Still rewriting" "done"=20 "objects"=45`,
 		`"level"=0 "msg"="Still rewriting" "done"=30 "objects"=45`,
 		`"level"=0 "msg"="Still rewriting" "done"=40 "objects"=45`,
-		`"level"=0 "msg"="Went through all objects" "rewritten"=7 "objects"=45 "took"="45s"`,
+		`"level"=0 "msg"="Finished a pass" "rewritten"=7 "objects"=45 "duration"="45s"`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
 }
 
-func TestRestOf(t *testing.T) {
+func TestContinueAfter(t *testing.T) {
 	expired := apierrors.NewResourceExpired("too old")
 	expired.ErrStatus.Continue = "here"
 	for _, tt := range []struct {
@@ -368,13 +368,13 @@ func TestRestOf(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"no error has no rest", nil, ""},
-		{"a list that is too old says where to go on", fmt.Errorf("list: %w", expired), "here"},
-		{"a list that is too old and says nothing is an error", apierrors.NewResourceExpired("too old"), ""},
-		{"any other error is one", apierrors.NewGenericServerResponse(http.StatusInternalServerError, "list", schema.GroupResource{}, "", "", 0, true), ""},
+		{"without an error, the list is complete", nil, ""},
+		{"an expired list has a token", fmt.Errorf("list: %w", expired), "here"},
+		{"an expired list has no token", apierrors.NewResourceExpired("too old"), ""},
+		{"the error has another reason", apierrors.NewGenericServerResponse(http.StatusInternalServerError, "list", schema.GroupResource{}, "", "", 0, true), ""},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
-			if got := restOf(tt.err); got != tt.want {
+			if got := continueAfter(tt.err); got != tt.want {
 				t.Errorf("got %s", strconv.Quote(got))
 			}
 		})

@@ -24,8 +24,8 @@ const (
 	reasonDone    = "Migrated"
 )
 
-// A reporter tells OLM whether the operator may be upgraded, through the OperatorCondition that OLM made for it. Where
-// there is none, as in an installation without OLM, it does nothing.
+// reporter sets the condition Upgradeable in the OperatorCondition that OLM created for the operator. Without OLM it
+// does nothing.
 type reporter struct {
 	condition conditions.Condition
 	log       logr.Logger
@@ -35,44 +35,35 @@ func newReporter(c client.Client, log logr.Logger) *reporter {
 	if os.Getenv("OPERATOR_CONDITION_NAME") == "" {
 		return &reporter{}
 	}
-	condition, err := conditions.InClusterFactory{Client: c}.NewCondition(operatorsv2.ConditionType(operatorsv2.Upgradeable))
+	upgradeable := operatorsv2.ConditionType(operatorsv2.Upgradeable)
+	condition, err := conditions.InClusterFactory{Client: c}.NewCondition(upgradeable)
 	if err != nil {
-		log.Info("Cannot tell OLM of migrations", "problem", err.Error())
+		log.Info("Cannot report migrations to OLM", "error", err.Error())
 		return &reporter{}
 	}
 	return &reporter{condition, log}
 }
 
-// running says that a migration is under way, and what keeps it from its end, if anything does. It is a courtesy: no
-// upgrade loses anything, because OLM refuses a CustomResourceDefinition without a version that may be stored, and the
-// next version begins anew. So a migration does not wait for it.
-func (r *reporter) running(ctx context.Context, problem error) {
-	if err := r.set(ctx, metav1.ConditionFalse, reason(problem), message(problem)); err != nil {
-		r.log.Info("Cannot tell OLM that a migration is running", "problem", err.Error())
+// running reports that a migration is in progress, and the error of the last attempt, if any. The migration continues
+// even if the report fails. An upgrade loses no data: OLM rejects a CustomResourceDefinition without a stored version,
+// and the new version of the operator starts the migration again.
+func (r *reporter) running(ctx context.Context, failure error) {
+	reason, message := reasonRunning, "Rewriting stored objects in the storage version"
+	if failure != nil {
+		reason, message = reasonFailing, message+": "+failure.Error()
+	}
+	if err := r.set(ctx, metav1.ConditionFalse, reason, message); err != nil {
+		r.log.Info("Cannot report to OLM that a migration is running", "error", err.Error())
 	}
 }
 
-// done says that nothing is left to migrate. Its error counts: what was said before would keep off every upgrade.
+// done reports that the migration is complete. If the report fails, the caller must retry: an earlier report blocks all
+// upgrades.
 func (r *reporter) done(ctx context.Context) error {
 	if err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All objects are stored in the storage version"); err != nil {
-		return fmt.Errorf("tell OLM that nothing is left to migrate: %w", err)
+		return fmt.Errorf("report the end of the migration to OLM: %w", err)
 	}
 	return nil
-}
-
-func reason(problem error) string {
-	if problem != nil {
-		return reasonFailing
-	}
-	return reasonRunning
-}
-
-func message(problem error) string {
-	const text = "Rewriting stored objects in the storage version"
-	if problem != nil {
-		return text + ": " + problem.Error()
-	}
-	return text
 }
 
 func (r *reporter) set(ctx context.Context, status metav1.ConditionStatus, reason, message string) error {
@@ -83,7 +74,7 @@ func (r *reporter) set(ctx context.Context, status metav1.ConditionStatus, reaso
 		return r.condition.Set(ctx, status, conditions.WithReason(reason), conditions.WithMessage(message))
 	})
 	if meta.IsNoMatchError(err) {
-		return nil // there is no OLM
+		return nil // OLM is not installed
 	}
 	return client.IgnoreNotFound(err)
 }

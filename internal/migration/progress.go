@@ -11,14 +11,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// progress logs how far a pass has got.
+// progress logs the progress of a pass.
 type progress struct {
 	log      logr.Logger
 	clock    clock.PassiveClock
 	start    time.Time
 	reported time.Time
-	done     int
-	total    int64 // as far as the API server knows
+	done     int   // objects
+	total    int64 // objects, as estimated by the API server
 }
 
 func newProgress(log logr.Logger, clock clock.PassiveClock) *progress {
@@ -26,25 +26,25 @@ func newProgress(log logr.Logger, clock clock.PassiveClock) *progress {
 	return &progress{log: log, clock: clock, start: now, reported: now}
 }
 
-// page counts the objects of a page and, as far as it says, those that come after it.
+// page updates the total from a page of a list.
 func (p *progress) page(list *metav1.PartialObjectMetadataList) {
 	p.total = int64(p.done + len(list.Items))
 	if rest := list.GetRemainingItemCount(); rest != nil {
 		p.total += *rest
 	}
 	if p.done == 0 {
-		p.log.Info("Rewriting what is stored in another version", "objects", p.total)
+		p.log.Info("Rewriting objects that are stored in another version", "objects", p.total)
 	}
 }
 
 func (p *progress) one() {
 	p.done++
-	if p.clock.Since(p.reported) >= reportEvery {
+	if p.clock.Since(p.reported) >= reportInterval {
 		p.reported = p.clock.Now()
 		p.log.Info("Still rewriting", "done", p.done, "objects", p.total)
 	}
 }
 
 func (p *progress) end(rewritten int) {
-	p.log.Info("Went through all objects", "rewritten", rewritten, "objects", p.done, "took", p.clock.Since(p.start).String())
+	p.log.Info("Finished a pass", "rewritten", rewritten, "objects", p.done, "duration", p.clock.Since(p.start).String())
 }

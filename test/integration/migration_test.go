@@ -133,7 +133,7 @@ func (u *upgrade) runController(t *testing.T) {
 
 func (u *upgrade) testWithoutConverter(t *testing.T) {
 	operator := u.migrator(t)
-	waitForLog(t, operator, "Cannot migrate yet")
+	waitForLog(t, operator, "The storage version migration failed and will be retried")
 	operator.waitUntilReady(t)
 	// Without the conversion webhook, the API server rejects the list of Machines. If its watch cache already has them,
 	// it rejects the first rewrite instead.
