@@ -1,12 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates lets the operator be its own certificate authority, for installations where neither
-// cert-manager nor OLM is.
+// Package certificates makes the operator its own certificate authority, for clusters without cert-manager and OLM.
 //
-// The rotator of open-policy-agent/cert-controller keeps an authority and a serving certificate in a Secret and the
-// authority's certificate in everything that names the webhook. The Secret is read through the API rather than from
-// a mounted volume, which the kubelet fills up to two minutes later.
+// The rotator of open-policy-agent/cert-controller stores a CA and a serving certificate in a Secret. It also writes
+// the CA certificate into the webhook configuration and the CustomResourceDefinition. The operator reads the Secret
+// through the API: the kubelet updates a mounted volume up to two minutes later.
 package certificates
 
 import (
@@ -30,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Names that config/ gives to what the operator manages certificates for.
+// Names of objects in config/ that contain certificates or belong to the webhooks.
 const (
 	SecretName        = "useless-webhook-server-cert"
 	ServiceName       = "useless-webhook-service"
@@ -38,50 +37,51 @@ const (
 	MachineCRD        = "machines.useless.container.training"
 )
 
-// Source has the webhooks' serving certificate.
+// Source provides the serving certificate of the webhooks.
 type Source struct {
 	current  atomic.Pointer[tls.Certificate]
 	injected chan struct{}
 }
 
-// GetCertificate implements the function of that name in tls.Config. It fails until the first certificate is there,
-// which keeps the webhook server from being taken for ready.
+// GetCertificate implements tls.Config.GetCertificate. It returns an error until the first certificate is loaded.
+// Until then, the webhook server is not ready.
 func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if certificate := s.current.Load(); certificate != nil {
 		return certificate, nil
 	}
-	return nil, errors.New("the serving certificate is not there yet")
+	return nil, errors.New("the serving certificate is not loaded yet")
 }
 
-// Injected implements healthz.Checker: it is healthy once everything that names the webhook trusts the certificate.
+// Injected implements healthz.Checker. It returns nil after the CA certificate was written into all objects that need
+// it.
 func (s *Source) Injected(*http.Request) error {
 	select {
 	case <-s.injected:
 		return nil
 	default:
-		return errors.New("the certificate authority is not yet where it must be known")
+		return errors.New("the CA certificate is not injected yet")
 	}
 }
 
-// Setup adds to a manager what makes certificates in the namespace, rotates them and gives them to the Source. The
-// directory must be writable; the rotator takes the certificate's presence there for readiness.
+// Setup adds the rotator of the certificates in a namespace to a manager. The directory must be writable: the rotator
+// is ready when the directory contains the certificate.
 func (s *Source) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the certificate directory: %w", err)
+		return fmt.Errorf("create the certificate directory: %w", err)
 	}
 	secrets, err := mgr.GetCache().GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
 	}
 	logger := log.FromContext(ctx).WithName("certificates")
-	take := func(object any) {
-		if err := s.take(object.(*corev1.Secret), dir); err != nil {
-			logger.Error(err, "Cannot use the serving certificate", "secret", SecretName)
+	load := func(object any) {
+		if err := s.load(object.(*corev1.Secret), dir); err != nil {
+			logger.Error(err, "Cannot load the serving certificate", "secret", SecretName)
 		}
 	}
 	if _, err := secrets.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    take,
-		UpdateFunc: func(_, object any) { take(object) },
+		AddFunc:    load,
+		UpdateFunc: func(_, object any) { load(object) },
 	}); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Source) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 	})
 }
 
-// CacheOptions keep the manager's cache from holding any Secret but the one of the certificates.
+// CacheOptions limits the manager's cache of Secrets to the Secret with the certificates.
 func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
@@ -117,8 +117,8 @@ func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 	}
 }
 
-// take serves the certificate in a Secret from now on. A Secret that the rotator has not filled yet is passed over.
-func (s *Source) take(secret *corev1.Secret, dir string) error {
+// load makes the certificate in a Secret the current one. It ignores a Secret that the rotator has not filled yet.
+func (s *Source) load(secret *corev1.Secret, dir string) error {
 	certificate, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(certificate) == 0 {
 		return nil

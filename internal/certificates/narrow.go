@@ -13,17 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// names are the objects that the rotator reads, by resource.
+// names has the name of the only object that the rotator reads, by resource.
 var names = map[string]string{
 	"secrets":                         SecretName,
 	"validatingwebhookconfigurations": ValidatingWebhook,
 	"customresourcedefinitions":       MachineCRD,
 }
 
-// narrowManager makes the rotator's cache list and watch single objects. The rotator knows no selectors: its cache would
-// hold all CustomResourceDefinitions of the cluster, and need the permission to read all Secrets of the namespace. The
-// rotator's client has no cache: that of the manager waits for each write in the manager's cache, which may not read these
-// objects.
+// narrowManager makes the rotator's cache list and watch single objects. The rotator supports no selectors. Its cache
+// would contain all CustomResourceDefinitions of the cluster, and need permission to read all Secrets of the
+// namespace. The rotator's client has no cache: the manager's client waits for its own writes in a cache that does not
+// contain these objects.
 type narrowManager struct {
 	ctrl.Manager
 	client client.Client
@@ -36,10 +36,10 @@ func newNarrowManager(mgr ctrl.Manager) (narrowManager, error) {
 	return narrowManager{mgr, c}, err
 }
 
-// GetClient overrides that of the manager.
+// GetClient returns a client without a cache.
 func (m narrowManager) GetClient() client.Client { return m.client }
 
-// GetConfig overrides that of the manager.
+// GetConfig returns a config whose requests list and watch single objects.
 func (m narrowManager) GetConfig() *rest.Config {
 	config := rest.CopyConfig(m.Manager.GetConfig())
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return narrowTransport{next} })

@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A roundTripper is a function that sends requests.
+// roundTripper implements http.RoundTripper by a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// FuzzNarrow sends any request. Those that list one of the three kinds ask for one name, whatever else they ask for, and all
-// others go as they are.
+// FuzzNarrow sends any request. A list of one of the three resources must select one name. Other requests must not
+// change.
 func FuzzNarrow(f *testing.F) {
 	f.Add(http.MethodGet, "/api/v1/namespaces/useless-system/secrets", "watch=true&fieldSelector=type%3DOpaque")
 	f.Add(http.MethodGet, "/api/v1/namespaces/secrets", "")
@@ -32,27 +32,27 @@ func FuzzNarrow(f *testing.F) {
 			return nil, nil
 		})}
 		if _, err := transport.RoundTrip(request); err != nil || sent == nil {
-			t.Fatalf("not sent: %v", err)
+			t.Fatalf("the request was not sent: %v", err)
 		}
 		if request.URL.Path != path || request.URL.RawQuery != query {
-			t.Errorf("the caller's request became %s", request.URL)
+			t.Errorf("the caller's request was changed to %s", request.URL)
 		}
 		if sent.URL.Path != path || sent.Method != method {
-			t.Errorf("%s %s became %s %s", method, path, sent.Method, sent.URL)
+			t.Errorf("%s %s was sent as %s %s", method, path, sent.Method, sent.URL)
 		}
 		want := request.URL.Query()
 		if name := onlyName(path); name != "" && method == http.MethodGet {
 			want["fieldSelector"] = []string{"metadata.name=" + name}
 		} else if sent.URL.RawQuery != query {
-			t.Errorf("%q became %q", query, sent.URL.RawQuery)
+			t.Errorf("query %q was sent as %q", query, sent.URL.RawQuery)
 		}
 		if diff := cmp.Diff(want, sent.URL.Query()); diff != "" {
-			t.Errorf("%s %s asks for something else (-want +got):\n%s", method, path, diff)
+			t.Errorf("query of %s %s (-want +got):\n%s", method, path, diff)
 		}
 	})
 }
 
-// onlyName is the name of the only object that a list at a path is to have; empty for all.
+// onlyName returns the name that a list at a path must select, or "" if it selects all.
 func onlyName(path string) string {
 	for resource, name := range names {
 		if strings.HasSuffix(strings.TrimRight(path, "/"), "/"+resource) || strings.Trim(path, "/") == resource {
