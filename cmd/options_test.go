@@ -100,7 +100,7 @@ func TestParse(t *testing.T) {
 		"UselessAnnotation": {
 			reason:  "an annotation without the controller that sets it is a mistake",
 			args:    []string{"--ingress-annotation=foo=bar"},
-			wantErr: "--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress",
+			wantErr: "--ingress-annotation has no effect: enable the controller ingress with --controllers=*,ingress",
 		},
 		"BadEnvironment": {
 			reason:      "the error names the environment variable, not the flag",

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// right is a permission on a resource.
+// right is an RBAC permission on a resource.
 type right struct {
 	schema.GroupResource
 	verbs string // separated by spaces
 }
 
-// checkRights returns an error that says what to do if the operator does not have the rights of a controller. Without this
-// check, its caches would never fill, and the whole operator would exit two minutes after each start.
+// checkRights returns an error with a solution if the operator lacks permissions of a controller. Without this check,
+// the caches would never sync, and the whole operator would exit two minutes after each start.
 func checkRights(ctx context.Context, c client.Writer, name string, rights []right) error {
 	for _, right := range rights {
 		for verb := range strings.FieldsSeq(right.verbs) {
@@ -29,17 +29,18 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 			}}
 			// A review is not stored, so no cache can wait for it.
 			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
-				return fmt.Errorf("ask for the right to %s %s: %w", verb, right, err)
+				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
 			}
 			if !review.Status.Allowed {
-				return fmt.Errorf("no right to %s %s: bind its ClusterRole before you turn it on, with %s", verb, right, binding(name))
+				return fmt.Errorf("no permission to %s %s: bind the ClusterRole of the controller before you enable it, with %s",
+					verb, right, binding(name))
 			}
 		}
 	}
 	return nil
 }
 
-// binding returns the command that grants a controller its rights, with the names of the default installation.
+// binding returns the command that grants the permissions, with the names of the default installation.
 func binding(name string) string {
 	return strings.ReplaceAll("kubectl create clusterrolebinding useless-NAME --clusterrole useless-NAME-role "+
 		"--serviceaccount useless-system:useless-controller-manager", "NAME", name)

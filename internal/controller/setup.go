@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller has the list of the operator's controllers.
+// Package controller lists and sets up the operator's controllers.
 package controller
 
 import (
@@ -26,10 +26,10 @@ import (
 	"container.training/useless/internal/informer"
 )
 
-// Options say which controllers run, and configure each of them. The zero value runs the default ones.
+// Options selects and configures the controllers. The zero value runs the default controllers.
 type Options struct {
-	// Selection is read like --controllers of kube-controller-manager: "*" selects all controllers that are on by default,
-	// "name" turns one on and "-name" turns one off. The first mention of a name counts. Empty means "*".
+	// Selection is read like --controllers of kube-controller-manager: "*" selects all controllers that are on by
+	// default, "name" turns one on and "-name" turns one off. The first mention of a name counts. Empty means "*".
 	Selection []string
 
 	Machine        machine.Options
@@ -39,8 +39,8 @@ type Options struct {
 	Ingress        ingress.Options
 }
 
-// controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its package,
-// its line here and its field in Options.
+// controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its
+// package, its line here and its field in Options.
 func (o Options) controllers() []entry {
 	return []entry{
 		{name: machine.Name, options: o.Machine},
@@ -68,7 +68,7 @@ type entry struct {
 		Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error
 	}
 
-	// rights are RBAC permissions that the operator does not have by default. A controller that needs one is off by default.
+	// rights are permissions that the operator does not have by default. A controller with rights is off by default.
 	rights []right
 }
 
@@ -97,7 +97,8 @@ func Names() (names []string) {
 	return names
 }
 
-// Validate returns an error for options with which the operator cannot start, and for options that would have no effect.
+// Validate returns an error for options with which the operator cannot start, and for options that would have no
+// effect.
 func (o Options) Validate() error {
 	var errs []error
 	for _, selected := range o.Selection {
@@ -107,7 +108,8 @@ func (o Options) Validate() error {
 	}
 	isIngress := func(e entry) bool { return e.name == ingress.Name }
 	if len(o.Ingress.Annotations) > 0 && !slices.ContainsFunc(o.enabled(), isIngress) {
-		errs = append(errs, errors.New("--ingress-annotation is for the controller ingress, which is off: add --controllers=*,ingress"))
+		errs = append(errs, errors.New(
+			"--ingress-annotation has no effect: enable the controller ingress with --controllers=*,ingress"))
 	}
 	for _, e := range o.controllers() {
 		errs = append(errs, e.options.Validate())
@@ -115,8 +117,8 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CacheOptions returns options for the manager's cache. Each enabled controller says what it reads of its kinds. It returns
-// an error if two of them configure the same kind.
+// CacheOptions returns options for the manager's cache, merged from those of the enabled controllers. It returns an
+// error if two controllers configure the same kind.
 func (o Options) CacheOptions() (cache.Options, error) {
 	enabled := o.enabled()
 	all := make([]map[client.Object]cache.ByObject, 0, len(enabled))
@@ -131,8 +133,8 @@ func (o Options) CacheOptions() (cache.Options, error) {
 	}, err
 }
 
-// ClientOptions returns options for the manager's client. Its reads wait until the cache has the operator's own writes, so
-// that no controller decides on a state that it has changed already.
+// ClientOptions returns options for the manager's client. Its reads wait until the cache has the operator's own
+// writes, so that no controller decides on a state that it has changed already.
 func ClientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}}
 }

@@ -12,14 +12,14 @@ func TestEnabled(t *testing.T) {
 	cases := map[string]struct {
 		selection  string
 		byDefault  bool
-		notDefault bool // whether one that is off by default runs
+		notDefault bool // whether a controller that is off by default runs
 		reason     string
 	}{
-		"Star":        {selection: "*", byDefault: true, reason: "the star stands for what is on by default"},
-		"Named":       {selection: "c", byDefault: true, notDefault: true, reason: "naming it turns it on"},
-		"Other":       {selection: "other", reason: "naming others leaves it off"},
-		"AllButOne":   {selection: "*,-c", reason: "a minus turns it off"},
-		"OneMore":     {selection: "*,c", byDefault: true, notDefault: true, reason: "a name adds to the star"},
+		"Star":        {selection: "*", byDefault: true, reason: "* selects the controllers that are on by default"},
+		"Named":       {selection: "c", byDefault: true, notDefault: true, reason: "a name turns a controller on"},
+		"Other":       {selection: "other", reason: "the name of another controller does not turn it on"},
+		"AllButOne":   {selection: "*,-c", reason: "a minus turns a controller off"},
+		"OneMore":     {selection: "*,c", byDefault: true, notDefault: true, reason: "a name adds a controller to *"},
 		"FirstCounts": {selection: "-c,c", reason: "the first mention counts"},
 		"None":        {selection: "", reason: "an empty name selects nothing"},
 	}
@@ -27,10 +27,10 @@ func TestEnabled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			selection := strings.Split(c.selection, ",")
 			if got := (entry{name: "c"}).enabled(selection); got != c.byDefault {
-				t.Errorf("%s: on by default, it runs: %v", c.reason, got)
+				t.Errorf("%s: got %t for a controller that is on by default", c.reason, got)
 			}
 			if got := (entry{name: "c", rights: []right{{}}}).enabled(selection); got != c.notDefault {
-				t.Errorf("%s: off by default, it runs: %v", c.reason, got)
+				t.Errorf("%s: got %t for a controller that is off by default", c.reason, got)
 			}
 		})
 	}

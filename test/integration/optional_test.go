@@ -57,7 +57,7 @@ func TestMissingPermissions(t *testing.T) {
 	for name, resource := range map[string]string{podcount.Name: "replicasets.apps", ingress.Name: "ingresses.networking.k8s.io"} {
 		t.Run(name, func(t *testing.T) {
 			role, binding := "clusterrole/useless-"+name+"-role", "clusterrolebinding/useless-"+name
-			bind := waitForSetup(t, name, "set up controller "+name+": no right to list "+resource+": bind its ClusterRole")
+			bind := waitForSetup(t, name, "set up controller "+name+": no permission to list "+resource+": bind the ClusterRole")
 			mustKubectl(t, "", strings.Fields(bind)...)
 			t.Cleanup(func() {
 				if out, err := clusterOf(t).Kubectl(context.Background(), "delete", role, binding).CombinedOutput(); err != nil {
@@ -65,7 +65,7 @@ func TestMissingPermissions(t *testing.T) {
 				}
 			})
 			mustKubectl(t, "", "create", "clusterrole", path.Base(role), "--verb=list,watch", "--resource="+resource)
-			waitForSetup(t, name, "set up controller "+name+": no right to patch "+resource)
+			waitForSetup(t, name, "set up controller "+name+": no permission to patch "+resource)
 			mustKubectl(t, "", "apply", "-f", filepath.Join(repository, "config", "components", name, "role", "role.yaml"))
 			waitForSetup(t, name, "<nil>")
 		})
