@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apierror says what an error of an API server means for the next try.
+// Package apierror classifies errors of the API server.
 package apierror
 
 import (
@@ -13,8 +13,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// IsGone reports whether the object does not exist. It is false if the API server does not serve the object's kind, which
-// says nothing about the object.
+// IsGone reports whether the object does not exist. It is false if the API server does not serve the object's kind:
+// then the object may still exist.
 func IsGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
@@ -27,13 +27,13 @@ func IgnoreGone(err error) error {
 	return err
 }
 
-// IsRefused reports whether the API server refused the content of a request, so that an immediate retry cannot succeed.
-// BadRequest is included: a webhook that denies a request without a status code causes it.
+// IsRefused reports whether the API server rejected the content of a request, so that an immediate retry cannot
+// succeed. It is true for BadRequest, because a webhook that denies a request without a status code causes that error.
 func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// IsUnanswered reports whether a failed request may have been carried out: the answer was lost, or it is a server error.
+// IsUnanswered reports whether the effect of a failed request is unknown: the answer was lost, or it is a server error.
 func IsUnanswered(err error) bool {
 	if err == nil || utilnet.IsConnectionRefused(err) {
 		return false
@@ -42,7 +42,7 @@ func IsUnanswered(err error) bool {
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
 }
 
-// IsQuotaExceeded reports whether a ResourceQuota refused a request. Only the message of the error says so.
+// IsQuotaExceeded reports whether a ResourceQuota rejected a request. Only the message of the error contains the cause.
 func IsQuotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }

@@ -60,7 +60,7 @@ func TestIsGone(t *testing.T) {
 			t.Errorf("%s: got %t for %v", test.reason, got, test.err)
 		}
 		if left := IgnoreGone(test.err); (left == nil) != (test.want || test.err == nil) {
-			t.Errorf("%s: %v is left", test.reason, left)
+			t.Errorf("%s: IgnoreGone returned %v", test.reason, left)
 		}
 	}
 }

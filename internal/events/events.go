@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events emits the events by which users see what the operator did to their objects.
+// Package events emits Kubernetes events about what the operator did to an object.
 package events
 
 import (

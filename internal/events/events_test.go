@@ -19,7 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// notes is a recorder that keeps what was last said, and of what type it was.
+// notes is a recorder that keeps the type and the note of the last event.
 type notes struct{ eventType, note string }
 
 func (n *notes) Eventf(_, _ runtime.Object, eventType, _, _, note string, args ...any) {
@@ -33,10 +33,10 @@ func TestNoteIsTruncated(t *testing.T) {
 	for _, c := range []struct {
 		reason, text, want string
 	}{
-		{"a short note is left as it is", "50% of é", "50% of é"},
-		{"so is the longest that there may be", strings.Repeat("a", 1024), strings.Repeat("a", 1024)},
-		{"a longer one is cut off", strings.Repeat("a", 1025), strings.Repeat("a", 1021) + end},
-		{"but not within a letter", strings.Repeat("é", 513), strings.Repeat("é", 510) + end},
+		{"a short note is not changed", "50% of é", "50% of é"},
+		{"the longest allowed note is not changed", strings.Repeat("a", 1024), strings.Repeat("a", 1024)},
+		{"a longer note is truncated", strings.Repeat("a", 1025), strings.Repeat("a", 1021) + end},
+		{"a note is not truncated within a character", strings.Repeat("é", 513), strings.Repeat("é", 510) + end},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			normal, warned := &notes{}, &notes{}
@@ -44,14 +44,14 @@ func TestNoteIsTruncated(t *testing.T) {
 			(&Recorder{recorder: warned}).Warning(&corev1.Pod{}, "Reason", "Act", "%s", c.text)
 			for want, got := range map[string]*notes{corev1.EventTypeNormal: normal, corev1.EventTypeWarning: warned} {
 				if got.note != c.want || got.eventType != want || !utf8.ValidString(got.note) {
-					t.Errorf("%s: %d bytes, %q; want %s, %d bytes, %q", got.eventType, len(got.note), got.note, want, len(c.want), c.want)
+					t.Errorf("got %s event with %d bytes %q, want %s event with %d bytes %q", got.eventType, len(got.note), got.note, want, len(c.want), c.want)
 				}
 			}
 		})
 	}
 }
 
-// A counter can be read.
+// counter is a counter with a readable value.
 type counter struct {
 	prometheus.Counter
 	n int
@@ -65,26 +65,26 @@ func TestLimit(t *testing.T) {
 	recorder := &notes{}
 	limited := (&Recorder{recorder: recorder}).WithLimit(NewLimit(1, 2, clock), dropped)
 	var got []string
-	say := func(say func()) {
+	record := func(emit func()) {
 		recorder.note = "nothing"
-		say()
+		emit()
 		got = append(got, recorder.note)
 	}
 	pod, other := &corev1.Pod{}, &corev1.Pod{}
 	pod.Namespace, other.Namespace = "busy", "quiet"
-	tell := func() { limited.Normal(pod, nil, "Reason", "Act", "done") }
-	tellOther := func() { limited.Normal(other, nil, "Reason", "Act", "done elsewhere") }
-	warn := func() { limited.Warning(pod, "Reason", "Act", "not done") }
-	for _, event := range []func(){tell, warn, tell, tell, tellOther, warn, tell} {
-		say(event)
+	normal := func() { limited.Normal(pod, nil, "Reason", "Act", "done") }
+	normalElsewhere := func() { limited.Normal(other, nil, "Reason", "Act", "done elsewhere") }
+	warning := func() { limited.Warning(pod, "Reason", "Act", "not done") }
+	for _, event := range []func(){normal, warning, normal, normal, normalElsewhere, warning, normal} {
+		record(event)
 	}
 	clock.SetTime(clock.Now().Add(time.Second))
-	say(tell)
+	record(normal)
 	want := []string{"done", "not done", "done", "nothing", "done elsewhere", "not done", "nothing", "done"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("a burst of two for each namespace, one more in a second, and every warning (-want +got):\n%s", diff)
+		t.Errorf("notes with a burst of 2 and 1 per second in each namespace, and no limit for warnings (-want +got):\n%s", diff)
 	}
 	if dropped.n != 2 {
-		t.Errorf("%d events are counted as dropped, not 2", dropped.n)
+		t.Errorf("got %d dropped events, want 2", dropped.n)
 	}
 }

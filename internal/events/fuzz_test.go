@@ -18,10 +18,10 @@ func FuzzTruncate(f *testing.F) {
 		text := strings.Repeat(word, max(times, 0)%2000)
 		cut := Truncate(text)
 		if len(cut) > maxLength || utf8.ValidString(text) && !utf8.ValidString(cut) {
-			t.Errorf("%d bytes become %d: %q", len(text), len(cut), cut)
+			t.Errorf("%d bytes are truncated to %d bytes: %q", len(text), len(cut), cut)
 		}
 		if len(text) <= maxLength && cut != text || len(text) > maxLength && !strings.HasPrefix(text, strings.TrimSuffix(cut, "…")) && utf8.ValidString(text) {
-			t.Errorf("%q became %q", text, cut)
+			t.Errorf("%q is truncated to %q", text, cut)
 		}
 	})
 }

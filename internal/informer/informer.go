@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// New returns a shared informer that starts with the newest state of all objects. An API server streams lists
-// since Kubernetes 1.34. On an older one, the informer of client-go starts with a list that the API server has cached.
-// That list may be older than what the previous leader knew, and this operator would repeat changes that are already
-// made. Therefore this informer asks for a consistent list.
+// New returns a shared informer that starts with the newest state of all objects. API servers since Kubernetes 1.34
+// stream lists. With an older API server, an informer of client-go starts with a list from the API server's cache.
+// That list can be older than the data of the previous leader, and this operator would repeat changes. Therefore this
+// informer requests a consistent list.
 func New(
 	lw toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers,
 ) toolscache.SharedIndexInformer {
@@ -55,8 +55,8 @@ func (c consistent) WatchWithContext(ctx context.Context, options metav1.ListOpt
 	return toolscache.ToWatcherWithContext(c.ListerWatcher).WatchWithContext(ctx, options)
 }
 
-// Store returns the store of the informer for a kind, with more indexes. Its objects belong to the cache and must not be
-// changed. Lists of the client would copy or allocate each object.
+// Store returns the store of the informer for a kind, with additional indexes. Callers must not change its objects,
+// because they belong to the cache. Unlike lists of the client, it does not copy objects.
 func Store(
 	ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers,
 ) (toolscache.Indexer, error) {
@@ -71,8 +71,8 @@ func Store(
 	return shared.GetIndexer(), shared.AddIndexers(indexers)
 }
 
-// Merge merges cache options by kind. It returns an error if a kind is configured twice: the cache would use only one of
-// both, and something that a controller reads would be missing.
+// Merge merges cache options by kind. It returns an error if a kind is configured twice: the cache would use only one
+// of the options, and a controller would not find all its objects.
 func Merge(all ...map[client.Object]cache.ByObject) (map[client.Object]cache.ByObject, error) {
 	merged, types := map[client.Object]cache.ByObject{}, map[reflect.Type]bool{}
 	for _, options := range all {

@@ -17,7 +17,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// writer answers each patch with an error, or with none.
+// writer returns err for each patch.
 type writer struct {
 	client.Writer
 	err     error
@@ -39,7 +39,7 @@ func TestFinalizer(t *testing.T) {
 	}{
 		{"a removed finalizer does not hold the object, though the cache still shows it", nil, false, false},
 		{"an object that does not exist is not held", gone, false, false},
-		{"a removal that failed is tried again", errors.New("no"), true, true},
+		{"a failed removal is retried", errors.New("no"), true, true},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
 			f, w := NewFinalizer("example.com/finalizer"), &writer{err: tt.err}

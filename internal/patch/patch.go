@@ -18,8 +18,8 @@ import (
 	"container.training/useless/internal/apierror"
 )
 
-// Object applies a change to a copy of an object and writes it. It returns the object as the API server answered. The
-// object that was read is not changed, because it may belong to a cache. Without a difference there is no request.
+// Object applies a change to a copy of an object, sends a patch and returns the API server's answer. The given object
+// is not changed, because it may belong to a cache. Without a difference, no request is sent.
 func Object[T client.Object](ctx context.Context, c client.Writer, read T, change func(T)) (T, error) {
 	changed := read.DeepCopyObject().(T)
 	change(changed)
@@ -29,7 +29,7 @@ func Object[T client.Object](ctx context.Context, c client.Writer, read T, chang
 	return changed, c.Patch(ctx, changed, from(read))
 }
 
-// Status replaces the status of an object, as Object does for the rest. The function field returns where the status is.
+// Status is like Object, but replaces the status of an object. The function field returns a pointer to the status.
 func Status[T client.Object, S any](
 	ctx context.Context, c client.StatusClient, read T, field func(T) *S, status *S,
 ) (T, error) {
@@ -43,18 +43,19 @@ func Status[T client.Object, S any](
 	return changed, c.Status().Patch(ctx, changed, from(read))
 }
 
-// Finalizer is a finalizer of one controller. It remembers the last objects from which it was removed. The API server's
-// answer to the removal of the last finalizer has no newer version for which a read could wait, so the cache may show the
-// finalizer for a while.
+// Finalizer is a finalizer of one controller. It remembers the last objects from which it was removed, because the
+// cache can show the finalizer for a while: the answer to the removal of the last finalizer has no newer resource
+// version, so a read cannot wait for it.
 type Finalizer struct {
 	name    string
 	removed *lru.Cache // of UIDs
 }
 
-// maxRemoved bounds the objects that a Finalizer remembers. For others, a second removal costs a request that fails.
+// maxRemoved bounds the objects that a Finalizer remembers. For an object beyond that, a second removal fails
+// harmlessly.
 const maxRemoved = 4096
 
-// NewFinalizer returns the finalizer of a name.
+// NewFinalizer returns a finalizer with a name.
 func NewFinalizer(name string) *Finalizer {
 	return &Finalizer{name: name, removed: lru.New(maxRemoved)}
 }
@@ -65,7 +66,7 @@ func (f *Finalizer) Holds(object client.Object) bool {
 	return !removed && controllerutil.ContainsFinalizer(object, f.name)
 }
 
-// AddFinalizer adds a finalizer, and returns the object as it is then.
+// AddFinalizer adds a finalizer and returns the resulting object.
 func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) (T, error) {
 	if controllerutil.ContainsFinalizer(read, f.name) {
 		return read, nil
@@ -73,7 +74,7 @@ func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T,
 	return Object(ctx, c, read, func(object T) { controllerutil.AddFinalizer(object, f.name) })
 }
 
-// RemoveFinalizer removes a finalizer. It is no error if the object does not exist any more.
+// RemoveFinalizer removes a finalizer. It returns nil if the object does not exist any more.
 func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) error {
 	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.name) })
 	if err = apierror.IgnoreGone(err); err == nil {

@@ -24,7 +24,7 @@ func FuzzPaused(f *testing.F) {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.PausedAnnotation, value)
 		}
 		if paused := IsPaused(m); paused == Predicate().Generic(event.GenericEvent{Object: m}) {
-			t.Errorf("%q: paused is %v, and so is what wakes", value, paused)
+			t.Errorf("%q: IsPaused and Predicate both return %t", value, paused)
 		}
 	})
 }

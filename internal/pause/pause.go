@@ -14,21 +14,21 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// IsPaused reports whether the annotation of an object is true. It reads the annotation like Predicate.
+// IsPaused reports whether the annotation of an object is true. Predicate uses the same parser.
 func IsPaused(object client.Object) bool {
 	value, err := strconv.ParseBool(object.GetAnnotations()[v1beta1.PausedAnnotation])
 	return err == nil && value
 }
 
-// Predicate drops the events of paused objects, except for objects that are being deleted or are gone.
+// Predicate drops the watch events of paused objects, except if the object is being deleted or does not exist any more.
 func Predicate() ctrlpredicate.Predicate {
 	notPaused, err := predicate.NewPause[client.Object](v1beta1.PausedAnnotation)
 	if err != nil {
-		panic(err) // the annotation's key is invalid: a mistake in the API package
+		panic(err) // the annotation key in the API package is invalid
 	}
 	deleting := ctrlpredicate.NewPredicateFuncs(func(object client.Object) bool {
 		return !object.GetDeletionTimestamp().IsZero()
 	})
-	deleting.DeleteFunc = nil // accepts all: controllers forget what they know about the object
+	deleting.DeleteFunc = nil // accept all deletions, so that controllers drop their data about the object
 	return ctrlpredicate.Or(notPaused, deleting)
 }

@@ -18,21 +18,21 @@ func TestPaused(t *testing.T) {
 		annotations map[string]string
 		want        bool
 	}{
-		{"no annotation asks for nothing", nil, false},
-		{"true is what the documentation says", map[string]string{v1beta1.PausedAnnotation: "true"}, true},
-		{"1 is true", map[string]string{v1beta1.PausedAnnotation: "1"}, true},
-		{"T is true", map[string]string{v1beta1.PausedAnnotation: "T"}, true},
-		{"false is not", map[string]string{v1beta1.PausedAnnotation: "false"}, false},
-		{"nothing is not", map[string]string{v1beta1.PausedAnnotation: ""}, false},
-		{"what is no boolean is not", map[string]string{v1beta1.PausedAnnotation: "yes"}, false},
+		{"without the annotation, an object is not paused", nil, false},
+		{"true pauses", map[string]string{v1beta1.PausedAnnotation: "true"}, true},
+		{"1 pauses", map[string]string{v1beta1.PausedAnnotation: "1"}, true},
+		{"T pauses", map[string]string{v1beta1.PausedAnnotation: "T"}, true},
+		{"false does not pause", map[string]string{v1beta1.PausedAnnotation: "false"}, false},
+		{"an empty value does not pause", map[string]string{v1beta1.PausedAnnotation: ""}, false},
+		{"an invalid boolean does not pause", map[string]string{v1beta1.PausedAnnotation: "yes"}, false},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
 			object := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations}}
 			if got := IsPaused(object); got != tt.want {
-				t.Errorf("paused: %v", got)
+				t.Errorf("got paused %t", got)
 			}
 			if passes := Predicate().Generic(event.GenericEvent{Object: object}); passes == tt.want {
-				t.Errorf("the predicate accepts it: %v", passes)
+				t.Errorf("the predicate accepts the event: %t", passes)
 			}
 			if !Predicate().Delete(event.DeleteEvent{Object: object}) {
 				t.Error("the predicate drops the event of a deleted object")

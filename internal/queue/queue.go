@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue configures the work queues of all controllers: how many objects are reconciled at the same time, when a
-// failed reconcile is retried, and what wakes an object up when something is due.
+// Package queue configures the work queues of all controllers: the number of workers, the delays of retries, and
+// alarms that reconcile an object at a given time.
 package queue
 
 import (
@@ -22,18 +22,18 @@ const (
 	// FirstRetry is the delay before the first retry of a failed reconcile. It doubles with each failure.
 	FirstRetry = 5 * time.Millisecond
 
-	// LastRetry is the longest delay. It bounds how long the operator does not notice that the cause is gone.
+	// LastRetry is the longest delay. It bounds the time until the operator notices that the cause is fixed.
 	LastRetry = time.Minute
 
-	// DuePriority is the priority of an object whose alarm has gone off. It is the highest: only such work has to happen at
-	// a certain time. The objects that exist at the start have handler.LowPriority (-100), most others have 0.
+	// DuePriority is the priority of an object whose alarm has fired. It is the highest, because only this work must
+	// happen at a certain time. Objects that exist at the start have handler.LowPriority (-100), most others have 0.
 	DuePriority = 100
 
-	// timeout bounds one reconcile, so that a request without an answer does not occupy a worker for ever.
+	// timeout bounds one reconcile, so that a request without an answer does not block a worker for ever.
 	timeout = 30 * time.Second
 )
 
-// Options returns the options of a controller with a number of workers, each of which reconciles one object at a time.
+// Options returns the options of a controller with a number of concurrent workers.
 func Options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
@@ -47,10 +47,10 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, LastRetry)
 }
 
-// Alarms add objects to the queue of a controller at a given time, with DuePriority. A controller uses them in place of
-// Result.RequeueAfter, which has two disadvantages. The queue has one entry for each object, with the highest priority
-// that it was given, so an object with something due later would overtake others on each event. And an error cancels it:
-// then the object waits for its next retry, however early something else is due.
+// Alarms adds objects to the queue of a controller at a given time, with DuePriority. It replaces Result.RequeueAfter,
+// which has two disadvantages. The queue keeps one entry per object, with the highest priority that it was given. So
+// an object with an alarm in the future would overtake other objects on each watch event. And an error cancels
+// RequeueAfter: the object then waits for its next retry, even if its alarm is earlier.
 type Alarms struct {
 	clock clock.PassiveClock
 	queue priorityqueue.PriorityQueue[reconcile.Request]
@@ -77,7 +77,7 @@ func (a *Alarms) Source() source.Source {
 	})
 }
 
-// Set replaces the alarm of an object. The zero time removes it. An alarm in the past goes off at once.
+// Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once.
 func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	})}
 }
 
-// drop forgets an alarm that has gone off, unless another one was set meanwhile.
+// drop removes an alarm that has fired, unless Set has replaced it.
 func (a *Alarms) drop(request reconcile.Request, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,7 +103,7 @@ func (a *Alarms) drop(request reconcile.Request, at time.Time) {
 	}
 }
 
-// Next returns when the alarm of an object goes off. It is zero if there is none.
+// Next returns when the alarm of an object fires, or the zero time if it has no alarm.
 func (a *Alarms) Next(request reconcile.Request) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
