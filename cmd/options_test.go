@@ -115,7 +115,7 @@ func TestParse(t *testing.T) {
 		"NoTimeZone": {
 			reason:  "the flags of a disabled controller are validated, too",
 			args:    []string{"--default-time-zone=Mars", "--controllers=*,-schedule"},
-			wantErr: `invalid value "Mars" for flag --default-time-zone: the time zone database does not have it; use for example Europe/Berlin`,
+			wantErr: `invalid value "Mars" for flag --default-time-zone: it is not in the time zone database; use for example Europe/Berlin`,
 		},
 		"NoImage": {
 			reason:  "a Pod needs an image",

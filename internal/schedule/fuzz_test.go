@@ -13,7 +13,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Zones whose clocks have been put forward and back in all ways that there are.
+// oddZones have unusual changes of their offset.
 var oddZones = []string{
 	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "America/Sao_Paulo",
 	"Asia/Kathmandu", "Antarctica/Troll", "Pacific/Kiritimati",
@@ -24,14 +24,14 @@ func oddZone(t *testing.T, n uint8) *time.Location {
 	return zone(t, oddZones[int(n)%len(oddZones)])
 }
 
-// century is any instant from 2000 to 2100.
+// century returns an instant from 2000 to 2100.
 func century(unix int64) time.Time {
 	const length = 100 * 365 * 86400
 	return time.Unix(946_684_800+(unix%length+length)%length, 0).UTC()
 }
 
-// FuzzInstant takes two wall-clock times in any zone. The later one never comes at the earlier instant, and what clocks show
-// then is the time, or the first that they show after they were put forward.
+// FuzzInstant computes the instants of two wall-clock times in any zone. A later wall-clock time must not have an
+// earlier instant. At the instant, the clock must show the time, or skip it.
 func FuzzInstant(f *testing.F) {
 	f.Add(uint8(2), int64(320_000_000), int64(3600))
 	f.Add(uint8(4), int64(378_700_000), int64(86_400))
@@ -48,9 +48,9 @@ func FuzzInstant(f *testing.F) {
 				t.Errorf("%s in %s is %s, when clocks go from %s to %s", wall, in, at, just, shown)
 			}
 		}
-		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // all that clocks are put back by
+		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // by which clocks are set back
 			if wallClock(at.Add(-earlier), in).Equal(wall) {
-				t.Errorf("%s in %s is %s, and also %s before", wall, in, at, earlier)
+				t.Errorf("%s in %s is %s, but also %s earlier", wall, in, at, earlier)
 			}
 		}
 	})
@@ -59,8 +59,8 @@ func FuzzInstant(f *testing.F) {
 // recordTime is the time at which FuzzRecord reads a Record.
 var recordTime = time.Unix(1_763_600_000, 0)
 
-// FuzzRecord reads what anybody may have written where the operator keeps its record. What it makes of it, it reads again,
-// and it leaves alone what is not its own.
+// FuzzRecord reads a Record from any annotations and writes it. A second read and write must not change it. Other
+// annotations must not change.
 func FuzzRecord(f *testing.F) {
 	f.Add("3", "2026-11-20T07:00:00Z", "2026-11-20T20:00:00+01:00", v1beta1.ScheduleStarted, "x")
 	f.Add("-3", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "", "")
@@ -72,16 +72,16 @@ func FuzzRecord(f *testing.F) {
 		}
 		first := ReadRecord(annotations)
 		if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(maxClockSkew)) {
-			t.Errorf("%+v of %v", first, annotations)
+			t.Errorf("got invalid record %+v from %v", first, annotations)
 		}
 		first.Write(annotations)
 		once := maps.Clone(annotations)
 		ReadRecord(annotations).Write(annotations)
 		if diff := cmp.Diff(once, annotations); diff != "" {
-			t.Errorf("the second time (-first +second):\n%s", diff)
+			t.Errorf("annotations (-first write +second write):\n%s", diff)
 		}
 		if annotations[v1beta1.StartScheduleAnnotation] != original || annotations["example.com/else"] != last {
-			t.Errorf("changed what others have written: %v", annotations)
+			t.Errorf("other annotations were changed: %v", annotations)
 		}
 	})
 }

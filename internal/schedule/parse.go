@@ -1,10 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedule computes when workloads start and stop, from annotations and the time. It has no client and no clock.
+// Package schedule computes when workloads start and stop, from annotations and the time. It has no client and no
+// clock.
 //
-// Parse reads a Schedule. Schedule.Events returns the last event that has come, not only the next one, so that a controller
-// can make up for an event that it missed. A Record says which event a controller has handled.
+// Parse reads a Schedule. Schedule.Events returns the last event and the next one, so that a controller can catch up
+// on a missed event. A Record has the last event that a controller has handled.
 package schedule
 
 import (
@@ -19,7 +20,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // the operator's image, and a machine that runs tests, may have no time zone database
+	_ "time/tzdata" // the operator's image has no time zone database
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -29,24 +30,25 @@ type Schedule struct {
 	Start, Stop   *Recurrence // nil for none
 	Zone          *time.Location
 	StopReplicas  int32
-	StartReplicas int32 // 0 for as many as before the stop
+	StartReplicas int32 // 0 for the number before the stop
 	Suspended     bool
 	SuspendUntil  time.Time
-	Observed      string // a hash; to suspend a schedule does not change it
+	Observed      string // a hash, which suspending does not change
 }
 
-// Problem is a wrong value of an annotation.
+// Problem is an invalid value of an annotation.
 type Problem struct {
 	key, value, form string
 	err              error
 }
 
-// maxValue bounds the bytes of a value in a message, and maxNote those of the message.
+// maxValue bounds the bytes of a value in a message, and maxNote the bytes of the message.
 const maxValue, maxNote = 60, 1024
 
-// String names the annotation, its value, what is wrong and a value that works.
+// String returns the annotation, its value, the error and examples of valid values.
 func (p Problem) String() string {
-	return fmt.Sprintf("%s %q: %s; use for example %s", p.key, Truncate(p.value), truncate(p.err.Error(), 2*maxValue), p.form)
+	cause := truncate(p.err.Error(), 2*maxValue)
+	return fmt.Sprintf("%s %q: %s; use for example %s", p.key, Truncate(p.value), cause, p.form)
 }
 
 // field is one annotation of a schedule.
@@ -84,7 +86,7 @@ var fields = []field{
 	}},
 	{v1beta1.SuspendUntilAnnotation, `"2026-11-23T07:00:00Z" or "2026-11-23T07:00:00+01:00"`, func(s *Schedule, value string) (err error) {
 		if s.SuspendUntil, err = time.Parse(time.RFC3339, value); err != nil {
-			err = errors.New("it is no instant with an offset, as of RFC 3339")
+			err = errors.New("it is not a time with an offset in the format of RFC 3339")
 		}
 		return err
 	}},
@@ -112,8 +114,8 @@ func HasAny(annotations map[string]string) bool {
 	})
 }
 
-// Parse reads the schedule in annotations. It returns all problems; with a problem there is no schedule. The default zone is
-// that of schedules without a time zone.
+// Parse reads the schedule in annotations. It returns either a schedule or all problems. The default zone applies to
+// schedules without a time zone.
 func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule, []Problem) {
 	s := &Schedule{Zone: defaultZone}
 	var problems []Problem
@@ -134,7 +136,7 @@ func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule
 	return s, nil
 }
 
-// contradictions returns the problems of values that are valid each, but not together.
+// contradictions returns the problems of values that are valid separately, but not together.
 func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	var problems []Problem
 	complain := func(key, form, reason string, args ...any) {
@@ -144,15 +146,15 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	switch {
 	case s.Start == nil && s.Stop == nil:
 		if i := slices.IndexFunc(fields, func(f field) bool { _, ok := annotations[f.key]; return ok }); i >= 0 {
-			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" beside it`, "there is neither a start-schedule nor a stop-schedule")
+			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" in addition`, "there is neither a start-schedule nor a stop-schedule")
 		}
 	case s.Start == nil && excludes:
-		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" beside it`, "it excludes starts, and there is no start-schedule")
+		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`, "it needs a start-schedule")
 	case s.Start != nil && s.Stop != nil && s.Stop.within(s.Start):
-		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(), "a start always comes at the same time, and wins")
+		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(), "a start always has the same time and takes precedence")
 	}
 	if s.StartReplicas > 0 && s.StartReplicas <= s.StopReplicas {
-		complain(v1beta1.StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.StopReplicas)+1)), "it is no more than the stop-replicas, which are %d", s.StopReplicas)
+		complain(v1beta1.StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.StopReplicas)+1)), "it must be more than stop-replicas, which is %d", s.StopReplicas)
 	}
 	return problems
 }
@@ -183,7 +185,8 @@ func (s *Schedule) digest() string {
 	return strconv.FormatUint(hash.Sum64(), 36)
 }
 
-// Explain returns the reason and the note of an event about problems. The note has as many of them as fit.
+// Explain returns the reason and the note of an event about problems. The note contains the first problems, up to
+// maxNote bytes, and the number of the others.
 func Explain(problems []Problem) (reason, note string) {
 	reason = v1beta1.EventInvalidSchedule
 	if len(problems) == 1 && problems[0].key == v1beta1.TimeZoneAnnotation {
@@ -206,8 +209,8 @@ func Explain(problems []Problem) (reason, note string) {
 // zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
 var zones sync.Map
 
-// zoneName matches all names of the time zone database. Go prefers the copy of a machine to its own, and such a copy has
-// other files beside it, and other ways to spell a path. The operator's image has no copy.
+// zoneName matches all names of the time zone database. Go prefers the database of the machine to its own. That directory has
+// other files, and its paths can be written in several forms. The operator's image has no such directory.
 var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
 
 // ParseZone returns a zone of the time zone database.
@@ -216,9 +219,9 @@ func ParseZone(name string) (*time.Location, error) {
 		return zone.(*time.Location), nil
 	}
 	zone, err := time.LoadLocation(name)
-	// Local is the zone of the machine, and Factory means that no zone was configured.
+	// Local is the zone of the machine. Factory means that no zone is configured.
 	if err != nil || !zoneName.MatchString(name) || name == "Local" || name == "Factory" {
-		return nil, errors.New("the time zone database does not have it")
+		return nil, errors.New("it is not in the time zone database")
 	}
 	zones.Store(name, zone)
 	return zone, nil
@@ -227,12 +230,12 @@ func ParseZone(name string) (*time.Location, error) {
 func parseReplicas(value string, least int64) (int32, error) {
 	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil || n < least {
-		return 0, fmt.Errorf("it is no whole number from %d to %d", least, math.MaxInt32)
+		return 0, fmt.Errorf("it is not a whole number from %d to %d", least, math.MaxInt32)
 	}
 	return int32(n), nil
 }
 
-// parseDates reads dates and ranges of dates. Both ends belong to a range.
+// parseDates parses dates and ranges of dates. A range includes both ends.
 func parseDates(text string) ([]dates, error) {
 	var all []dates
 	for part := range strings.SplitSeq(text, ",") {
@@ -253,7 +256,7 @@ func parseDates(text string) ([]dates, error) {
 	return merge(all), nil
 }
 
-// merge sorts ranges of dates, and joins those that touch.
+// merge sorts ranges of dates, and joins ranges that touch or overlap.
 func merge(all []dates) []dates {
 	slices.SortFunc(all, func(a, b dates) int { return a.from.Compare(b.from) })
 	merged := all[:0]

@@ -14,7 +14,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// office is open from Monday to Friday, from 7 to 20 o'clock.
+// office is a schedule from Monday to Friday, from 07:00 to 20:00.
 var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
 
 func TestParseRecurrence(t *testing.T) {
@@ -45,23 +45,23 @@ func TestParseRecurrence(t *testing.T) {
 	}
 }
 
-// TestBadValues has every annotation with all that may be wrong about it. What is said names the key and the value, and
-// whatever it says to use can be used.
+// TestBadValues parses invalid values of every annotation. The note must name the key and the value, and its examples
+// must be valid.
 func TestBadValues(t *testing.T) {
-	times := map[string]string{ // what is wrong by the value
+	times := map[string]string{ // error by value
 		"":                         "it is empty",
 		" ":                        "it is empty",
-		"24:00":                    "24:00 is no time of day",
-		"25:00":                    "25:00 is no time of day",
-		"07:60":                    "07:60 is no time of day",
-		"7:5":                      "7:5 is no time of day",
-		"07:00:00":                 "07:00:00 is no time of day",
+		"24:00":                    "24:00 is not a time of day",
+		"25:00":                    "25:00 is not a time of day",
+		"07:60":                    "07:60 is not a time of day",
+		"7:5":                      "7:5 is not a time of day",
+		"07:00:00":                 "07:00:00 is not a time of day",
 		"07:00 Mon-Fri":            "expected exactly 5 fields, found 2",
 		"Mon-Fri":                  "expected exactly 5 fields, found 1",
-		"Monday 07:00":             "monday is no day of the week",
-		"Mon- 07:00":               "mon- is no day of the week",
-		"Mon,,Tue 07:00":           "is no day of the week",
-		"1-5 07:00":                "1-5 is no day of the week",
+		"Monday 07:00":             "monday is neither a day of the week",
+		"Mon- 07:00":               "mon- is neither a day of the week",
+		"Mon,,Tue 07:00":           "is neither a day of the week",
+		"1-5 07:00":                "1-5 is neither a day of the week",
 		"Mon - Fri 07:00":          "expected exactly 5 fields, found 4",
 		"0 7 * *":                  "expected exactly 5 fields, found 4",
 		"0 0 7 * * *":              "expected exactly 5 fields, found 6",
@@ -75,45 +75,45 @@ func TestBadValues(t *testing.T) {
 		"*/0 7 * * *":              "should be a positive number",
 		"-1 7 * * *":               "failed to parse int",
 		"seven":                    "expected exactly 5 fields, found 1",
-		"TZ=UTC 0 7 * * *":         "a time zone goes into the annotation time-zone",
-		"CRON_TZ=UTC 0 7 * * *":    "a time zone goes into the annotation time-zone",
-		"TZ=UTC":                   "a time zone goes into the annotation time-zone", // on which the library panics
-		"CRON_TZ=":                 "a time zone goes into the annotation time-zone",
-		"@every 1h":                "it names no time of day",
+		"TZ=UTC 0 7 * * *":         "use the annotation time-zone for a time zone",
+		"CRON_TZ=UTC 0 7 * * *":    "use the annotation time-zone for a time zone",
+		"TZ=UTC":                   "use the annotation time-zone for a time zone", // makes the library panic
+		"CRON_TZ=":                 "use the annotation time-zone for a time zone",
+		"@every 1h":                "it has no time of day",
 		"@every":                   "unrecognized descriptor",
 		"@reboot":                  "unrecognized descriptor",
-		"0 0 31 2 *":               "there is no such date",
-		"0 0 30 2 *":               "there is no such date",
-		"0 0 31 4,6,9,11 *":        "there is no such date",
-		", 7 * * *":                "a list has nothing in it",
-		"0 , * * *":                "a list has nothing in it",
-		"0 7 , * *":                "a list has nothing in it",
-		"0 7 * , *":                "a list has nothing in it",
-		"0 7 1 * ,":                "a list has nothing in it",
+		"0 0 31 2 *":               "the date does not exist",
+		"0 0 30 2 *":               "the date does not exist",
+		"0 0 31 4,6,9,11 *":        "the date does not exist",
+		", 7 * * *":                "a list is empty",
+		"0 , * * *":                "a list is empty",
+		"0 7 , * *":                "a list is empty",
+		"0 7 * , *":                "a list is empty",
+		"0 7 1 * ,":                "a list is empty",
 		strings.Repeat("0", 10000): "expected exactly 5 fields, found 1",
 	}
 	replicas := map[string]string{
-		"": "no whole number", "two": "no whole number", "-1": "no whole number", "1.5": "no whole number",
-		"0x1": "no whole number", " 1": "no whole number", "2147483648": "no whole number", "1e3": "no whole number",
+		"": "not a whole number", "two": "not a whole number", "-1": "not a whole number", "1.5": "not a whole number",
+		"0x1": "not a whole number", " 1": "not a whole number", "2147483648": "not a whole number", "1e3": "not a whole number",
 	}
 	atLeastOne := maps.Clone(replicas)
-	atLeastOne["0"] = "no whole number from 1"
+	atLeastOne["0"] = "not a whole number from 1"
 	bad := map[string]map[string]string{
 		v1beta1.StartScheduleAnnotation: times,
 		v1beta1.StopScheduleAnnotation:  times,
 		v1beta1.TimeZoneAnnotation: {
-			"": "does not have it", "Local": "does not have it", "Factory": "does not have it", "localtime": "does not have it",
-			"posixrules": "does not have it", "right/UTC": "does not have it", "posix/Europe/Berlin": "does not have it",
-			"Europe/../UTC": "does not have it", "Europe//Berlin": "does not have it", "./UTC": "does not have it", "UTC/": "does not have it",
-			"Mars/Olympus": "does not have it", "CET+1": "does not have it", "+01:00": "does not have it",
-			"../etc/passwd": "does not have it", "/etc/passwd": "does not have it", "europe/berlin ": "does not have it",
+			"": "not in the time zone database", "Local": "not in the time zone database", "Factory": "not in the time zone database", "localtime": "not in the time zone database",
+			"posixrules": "not in the time zone database", "right/UTC": "not in the time zone database", "posix/Europe/Berlin": "not in the time zone database",
+			"Europe/../UTC": "not in the time zone database", "Europe//Berlin": "not in the time zone database", "./UTC": "not in the time zone database", "UTC/": "not in the time zone database",
+			"Mars/Olympus": "not in the time zone database", "CET+1": "not in the time zone database", "+01:00": "not in the time zone database",
+			"../etc/passwd": "not in the time zone database", "/etc/passwd": "not in the time zone database", "europe/berlin ": "not in the time zone database",
 		},
 		v1beta1.StopReplicasAnnotation:  replicas,
 		v1beta1.StartReplicasAnnotation: atLeastOne,
 		v1beta1.SuspendAnnotation:       {"": "neither true nor false", "yes": "neither true nor false", "on": "neither true nor false"},
 		v1beta1.SuspendUntilAnnotation: {
-			"": "no instant", "tomorrow": "no instant", "2026-11-23": "no instant", "2026-11-23T07:00:00": "no instant",
-			"2026-11-23 07:00:00Z": "no instant", "2026-13-01T00:00:00Z": "no instant",
+			"": "not a time", "tomorrow": "not a time", "2026-11-23": "not a time", "2026-11-23T07:00:00": "not a time",
+			"2026-11-23 07:00:00Z": "not a time", "2026-13-01T00:00:00Z": "not a time",
 		},
 		v1beta1.ExcludeDatesAnnotation: {
 			"": "neither a date nor a range", "2026-12-25,": "neither a date nor a range", "25.12.2026": "neither a date nor a range",
@@ -124,7 +124,7 @@ func TestBadValues(t *testing.T) {
 	}
 	for _, f := range fields {
 		if len(bad[f.key]) == 0 {
-			t.Errorf("nothing is wrong about %s", f.key)
+			t.Errorf("there are no invalid values for %s", f.key)
 		}
 		for value, why := range bad[f.key] {
 			checkBad(t, f.key, value, why)
@@ -138,7 +138,7 @@ func checkBad(t *testing.T, key, value, why string) {
 	annotations[key] = value
 	s, problems := Parse(annotations, time.UTC)
 	if s != nil || len(problems) != 1 {
-		t.Errorf("%s %q: %d problems, and a schedule: %v", key, value, len(problems), s != nil)
+		t.Errorf("%s %q: got %d problems and a schedule: %t, want one problem and no schedule", key, value, len(problems), s != nil)
 		return
 	}
 	reason, note := Explain(problems)
@@ -146,9 +146,9 @@ func checkBad(t *testing.T, key, value, why string) {
 	if key == v1beta1.TimeZoneAnnotation {
 		wantReason = v1beta1.EventUnknownTimeZone
 	}
-	// Where the value is long, its beginning.
+	// A long value is truncated.
 	if named := key + " " + strings.TrimSuffix(quote(value), `"`); reason != wantReason || !strings.HasPrefix(note, named) || !strings.Contains(note, why) {
-		t.Errorf("%s %q: want %s with %q that says %q, got %s: %s", key, value, wantReason, named, why, reason, note)
+		t.Errorf("%s %q: want reason %s and a note with %q and %q, got %s: %s", key, value, wantReason, named, why, reason, note)
 	}
 	_, forms, _ := strings.Cut(note, "; use for example ")
 	checked := 0
@@ -159,11 +159,11 @@ func checkBad(t *testing.T, key, value, why string) {
 		checked++
 		annotations[key] = form
 		if _, problems := Parse(annotations, time.UTC); len(problems) > 0 {
-			t.Errorf("%s %q: it says to use %q, but %s", key, value, form, problems[0])
+			t.Errorf("%s %q: the example %q is invalid: %s", key, value, form, problems[0])
 		}
 	}
 	if checked == 0 {
-		t.Errorf("%s %q: it does not say what to use: %s", key, value, note)
+		t.Errorf("%s %q: the note has no example: %s", key, value, note)
 	}
 }
 
@@ -178,45 +178,45 @@ func TestContradictions(t *testing.T) {
 		want        string
 	}{
 		"SameTime": {
-			"a start and a stop that are the same decide nothing",
+			"a start and a stop at the same times",
 			map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "0 7 * * 1-5"},
-			`useless.container.training/stop-schedule "0 7 * * 1-5": a start always comes at the same time, and wins; use for example "Mon-Fri 20:00"`,
+			`useless.container.training/stop-schedule "0 7 * * 1-5": a start always has the same time and takes precedence; use for example "Mon-Fri 20:00"`,
 		},
 		"SameTimeInOtherWords": {
-			"what is written differently may be the same",
+			"the same times in different forms",
 			map[string]string{v1beta1.StartScheduleAnnotation: "0 20 * * *", v1beta1.StopScheduleAnnotation: "0 20 1-31 * *"},
-			`useless.container.training/stop-schedule "0 20 1-31 * *": a start always comes at the same time, and wins; use for example "Mon-Fri 20:15"`,
+			`useless.container.training/stop-schedule "0 20 1-31 * *": a start always has the same time and takes precedence; use for example "Mon-Fri 20:15"`,
 		},
 		"NeverAlone": {
-			"a stop that only comes with starts decides nothing either",
+			"a start at the time of each stop",
 			map[string]string{v1beta1.StartScheduleAnnotation: "* * * * *", v1beta1.StopScheduleAnnotation: "Mon 20:00"},
-			`useless.container.training/stop-schedule "Mon 20:00": a start always comes at the same time, and wins; ` +
+			`useless.container.training/stop-schedule "Mon 20:00": a start always has the same time and takes precedence; ` +
 				`use for example "Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`,
 		},
 		"ExcludedStops": {
-			"dates on which there is no start say nothing where there is none at all",
+			"excluded dates without a start-schedule",
 			map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.ExcludeDatesAnnotation: "2026-12-25"},
-			`useless.container.training/exclude-dates "2026-12-25": it excludes starts, and there is no start-schedule; ` +
-				`use for example start-schedule "Mon-Fri 07:00" beside it`,
+			`useless.container.training/exclude-dates "2026-12-25": it needs a start-schedule; ` +
+				`use for example start-schedule "Mon-Fri 07:00" in addition`,
 		},
 		"FewerOnStart": {
-			"a start that makes fewer than a stop leaves does nothing",
+			"a start without more replicas than a stop",
 			map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartReplicasAnnotation: "2", v1beta1.StopReplicasAnnotation: "2"},
-			`useless.container.training/start-replicas "2": it is no more than the stop-replicas, which are 2; use for example "3"`,
+			`useless.container.training/start-replicas "2": it must be more than stop-replicas, which is 2; use for example "3"`,
 		},
 		"NoSchedule": {
-			"what belongs to a schedule says nothing alone",
+			"annotations without a schedule",
 			map[string]string{v1beta1.TimeZoneAnnotation: "UTC", v1beta1.StopReplicasAnnotation: "1"},
-			`useless.container.training/time-zone "UTC": there is neither a start-schedule nor a stop-schedule; use for example stop-schedule "Mon-Fri 20:00" beside it`,
+			`useless.container.training/time-zone "UTC": there is neither a start-schedule nor a stop-schedule; use for example stop-schedule "Mon-Fri 20:00" in addition`,
 		},
 		"Several": {
-			"all that is wrong is said at once",
+			"all problems are in one note",
 			map[string]string{v1beta1.StartScheduleAnnotation: "7", v1beta1.TimeZoneAnnotation: "Mars", v1beta1.SuspendAnnotation: "no!"},
 			`useless.container.training/start-schedule "7": expected exactly 5 fields, found 1: [7]; use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5". ` +
-				`useless.container.training/time-zone "Mars": the time zone database does not have it; use for example "Europe/Berlin" or "UTC". ` +
+				`useless.container.training/time-zone "Mars": it is not in the time zone database; use for example "Europe/Berlin" or "UTC". ` +
 				`useless.container.training/suspend "no!": it is neither true nor false; use for example "true" or "false"`,
 		},
-		"Nothing": {"nothing is not wrong", map[string]string{"app": "web"}, ""},
+		"Nothing": {"without annotations, there is no problem", map[string]string{"app": "web"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := Parse(c.annotations, time.UTC)
@@ -236,16 +236,16 @@ func TestWithin(t *testing.T) {
 		{"0 20 * * 0-6", "20:00", true},
 		{"20:00", "0 20 1-31 * *", true},
 		{"20:00", "0 20 1-30 * *", false},
-		{"20:00", "0 20 1-30 * 0-5", false}, // of months' last days, Saturdays
+		{"20:00", "0 20 1-30 * 0-5", false}, // Saturdays that are the 31st differ
 		{"20:00", "0 20 1-30 * 0-6", true},
 		{"20:00", "0 20 * 1-12 *", true},
 		{"20:00", "0 20 * 1-11 *", false},
 		{"0 0 29 2 *", "@daily", true},
-		{"0 0 29 2 *", "0 0 * * 0-5", false}, // as it was a Saturday in 2020
+		{"0 0 29 2 *", "0 0 * * 0-5", false}, // 2020-02-29 was a Saturday
 		{"0 0 29 2 *", "0 0 28-29 2 *", true},
 		{"Mon 20:00", "Mon-Fri 20:00", true},
 		{"Mon-Fri 20:00", "Mon 20:00", false},
-		{"Mon 20:00", "0 20 1 * 1", true}, // cron: the first day of the month, and Mondays
+		{"Mon 20:00", "0 20 1 * 1", true}, // in cron: the first day of the month, and Mondays
 		{"0 20 1 * 1", "Mon 20:00", false},
 		{"0 8-18/2 * * *", "0 * * * *", true},
 		{"*/10 8 * * *", "*/5 8 * * *", true},
@@ -258,12 +258,12 @@ func TestWithin(t *testing.T) {
 			t.Fatal(err, otherErr)
 		}
 		if got := r.within(other); got != c.want {
-			t.Errorf("%q within %q is %v", c.text, c.other, got)
+			t.Errorf("%q within %q: got %t", c.text, c.other, got)
 		}
 	}
 }
 
-// TestExplainFits shows that the API server takes any explanation.
+// TestExplainFits requires notes that the API server accepts.
 func TestExplainFits(t *testing.T) {
 	for _, value := range []string{strings.Repeat("x", 1000), strings.Repeat("\x00", 1000), strings.Repeat("ü", 1000), strings.Repeat("25:00 ", 50)} {
 		annotations := map[string]string{}
@@ -292,20 +292,20 @@ func TestObserved(t *testing.T) {
 	}
 	is := observe(v1beta1.TimeZoneAnnotation, "UTC")
 	if golden := "iv1k7qyydob5"; is != golden {
-		t.Errorf("it is %s, and was %s: as an edit does, an upgrade would make the last event of every schedule count again", is, golden)
+		t.Errorf("got hash %s, want %s: after an upgrade, the operator would repeat the last event of every schedule", is, golden)
 	}
 	for _, same := range [][2]string{
 		{v1beta1.StartScheduleAnnotation, "mon-fri 7:00"}, {v1beta1.StartScheduleAnnotation, "0 7 * *  1,2,3,4,5"}, {v1beta1.StopReplicasAnnotation, "0"},
 		{v1beta1.SuspendAnnotation, "true"}, {v1beta1.SuspendUntilAnnotation, "2026-11-23T07:00:00Z"}, {v1beta1.ExcludeDatesAnnotation, "2026-12-25/2026-12-25"}, {"app", "web"},
 	} {
 		if observe(same[0], same[1]) != is {
-			t.Errorf("%s %q says nothing new", same[0], same[1])
+			t.Errorf("%s %q changes the hash", same[0], same[1])
 		}
 	}
 	elsewhere, _ := Parse(base, zone(t, "Europe/Berlin"))
 	known := map[string]bool{is: true, elsewhere.Observed: true}
 	if len(known) != 2 {
-		t.Error("the operator's own time zone makes another schedule")
+		t.Error("the default time zone does not change the hash")
 	}
 	for _, other := range [][2]string{
 		{v1beta1.StartScheduleAnnotation, "07:00"}, {v1beta1.StopScheduleAnnotation, "Mon-Fri 20:01"}, {v1beta1.TimeZoneAnnotation, "Europe/Rome"},
@@ -313,7 +313,7 @@ func TestObserved(t *testing.T) {
 	} {
 		got := observe(other[0], other[1])
 		if known[got] {
-			t.Errorf("%s %q makes another schedule", other[0], other[1])
+			t.Errorf("%s %q does not change the hash", other[0], other[1])
 		}
 		known[got] = true
 	}
@@ -343,7 +343,7 @@ func TestParseDates(t *testing.T) {
 	}
 }
 
-// FuzzParse reads whatever people may write, and follows what can be read. It neither panics nor hangs.
+// FuzzParse parses any annotations and computes the events of valid schedules. It must not panic or hang.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"07:00", "Mon-Fri 20:00", "0 20 * * 1-5", "@every 1h", "TZ=UTC", "0 0 31 2 *", "0 0 29 2 *", ", * * * *", "* * * * *", "59/9223372036854775807 * * * *",
@@ -361,7 +361,7 @@ func FuzzParse(f *testing.F) {
 		}
 		s, problems := Parse(annotations, time.UTC)
 		if _, note := Explain(problems); len(note) > maxNote {
-			t.Errorf("a note of %d bytes", len(note))
+			t.Errorf("the note has %d bytes", len(note))
 		}
 		if s != nil && !IsUnscheduled(annotations) {
 			checkEvents(t, s, time.Unix(unix%(200*365*86400), 0)) // within two centuries of 1970

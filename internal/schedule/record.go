@@ -11,10 +11,10 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// maxClockSkew is the largest difference between the clocks of two nodes that is tolerated.
+// maxClockSkew is the tolerated difference between the clocks of two nodes.
 const maxClockSkew = 10 * time.Second
 
-// Record is what the operator records in annotations of a workload. A value that cannot be read counts as absent.
+// Record is the operator's record in the annotations of a workload. An invalid value counts as absent.
 type Record struct {
 	Original   int32     // the replicas before the stop; 0 for none
 	Last, Next time.Time // the last start or stop that was handled, and the next one; zero for none
@@ -41,7 +41,8 @@ func ReadRecord(annotations map[string]string) Record {
 	return r
 }
 
-// readTime reads a time that FormatTime can write again: its year in UTC has four digits.
+// readTime parses a time, or returns the zero time. The year in UTC must have four digits, so that FormatTime can
+// write it.
 func readTime(text string) time.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	if year := at.UTC().Year(); err != nil || year < 0 || year > 9999 {
@@ -50,8 +51,9 @@ func readTime(text string) time.Time {
 	return at
 }
 
-// Handled returns the time of the last start or stop that was handled, or zero. A time further ahead than maxClockSkew was
-// written by a user or by a clock that was wrong. The operator must not wait for it: that could take years.
+// Handled returns the time of the last start or stop that was handled, or zero. A time more than maxClockSkew in the
+// future was written by a user or with a wrong clock. The operator must not wait for it, because that could take
+// years.
 func (r Record) Handled(now time.Time) time.Time {
 	if r.Last.After(now.Add(maxClockSkew)) {
 		return time.Time{}
@@ -59,7 +61,7 @@ func (r Record) Handled(now time.Time) time.Time {
 	return r.Last
 }
 
-// Write writes the Record into annotations. Zero values are removed.
+// Write writes the Record into annotations, and removes those with zero values.
 func (r Record) Write(annotations map[string]string) {
 	original := ""
 	if r.Original > 0 {
@@ -80,7 +82,7 @@ func (r Record) Write(annotations map[string]string) {
 	}
 }
 
-// FormatTime returns a time in UTC as of RFC 3339. The zero time is empty.
+// FormatTime formats a time in UTC (RFC 3339). For the zero time it returns "".
 func FormatTime(at time.Time) string {
 	if at.IsZero() {
 		return ""

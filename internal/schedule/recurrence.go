@@ -14,21 +14,22 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Recurrence is a set of wall-clock times, given by the five fields of cron. Wall-clock times are in UTC here, whatever the
-// zone: the cron library skips and repeats times when the offset of a zone changes, which never happens in UTC.
+// Recurrence is a set of wall-clock times, given by the five fields of cron. A wall-clock time is represented as a
+// time in UTC: the cron library skips and repeats times when the offset of a zone changes, and UTC has no such
+// changes.
 type Recurrence struct {
 	text     string // the five fields, or a word such as @daily
 	cron     *cron.SpecSchedule
 	excluded []dates // sorted, without overlaps
 }
 
-// dates is the time from one midnight to another.
+// dates is a range from one midnight (included) to another (excluded).
 type dates struct{ from, to time.Time }
 
-// parseRecurrence reads the five fields of cron as CronJobs do, HH:MM, or days of the week and HH:MM.
+// parseRecurrence parses the five fields of cron like a CronJob, or HH:MM, or days of the week and HH:MM.
 func parseRecurrence(text string) (*Recurrence, error) {
-	if strings.Contains(text, "TZ=") { // the library panics on some of them
-		return nil, errors.New("a time zone goes into the annotation time-zone")
+	if strings.Contains(text, "TZ=") { // some of these make the library panic
+		return nil, errors.New("use the annotation time-zone for a time zone")
 	}
 	expanded, err := expand(text)
 	if err != nil {
@@ -40,21 +41,21 @@ func parseRecurrence(text string) (*Recurrence, error) {
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok { // @every
-		return nil, errors.New("it names no time of day")
+		return nil, errors.New("it has no time of day")
 	}
 	if min(spec.Minute, spec.Hour, spec.Dom, spec.Month, spec.Dow) == 0 {
-		return nil, errors.New("a list has nothing in it")
+		return nil, errors.New("a list is empty")
 	}
 	// The library searches five years. These five have a 29 February.
 	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, errors.New("there is no such date")
+		return nil, errors.New("the date does not exist")
 	}
 	return &Recurrence{text: expanded, cron: spec}, nil
 }
 
 // next returns the first time after a wall-clock time of a whole minute, or zero if there is none within five years.
 func (r *Recurrence) next(wall time.Time) time.Time {
-	wall = r.cron.Next(wall.Add(59 * time.Second)) // saves the library from testing each second
+	wall = r.cron.Next(wall.Add(59 * time.Second)) // so that the library need not test each second
 	for _, excluded := range r.excluded {
 		if wall.IsZero() || wall.Before(excluded.from) {
 			break
@@ -66,10 +67,10 @@ func (r *Recurrence) next(wall time.Time) time.Time {
 	return wall
 }
 
-// star is the bit that the library sets for a field that is *.
+// star is the bit that the library sets for the field *.
 const star = 1 << 63
 
-// within reports whether each time of a Recurrence is a time of another one, too.
+// within reports whether each time of a Recurrence is also a time of another Recurrence.
 func (r *Recurrence) within(other *Recurrence) bool {
 	if r.cron.Minute&^(other.cron.Minute|star) != 0 || r.cron.Hour&^(other.cron.Hour|star) != 0 {
 		return false
@@ -85,15 +86,16 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	return true
 }
 
-// on reports whether a date on a day of the week belongs to a Recurrence. In cron both fields must match, but one is enough
-// if neither of them is *.
+// on reports whether a Recurrence contains a date that is on a day of the week. In cron, both fields must match if one
+// of them is *. Otherwise, one matching field is enough.
 func (r *Recurrence) on(date time.Time, weekday int) bool {
 	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
 	both := (r.cron.Dom|r.cron.Dow)&star != 0
 	return r.cron.Month>>date.Month()&1 == 1 && (dom && dow || !both && (dom || dow))
 }
 
-// expand returns the five fields of cron for a time of day, with or without days of the week. It returns other text unchanged.
+// expand converts a time of day, with or without days of the week, to the five fields of cron. Other text is not
+// changed.
 func expand(text string) (string, error) {
 	fields := strings.Fields(text)
 	if len(fields) == 0 {
@@ -105,7 +107,7 @@ func expand(text string) (string, error) {
 	}
 	at, err := time.Parse("15:04", clock)
 	if err != nil {
-		return "", fmt.Errorf("%s is no time of day from 00:00 to 23:59", clock)
+		return "", fmt.Errorf("%s is not a time of day from 00:00 to 23:59", clock)
 	}
 	if len(fields) == 2 {
 		if days, err = expandDays(fields[0]); err != nil {
@@ -117,7 +119,8 @@ func expand(text string) (string, error) {
 
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// expandDays returns the numbers of cron for days of the week and ranges of them. Unlike in cron, a range may cross the weekend.
+// expandDays converts days of the week, and ranges of days, to the numbers of cron. Unlike in cron, a range may cross
+// the weekend.
 func expandDays(text string) (string, error) {
 	var numbers []string
 	for part := range strings.SplitSeq(strings.ToLower(text), ",") {
@@ -127,7 +130,7 @@ func expandDays(text string) (string, error) {
 		}
 		day, last := slices.Index(weekdays, from), slices.Index(weekdays, to)
 		if day < 0 || last < 0 {
-			return "", fmt.Errorf("%s is no day of the week, such as Mon, and no range of them", Truncate(part))
+			return "", fmt.Errorf("%s is neither a day of the week, such as Mon, nor a range of days", Truncate(part))
 		}
 		for ; day != last; day = (day + 1) % len(weekdays) {
 			numbers = append(numbers, strconv.Itoa(day))

@@ -10,7 +10,7 @@ import (
 
 const day = 24 * time.Hour
 
-// wallClock returns what a clock in a zone shows at an instant, as a time in UTC.
+// wallClock returns the wall-clock time in a zone at an instant, represented in UTC.
 func wallClock(at time.Time, zone *time.Location) time.Time {
 	return at.UTC().Add(offset(at, zone))
 }
@@ -20,12 +20,12 @@ func offset(at time.Time, zone *time.Location) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// instant returns when a clock in a zone shows a wall-clock time. When the clock is put back, it shows a time twice: that is
-// the first one. When it is put forward, it skips a time: that is the moment of the change. So a later wall-clock time never
-// has an earlier instant. [time.Date] does not define which instant it returns, and [time.Time.ZoneBounds] is wrong on the
-// last day of leap years.
+// instant returns the instant of a wall-clock time in a zone. For a time that occurs twice, because the clock is set
+// back, it is the first instant. For a time that is skipped, because the clock is set forward, it is the instant of
+// the change. So a later wall-clock time never has an earlier instant. [time.Date] does not define which instant it
+// returns, and [time.Time.ZoneBounds] is wrong on the last day of leap years.
 func instant(wall time.Time, zone *time.Location) time.Time {
-	// No clock on Earth is a day ahead or behind.
+	// No zone has an offset of a day or more.
 	from, to := wall.Add(-day), wall.Add(day)
 	before, after := offset(from, zone), offset(to, zone)
 	if at := wall.Add(-before); offset(at, zone) == before {
@@ -46,7 +46,7 @@ func instant(wall time.Time, zone *time.Location) time.Time {
 
 // Occurrence is one time of a Recurrence. The zero value means that there is none.
 type Occurrence struct {
-	wall time.Time // what the clock shows then, or would show if it was not put forward
+	wall time.Time // the wall-clock time, even if the clock skips it
 	At   time.Time // the instant
 }
 
@@ -62,8 +62,8 @@ func (o Occurrence) compare(other Occurrence) int {
 	return cmp.Or(o.At.Compare(other.At), o.wall.Compare(other.wall))
 }
 
-// around returns the last occurrence up to an instant, and the first one after it. Either is zero if there is none within
-// five years, and for a nil Recurrence.
+// around returns the last occurrence up to an instant, and the first one after it. Either is zero if there is none
+// within five years, and for a nil Recurrence.
 func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occurrence) {
 	if r == nil {
 		return Occurrence{}, Occurrence{}
@@ -73,7 +73,7 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 		return next.At.IsZero() || next.At.After(now)
 	}
 	wall := wallClock(now, zone).Truncate(time.Minute)
-	// Two days: a clock that was put back has shown later times than now.
+	// Two days: before the clock was set back, it showed later times than now.
 	from, to := wall.Add(-8*day), wall.Add(2*day)
 	if future(from) { // less often than weekly
 		from = wall.AddDate(-5, 0, 0)
@@ -91,8 +91,8 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 	return occurrenceAt(to, zone), occurrenceAt(r.next(to), zone)
 }
 
-// Events returns the last start or stop up to an instant, whether it is a stop, and the instant of the next one. If a start
-// and a stop have the same time, the start counts: too many replicas do less harm than too few.
+// Events returns the last start or stop up to an instant, whether it is a stop, and the instant of the next one. If a
+// start and a stop have the same time, the start counts: too many replicas do less harm than too few.
 func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isStop bool) {
 	started, starts := s.Start.around(now, s.Zone)
 	stopped, stops := s.Stop.around(now, s.Zone)

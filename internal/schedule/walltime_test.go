@@ -20,19 +20,19 @@ func TestInstant(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason, zone, wall, want string
 	}{
-		"Ordinary":      {"a time that is shown once is that instant", "Asia/Tokyo", "2026-11-20 20:00", "2026-11-20T11:00:00Z"},
-		"Gap":           {"a time that is skipped is when it is skipped", "America/New_York", "2024-03-10 02:30", "2024-03-10T07:00:00Z"},
-		"GapEnd":        {"so is the time to which the clock is put", "America/New_York", "2024-03-10 03:00", "2024-03-10T07:00:00Z"},
-		"GapBegin":      {"the last minute before is not skipped", "America/New_York", "2024-03-10 01:59", "2024-03-10T06:59:00Z"},
-		"Overlap":       {"a time that is shown twice is the first of both", "America/New_York", "2024-11-03 01:30", "2024-11-03T05:30:00Z"},
-		"OverlapBegin":  {"so is the first time that is shown twice", "America/New_York", "2024-11-03 01:00", "2024-11-03T05:00:00Z"},
-		"OverlapEnd":    {"the time at which the clock is put back is shown once", "America/New_York", "2024-11-03 02:00", "2024-11-03T07:00:00Z"},
-		"NoMidnight":    {"midnight may be skipped", "America/Sao_Paulo", "2018-11-04 00:00", "2018-11-04T03:00:00Z"},
-		"HalfAnHour":    {"clocks may be put back by half an hour", "Australia/Lord_Howe", "2026-04-05 01:45", "2026-04-04T14:45:00Z"},
-		"NoDay":         {"a whole day may be skipped", "Pacific/Apia", "2011-12-30 12:00", "2011-12-30T10:00:00Z"},
-		"Ramadan":       {"clocks may be put back and forward within a month", "Africa/Casablanca", "2026-03-22 02:30", "2026-03-22T02:00:00Z"},
-		"FarFuture":     {"the rules of a zone go on", "Europe/Berlin", "2099-07-01 12:00", "2099-07-01T10:00:00Z"},
-		"WithoutSummer": {"a zone may have no rules", "UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
+		"Ordinary":      {"a time that occurs once", "Asia/Tokyo", "2026-11-20 20:00", "2026-11-20T11:00:00Z"},
+		"Gap":           {"a skipped time has the instant of the change", "America/New_York", "2024-03-10 02:30", "2024-03-10T07:00:00Z"},
+		"GapEnd":        {"the time to which the clock is set forward", "America/New_York", "2024-03-10 03:00", "2024-03-10T07:00:00Z"},
+		"GapBegin":      {"the last minute before the skipped times", "America/New_York", "2024-03-10 01:59", "2024-03-10T06:59:00Z"},
+		"Overlap":       {"a time that occurs twice has the first instant", "America/New_York", "2024-11-03 01:30", "2024-11-03T05:30:00Z"},
+		"OverlapBegin":  {"the first time that occurs twice", "America/New_York", "2024-11-03 01:00", "2024-11-03T05:00:00Z"},
+		"OverlapEnd":    {"the time at which the clock is set back occurs once", "America/New_York", "2024-11-03 02:00", "2024-11-03T07:00:00Z"},
+		"NoMidnight":    {"midnight is skipped", "America/Sao_Paulo", "2018-11-04 00:00", "2018-11-04T03:00:00Z"},
+		"HalfAnHour":    {"the clock is set back by half an hour", "Australia/Lord_Howe", "2026-04-05 01:45", "2026-04-04T14:45:00Z"},
+		"NoDay":         {"a whole day is skipped", "Pacific/Apia", "2011-12-30 12:00", "2011-12-30T10:00:00Z"},
+		"Ramadan":       {"the clock is set back and forward within a month", "Africa/Casablanca", "2026-03-22 02:30", "2026-03-22T02:00:00Z"},
+		"FarFuture":     {"the rules of a zone apply in the far future", "Europe/Berlin", "2099-07-01 12:00", "2099-07-01T10:00:00Z"},
+		"WithoutSummer": {"a zone has no rules", "UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wall, err := time.Parse("2006-01-02 15:04", c.wall)
@@ -55,8 +55,8 @@ func zone(t testing.TB, name string) *time.Location {
 	return zone
 }
 
-// TestEveryTransition follows a schedule through every change of an offset in every zone from 2000 to 2040, from one
-// occurrence to the next. Each is where the clocks on the wall, looked at minute by minute, first show its time or a later one.
+// TestEveryTransition computes the occurrences of a schedule around every change of an offset in every zone from 2000
+// to 2040. An occurrence must be at the minute when the clock first shows its time or a later time.
 func TestEveryTransition(t *testing.T) {
 	r, err := parseRecurrence("*/30 * * * *")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestEveryTransition(t *testing.T) {
 		for at := range transitionsOf(zone) {
 			transitions++
 			from, to := at.Add(-time.Hour), at.Add(time.Hour)
-			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // until clocks show what they have not shown before
+			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // until the clock shows new times
 
 			if diff := cmp.Diff(halfHours(zone, from, to), walk(t, r, zone, from, to)); diff != "" {
 				t.Fatalf("%s: occurrences around %s (-want +got):\n%s", name, at, diff)
@@ -76,22 +76,22 @@ func TestEveryTransition(t *testing.T) {
 	}
 	t.Logf("%d transitions", transitions)
 	if transitions < 10_000 {
-		t.Errorf("there are more than %d transitions", transitions)
+		t.Errorf("got %d transitions, want at least 10,000", transitions)
 	}
 }
 
-// walk returns the occurrences of a recurrence within some time, by asking at each for the next.
+// walk returns the occurrences of a recurrence in a range, by computing the next occurrence at each occurrence.
 func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) (all []time.Time) {
 	t.Helper()
 	for now := from; ; {
 		last, next := r.around(now, zone)
 		if last.At.After(now) || !next.At.After(now) || len(all) > 0 && !last.At.Equal(now) {
-			t.Fatalf("in %s at %s, the last Occurrence is at %s and the next at %s", zone, now, last.At, next.At)
+			t.Fatalf("in %s at %s, got last occurrence %s and next occurrence %s", zone, now, last.At, next.At)
 		}
-		// Where clocks are put back, they show for a while what they have shown before.
+		// When the clock is set back, it shows the same times again for a while.
 		if wait := next.At.Sub(now); wait > 30*time.Minute {
 			if sameLast, sameNext := r.around(now.Add(wait/2), zone); sameLast != last || sameNext != next {
-				t.Fatalf("in %s between %s and %s, there are %s and %s", zone, last.At, next.At, sameLast.At, sameNext.At)
+				t.Fatalf("in %s between %s and %s, got occurrences at %s and %s", zone, last.At, next.At, sameLast.At, sameNext.At)
 			}
 		}
 		if now = next.At; now.After(to) {
@@ -101,11 +101,10 @@ func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) 
 	}
 }
 
-// halfHours returns when clocks in a zone, by which it is full or half past within some time, show that for the first
-// time, or skip it.
+// halfHours returns when the clock in a zone first shows, or skips, each full or half hour in a range.
 func halfHours(zone *time.Location, from, to time.Time) []time.Time {
 	var all []time.Time
-	at := from.Add(-2 * time.Hour) // what they have shown before
+	at := from.Add(-2 * time.Hour) // times that the clock has already shown
 	latest := shown(at, zone)
 	for ; !at.After(to); at = at.Add(time.Minute) {
 		due := false
@@ -120,7 +119,7 @@ func halfHours(zone *time.Location, from, to time.Time) []time.Time {
 	return all
 }
 
-// shown is what a clock shows, read from its face.
+// shown returns the wall-clock time, computed independently of wallClock.
 func shown(at time.Time, zone *time.Location) time.Time {
 	local := at.In(zone)
 	year, month, date := local.Date()
@@ -149,7 +148,7 @@ func transitionsOf(zone *time.Location) iter.Seq[time.Time] {
 	}
 }
 
-// allZones returns all zones of the time zone database that comes with Go, by one of their names.
+// allZones returns all zones of Go's time zone database, by one of their names.
 func allZones(t *testing.T) map[string]*time.Location {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -174,7 +173,7 @@ func allZones(t *testing.T) map[string]*time.Location {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if known[string(data)] { // by another name
+		if known[string(data)] { // an alias
 			continue
 		}
 		known[string(data)] = true

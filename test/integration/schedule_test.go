@@ -268,13 +268,13 @@ func testInvalidSchedule(t *testing.T, namespace string) {
 	}
 	checkUnchanged(t, d, "with an invalid schedule")
 	checkEvents(t, d, v1beta1.EventInvalidSchedule,
-		`useless.container.training/stop-schedule "25:00": 25:00 is no time of day from 00:00 to 23:59; use for example "Mon-Fri 20:00", "20:00" or "0 20 * * 1-5". `+
-			`useless.container.training/stop-replicas "none": it is no whole number from 0 to 2147483647; use for example "0"`)
+		`useless.container.training/stop-schedule "25:00": 25:00 is not a time of day from 00:00 to 23:59; use for example "Mon-Fri 20:00", "20:00" or "0 20 * * 1-5". `+
+			`useless.container.training/stop-replicas "none": it is not a whole number from 0 to 2147483647; use for example "0"`)
 
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour),
 		v1beta1.TimeZoneAnnotation, "Mars/Olympus", v1beta1.StopReplicasAnnotation, "0")
 	checkEvents(t, d, v1beta1.EventUnknownTimeZone,
-		`useless.container.training/time-zone "Mars/Olympus": the time zone database does not have it; use for example "Europe/Berlin" or "UTC"`)
+		`useless.container.training/time-zone "Mars/Olympus": it is not in the time zone database; use for example "Europe/Berlin" or "UTC"`)
 	annotate(t, d, v1beta1.TimeZoneAnnotation, "UTC")
 	waitForReplicas(t, d, 0)
 }
