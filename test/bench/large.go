@@ -24,7 +24,7 @@ func large(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.stop()) }()
-	if _, err := e.populateAtRest(ctx, b.large()); err != nil {
+	if err := e.populateAtRest(ctx, b.large()); err != nil {
 		return err
 	}
 	for round := range rounds {

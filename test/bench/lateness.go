@@ -51,7 +51,7 @@ func (b *bench) latenessOf(ctx context.Context, rev *revision, s size, rates []f
 		return err
 	}
 	defer func() { err = errors.Join(err, e.stop()) }()
-	if _, err := e.populateAtRest(ctx, s); err != nil {
+	if err := e.populateAtRest(ctx, s); err != nil {
 		return err
 	}
 	for _, rate := range rates {

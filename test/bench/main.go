@@ -125,9 +125,10 @@ type options struct {
 }
 
 func measure(ctx context.Context, args []string) (err error) {
-	var names []string
-	for _, e := range experiments() {
-		names = append(names, e.name)
+	all := experiments()
+	names := make([]string, len(all))
+	for i, e := range all {
+		names[i] = e.name
 	}
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

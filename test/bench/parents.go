@@ -93,17 +93,16 @@ func (e *environment) populate(ctx context.Context, k kind, s size) error {
 	return group.Wait()
 }
 
-// populateAtRest creates Machines and starts an operator, which creates their Switches. It returns the operator when
-// nothing is left to do.
-func (e *environment) populateAtRest(ctx context.Context, s size) (*process, error) {
+// populateAtRest creates Machines and starts an operator, which creates their Switches. It returns when nothing is
+// left to do.
+func (e *environment) populateAtRest(ctx context.Context, s size) error {
 	if err := e.populate(ctx, machines, s); err != nil {
-		return nil, err
+		return err
 	}
-	p, err := e.startManager(e.rev.name)
-	if err != nil {
-		return nil, err
+	if _, err := e.startManager(e.rev.name); err != nil {
+		return err
 	}
-	return p, errors.Join(e.awaitConverged(ctx, machines, s), awaitQuiet(ctx, e))
+	return errors.Join(e.awaitConverged(ctx, machines, s), awaitQuiet(ctx, e))
 }
 
 // count returns the number of children. It lists one child and reads the remaining number from the response.

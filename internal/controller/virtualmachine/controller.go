@@ -209,9 +209,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	// No watch event arrives when the API server would accept a rejected request, or when a Pod outside the cache
 	// changes.
-	poll := done != (outcome{}) || pod != nil && c.cachedPod(vm) == nil
-	c.wakeUp(request, p.next, poll)
+	c.wakeUp(request, p.next, done != (outcome{}) || c.isUncached(vm, pod))
 	return reconcile.Result{}, nil
+}
+
+// isUncached reports whether the cache lacks the Pod, which may be nil.
+func (c *Controller) isUncached(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) bool {
+	return pod != nil && c.cachedPod(vm) == nil
 }
 
 // wakeUp schedules the next reconcile: at a time, or with increasing delays if the controller must poll.

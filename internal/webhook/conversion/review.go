@@ -82,11 +82,8 @@ func (c *call) run(r *http.Request) (err error) {
 		}
 		c.status = c.statusOf(err)
 	}()
-	if r.ContentLength > maxReview {
-		return &http.MaxBytesError{Limit: maxReview}
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != contentType {
-		return errContentType
+	if err := checkHeader(r); err != nil {
+		return err
 	}
 	c.review.Request.Objects.call = c
 	err = json.UnmarshalRead(c.in, &c.review, reviewOptions)
@@ -101,6 +98,17 @@ func (c *call) run(r *http.Request) (err error) {
 		return errNoUID
 	case c.desired != "" && c.desired != c.review.Request.Desired:
 		return errOrder
+	}
+	return nil
+}
+
+// checkHeader rejects a request before its body is read.
+func checkHeader(r *http.Request) error {
+	if r.ContentLength > maxReview {
+		return &http.MaxBytesError{Limit: maxReview}
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != contentType {
+		return errContentType
 	}
 	return nil
 }

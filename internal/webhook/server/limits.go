@@ -16,7 +16,9 @@ const (
 	// several times, and many of them do not fit into a container of 256 MiB. A Machine with 1,000 switches has a tenth
 	// of this size.
 	LargeBytes = 64 << 10
-	MaxLarge   = 2
+
+	// MaxLarge is the number of those slots.
+	MaxLarge = 2
 
 	// maxReview is the most that controller-runtime reads of a review. It is more than two objects of the largest size
 	// that the API server accepts.

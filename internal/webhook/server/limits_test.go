@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -33,7 +32,7 @@ func TestLargeReviews(t *testing.T) {
 			hook.ServeHTTP(recorder, request)
 			return recorder.Code
 		}
-		start := time.Now()
+		start := realClock.Now()
 		var all sync.WaitGroup
 		for range MaxLarge + 3 {
 			all.Go(func() { call(LargeBytes + 1) })
@@ -42,11 +41,11 @@ func TestLargeReviews(t *testing.T) {
 		if got := serving.Load(); got != MaxLarge {
 			t.Errorf("%d large reviews are served at the same time, want %d", got, MaxLarge)
 		}
-		if code := call(LargeBytes); code != http.StatusOK || time.Since(start) > 0 {
-			t.Errorf("a small review got status %d after %s", code, time.Since(start))
+		if code := call(LargeBytes); code != http.StatusOK || realClock.Since(start) > 0 {
+			t.Errorf("a small review got status %d after %s", code, realClock.Since(start))
 		}
 		all.Wait()
-		if took := time.Since(start); took != reviewTimeout {
+		if took := realClock.Since(start); took != reviewTimeout {
 			t.Errorf("the last review ended after %s, want %s", took, reviewTimeout)
 		}
 	})

@@ -17,8 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 )
+
+// realClock is the clock of the test: synctest replaces the time.
+var realClock clock.RealClock
 
 // newServer returns a server with one webhook at /.
 func newServer(draining <-chan struct{}, hook http.HandlerFunc) Server {
@@ -56,7 +60,7 @@ func (c connection) Close() error {
 func (l pipeListener) connect() (net.Conn, <-chan time.Time) {
 	client, server := net.Pipe()
 	closed := make(chan time.Time, 1)
-	l <- connection{server, sync.OnceFunc(func() { closed <- time.Now() })}
+	l <- connection{server, sync.OnceFunc(func() { closed <- realClock.Now() })}
 	return client, closed
 }
 
@@ -100,7 +104,7 @@ func TestSlowClients(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				start := time.Now()
+				start := realClock.Now()
 				all.Go(func() { drip(client, tt.start, tt.drip) })
 				if !strings.Contains(tt.start, "X-Long") {
 					all.Go(func() { _, _ = io.Copy(io.Discard, client) })
@@ -119,7 +123,7 @@ func TestSlowClients(t *testing.T) {
 func drip(to io.Writer, start, repeated string) {
 	_, err := io.WriteString(to, start)
 	for i := 0; err == nil && repeated != ""; i++ {
-		time.Sleep(time.Second)
+		realClock.Sleep(time.Second)
 		_, err = io.WriteString(to, repeated[i%len(repeated):][:1])
 	}
 }
@@ -216,7 +220,7 @@ func TestShutdown(t *testing.T) {
 				listener := make(pipeListener, 2)
 				idle, _ := listener.connect()
 				busy, _ := listener.connect()
-				s := newServer(nil, func(w http.ResponseWriter, r *http.Request) {
+				s := newServer(nil, func(_ http.ResponseWriter, r *http.Request) {
 					select {
 					case <-time.After(tt.request):
 					case <-r.Context().Done():
@@ -236,13 +240,13 @@ func TestShutdown(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				start := time.Now()
+				start := realClock.Now()
 				cancel()
 				if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 					t.Errorf("a client without a request reads %v, want the end of the connection", err)
 				}
 				all.Wait()
-				if took := time.Since(start); took > tt.atMost {
+				if took := realClock.Since(start); took > tt.atMost {
 					t.Errorf("the shutdown took %s, want at most %s", took, tt.atMost)
 				}
 				want := tt.request > 0 && tt.request < shutdownTimeout
