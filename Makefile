@@ -307,8 +307,9 @@ build-installer: ## Render config/default to dist/install.yaml
 # To generate a bundle in another folder:
 # make bundle BUNDLE_DIR=/tmp/next/bundle VERSION=0.2.0 IMG=registry.example.com/useless-operator:v0.2.0
 BUNDLE_DIR ?= bundle
-CHANNELS ?= candidate,stable
-DEFAULT_CHANNEL ?= stable
+# The first stable release adds the channel stable and makes it the default.
+CHANNELS ?= candidate
+DEFAULT_CHANNEL ?= candidate
 # MONITORING=true adds a ServiceMonitor and a PrometheusRule. OLM cannot install a bundle with a kind that the cluster does
 # not have. Use it only for clusters with the Prometheus operator.
 MONITORING ?=

@@ -189,9 +189,12 @@ func TestChannels(t *testing.T) {
 			t.Errorf("channel %s has %d heads, want 1", channel.Name, heads)
 		}
 	}
-	for _, entry := range catalog.named(t, "olm.channel", stable).Entries {
-		if _, ok := catalog.named(t, "olm.channel", candidate).find(entry.Name); !ok {
-			t.Errorf("%s is in channel stable, but not in channel candidate", entry.Name)
+	inCandidate := catalog.named(t, "olm.channel", candidate)
+	for _, channel := range catalog.of("olm.channel") {
+		for _, entry := range channel.Entries {
+			if _, ok := inCandidate.find(entry.Name); !ok {
+				t.Errorf("%s is in channel %s, but not in channel candidate", entry.Name, channel.Name)
+			}
 		}
 	}
 }
@@ -216,8 +219,12 @@ func TestChannelsMatchBundles(t *testing.T) {
 func TestDefaultChannel(t *testing.T) {
 	bundle := bundle(t)
 	pkg := rendered(t).named(t, "olm.package", bundle.Package)
-	if pkg.DefaultChannel != stable || bundle.DefaultChannel != stable {
-		t.Errorf("the default channel is %s in the catalog and %s in the bundle, want %s", pkg.DefaultChannel, bundle.DefaultChannel, stable)
+	want := candidate
+	if slices.ContainsFunc(rendered(t).of("olm.channel"), func(e entry) bool { return e.Name == stable }) {
+		want = stable
+	}
+	if pkg.DefaultChannel != want || bundle.DefaultChannel != want {
+		t.Errorf("the default channel is %s in the catalog and %s in the bundle, want %s", pkg.DefaultChannel, bundle.DefaultChannel, want)
 	}
 }
 

@@ -44,7 +44,7 @@ kind: Subscription
 metadata: {name: useless-operator, namespace: useless-system}
 spec:
   name: useless-operator
-  channel: stable
+  channel: candidate
   source: useless
   sourceNamespace: olm
   installPlanApproval: Automatic
@@ -156,7 +156,7 @@ func checkPackageManifest(t *testing.T) {
 			t.Errorf("channel %s shows %+v", channel.Name, shown)
 		}
 	}
-	if diff := cmp.Diff([]string{"candidate", "stable"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"candidate"}, names); diff != "" {
 		t.Errorf("channels (-want +got):\n%s", diff)
 	}
 	icon, err := os.ReadFile(filepath.Join(repository, "config", "manifests", "useless-machine.svg"))
