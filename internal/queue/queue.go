@@ -52,8 +52,9 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 // an object with an alarm in the future would overtake other objects on each watch event. And an error cancels
 // RequeueAfter: the object then waits for its next retry, even if its alarm is earlier.
 type Alarms struct {
-	clock clock.PassiveClock
-	queue priorityqueue.PriorityQueue[reconcile.Request]
+	clock   clock.PassiveClock
+	queue   priorityqueue.PriorityQueue[reconcile.Request]
+	started chan struct{} // closed when the queue is set
 
 	mu     sync.Mutex
 	alarms map[reconcile.Request]alarm
@@ -66,18 +67,20 @@ type alarm struct {
 
 // NewAlarms returns Alarms without any alarm. Their Source must be added to the controller.
 func NewAlarms(clock clock.PassiveClock) *Alarms {
-	return &Alarms{clock: clock, alarms: map[reconcile.Request]alarm{}}
+	return &Alarms{clock: clock, started: make(chan struct{}), alarms: map[reconcile.Request]alarm{}}
 }
 
 // Source connects the alarms with the queue of the controller.
 func (a *Alarms) Source() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		a.queue = q.(priorityqueue.PriorityQueue[reconcile.Request])
+		close(a.started)
 		return nil
 	})
 }
 
-// Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once.
+// Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once. Event handlers may set
+// alarms before the Source starts, because a controller starts its sources at the same time. These alarms fire after that.
 func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,6 +92,7 @@ func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 		return
 	}
 	a.alarms[request] = alarm{at, time.AfterFunc(at.Sub(a.clock.Now()), func() {
+		<-a.started
 		a.drop(request, at)
 		a.queue.AddWithOpts(priorityqueue.AddOpts{Priority: new(DuePriority)}, request)
 	})}

@@ -55,3 +55,22 @@ func TestAlarms(t *testing.T) {
 		}
 	})
 }
+
+// TestAlarmBeforeSource lets an alarm fire before the controller starts its Source, as an event handler can do.
+func TestAlarmBeforeSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := priorityqueue.New[reconcile.Request]("early")
+		defer q.ShutDown()
+		clock := clock.RealClock{}
+		a := NewAlarms(clock)
+		request := reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}
+		a.Set(request, clock.Now())
+		synctest.Wait()
+		if err := a.Source().Start(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		if got, priority, _ := q.GetWithPriority(); got != request || priority != DuePriority {
+			t.Errorf("got %s with priority %d, want %s with priority %d", got, priority, request, DuePriority)
+		}
+	})
+}
