@@ -31,7 +31,8 @@ func New(
 }
 
 // notStreamed is logged for each list.
-const notStreamed = "Reading all objects with a list, because the API server does not stream them (Kubernetes before 1.34)"
+const notStreamed = "Reading all objects with a list, " +
+	"because the API server does not stream them (Kubernetes before 1.34)"
 
 type consistent struct {
 	toolscache.ListerWatcher

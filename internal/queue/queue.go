@@ -79,8 +79,9 @@ func (a *Alarms) Source() source.Source {
 	})
 }
 
-// Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once. Event handlers may set
-// alarms before the Source starts, because a controller starts its sources at the same time. These alarms fire after that.
+// Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once. Event handlers may
+// set alarms before the Source starts, because a controller starts its sources at the same time. These alarms fire
+// after that.
 func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -58,14 +58,16 @@ type field struct {
 }
 
 var fields = []field{
-	{v1beta1.StartScheduleAnnotation, `"Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`, func(s *Schedule, value string) (err error) {
-		s.Start, err = parseRecurrence(value)
-		return err
-	}},
-	{v1beta1.StopScheduleAnnotation, `"Mon-Fri 20:00", "20:00" or "0 20 * * 1-5"`, func(s *Schedule, value string) (err error) {
-		s.Stop, err = parseRecurrence(value)
-		return err
-	}},
+	{v1beta1.StartScheduleAnnotation, `"Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`,
+		func(s *Schedule, value string) (err error) {
+			s.Start, err = parseRecurrence(value)
+			return err
+		}},
+	{v1beta1.StopScheduleAnnotation, `"Mon-Fri 20:00", "20:00" or "0 20 * * 1-5"`,
+		func(s *Schedule, value string) (err error) {
+			s.Stop, err = parseRecurrence(value)
+			return err
+		}},
 	{v1beta1.TimeZoneAnnotation, `"Europe/Berlin" or "UTC"`, func(s *Schedule, value string) (err error) {
 		s.Zone, err = ParseZone(value)
 		return err
@@ -84,19 +86,21 @@ var fields = []field{
 		}
 		return err
 	}},
-	{v1beta1.SuspendUntilAnnotation, `"2026-11-23T07:00:00Z" or "2026-11-23T07:00:00+01:00"`, func(s *Schedule, value string) (err error) {
-		if s.SuspendUntil, err = time.Parse(time.RFC3339, value); err != nil {
-			err = errors.New("it is not a time with an offset in the format of RFC 3339")
-		}
-		return err
-	}},
-	{v1beta1.ExcludeDatesAnnotation, `"2026-12-25" or "2026-12-25,2026-12-28/2027-01-03"`, func(s *Schedule, value string) error {
-		excluded, err := parseDates(value)
-		if s.Start != nil {
-			s.Start.excluded = excluded
-		}
-		return err
-	}},
+	{v1beta1.SuspendUntilAnnotation, `"2026-11-23T07:00:00Z" or "2026-11-23T07:00:00+01:00"`,
+		func(s *Schedule, value string) (err error) {
+			if s.SuspendUntil, err = time.Parse(time.RFC3339, value); err != nil {
+				err = errors.New("it is not a time with an offset in the format of RFC 3339")
+			}
+			return err
+		}},
+	{v1beta1.ExcludeDatesAnnotation, `"2026-12-25" or "2026-12-25,2026-12-28/2027-01-03"`,
+		func(s *Schedule, value string) error {
+			excluded, err := parseDates(value)
+			if s.Start != nil {
+				s.Start.excluded = excluded
+			}
+			return err
+		}},
 }
 
 // IsUnscheduled reports whether annotations have neither a start nor a stop schedule.
@@ -146,15 +150,18 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	switch {
 	case s.Start == nil && s.Stop == nil:
 		if i := slices.IndexFunc(fields, func(f field) bool { _, ok := annotations[f.key]; return ok }); i >= 0 {
-			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" in addition`, "there is neither a start-schedule nor a stop-schedule")
+			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" in addition`,
+				"there is neither a start-schedule nor a stop-schedule")
 		}
 	case s.Start == nil && excludes:
 		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`, "it needs a start-schedule")
 	case s.Start != nil && s.Stop != nil && s.Stop.within(s.Start):
-		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(), "a start always has the same time and takes precedence")
+		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(),
+			"a start always has the same time and takes precedence")
 	}
 	if s.StartReplicas > 0 && s.StartReplicas <= s.StopReplicas {
-		complain(v1beta1.StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.StopReplicas)+1)), "it must be more than stop-replicas, which is %d", s.StopReplicas)
+		complain(v1beta1.StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.StopReplicas)+1)),
+			"it must be more than stop-replicas, which is %d", s.StopReplicas)
 	}
 	return problems
 }
@@ -209,8 +216,8 @@ func Explain(problems []Problem) (reason, note string) {
 // zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
 var zones sync.Map
 
-// zoneName matches all names of the time zone database. Go prefers the database of the machine to its own. That directory has
-// other files, and its paths can be written in several forms. The operator's image has no such directory.
+// zoneName matches all names of the time zone database. Go prefers the database of the machine to its own. That
+// directory has other files, and its paths can be written in several forms. The operator's image has no such directory.
 var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
 
 // ParseZone returns a zone of the time zone database.

@@ -34,7 +34,10 @@ func HasRecord(annotations map[string]string) bool {
 
 // ReadRecord reads the Record from annotations.
 func ReadRecord(annotations map[string]string) Record {
-	r := Record{State: annotations[v1beta1.ScheduleStateAnnotation], Observed: annotations[v1beta1.ObservedScheduleAnnotation]}
+	r := Record{
+		State:    annotations[v1beta1.ScheduleStateAnnotation],
+		Observed: annotations[v1beta1.ObservedScheduleAnnotation],
+	}
 	r.Original, _ = parseReplicas(annotations[v1beta1.OriginalReplicasAnnotation], 1)
 	r.Last = readTime(annotations[v1beta1.LastScheduleTimeAnnotation])
 	r.Next = readTime(annotations[v1beta1.NextScheduleTimeAnnotation])

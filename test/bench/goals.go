@@ -116,8 +116,8 @@ func largeGoals() []goal {
 	}
 }
 
-// rate compares how many children per second the operator and another subject create. Two turns count as one, because the
-// second turn has the opposite order.
+// rate compares how many children per second the operator and another subject create. Two turns count as one, because
+// the second turn has the opposite order.
 func rate(kase, reference string) measurement {
 	return ratio("convergence", kase, reference, "ours", 2, "children")
 }

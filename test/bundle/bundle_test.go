@@ -61,7 +61,8 @@ func text(t *testing.T, path string) string {
 	return string(data)
 }
 
-// inspectable puts a fake docker on the path, so that validators can inspect the operator's image before its publication.
+// inspectable puts a fake docker on the path, so that validators can inspect the operator's image before its
+// publication.
 func inspectable(t *testing.T) {
 	t.Helper()
 	platforms := regexp.MustCompile(`(?m)^PLATFORMS \?= (.*)$`).FindStringSubmatch(text(t, "../../Makefile"))
@@ -178,7 +179,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestExamplesAreComplete checks that the examples use every field of a spec. The scorecard checks only the fields in examples.
+// TestExamplesAreComplete checks that the examples use every field of a spec. The scorecard checks only the fields in
+// examples.
 func TestExamplesAreComplete(t *testing.T) {
 	bundle := load(t)
 	var examples []map[string]any
@@ -292,8 +294,8 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-// TestKinds checks the kinds in the bundle. It excludes objects that OLM creates itself, and kinds that OLM or the pipeline
-// of the community catalog reject.
+// TestKinds checks the kinds in the bundle. It excludes objects that OLM creates itself, and kinds that OLM or the
+// pipeline of the community catalog reject.
 func TestKinds(t *testing.T) {
 	got := map[string]int{}
 	for _, object := range load(t).Objects {
@@ -395,7 +397,8 @@ func TestNoPlaceholders(t *testing.T) {
 	}
 }
 
-// TestMetadata compares the labels of the bundle image with annotations.yaml. Some tools read the labels, others the file.
+// TestMetadata compares the labels of the bundle image with annotations.yaml. Some tools read the labels, others the
+// file.
 func TestMetadata(t *testing.T) {
 	var file struct{ Annotations map[string]string }
 	read(t, filepath.Join(folder(), "metadata", "annotations.yaml"), &file)

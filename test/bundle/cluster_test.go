@@ -45,8 +45,8 @@ const (
 	patience  = 30 * time.Second
 )
 
-// TestOnAPIServer installs the bundle as OLM does, but without Pods. It runs the operator as a process, with the arguments and
-// the permissions in the ClusterServiceVersion.
+// TestOnAPIServer installs the bundle as OLM does, but without Pods. It runs the operator as a process, with the
+// arguments and the permissions in the ClusterServiceVersion.
 func TestOnAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	bundle := load(t)
@@ -210,8 +210,8 @@ func objects(t *testing.T, bundle *manifests.Bundle) []*unstructured.Unstructure
 	return all
 }
 
-// install creates the objects that OLM generates from the ClusterServiceVersion. The namespace enforces the Pod Security
-// profile restricted.
+// install creates the objects that OLM generates from the ClusterServiceVersion. The namespace enforces the Pod
+// Security profile restricted.
 func install(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
 	t.Helper()
 	strategy, deployment := bundle.CSV.Spec.InstallStrategy.StrategySpec, deployment(t, bundle)

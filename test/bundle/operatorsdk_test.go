@@ -54,14 +54,15 @@ func TestOperatorSDK(t *testing.T) {
 // An output is one finding of operator-sdk.
 type output struct{ Type, Message string }
 
-// mistaken reports whether a finding is a known false positive: operator-sdk takes a permission on all versions of an API for
-// one on a removed version. The newer validators of TestValidators do not have this bug.
+// mistaken reports whether a finding is a known false positive: operator-sdk takes a permission on all versions of an
+// API for one on a removed version. The newer validators of TestValidators do not have this bug.
 func mistaken(found output) bool {
 	return strings.Contains(found.Message, "Migrate the API(s) for horizontalpodautoscalers:") &&
 		strings.Contains(found.Message, "ClusterPermissions")
 }
 
-// TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but they read the bundle from /bundle.
+// TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but they read the bundle from
+// /bundle.
 func TestScorecard(t *testing.T) {
 	binary, err := os.ReadFile(sdkProgram(t, "scorecard-test"))
 	if err != nil {

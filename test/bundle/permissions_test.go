@@ -74,7 +74,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// granted returns the rules of a role that is bound to the operator. It returns nil for a role that is not needed with OLM.
+// granted returns the rules of a role that is bound to the operator. It returns nil for a role that is not needed with
+// OLM.
 func granted(role string, rules []rbacv1.PolicyRule, bound rbacv1.RoleRef, to []rbacv1.Subject) []rbacv1.PolicyRule {
 	if role != bound.Name || role == certificates || to[0].Name != serviceAccount {
 		return nil
@@ -133,8 +134,8 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	return ""
 }
 
-// TestOptionalControllers compares the ClusterRoles of optional controllers with those in their components. The bundle must
-// not bind them: users bind them when they enable a controller.
+// TestOptionalControllers compares the ClusterRoles of optional controllers with those in their components. The bundle
+// must not bind them: users bind them when they enable a controller.
 func TestOptionalControllers(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, object := range load(t).Objects {

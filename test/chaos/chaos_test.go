@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos injects faults on a real control plane while simulated users work. It kills, suspends and disconnects the
-// operator, and kills the API server. The invariant checker reads all revisions of Machines and switches.
+// Package chaos injects faults on a real control plane while simulated users work. It kills, suspends and disconnects
+// the operator, and kills the API server. The invariant checker reads all revisions of Machines and switches.
 package chaos
 
 import (

@@ -71,7 +71,8 @@ func (c *chaos) restartAPIServer(ctx context.Context) error {
 	return errors.Join(c.plane.RestartAPIServer(ctx), c.revive())
 }
 
-// compact compacts etcd and resets the operator's connections. The operator's watches cannot resume and must list again.
+// compact compacts etcd and resets the operator's connections. The operator's watches cannot resume and must list
+// again.
 func (c *chaos) compact(ctx context.Context) error {
 	if err := c.recorder.Compact(ctx); err != nil {
 		return err
@@ -120,7 +121,8 @@ func (c *chaos) hideWebhooks(ctx context.Context) error {
 	return c.replicas[0].awaitReady(ctx)
 }
 
-// rotate replaces the webhooks' certificate and its CA, as cert-manager and OLM do. The API server trusts both CAs for a while.
+// rotate replaces the webhooks' certificate and its CA, as cert-manager and OLM do. The API server trusts both CAs for
+// a while.
 func (c *chaos) rotate(ctx context.Context) error {
 	renewed := filepath.Join(c.certs, "new")
 	ca, err := cluster.ServingCert(renewed)
@@ -159,7 +161,8 @@ func (c *chaos) trust(ctx context.Context, authorities []byte) error {
 	})
 }
 
-// refuse creates a ResourceQuota in each namespace that permits fewer switches than exist, and deletes it after a while.
+// refuse creates a ResourceQuota in each namespace that permits fewer switches than exist, and deletes it after a
+// while.
 func (c *chaos) refuse(ctx context.Context) error {
 	var objects []client.Object
 	for i := range namespaces {
@@ -207,8 +210,8 @@ func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err er
 	return err
 }
 
-// stopLeader suspends the leader until the other replica leads, and resumes it. The former leader must exit at once, because
-// another replica leads.
+// stopLeader suspends the leader until the other replica leads, and resumes it. The former leader must exit at once,
+// because another replica leads.
 func (c *chaos) stopLeader(ctx context.Context) error {
 	leader, other, err := c.roles(ctx)
 	if err != nil {

@@ -34,8 +34,8 @@ const endsWithin = time.Minute
 type step struct {
 	name string
 	do   func(*removal, context.Context) error
-	// left returns the remaining objects, and the reason that they report for waiting; both are empty when nothing remains.
-	// It is nil for a step whose deletion is immediate.
+	// left returns the remaining objects, and the reason that they report for waiting; both are empty when nothing
+	// remains. It is nil for a step whose deletion is immediate.
 	left func(*removal, context.Context) (left, why string, err error)
 }
 
@@ -47,8 +47,9 @@ var steps = []step{
 	{"namespace", (*removal).deleteNamespace, (*removal).leftNamespace},
 }
 
-// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise it tests the documented
-// order, one that begins with the operator and ends with its objects, and two that begin with the CRDs or the namespace.
+// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise it tests the
+// documented order, one that begins with the operator and ends with its objects, and two that begin with the CRDs or
+// the namespace.
 func TestUninstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each order reinstalls everything; make test-all runs some orders, make chaos all of them")
@@ -125,7 +126,8 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 	}
 }
 
-// release removes the finalizers, as the documentation describes for objects without an operator. Then nothing must remain.
+// release removes the finalizers, as the documentation describes for objects without an operator. Then nothing must
+// remain.
 func (r *removal) release(names []string, stuck []step) {
 	r.t.Helper()
 	if err := r.dropFinalizers(r.t.Context()); err != nil {
@@ -144,7 +146,8 @@ var finalizers = map[string]string{
 	"VirtualMachine": cloudnativev1alpha1.VirtualMachineFinalizer,
 }
 
-// prepare starts the operator. It creates a Machine with switches down, one with switches up, and a VirtualMachine with a Pod.
+// prepare starts the operator. It creates a Machine with switches down, one with switches up, and a VirtualMachine with
+// a Pod.
 func (r *removal) prepare(ctx context.Context) (err error) {
 	r.replicas = nil
 	if r.operator, err = r.addReplica(); err != nil {
@@ -190,8 +193,8 @@ func (r *removal) prepareVirtualMachine(ctx context.Context) error {
 	return nil
 }
 
-// gone waits until a step has no remaining objects, and returns true. If the operator is stopped and finalizers remain, it
-// waits until the objects report that reason, and returns false.
+// gone waits until a step has no remaining objects, and returns true. If the operator is stopped and finalizers remain,
+// it waits until the objects report that reason, and returns false.
 func (r *removal) gone(names []string, s step) bool {
 	r.t.Helper()
 	objects, _, err := r.leftObjects(r.t.Context())

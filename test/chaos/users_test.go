@@ -163,8 +163,8 @@ func (u *users) raise(ctx context.Context, random *rand.Rand) error {
 	return u.patch(ctx, &v1beta1.Machine{ObjectMeta: u.key(random)}, `{"spec":{"position":"up"}}`)
 }
 
-// settledSwitch returns a random switch that was not turned down recently. At first, only the switch records the time of
-// its flip. If the operator is killed then and a user removes the switch, the record is lost. The next process would
+// settledSwitch returns a random switch that was not turned down recently. At first, only the switch records the time
+// of its flip. If the operator is killed then and a user removes the switch, the record is lost. The next process would
 // then turn the next switch down too early.
 func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.Switch, error) {
 	sw := &v1beta1.Switch{ObjectMeta: u.switchKey(random)}

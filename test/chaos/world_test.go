@@ -44,8 +44,8 @@ const (
 	patience = 2 * time.Minute
 )
 
-// A world is a control plane with the operator installed. Two proxies connect the operator and the API server. Users connect
-// directly, so that they reach the API server during network faults.
+// A world is a control plane with the operator installed. Two proxies connect the operator and the API server. Users
+// connect directly, so that they reach the API server during network faults.
 type world struct {
 	plane     *cluster.ControlPlane
 	admin     client.WithWatch // cluster-admin

@@ -41,8 +41,8 @@ func TestBundle(t *testing.T) {
 	t.Run("cleanup", checkCleanup)
 }
 
-// TestMonitoring installs the bundle with monitoring. The cluster has only the CustomResourceDefinitions of the Prometheus
-// operator, not the operator itself.
+// TestMonitoring installs the bundle with monitoring. The cluster has only the CustomResourceDefinitions of the
+// Prometheus operator, not the operator itself.
 func TestMonitoring(t *testing.T) {
 	crds := folder(t, "PROMETHEUS_CRDS")
 	for _, kind := range []string{"servicemonitors", "prometheusrules"} {
@@ -138,8 +138,8 @@ var leftByOLM = [][]string{
 	{"namespace", system, "--timeout=2m"},
 }
 
-// checkNothingLeft deletes the documented leftovers. Then no object of any kind may have the operator's name, or the name of
-// its API groups, in its name.
+// checkNothingLeft deletes the documented leftovers. Then no object of any kind may have the operator's name, or the
+// name of its API groups, in its name.
 func checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, args := range leftByOLM {
@@ -190,7 +190,8 @@ func sweep(t *testing.T) {
 	}
 }
 
-// writeCluster writes the state of the cluster to a file, to diagnose a failed test. make e2e shows the file at the end.
+// writeCluster writes the state of the cluster to a file, to diagnose a failed test. make e2e shows the file at the
+// end.
 func writeCluster(t *testing.T) {
 	t.Helper()
 	var text strings.Builder

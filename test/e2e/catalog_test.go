@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// subscription holds the objects that a user applies. A limit on switches and a short interval are examples of configuration.
+// subscription holds the objects that a user applies. A limit on switches and a short interval are examples of
+// configuration.
 const subscription = `
 apiVersion: v1
 kind: Namespace

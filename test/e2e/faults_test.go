@@ -51,8 +51,8 @@ func leader(t *testing.T, namespace string) string {
 	return holder
 }
 
-// checkKills turns all switches of a machine up and kills the leader while it turns them down. It repeats this ten times.
-// Then all switches must be down.
+// checkKills turns all switches of a machine up and kills the leader while it turns them down. It repeats this ten
+// times. Then all switches must be down.
 func checkKills(t *testing.T, namespace string) {
 	t.Helper()
 	const kills, switches = 10, 20

@@ -78,8 +78,8 @@ func set(t *testing.T, object *unstructured.Unstructured, value any, path ...str
 	}
 }
 
-// onlyOldVersion changes a bundle's object to its state before v1beta1 existed. The operator then has no webhooks. It also
-// has no controller of machines, because that needs v1beta1.
+// onlyOldVersion changes a bundle's object to its state before v1beta1 existed. The operator then has no webhooks. It
+// also has no controller of machines, because that needs v1beta1.
 func onlyOldVersion(t *testing.T) func(*unstructured.Unstructured) {
 	t.Helper()
 	return func(object *unstructured.Unstructured) {

@@ -78,8 +78,8 @@ func checkWrongOrder(t *testing.T) {
 	must(t, "kubectl", "wait", "-n", user, "--for=delete", newMachines+"/machine", "--timeout=30s")
 }
 
-// withImages reads manifests and replaces the published image names with names in the test's registry. On the node that make
-// e2e starts, it keeps the published names: that node finds them in the test's registry.
+// withImages reads manifests and replaces the published image names with names in the test's registry. On the node that
+// make e2e starts, it keeps the published names: that node finds them in the test's registry.
 func withImages(t *testing.T, path string) string {
 	t.Helper()
 	manifests, err := os.ReadFile(path)
@@ -157,7 +157,8 @@ func checkRotation(t *testing.T) {
 			return ""
 		})
 	}
-	// The API server keeps its connections to the Pod. After the Pod's deletion it opens new ones and verifies the certificate.
+	// The API server keeps its connections to the Pod. After the Pod's deletion it opens new ones and verifies the
+	// certificate.
 	must(t, "kubectl", "delete", "pod", "-n", system, leader(t, system))
 	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
 	for _, p := range polls {

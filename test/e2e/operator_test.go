@@ -30,8 +30,8 @@ const (
 	oldSwitches = "switches.v1alpha1.useless.container.training"
 )
 
-// checkOperator runs the checks that are common to all installations. Each check has its own namespaces and mostly waits, so
-// that they run in parallel.
+// checkOperator runs the checks that are common to all installations. Each check has its own namespaces and mostly
+// waits, so that they run in parallel.
 func checkOperator(t *testing.T, namespace string) {
 	t.Helper()
 	t.Run("operator", func(t *testing.T) {
@@ -45,7 +45,8 @@ func checkOperator(t *testing.T, namespace string) {
 	})
 }
 
-// newNamespace creates a namespace with a unique name, so that tests need not wait for the deletion of another namespace.
+// newNamespace creates a namespace with a unique name, so that tests need not wait for the deletion of another
+// namespace.
 func newNamespace(t *testing.T, purpose string) string {
 	t.Helper()
 	name := fmt.Sprintf("%s-%x", purpose, time.Now().UnixMilli()%0xffffff)

@@ -131,7 +131,8 @@ func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	}
 }
 
-// workInBothVersions reads the only machine of a namespace in both versions, and creates others in v1alpha1 as a dry run.
+// workInBothVersions reads the only machine of a namespace in both versions, and creates others in v1alpha1 as a dry
+// run.
 func workInBothVersions(t *testing.T, namespace string) []*poll {
 	t.Helper()
 	return []*poll{

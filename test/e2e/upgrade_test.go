@@ -19,8 +19,9 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// converterBound is how long conversions may fail while OLM upgrades. OLM first applies the CustomResourceDefinitions without
-// the CA bundle of the conversion webhook. Then it starts the new version of the operator, which has another CA.
+// converterBound is how long conversions may fail while OLM upgrades. OLM first applies the CustomResourceDefinitions
+// without the CA bundle of the conversion webhook. Then it starts the new version of the operator, which has another
+// CA.
 const converterBound = 45 * time.Second
 
 // TestUpgrade upgrades from a version that has only v1alpha1, with existing machines and switches.
@@ -82,7 +83,8 @@ kind: Switch
 metadata: {name: by-hand, labels: {machine: machine-4}}
 `
 
-// awaitMigration waits until the CustomResourceDefinitions and the OperatorCondition show that v1alpha1 is not stored any more.
+// awaitMigration waits until the CustomResourceDefinitions and the OperatorCondition show that v1alpha1 is not stored
+// any more.
 func awaitMigration(t *testing.T) {
 	t.Helper()
 	for _, crd := range []string{"machines.useless.container.training", "switches.useless.container.training"} {
@@ -114,7 +116,8 @@ func checkAdopted(t *testing.T, namespace string, before v1beta1.SwitchList) {
 	}
 }
 
-// checkStored reads in v1beta1 without a conversion webhook. This shows what etcd stores, independently of the operator's status.
+// checkStored reads in v1beta1 without a conversion webhook. This shows what etcd stores, independently of the
+// operator's status.
 func checkStored(t *testing.T, namespace string, count int) {
 	t.Helper()
 	must(t, "kubectl", "delete", "clusterserviceversion", "-n", system, packageName+".v"+currentVersion)

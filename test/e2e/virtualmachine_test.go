@@ -70,8 +70,8 @@ func checkVirtualMachine(t *testing.T) {
 	checkEvents(t, namespace, "virtualmachine/test-vm", `Normal +Created`, `Normal +Started`, `Normal +Resized`, `Normal +Stopped`)
 }
 
-// checkUsage compares the usage in the VirtualMachine's status with the metrics API. Then it removes the metrics API. It keeps
-// the VirtualMachine.
+// checkUsage compares the usage in the VirtualMachine's status with the metrics API. Then it removes the metrics API.
+// It keeps the VirtualMachine.
 func checkUsage(t *testing.T, namespace string) {
 	t.Helper()
 	mustRead(t, virtualMachine, "kubectl", "create", "-n", namespace, "-f", "-")

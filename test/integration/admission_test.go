@@ -623,15 +623,15 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 		{reason: "the default selector", selector: "null"},
 		{
 			reason: "the same selector", selector: `{matchLabels: {tier: front}}`,
-			want: "selector tier=front overlaps that of Machine front, tier=front: either may adopt a Switch that matches both",
+			want: "selector tier=front overlaps the selector of Machine front, tier=front: either may adopt a Switch that matches both",
 		},
 		{
 			reason: "a wider selector", selector: `{matchExpressions: [{key: tier, operator: NotIn, values: [back]}]}`,
-			want: "selector tier notin (back) overlaps that of Machine front, tier=front: either may adopt a Switch that matches both",
+			want: "selector tier notin (back) overlaps the selector of Machine front, tier=front: either may adopt a Switch that matches both",
 		},
 		{
 			reason: "the default selector of another Machine", selector: `{matchLabels: {machine: plain}}`,
-			want: "selector machine=plain overlaps that of Machine plain, machine=plain: either may adopt a Switch that matches both",
+			want: "selector machine=plain overlaps the selector of Machine plain, machine=plain: either may adopt a Switch that matches both",
 		},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
@@ -662,7 +662,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 		})
 		waitForPositions(t, namespace, other.Name, "d", 10*time.Second)
 		_, stderr, err := kubectl(t, "{apiVersion: useless.container.training/v1beta1, kind: Machine, metadata: {name: late}}", "create", "-n", namespace, "-f", "-")
-		if want := "Warning: selector machine=late overlaps that of Machine other, machine=late: "; err != nil || !strings.Contains(stderr, want) {
+		if want := "Warning: selector machine=late overlaps the selector of Machine other, machine=late: "; err != nil || !strings.Contains(stderr, want) {
 			t.Errorf("%v, with %q on standard error, which lacks %q", err, stderr, want)
 		}
 		getMachine(t, namespace, "late") // the Machine exists despite the warning

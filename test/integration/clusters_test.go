@@ -52,7 +52,8 @@ var sharedCluster = sync.OnceValues(startCluster)
 // assigned maps the names of tests that have called useSharedCluster or useExclusiveCluster to their control planes.
 var assigned sync.Map
 
-// useSharedCluster lets a test run in parallel with other tests, on a control plane that they share. The operator runs there.
+// useSharedCluster lets a test run in parallel with other tests, on a control plane that they share. The operator runs
+// there.
 func useSharedCluster(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -66,8 +67,8 @@ func useSharedCluster(t *testing.T) {
 	}
 }
 
-// useExclusiveCluster lets a test run in parallel with other tests, on a control plane of its own until the test ends. No operator
-// runs there. Benchmarks do not run in parallel.
+// useExclusiveCluster lets a test run in parallel with other tests, on a control plane of its own until the test ends.
+// No operator runs there. Benchmarks do not run in parallel.
 func useExclusiveCluster(t testing.TB) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
@@ -99,7 +100,8 @@ func takeCluster() (*testCluster, error) {
 	return startCluster()
 }
 
-// clusterOf returns the control plane of a test. A subtest uses its parent's, unless it has called useExclusiveCluster itself.
+// clusterOf returns the control plane of a test. A subtest uses its parent's, unless it has called useExclusiveCluster
+// itself.
 func clusterOf(t testing.TB) *testCluster {
 	t.Helper()
 	for name := t.Name(); name != "."; name = path.Dir(name) {

@@ -84,8 +84,8 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// TestConnectionExhaustion opens all connections that the operator allows, and starts large requests that do not end. The
-// operator accepts no more connections meanwhile. When the clients have gone, it answers the API server again.
+// TestConnectionExhaustion opens all connections that the operator allows, and starts large requests that do not end.
+// The operator accepts no more connections meanwhile. When the clients have gone, it answers the API server again.
 func TestConnectionExhaustion(t *testing.T) {
 	useExclusiveCluster(t)
 	s := startWebhookServer(t)
@@ -174,8 +174,8 @@ func newWebhookCaller(url, from string) *webhookCaller {
 	}}}
 }
 
-// abusiveClientsVariable is an environment variable with the URL of an operator. If it is set, this program runs no tests, but
-// the abusive clients against that operator.
+// abusiveClientsVariable is an environment variable with the URL of an operator. If it is set, this program runs no
+// tests, but the abusive clients against that operator.
 const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 
 // runAbusiveClients runs all abusive clients at once, from several addresses, and returns the exit code.

@@ -3,7 +3,8 @@
 
 // Package integration tests the operator's user stories on real control planes.
 //
-// All tests run in parallel. Each test first calls useSharedCluster or useExclusiveCluster, which assigns a control plane to it.
+// All tests run in parallel. Each test first calls useSharedCluster or useExclusiveCluster, which assigns a control
+// plane to it.
 //
 //   - useSharedCluster: the tests share one control plane and one operator, like the users of a cluster. Each test has its own
 //     namespace.
@@ -174,8 +175,8 @@ type operatorOptions struct {
 	usageInterval  time.Duration // five seconds if zero
 }
 
-// runOperatorFor runs an operator on the control plane of a test that has called useExclusiveCluster. The operator stops when the test
-// ends, or earlier when the test calls stop. The test fails if the operator ends with an error.
+// runOperatorFor runs an operator on the control plane of a test that has called useExclusiveCluster. The operator
+// stops when the test ends, or earlier when the test calls stop. The test fails if the operator ends with an error.
 func runOperatorFor(t testing.TB, options operatorOptions) (stop func()) {
 	t.Helper()
 	end, err := clusterOf(t).runOperator(options)

@@ -19,8 +19,8 @@ import (
 	"container.training/useless/test/internal/docexamples"
 )
 
-// grantPermissions gives the operator the permissions of a component in config/components until the test ends. It returns when the
-// permissions are in effect.
+// grantPermissions gives the operator the permissions of a component in config/components until the test ends. It
+// returns when the permissions are in effect.
 func grantPermissions(t *testing.T, component string) {
 	t.Helper()
 	dir := filepath.Join(repository, "config", "components", component)

@@ -60,8 +60,8 @@ func TestOwnership(t *testing.T) {
 	})
 }
 
-// TestNameTakenBeforeCacheUpdate creates a Switch that takes the first name of a Machine. The operator's cache gets that
-// Switch 4 s later. Until then, the API server refuses the name, and the operator retries with growing delays.
+// TestNameTakenBeforeCacheUpdate creates a Switch that takes the first name of a Machine. The operator's cache gets
+// that Switch 4 s later. Until then, the API server refuses the name, and the operator retries with growing delays.
 func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	useExclusiveCluster(t)
 	requests := newTally()

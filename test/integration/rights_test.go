@@ -39,7 +39,8 @@ const (
 	operatorAccount   = "useless-controller-manager"
 )
 
-// negativeTestUserAgent is the user agent of negative tests: they send requests as the operator that the operator must not send.
+// negativeTestUserAgent is the user agent of negative tests: they send requests as the operator that the operator must
+// not send.
 const negativeTestUserAgent = "negative-test"
 
 // operatorUser is the operator's username at the API server.

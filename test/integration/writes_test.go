@@ -180,10 +180,10 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests for all
-// namespaces have the namespace "". Failed requests are counted separately, with their status or error in the key. A
-// requestCounter does not count watches. It also does not count requests to the metrics API, which the operator sends
-// periodically.
+// requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests
+// for all namespaces have the namespace "". Failed requests are counted separately, with their status or error in the
+// key. A requestCounter does not count watches. It also does not count requests to the metrics API, which the operator
+// sends periodically.
 type requestCounter struct {
 	mu     sync.Mutex
 	counts map[string]map[string]int
@@ -250,8 +250,8 @@ func (c *requestCounter) of(namespace string) map[string]int {
 	return maps.Clone(c.counts[namespace])
 }
 
-// waitUntilIdle waits until the operator has sent no request for one second. That is longer than the watch delay in TestWrites.
-// If namespaces are given, only requests about them count.
+// waitUntilIdle waits until the operator has sent no request for one second. That is longer than the watch delay in
+// TestWrites. If namespaces are given, only requests about them count.
 func (c *requestCounter) waitUntilIdle(t testing.TB, namespaces ...string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) {
@@ -277,8 +277,8 @@ func (c *requestCounter) take(t *testing.T, namespace, what string) int {
 	return c.counts[namespace][what]
 }
 
-// check waits until the operator is idle and compares the counts of the requests about a namespace. There must be no requests for all
-// namespaces, because the caches are filled.
+// check waits until the operator is idle and compares the counts of the requests about a namespace. There must be no
+// requests for all namespaces, because the caches are filled.
 func (c *requestCounter) check(t *testing.T, namespace string, want map[string]int) {
 	t.Helper()
 	c.waitUntilIdle(t)

@@ -100,8 +100,8 @@ func TestComponents(t *testing.T) {
 	})
 }
 
-// checkComponents compares a kustomization with its base installation. It must add exactly these arguments and objects, and
-// must bind every added ClusterRole to the operator.
+// checkComponents compares a kustomization with its base installation. It must add exactly these arguments and objects,
+// and must bind every added ClusterRole to the operator.
 func checkComponents(t *testing.T, overlay, kustomization string, args, adds []string) {
 	t.Helper()
 	plain, rendered := kustomize(t, "resources: [useless-operator/"+overlay+"]\n"), kustomize(t, kustomization)

@@ -189,8 +189,8 @@ func TestMigrationKnowsEveryResource(t *testing.T) {
 	}
 }
 
-// TestFlowSchemaIsForTheOperator checks the names that kustomize does not replace. It also checks that the FlowSchema covers
-// all of the operator's permissions on its Lease.
+// TestFlowSchemaIsForTheOperator checks the names that kustomize does not replace. It also checks that the FlowSchema
+// covers all of the operator's permissions on its Lease.
 func TestFlowSchemaIsForTheOperator(t *testing.T) {
 	schemas, deployment := objects[flowcontrolv1.FlowSchema](t, "FlowSchema"), objects[appsv1.Deployment](t, "Deployment")[0]
 	if len(schemas) != 1 || schemas[0].Namespace != "" {
@@ -227,8 +227,9 @@ func leaseVerbs(t *testing.T) []string {
 	return verbs
 }
 
-// TestMemoryLimit checks that GOMEMLIMIT is 40 MiB below the container's memory limit. Go's garbage collector then frees
-// memory before the kernel kills the container. The 40 MiB are for memory that Go does not count, such as the program itself.
+// TestMemoryLimit checks that GOMEMLIMIT is 40 MiB below the container's memory limit. Go's garbage collector then
+// frees memory before the kernel kills the container. The 40 MiB are for memory that Go does not count, such as the
+// program itself.
 func TestMemoryLimit(t *testing.T) {
 	container := objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec.Containers[0]
 	i := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
@@ -244,8 +245,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestPodIsRestricted checks the requirements of the Pod Security profile "restricted", and more: the user is fixed, and
-// only the folder of the certificates is writable.
+// TestPodIsRestricted checks the requirements of the Pod Security profile "restricted", and more: the user is fixed,
+// and only the folder of the certificates is writable.
 func TestPodIsRestricted(t *testing.T) {
 	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
 		pod := deployment.Spec.Template.Spec

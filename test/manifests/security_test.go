@@ -20,8 +20,8 @@ import (
 	"container.training/useless/test/internal/docexamples"
 )
 
-// TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for metrics
-// from labelled namespaces.
+// TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for
+// metrics from labelled namespaces.
 func TestNetworkPolicy(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	port := func(name string) []networkingv1.NetworkPolicyPort {
@@ -51,8 +51,8 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestAdmissionPoliciesMatchOperator checks that the admission policies apply only to the operator. Kustomize does not replace
-// the username in them.
+// TestAdmissionPoliciesMatchOperator checks that the admission policies apply only to the operator. Kustomize does not
+// replace the username in them.
 func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	operator := []admissionregistrationv1.MatchCondition{{Name: "operator", Expression: "request.userInfo.username == 'system:serviceaccount:" +
@@ -113,8 +113,8 @@ var withoutPolicy = map[string]string{
 	"cloudnative.tw virtualmachines/status":                        "the operator owns the whole status",
 }
 
-// TestAdmissionPoliciesCoverPermissions checks that an admission policy covers each write permission of the operator. A new
-// permission without a policy needs a reason in withoutPolicy.
+// TestAdmissionPoliciesCoverPermissions checks that an admission policy covers each write permission of the operator. A
+// new permission without a policy needs a reason in withoutPolicy.
 func TestAdmissionPoliciesCoverPermissions(t *testing.T) {
 	var covered []admissionregistrationv1.NamedRuleWithOperations
 	for _, policy := range objects[admissionregistrationv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {

@@ -4,8 +4,8 @@
 // Package ingress sets annotations on every Ingress by server-side apply. The API server records which annotations the
 // operator owns, so that it removes those that leave the configuration, and no others.
 //
-// decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to apply again
-// what another writer keeps changing. Ingresses are cached as metadata only.
+// decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to apply
+// again what another writer keeps changing. Ingresses are cached as metadata only.
 package ingress
 
 import (
@@ -89,7 +89,8 @@ func (o Options) Setup(
 		histories:   newHistories(),
 		alarms:      queue.NewAlarms(clock),
 	}
-	changed := builder.WithPredicates(predicate.AnnotationChangedPredicate{}, pause.Predicate()) // ingress controllers write the status often
+	// Ingress controllers write the status often.
+	changed := builder.WithPredicates(predicate.AnnotationChangedPredicate{}, pause.Predicate())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&networkingv1.Ingress{}, builder.OnlyMetadata, changed).
@@ -101,8 +102,8 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile applies the annotations of an Ingress if they differ from the configuration. If another writer keeps changing
-// them, it waits longer each time.
+// Reconcile applies the annotations of an Ingress if they differ from the configuration. If another writer keeps
+// changing them, it waits longer each time.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ingress := &metav1.PartialObjectMetadata{}
 	ingress.SetGroupVersionKind(kind)
@@ -136,8 +137,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.apply(ctx, ingress, p, known)
 }
 
-// apply makes the operator own the annotations of a plan on an Ingress, and no others. The UID is a precondition: an Ingress
-// that was just deleted must not be created again.
+// apply makes the operator own the annotations of a plan on an Ingress, and no others. The UID is a precondition: an
+// Ingress that was just deleted must not be created again.
 func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": kind.GroupVersion().String(),
@@ -169,8 +170,8 @@ func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMet
 	return nil
 }
 
-// reverted counts a change by another writer. A series of them is a fight, which is worth a Warning with the field managers of
-// the other writers. The cache does not have them.
+// reverted counts a change by another writer. A series of them is a fight, which is worth a Warning with the field
+// managers of the other writers. The cache does not have them.
 func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) {
 	c.metrics.reverts.Inc()
 	if !known.fighting() {
@@ -196,7 +197,8 @@ func (c *Controller) refused(ingress *metav1.PartialObjectMetadata, p plan, know
 	known, news := known.refused(err)
 	c.histories.keep(ingress, known)
 	if news {
-		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(slices.Concat(p.set, p.remove)), err)
+		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s",
+			enumerate(slices.Concat(p.set, p.remove)), err)
 	}
 }
 

@@ -45,8 +45,8 @@ func decide(ingress *metav1.PartialObjectMetadata, configured Annotations) plan 
 	return p
 }
 
-// rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not among
-// them, because the API server does not record that.
+// rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not
+// among them, because the API server does not record that.
 func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 	managers := sets.New[string]()
 	for _, entry := range ingress.ManagedFields {
@@ -59,7 +59,8 @@ func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 
 // own reports whether an entry is that of the operator.
 func own(entry metav1.ManagedFieldsEntry) bool {
-	return entry.Manager == string(fieldManager) && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+	return entry.Manager == string(fieldManager) && entry.Operation == metav1.ManagedFieldsOperationApply &&
+		entry.Subresource == ""
 }
 
 // annotationsOf returns the keys of the annotations in an entry, sorted.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// A fight begins when other writers have reverted the annotations more than maxReverts times within the window. It ends
-	// when the annotations have stayed for as long as the window.
+	// A fight begins when other writers have reverted the annotations more than maxReverts times within the window. It
+	// ends when the annotations have stayed for as long as the window.
 	maxReverts = 5
 	window     = 10 * time.Minute
 
@@ -58,8 +58,8 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	return h, true
 }
 
-// settled returns the history after a plan that has nothing to change, and whether that is new: the other writer has set the
-// configured values itself.
+// settled returns the history after a plan that has nothing to change, and whether that is new: the other writer has
+// set the configured values itself.
 func (h history) settled(p plan, now time.Time) (after history, news bool) {
 	if !h.open && h.refusal == "" {
 		return h, false

@@ -42,7 +42,8 @@ func strip(cached any) (any, error) {
 	}
 	ingress.GenerateName, ingress.Labels, ingress.OwnerReferences, ingress.Finalizers = "", nil, nil, nil
 	delete(ingress.Annotations, corev1.LastAppliedConfigAnnotation)
-	ingress.ManagedFields = slices.DeleteFunc(ingress.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return !own(entry) })
+	ingress.ManagedFields = slices.DeleteFunc(ingress.ManagedFields,
+		func(entry metav1.ManagedFieldsEntry) bool { return !own(entry) })
 	return ingress, nil
 }
 
@@ -58,8 +59,8 @@ func (a *Annotations) String() string {
 	return strings.Join(pairs, "\n")
 }
 
-// Set implements flag.Value. It returns an error for an invalid key, for a key that belongs to the operator or to kubectl,
-// and for a second value of the same key.
+// Set implements flag.Value. It returns an error for an invalid key, for a key that belongs to the operator or to
+// kubectl, and for a second value of the same key.
 func (a *Annotations) Set(pair string) error {
 	key, value, found := strings.Cut(pair, "=")
 	if !found {

@@ -66,8 +66,8 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
 }
 
-// isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of Machines
-// can be behind the cache of Switches. A deleted Machine must not adopt the Switches that its user keeps
+// isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of
+// Machines can be behind the cache of Switches. A deleted Machine must not adopt the Switches that its user keeps
 // (ReplicaSets have the same rule), and must not replace those that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
@@ -96,8 +96,8 @@ func (a *action) changed(sw *v1beta1.Switch) {
 
 func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
 
-// settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the index.
-// It reads each one instead of a list: a list would also wait for the writes of all other Machines.
+// settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the
+// index. It reads each one instead of a list: a list would also wait for the writes of all other Machines.
 func (a *action) settle(ctx context.Context) error {
 	for _, key := range a.written {
 		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
@@ -116,7 +116,8 @@ func (a *action) release(ctx context.Context, switches []*v1beta1.Switch) error 
 				return ref.UID == a.machine.UID
 			})
 		}, func() {
-			a.events.Normal(a.machine, sw, v1beta1.EventReleased, "Release", "Released switch %s, which no longer matches", sw.Name)
+			a.events.Normal(a.machine, sw, v1beta1.EventReleased, "Release",
+				"Released switch %s, which no longer matches", sw.Name)
 		})
 	})
 }
@@ -132,9 +133,9 @@ func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 	})
 }
 
-// missing returns the Switches to create. Their names must come from the same state of the cache as the plan, so it is called
-// before any request. A Switch of the Machine that is in the cache by now, and not in the plan, has a name that counts as
-// free: the API server refuses it. A different name would be one Switch too many.
+// missing returns the Switches to create. Their names must come from the same state of the cache as the plan, so it is
+// called before any request. A Switch of the Machine that is in the cache by now, and not in the plan, has a name that
+// counts as free: the API server refuses it. A different name would be one Switch too many.
 func (a *action) missing(p plan) []*v1beta1.Switch {
 	if p.create == 0 {
 		return nil
@@ -158,8 +159,8 @@ func (a *action) missing(p plan) []*v1beta1.Switch {
 	return missing
 }
 
-// create creates Switches, in batches that double while they succeed (1, 2, 4, …). If all requests are refused, for example by
-// a quota, this costs one request instead of a thousand.
+// create creates Switches, in batches that double while they succeed (1, 2, 4, …). If all requests are refused, for
+// example by a quota, this costs one request instead of a thousand.
 func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err error) {
 	before := len(a.written)
 	for next, size := 0, 1; next < len(missing) && err == nil; size = min(2*size, maxConcurrent) {
@@ -183,8 +184,8 @@ func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err err
 	return nil
 }
 
-// delete deletes surplus Switches, unless they have changed since they were read: a user may just have removed the label of
-// one of them to keep it.
+// delete deletes surplus Switches, unless they have changed since they were read: a user may just have removed the
+// label of one of them to keep it.
 func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 	before := len(a.written)
 	err := forEach(switches, a.slots.limit(func(sw *v1beta1.Switch) error {
@@ -248,8 +249,8 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 	})
 }
 
-// flip turns Switches down. The time of the last flip is taken after the answer: the next interval counts from it, and the
-// time on the Switch is a little earlier than the write.
+// flip turns Switches down. The time of the last flip is taken after the answer: the next interval counts from it, and
+// the time on the Switch is a little earlier than the write.
 func (a *action) flip(ctx context.Context, due []flip) error {
 	last := a.flips.of(a.machine)
 	var done, attempted atomic.Bool
@@ -293,8 +294,8 @@ func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) 
 	})
 }
 
-// patch changes a Switch, unless it has changed since it was read, and then calls a function. It does nothing if the Switch
-// is gone.
+// patch changes a Switch, unless it has changed since it was read, and then calls a function. It does nothing if the
+// Switch is gone.
 func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	if _, err := patch.Object(ctx, a.client, sw, change); err != nil {
 		return apierror.IgnoreGone(err)
@@ -335,7 +336,8 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 		return err
 	})
 	if n := len(a.written); n > 0 {
-		c.events.Normal(m, nil, v1beta1.EventPoweredDown, "PowerDown", "Turned %d %s down before the Machine goes", n, plural(n))
+		c.events.Normal(m, nil, v1beta1.EventPoweredDown, "PowerDown",
+			"Turned %d %s down before the Machine goes", n, plural(n))
 	}
 	return errors.Join(err, a.settle(ctx))
 }
@@ -358,8 +360,8 @@ func controllerRef(m *v1beta1.Machine) metav1.OwnerReference {
 	return *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine"))
 }
 
-// forEach calls a function for each item, several at the same time. It calls it for all items, and returns the first error
-// in the order of the items.
+// forEach calls a function for each item, several at the same time. It calls it for all items, and returns the first
+// error in the order of the items.
 func forEach[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
 	var group errgroup.Group

@@ -44,8 +44,8 @@ func strip(object client.Object) {
 	delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation) // a copy of the whole object
 }
 
-// share lets a Switch use the labels and owners of a sibling if they are equal. Otherwise these maps and lists would take as
-// much memory as all other fields. Cached objects are never changed, so sharing is safe.
+// share lets a Switch use the labels and owners of a sibling if they are equal. Otherwise these maps and lists would
+// take as much memory as all other fields. Cached objects are never changed, so sharing is safe.
 func share(siblings *lru.Cache, sw *v1beta1.Switch) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil {
@@ -75,8 +75,8 @@ var (
 	machineIndexers = toolscache.Indexers{machinesSelecting: indexSelecting}
 )
 
-// indexByOwner indexes Switches by their namespace and the UID of their controller. The namespace is part of the key because
-// an owner must be in the same one.
+// indexByOwner indexes Switches by their namespace and the UID of their controller. The namespace is part of the key
+// because an owner must be in the same one.
 func indexByOwner(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
@@ -87,8 +87,8 @@ func indexByOwner(object any) ([]string, error) {
 
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
-// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. A Machine reads only
-// those that have a label of its selector, so unrelated orphans cost it nothing.
+// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. A Machine reads
+// only those that have a label of its selector, so unrelated orphans cost it nothing.
 func indexOrphans(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if metav1.GetControllerOfNoCopy(sw) != nil {
@@ -101,8 +101,8 @@ func indexOrphans(object any) ([]string, error) {
 	return keys, nil
 }
 
-// indexSelecting indexes the Machines that have a selector in their spec by selectorKey, so that a Switch is compared with
-// few of them.
+// indexSelecting indexes the Machines that have a selector in their spec by selectorKey, so that a Switch is compared
+// with few of them.
 func indexSelecting(object any) ([]string, error) {
 	m := object.(*v1beta1.Machine)
 	if m.Spec.Switches.Selector == nil {

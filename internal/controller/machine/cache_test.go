@@ -64,7 +64,8 @@ func TestCacheKeeps(t *testing.T) {
 	}
 }
 
-// TestSwitchesShareMetadata checks that consecutive switches of a Machine share equal labels and owner references in memory.
+// TestSwitchesShareMetadata checks that consecutive switches of a Machine share equal labels and owner references in
+// memory.
 func TestSwitchesShareMetadata(t *testing.T) {
 	transform := newTransform()
 	cached := func(uid, label string) *v1beta1.Switch {

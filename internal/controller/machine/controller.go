@@ -1,11 +1,12 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine keeps Machines useless: each Machine has as many Switches as its spec says, and a Switch that is turned
-// up is turned back down when it is due.
+// Package machine keeps Machines useless: each Machine has as many Switches as its spec says, and a Switch that is
+// turned up is turned back down when it is due.
 //
 // decide.go is pure: it computes what to do from the Machine, its Switches and the time. act.go does it, status.go
-// describes the result. No step relies on a previous one: after a crash, the next reconcile decides again from the objects.
+// describes the result. No step relies on a previous one: after a crash, the next reconcile decides again from the
+// objects.
 package machine
 
 import (
@@ -58,7 +59,8 @@ type Options struct {
 // Validate returns an error for a value that is out of range.
 func (o Options) Validate() error {
 	if o.ConcurrentSyncs < 0 || o.ConcurrentSyncs > maxConcurrentSyncs {
-		return fmt.Errorf("invalid value %d for flag --concurrent-machine-syncs: must be from 1 to %d", o.ConcurrentSyncs, maxConcurrentSyncs)
+		return fmt.Errorf("invalid value %d for flag --concurrent-machine-syncs: must be from 1 to %d",
+			o.ConcurrentSyncs, maxConcurrentSyncs)
 	}
 	return nil
 }
@@ -132,9 +134,9 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=useless.container.training,resources=switches/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that wrote something does not write
-// the status: the watch events of its writes cause another one, which describes the result. If nothing can be written,
-// for example because of a quota, the status says why.
+// Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that wrote something does not
+// write the status: the watch events of its writes cause another one, which describes the result. If nothing can be
+// written, for example because of a quota, the status says why.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	m := &v1beta1.Machine{}
 	err := c.client.Get(ctx, request.NamespacedName, m, client.UnsafeDisableDeepCopy)
@@ -168,8 +170,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, errors.Join(actErr, c.writeStatus(ctx, m, newStatus(m, p, done, c.clock.Now())))
 }
 
-// read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match its
-// selector. They belong to the cache and must not be changed.
+// read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match
+// its selector. They belong to the cache and must not be changed.
 func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
 	// Orphans first: a Switch that is adopted between the two reads is then in both results, not in neither.
 	orphans, err := c.switches.ByIndex(orphansByLabel, selectorKey(m))

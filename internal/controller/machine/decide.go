@@ -20,8 +20,8 @@ import (
 // maxClockSkew is the largest difference between the clocks of two nodes that is tolerated.
 const maxClockSkew = 10 * time.Second
 
-// maxInOnePass bounds the Switches that one reconcile creates or deletes, so that a large Machine does not occupy a worker
-// while flips of other Machines are due. The events of these Switches cause the next reconcile.
+// maxInOnePass bounds the Switches that one reconcile creates or deletes, so that a large Machine does not occupy a
+// worker while flips of other Machines are due. The events of these Switches cause the next reconcile.
 const maxInOnePass = 100
 
 // plan is what to do about a Machine. Its Switches belong to the cache and must not be changed.
@@ -53,12 +53,12 @@ type flip struct {
 	due time.Time
 }
 
-// isUrgent reports whether the plan flips or notices Switches. Then it has no other step, because a flip has to happen at a
-// certain time and its delay counts from the notice: other Machines may wait for the same worker.
+// isUrgent reports whether the plan flips or notices Switches. Then it has no other step, because a flip has to happen
+// at a certain time and its delay counts from the notice: other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// decide returns what to do about a Machine. The Switches are its own, and those in its namespace without a controller. The
-// flips are those that the objects may not record.
+// decide returns what to do about a Machine. The Switches are its own, and those in its namespace without a controller.
+// The flips are those that the objects may not record.
 func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known flips, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -113,8 +113,8 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many Switches to create, or which ones to delete, and returns those that stay. Switches to be adopted
-// count. None is deleted before they are adopted, because one of them may be the one to delete.
+// scale decides how many Switches to create, or which ones to delete, and returns those that stay. Switches to be
+// adopted count. None is deleted before they are adopted, because one of them may be the one to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
 	p.confirm = len(p.adopt) > 0 || missing > 0
@@ -132,8 +132,8 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 	return without(mine, p.surplus)
 }
 
-// onlyRecordOfLastFlip reports whether sw is the only object that records the Machine's last flip. The Machine keeps it until
-// its own status has the time. Otherwise another replica could flip too early after a crash.
+// onlyRecordOfLastFlip reports whether sw is the only object that records the Machine's last flip. The Machine keeps it
+// until its own status has the time. Otherwise another replica could flip too early after a crash.
 func onlyRecordOfLastFlip(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time) bool {
 	at := flippedAt(sw, now)
 	return !at.IsZero() && (m.Status.LastFlipTime == nil || at.After(m.Status.LastFlipTime.Time))
@@ -150,8 +150,8 @@ func dispensableFirst(a, b *v1beta1.Switch) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), byName(b, a))
 }
 
-// position decides about the Machine's own position. While all Switches are turned up, none is turned down, so that all of
-// them are up once.
+// position decides about the Machine's own position. While all Switches are turned up, none is turned down, so that all
+// of them are up once.
 func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	if m.Spec.Position != v1beta1.PositionUp {
 		return
@@ -171,10 +171,10 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	}
 }
 
-// flips decides which Switches to turn down now, and when the next one is due: not before it has been up for the flip delay,
-// not two in one flip interval, and the one that has been up for longest first. A flip that was only attempted counts for
-// the interval, but not for lastFlip, which goes into the status: while all requests fail, each attempt would change the
-// status, and each change would cause the next attempt at once.
+// flips decides which Switches to turn down now, and when the next one is due: not before it has been up for the flip
+// delay, not two in one flip interval, and the one that has been up for longest first. A flip that was only attempted
+// counts for the interval, but not for lastFlip, which goes into the status: while all requests fail, each attempt
+// would change the status, and each change would cause the next attempt at once.
 func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := p.lastFlip
@@ -211,8 +211,8 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 	}
 }
 
-// lastFlip returns the latest time at which one of the Machine's Switches was turned down, from the objects and from the
-// time that the controller remembers.
+// lastFlip returns the latest time at which one of the Machine's Switches was turned down, from the objects and from
+// the time that the controller remembers.
 func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now time.Time) time.Time {
 	var last time.Time
 	if credible(remembered, now) {
@@ -229,8 +229,8 @@ func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now ti
 	return last
 }
 
-// flippedAt returns when the operator last turned a Switch down. It is zero for never, and for a value that the operator
-// cannot have written.
+// flippedAt returns when the operator last turned a Switch down. It is zero for never, and for a value that the
+// operator cannot have written.
 func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
 	if err != nil || !credible(at, now) {
@@ -239,14 +239,15 @@ func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return at
 }
 
-// credible reports whether something can have happened at a time. A time further ahead than maxClockSkew was written by a
-// user, or by a leader whose clock was wrong. The operator must not wait for it: that could take years.
+// credible reports whether something can have happened at a time. A time further ahead than maxClockSkew was written by
+// a user, or by a leader whose clock was wrong. The operator must not wait for it: that could take years.
 func credible(at, now time.Time) bool {
 	return !at.After(now.Add(maxClockSkew))
 }
 
-// names returns a function that returns the next free name for a Switch, the lowest ordinal first. Because names follow from
-// what exists, an operator with an outdated cache cannot create one Switch too many: the API server refuses the name.
+// names returns a function that returns the next free name for a Switch, the lowest ordinal first. Because names follow
+// from what exists, an operator with an outdated cache cannot create one Switch too many: the API server refuses the
+// name.
 func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	ordinal := -1
 	return func() string {

@@ -13,9 +13,9 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// flipMemory remembers the last flip of each Machine that no object may record. An object does not record a flip if a user
-// deletes the Switch before the Machine's status has the time, or if the answer to the request was lost. A restart forgets
-// the flips. That is safe except in these two cases, which no operator can see after a restart.
+// flipMemory remembers the last flip of each Machine that no object may record. An object does not record a flip if a
+// user deletes the Switch before the Machine's status has the time, or if the answer to the request was lost. A restart
+// forgets the flips. That is safe except in these two cases, which no operator can see after a restart.
 type flipMemory struct {
 	mu       sync.Mutex
 	machines map[types.NamespacedName]memory

@@ -19,8 +19,8 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// newStatus describes a Machine after a reconcile that changed nothing else. It starts from the existing status, so that
-// conditions keep their transition times.
+// newStatus describes a Machine after a reconcile that changed nothing else. It starts from the existing status, so
+// that conditions keep their transition times.
 func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.MachineStatus {
 	status := *m.Status.DeepCopy()
 	status.ObservedGeneration = m.Generation
@@ -80,7 +80,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	set := conditionSetter(status, now)
 	counts := status.Switches
 
-	scaled, reason, message := metav1.ConditionTrue, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", counts.Total, wanted)
+	scaled, reason := metav1.ConditionTrue, v1beta1.ReasonCountReached
+	message := fmt.Sprintf("%d of %d switches", counts.Total, wanted)
 	switch {
 	case apierror.IsQuotaExceeded(scaling):
 		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
@@ -97,7 +98,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 		set(v1beta1.ConditionResting, resting, v1beta1.ReasonAllDown, "All switches are down")
 	} else {
 		resting = metav1.ConditionFalse
-		set(v1beta1.ConditionResting, resting, v1beta1.ReasonSwitchesUp, fmt.Sprintf("%d of %d switches are up", counts.Up, counts.Total))
+		set(v1beta1.ConditionResting, resting, v1beta1.ReasonSwitchesUp,
+			fmt.Sprintf("%d of %d switches are up", counts.Up, counts.Total))
 	}
 
 	switch {
@@ -110,8 +112,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	}
 }
 
-// sameFailure returns the counts with the message of the first failure. Messages contain ports and numbers that differ each
-// time: each one would change the status, and each change would cause the next attempt at once.
+// sameFailure returns the counts with the message of the first failure. Messages contain ports and numbers that differ
+// each time: each one would change the status, and each change would cause the next attempt at once.
 func sameFailure(status *v1beta1.MachineStatus, counts string, scaling error) string {
 	before := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
 	if before != nil && before.Reason == v1beta1.ReasonScalingFailed &&
@@ -139,8 +141,8 @@ func conditionSetter(
 	}
 }
 
-// instant rounds up to the microseconds of the API, so that nothing that counts from it is too early. The zero time becomes
-// nil.
+// instant rounds up to the microseconds of the API, so that nothing that counts from it is too early. The zero time
+// becomes nil.
 func instant(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
@@ -154,8 +156,8 @@ type metrics struct {
 	dropped  prometheus.Counter
 }
 
-// newMetrics registers the controller's metrics. Machines are counted in their store for each scrape, so that the numbers
-// cannot drift.
+// newMetrics registers the controller's metrics. Machines are counted in their store for each scrape, so that the
+// numbers cannot drift.
 func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) (*metrics, error) {
 	m := &metrics{
 		flips: prometheus.NewCounter(prometheus.CounterOpts{

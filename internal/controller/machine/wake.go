@@ -22,8 +22,9 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// userPriority is the priority of a Machine that a user has changed. It is between that of a due flip (queue.DuePriority)
-// and that of everything else (0), such as new Machines, which can come by the thousand, and the operator's own writes.
+// userPriority is the priority of a Machine that a user has changed. It is between that of a due flip
+// (queue.DuePriority) and that of everything else (0), such as new Machines, which can come by the thousand, and the
+// operator's own writes.
 const userPriority = 50
 
 // workQueue has the Machines that wait for a worker.
@@ -54,8 +55,8 @@ func waking(machines func(client.Object) []reconcile.Request) handler.EventHandl
 	}
 }
 
-// changedByUser reports whether a user changed a Machine or a Switch. The operator changes the status, finalizers and owners,
-// and the position of a Switch together with its annotation. Its rare other changes may count as a user's.
+// changedByUser reports whether a user changed a Machine or a Switch. The operator changes the status, finalizers and
+// owners, and the position of a Switch together with its annotation. Its rare other changes may count as a user's.
 func changedByUser(old, updated client.Object) bool {
 	before, after := old.GetAnnotations(), updated.GetAnnotations()
 	if before[v1beta1.FlippedAtAnnotation] != after[v1beta1.FlippedAtAnnotation] {

@@ -69,8 +69,8 @@ func (b *bursts) sweep(now time.Time) {
 	maps.DeleteFunc(b.byRS, func(_ types.NamespacedName, known burst) bool { return now.Sub(known.end()) >= patience })
 }
 
-// look reports whether to count the Pods of a ReplicaSet now, and returns when to look again; zero means never. A burst that
-// has ended is forgotten before the caches are read, so that a later event starts another one.
+// look reports whether to count the Pods of a ReplicaSet now, and returns when to look again; zero means never. A burst
+// that has ended is forgotten before the caches are read, so that a later event starts another one.
 func (b *bursts) look(rs types.NamespacedName, now time.Time) (due bool, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

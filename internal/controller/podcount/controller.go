@@ -3,8 +3,9 @@
 
 // Package podcount keeps a label on every ReplicaSet with the number of its Pods.
 //
-// decide.go is pure. Pods come and go in bursts. The controller waits for the end of a burst (bursts.go), so that it writes
-// a ReplicaSet a few times, not once for each Pod. The cache has only a part of the metadata of ReplicaSets and Pods.
+// decide.go is pure. Pods come and go in bursts. The controller waits for the end of a burst (bursts.go), so that it
+// writes a ReplicaSet a few times, not once for each Pod. The cache has only a part of the metadata of ReplicaSets and
+// Pods.
 package podcount
 
 import (
@@ -179,8 +180,8 @@ func (c *Controller) count(ctx context.Context, rs client.Object) (int, error) {
 	return len(pods.Items), err
 }
 
-// write sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a new
-// ReplicaSet of the same name must not get the count of the old one.
+// write sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a
+// new ReplicaSet of the same name must not get the count of the old one.
 func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata, value string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    rs.UID,
@@ -189,7 +190,8 @@ func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata
 	if err != nil {
 		return err
 	}
-	if err = c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, body), fieldManager); apierrors.IsNotFound(err) {
+	err = c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, body), fieldManager)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	c.metrics.patches.Count(err)

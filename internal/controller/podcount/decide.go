@@ -26,14 +26,15 @@ type replicaSet struct {
 	types.UID
 }
 
-// owner returns the ReplicaSet that controls a Pod. The UID is empty if there is none, if the Pod is being deleted, and if
-// pod is nil.
+// owner returns the ReplicaSet that controls a Pod. The UID is empty if there is none, if the Pod is being deleted, and
+// if pod is nil.
 func owner(pod client.Object) (rs replicaSet) {
 	if pod == nil || !pod.GetDeletionTimestamp().IsZero() {
 		return rs
 	}
 	controller := metav1.GetControllerOfNoCopy(pod)
-	if controller == nil || controller.Kind != replicaSetKind.Kind || !strings.HasPrefix(controller.APIVersion, replicaSetKind.Group+"/") {
+	if controller == nil || controller.Kind != replicaSetKind.Kind ||
+		!strings.HasPrefix(controller.APIVersion, replicaSetKind.Group+"/") {
 		return rs
 	}
 	// An owner must be in the same namespace.

@@ -22,8 +22,9 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// conflict returns which autoscaler would undo a stop, or an empty string. Kubernetes disables a HorizontalPodAutoscaler while
-// there are no replicas, except for one that has scaled to zero itself. KEDA enables its own again.
+// conflict returns which autoscaler would undo a stop, or an empty string. Kubernetes disables a
+// HorizontalPodAutoscaler while there are no replicas, except for one that has scaled to zero itself. KEDA enables its
+// own again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.Stop == nil {
 		return ""
@@ -31,15 +32,18 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 	for i := range autoscalers {
 		hpa := &autoscalers[i]
 		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
-			return fmt.Sprintf("%s %s would undo a stop, so there is none: pause it with its annotation autoscaling.keda.sh/paused-replicas instead",
+			return fmt.Sprintf("%s %s would undo a stop, so there is none: "+
+				"pause it with its annotation autoscaling.keda.sh/paused-replicas instead",
 				owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
-			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop then, so there is none: make its minReplicas at least 1",
+			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop then, "+
+				"so there is none: make its minReplicas at least 1",
 				hpa.Name)
 		}
 		if s.StopReplicas > 0 {
-			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; use "0", which turns it off meanwhile`,
+			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; `+
+				`use "0", which turns it off meanwhile`,
 				v1beta1.StopReplicasAnnotation, s.StopReplicas, hpa.Name)
 		}
 	}
@@ -53,16 +57,20 @@ func scalesToZero(o client.Object) bool {
 }
 
 // autoscalersOf returns the autoscalers of a Deployment. They belong to the cache.
-func (c *Controller) autoscalersOf(ctx context.Context, d *appsv1.Deployment) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
+func (c *Controller) autoscalersOf(
+	ctx context.Context, d *appsv1.Deployment,
+) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
 	list := &autoscalingv2.HorizontalPodAutoscalerList{}
-	err := c.client.List(ctx, list, client.InNamespace(d.Namespace), client.MatchingFields{autoscalersByTarget: d.Name}, client.UnsafeDisableDeepCopy)
+	err := c.client.List(ctx, list, client.InNamespace(d.Namespace), client.MatchingFields{autoscalersByTarget: d.Name},
+		client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
 // target returns the name of the Deployment that an autoscaler scales, or an empty string.
 func target(o client.Object) string {
 	ref := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.ScaleTargetRef
-	if group, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || group.Group != appsv1.GroupName || ref.Kind != "Deployment" {
+	group, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil || group.Group != appsv1.GroupName || ref.Kind != "Deployment" {
 		return ""
 	}
 	return ref.Name
@@ -76,8 +84,8 @@ func deploymentOf(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// retargeted drops the updates of autoscalers that change neither the target nor the conflict. Their status changes every few
-// seconds.
+// retargeted drops the updates of autoscalers that change neither the target nor the conflict. Their status changes
+// every few seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
 		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)

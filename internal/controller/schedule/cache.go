@@ -44,7 +44,8 @@ func trimDeployment(o any) (any, error) {
 	trimmed.ManagedFields = nil
 	delete(trimmed.Annotations, corev1.LastAppliedConfigAnnotation) // a copy of the whole object
 	for _, c := range d.Spec.Template.Spec.Containers {
-		trimmed.Spec.Template.Spec.Containers = append(trimmed.Spec.Template.Spec.Containers, corev1.Container{Resources: c.Resources})
+		trimmed.Spec.Template.Spec.Containers = append(trimmed.Spec.Template.Spec.Containers,
+			corev1.Container{Resources: c.Resources})
 	}
 	return trimmed, nil
 }
@@ -56,9 +57,12 @@ func trimAutoscaler(o any) (any, error) {
 	}
 	return &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: hpa.Namespace, Name: hpa.Name, UID: hpa.UID, ResourceVersion: hpa.ResourceVersion, OwnerReferences: hpa.OwnerReferences,
+			Namespace: hpa.Namespace, Name: hpa.Name, UID: hpa.UID, ResourceVersion: hpa.ResourceVersion,
+			OwnerReferences: hpa.OwnerReferences,
 		},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: hpa.Spec.ScaleTargetRef, MinReplicas: hpa.Spec.MinReplicas},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: hpa.Spec.ScaleTargetRef, MinReplicas: hpa.Spec.MinReplicas,
+		},
 	}, nil
 }
 
@@ -72,9 +76,10 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	if err != nil {
 		return err
 	}
-	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget, func(o client.Object) []string {
-		return []string{target(o)}
-	})
+	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
+		func(o client.Object) []string {
+			return []string{target(o)}
+		})
 }
 
 // annotated accepts the events of Deployments that have, or had, annotations of a schedule.

@@ -3,9 +3,9 @@
 
 // Package schedule scales Deployments down and up at times that their annotations name.
 //
-// The package internal/schedule computes the events. decide.go is pure: the last event counts, and it counts once, so that a
-// missed event is made up for, and a user who scales by hand is left alone until the next event. The operator records in
-// annotations what it did, in the same request as the replicas.
+// The package internal/schedule computes the events. decide.go is pure: the last event counts, and it counts once, so
+// that a missed event is made up for, and a user who scales by hand is left alone until the next event. The operator
+// records in annotations what it did, in the same request as the replicas.
 package schedule
 
 import (
@@ -66,7 +66,8 @@ func (o Options) Validate() error {
 func (o Options) zone() (*time.Location, error) {
 	zone, err := schedule.ParseZone(cmp.Or(o.DefaultTimeZone, "UTC"))
 	if err != nil {
-		return nil, fmt.Errorf("invalid value %q for flag --default-time-zone: %w; use for example Europe/Berlin", o.DefaultTimeZone, err)
+		return nil, fmt.Errorf("invalid value %q for flag --default-time-zone: %w; use for example Europe/Berlin",
+			o.DefaultTimeZone, err)
 	}
 	return zone, nil
 }
@@ -198,7 +199,8 @@ func (c *Controller) announce(d *appsv1.Deployment, p plan) {
 		c.events.Normal(d, nil, v1beta1.EventScheduleRemoved, "Start",
 			"Scaled out from %d to %d replicas: the schedule that had scaled in is gone", before, p.replicas)
 	case p.transition == removal:
-		c.events.Normal(d, nil, v1beta1.EventScheduleRemoved, "Forget", "Left %d replicas as they are: the schedule is gone", p.replicas)
+		c.events.Normal(d, nil, v1beta1.EventScheduleRemoved, "Forget",
+			"Left %d replicas as they are: the schedule is gone", p.replicas)
 	case p.outcome != scaled:
 	case p.transition == stop:
 		c.events.Normal(d, nil, v1beta1.EventScheduledStop, "Stop", "Scaled in from %d to %d replicas (%s)",

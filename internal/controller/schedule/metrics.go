@@ -24,8 +24,8 @@ type metrics struct {
 	lag         prometheus.Histogram
 }
 
-// newMetrics registers the controller's metrics. Deployments are counted in the cache for each scrape, so that the numbers
-// cannot drift.
+// newMetrics registers the controller's metrics. Deployments are counted in the cache for each scrape, so that the
+// numbers cannot drift.
 func newMetrics(registerer prometheus.Registerer, deployments collector) (*metrics, error) {
 	m := &metrics{
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -34,7 +34,7 @@ func newMetrics(registerer prometheus.Registerer, deployments collector) (*metri
 		}, []string{"direction", "result"}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_schedule_lag_seconds",
-			Help:    "Time from the instant at which a start or stop was due until it was carried out, with all that it waited for.",
+			Help:    "Time from when a start or stop was due until the operator executed it.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		}),
 	}
@@ -85,7 +85,8 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	list := &appsv1.DeploymentList{}
-	if err := c.cache.List(ctx, list, client.MatchingFields{deploymentsWithAnnotations: "true"}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.cache.List(ctx, list, client.MatchingFields{deploymentsWithAnnotations: "true"},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return // there is no cache yet
 	}
 	type key struct{ namespace, state string }
@@ -101,7 +102,8 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 		memory[d.Namespace] += saved * requested(d, corev1.ResourceMemory)
 	}
 	for key, n := range counts {
-		collected <- prometheus.MustNewConstMetric(deploymentsDesc, prometheus.GaugeValue, float64(n), key.namespace, key.state)
+		collected <- prometheus.MustNewConstMetric(deploymentsDesc, prometheus.GaugeValue, float64(n), key.namespace,
+			key.state)
 	}
 	for namespace := range cpu {
 		collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, cpu[namespace], namespace)

@@ -101,7 +101,7 @@ type Controller struct {
 	usage     *poller
 	finalizer *patch.Finalizer
 	retries   workqueue.TypedRateLimiter[reconcile.Request] // of rejected requests
-	crashing  sync.Map                                      // client.ObjectKey of a VirtualMachine to the UID of a Pod with a CrashLoop event
+	crashing  sync.Map                                      // VirtualMachines to the UID of a Pod with a CrashLoop event
 	alarms    *queue.Alarms
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admission validates Machines beyond their schema: rules that depend on the operator's flags or need a label
-// parser. It accepts an existing invalid field that a request does not change, so that users can still update the object.
+// parser. It accepts an existing invalid field that a request does not change, so that users can still update the
+// object.
 package admission
 
 import (
@@ -64,7 +65,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	return nil
 }
 
-// The API server sends only requests that change a spec, so that labels and finalizers can be written without the webhook.
+// The API server sends only requests that change a spec, so that labels and finalizers can be written without the
+// webhook.
 
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
@@ -125,7 +127,8 @@ func validate(old, m *v1beta1.Machine, maxSwitches int32, at paths) field.ErrorL
 	}
 	errs := validateCount(old.Spec.Switches.Count, m.Spec.Switches.Count, maxSwitches, at.count)
 	if !equality.Semantic.DeepEqual(old.Spec.Switches.Selector, m.Spec.Switches.Selector) {
-		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "is immutable: create a new Machine instead"))
+		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector,
+			"is immutable: create a new Machine instead"))
 	}
 	before := validateTemplate(old, at)
 	for _, err := range validateTemplate(m, at) {
@@ -151,7 +154,8 @@ func validateCount(old, count, maxSwitches int32, at *field.Path) field.ErrorLis
 	case count < 0: // zero means that the field is absent
 		return field.ErrorList{field.Invalid(at, count, "must be at least 1")}
 	case count > maxSwitches && count > old:
-		return field.ErrorList{field.Invalid(at, count, fmt.Sprintf("must be at most %d, which is the operator's --max-switches", maxSwitches))}
+		return field.ErrorList{field.Invalid(at, count,
+			fmt.Sprintf("must be at most %d, which is the operator's --max-switches", maxSwitches))}
 	}
 	return nil
 }
@@ -170,9 +174,11 @@ func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
 	case err != nil:
 		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "does not parse: "+err.Error()))
 	case selector.Empty():
-		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "must not be empty: it would take every Switch in the namespace"))
+		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector,
+			"must not be empty: it would take every Switch in the namespace"))
 	case !selector.Matches(labels.Set(m.SwitchLabels())):
-		errs = append(errs, field.Invalid(at.template.Child("labels"), template.Labels, fmt.Sprintf("must satisfy the selector %s", selector)))
+		errs = append(errs, field.Invalid(at.template.Child("labels"), template.Labels,
+			fmt.Sprintf("must satisfy the selector %s", selector)))
 	}
 	return errs
 }
@@ -201,8 +207,10 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 			return append(warnings, "there may be more")
 		}
 		other := &others.Items[i]
-		if otherSelector, err := other.SwitchSelector(); err == nil && other.Name != m.Name && overlap(selector, otherSelector) {
-			warnings = append(warnings, fmt.Sprintf("selector %s overlaps that of Machine %s, %s: either may adopt a Switch that matches both",
+		if otherSelector, err := other.SwitchSelector(); err == nil && other.Name != m.Name &&
+			overlap(selector, otherSelector) {
+			warnings = append(warnings, fmt.Sprintf(
+				"selector %s overlaps the selector of Machine %s, %s: either may adopt a Switch that matches both",
 				selector, other.Name, otherSelector))
 		}
 	}
@@ -222,7 +230,9 @@ func (v *scaleValidator) ValidateCreate(context.Context, *autoscalingv1.Scale) (
 }
 
 // ValidateUpdate implements admission.Validator.
-func (v *scaleValidator) ValidateUpdate(_ context.Context, old, scale *autoscalingv1.Scale) (admission.Warnings, error) {
+func (v *scaleValidator) ValidateUpdate(
+	_ context.Context, old, scale *autoscalingv1.Scale,
+) (admission.Warnings, error) {
 	errs := validateCount(old.Spec.Replicas, scale.Spec.Replicas, v.maxSwitches, field.NewPath("spec", "replicas"))
 	if len(errs) == 0 {
 		return nil, nil

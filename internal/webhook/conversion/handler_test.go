@@ -89,8 +89,8 @@ func members(t testing.TB, raw []byte) map[string]any {
 	return object
 }
 
-// typed is an object as its Go type writes it. On the wire an empty map and an absent one are the same; what has nothing
-// else is absent after the second time.
+// typed is an object as its Go type writes it. On the wire an empty map and an absent one are the same; what has
+// nothing else is absent after the second time.
 func typed[T any](t testing.TB, raw []byte) string {
 	t.Helper()
 	for range 2 {
@@ -576,8 +576,8 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 	})
 }
 
-// TestAllocations is what the speed of a machine does not change: the handler allocates little, and no more for an object
-// among many.
+// TestAllocations is what the speed of a machine does not change: the handler allocates little, and no more for an
+// object among many.
 func TestAllocations(t *testing.T) {
 	stock, err := conversiontest.Stock()
 	if err != nil {
@@ -589,7 +589,8 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		response := discard{http.Header{}}
-		// Of buffers that are used again, the race detector has some forgotten at random: so many runs are the same each time.
+		// Of buffers that are used again, the race detector has some forgotten at random: so many runs are the same each
+		// time.
 		return testing.AllocsPerRun(max(5, 500/count), func() {
 			handler.ServeHTTP(response, conversiontest.NewRequest(bytes.NewReader(body)))
 		}) / float64(count)

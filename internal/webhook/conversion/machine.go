@@ -6,8 +6,8 @@
 // Only the spec differs between versions. Metadata, status and unknown fields pass through unchanged. The API server
 // restores the metadata of a converted object from its own copy, except labels and annotations.
 //
-// A conversion never fails if the JSON has the types of the schema. An absent field stays absent, because the schemas have
-// the defaults. The API server also sends objects without spec or without metadata, when it merges managed fields.
+// A conversion never fails if the JSON has the types of the schema. An absent field stays absent, because the schemas
+// have the defaults. The API server also sends objects without spec or without metadata, when it merges managed fields.
 package conversion
 
 import (

@@ -76,8 +76,8 @@ func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3)
 }
 
-// TestVersionsHoldTheSameFields compares the number of leaf fields of each type. It fails if a field is added to one version
-// only, even if no converter uses the field.
+// TestVersionsHoldTheSameFields compares the number of leaf fields of each type. It fails if a field is added to one
+// version only, even if no converter uses the field.
 func TestVersionsHoldTheSameFields(t *testing.T) {
 	alpha := leaves(reflect.TypeFor[v1alpha1.MachineSpec]())
 	beta := leaves(reflect.TypeFor[v1beta1.MachineSpec]())

@@ -24,8 +24,9 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// Limits of a server. An API server sends at most 600 requests at the same time by default, needs a few hundred bytes of
-// headers, and waits at most 30 s. It closes a connection that is idle for 90 s; the server must not close it earlier.
+// Limits of a server. An API server sends at most 600 requests at the same time by default, needs a few hundred bytes
+// of headers, and waits at most 30 s. It closes a connection that is idle for 90 s; the server must not close it
+// earlier.
 const (
 	maxConnections  = 800
 	maxHeaderBytes  = 16 << 10
@@ -106,8 +107,9 @@ func (s Server) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// shutdown waits for requests, but not for connections without one, which API servers keep in reserve. http.Server waits
-// until these are 5 s old (https://go.dev/issue/22682), and another replica would become the leader that much later.
+// shutdown waits for requests, but not for connections without one, which API servers keep in reserve. http.Server
+// waits until these are 5 s old (https://go.dev/issue/22682), and another replica would become the leader that much
+// later.
 func (s Server) shutdown(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()

@@ -1,7 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package executable builds the operator for tests that run it as a process of its own, and runs the tools of other tests.
+// Package executable builds the operator for tests that run it as a process of its own, and runs the tools of other
+// tests.
 package executable
 
 import (
@@ -16,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BuildManager compiles the operator and returns the absolute path of the program. It has the race detector if the test has it.
-// Tests that call BuildManager are in a folder of test. All packages share the program: the go command builds it again only after
-// a change of the source.
+// BuildManager compiles the operator and returns the absolute path of the program. It has the race detector if the test
+// has it. Tests that call BuildManager are in a folder of test. All packages share the program: the go command builds
+// it again only after a change of the source.
 func BuildManager() (path string, err error) { return build(raceDetector) }
 
 // BuildManagerWithoutRace is BuildManager without the race detector, which needs many times the memory.
@@ -84,8 +85,8 @@ func Name(path, dir, name string) (string, error) {
 	return named, os.Symlink(path, named)
 }
 
-// Output runs a command and returns its standard output. Its standard error is only part of the error: the go command, for
-// example, reports downloads there.
+// Output runs a command and returns its standard output. Its standard error is only part of the error: the go command,
+// for example, reports downloads there.
 func Output(command *exec.Cmd) (string, error) {
 	out, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -20,8 +20,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// auditPatience is how long to wait for the audit log line of a revision. A line is missing if the API server was killed
-// before it answered the request.
+// auditPatience is how long to wait for the audit log line of a revision. A line is missing if the API server was
+// killed before it answered the request.
 const auditPatience = 3 * time.Second
 
 // AuditLog describes the audit log, which names the author of each write.
@@ -48,8 +48,8 @@ func readAuthors(path string) (*authors, error) {
 	return &authors{log: bufio.NewReader(log), found: map[string]author{}}, nil
 }
 
-// of returns the author of a revision. It waits for the line: the API server logs a request after it has answered it, and
-// the watch event of the revision arrives earlier.
+// of returns the author of a revision. It waits for the line: the API server logs a request after it has answered it,
+// and the watch event of the revision arrives earlier.
 func (a *authors) of(r Revision) (author, error) {
 	key := r.Object.GetResourceVersion()
 	if r.Type == watch.Deleted {
@@ -126,7 +126,8 @@ type answer struct {
 	Items   []struct{ Metadata struct{ UID types.UID } } // of the objects of a deletecollection
 }
 
-// keys returns the keys of authors.found for the written objects. The argument is the request's resourceVersion, or empty.
+// keys returns the keys of authors.found for the written objects. The argument is the request's resourceVersion, or
+// empty.
 func (a *answer) keys(asked string) (keys []string) {
 	switch {
 	case a.Details.UID != "":

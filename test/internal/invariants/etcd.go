@@ -30,8 +30,8 @@ const (
 	etcdMark   = etcdPrefix + "~mark"
 )
 
-// A Recorder keeps all revisions of Machines and switches from a watch of etcd. The watch has one order for both kinds, and
-// misses no revision, even if API servers are killed. The authors come from the audit log of the API servers.
+// A Recorder keeps all revisions of Machines and switches from a watch of etcd. The watch has one order for both kinds,
+// and misses no revision, even if API servers are killed. The authors come from the audit log of the API servers.
 type Recorder struct {
 	etcd     *http.Client
 	operator string // its username
@@ -46,9 +46,9 @@ type Recorder struct {
 	more  chan struct{} // closed and replaced when revisions or an error arrive
 }
 
-// Record starts a Recorder that keeps all revisions since the first one, until the context ends. The client is one of the
-// etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that are stored as v1beta1. It
-// keeps all switches: both versions of a switch are equal.
+// Record starts a Recorder that keeps all revisions since the first one, until the context ends. The client is one of
+// the etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that are stored as
+// v1beta1. It keeps all switches: both versions of a switch are equal.
 func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, error) {
 	authors, err := readAuthors(audit.Log)
 	if err != nil {

@@ -31,7 +31,8 @@ type Revision struct {
 	At     time.Time // when the watch event arrived; only a Checker with a lag uses it
 }
 
-// Check returns the violations that a Checker without a lag finds. Revisions must be in the order of their resourceVersions.
+// Check returns the violations that a Checker without a lag finds. Revisions must be in the order of their
+// resourceVersions.
 func Check(revisions []Revision) []error {
 	c := NewChecker(0)
 	for _, r := range revisions {
@@ -40,8 +41,8 @@ func Check(revisions []Revision) []error {
 	return c.Violations()
 }
 
-// A Checker takes revisions one by one and collects violations. The operator may act on a Machine's present spec, on the
-// spec before it, and on any spec since the status was last written. The violations are:
+// A Checker takes revisions one by one and collects violations. The operator may act on a Machine's present spec, on
+// the spec before it, and on any spec since the status was last written. The violations are:
 //   - A switch is created, and its Machine then has more switches than its spec asks for. Adopting too many is permitted:
 //     a Machine adopts all switches that match and deletes the surplus, as a ReplicaSet does with Pods.
 //   - The operator deletes a switch that belongs to no Machine, or that is not surplus. A switch that another client deletes
@@ -66,10 +67,10 @@ type Checker struct {
 	faults   []error
 }
 
-// NewChecker returns a Checker that has seen no revision. With a lag, the operator may also act on state that is older by at
-// most the lag: a deleted Machine, an old spec, and switches before they were adopted or lost. The reason: a process that
-// was suspended resumes with its old cache while another process runs. One of the two may then skip a name that the
-// other process uses, because the name has become free again.
+// NewChecker returns a Checker that has seen no revision. With a lag, the operator may also act on state that is older
+// by at most the lag: a deleted Machine, an old spec, and switches before they were adopted or lost. The reason: a
+// process that was suspended resumes with its old cache while another process runs. One of the two may then skip a name
+// that the other process uses, because the name has become free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
 		lag: lag, machines: map[types.UID]*machine{}, gone: map[types.UID]time.Time{}, switches: map[types.UID]*v1beta1.Switch{},
@@ -249,7 +250,8 @@ func (c *Checker) count(sw *v1beta1.Switch, n int32) {
 	}
 }
 
-// machineOf returns the Machine that controls sw. It returns nil if sw is nil, is being deleted or has no known Machine.
+// machineOf returns the Machine that controls sw. It returns nil if sw is nil, is being deleted or has no known
+// Machine.
 func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	if sw == nil || !sw.DeletionTimestamp.IsZero() {
 		return nil
@@ -384,7 +386,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// due checks a flip at a time, when the Machine's last flip was at last. It returns when the flip was due, and its fault.
+// due checks a flip at a time, when the Machine's last flip was at last. It returns when the flip was due, and its
+// fault.
 func (c *Checker) due(old, sw *v1beta1.Switch, m *machine, at, last time.Time) (due time.Time, fault string) {
 	delay := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.DelaySeconds) }))
 	interval := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.IntervalSeconds) }))

@@ -245,7 +245,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// asking returns a revision of the Machine with a generation and a number of switches. It arrives at heard seconds after noon.
+// asking returns a revision of the Machine with a generation and a number of switches. It arrives at heard seconds
+// after noon.
 func asking(generation int64, count int32, heard int) Revision {
 	r := theMachine(func(m *v1beta1.Machine) {
 		m.Generation, m.Status.ObservedGeneration, m.Spec.Switches.Count = generation, generation, count
@@ -322,7 +323,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestUnknownFlip checks a flip within the interval. It is a violation unless the operator cannot know of the last flip.
+// TestUnknownFlip checks a flip within the interval. It is a violation unless the operator cannot know of the last
+// flip.
 func TestUnknownFlip(t *testing.T) {
 	two := func(m *v1beta1.Machine) { m.Spec.Switches.Count = 2 }
 	flipped := []Revision{

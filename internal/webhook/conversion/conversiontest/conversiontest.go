@@ -67,8 +67,8 @@ func Stock() (http.Handler, error) {
 	return ctrlconversion.NewWebhookHandler(scheme, registry), nil
 }
 
-// Serve starts a server with TLS and HTTP/1.1, and returns a client that keeps connections open, as the API server does.
-// The caller closes the server.
+// Serve starts a server with TLS and HTTP/1.1, and returns a client that keeps connections open, as the API server
+// does. The caller closes the server.
 func Serve(handler http.Handler) (*httptest.Server, *http.Client) {
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{NextProtos: []string{"http/1.1"}}
@@ -124,8 +124,8 @@ func Review(uid, version string, objects ...[]byte) ([]byte, error) {
 	})
 }
 
-// Machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it: created with kubectl, with a finalizer and
-// all switches down.
+// Machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it: created with kubectl, with a finalizer
+// and all switches down.
 func Machine(i int) []byte { return fmt.Appendf(nil, machine, i) }
 
 // The keys are in the API server's order.
