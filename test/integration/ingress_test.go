@@ -200,7 +200,7 @@ func TestIngress(t *testing.T) {
 var fooBar = map[string]string{"foo": "bar"}
 
 func testIngressWrites(t *testing.T, namespace string, requests *requestCounter) {
-	waitForIngresses(t, namespace, requests) // after this, the client's discovery requests are done, too
+	waitForIngresses(t, newNamespace(t), requests) // after this, the client's discovery requests are done, too
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)

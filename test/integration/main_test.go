@@ -215,7 +215,7 @@ func (c *testCluster) runOperator(options operatorOptions) (stop func() error, e
 		}
 		return nil
 	})
-	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 		select {
 		case err := <-ended:
 			ended <- nil

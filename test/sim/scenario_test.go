@@ -418,7 +418,7 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 			// The switch may have a different name now.
 			err = errors.Join(w.Pass(settleTime), client.IgnoreNotFound(step.do(ctx, w.Admin)))
 		}
-		pause, most := max(step.pause, settleTime), maxReconciles
+		pause, most := max(step.pause, settleTime), maxReconciles*max(c.leaders, 1)
 		if stale { // rejected stale writes are retried
 			most += int(pause / queue.LastRetry)
 		}
@@ -429,7 +429,7 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 		v.stepDone()
 	}
 	v.end()
-	err := r.pass(w, settleTime, maxReconciles, s.maxWait)
+	err := r.pass(w, settleTime, maxReconciles*max(c.leaders, 1), s.maxWait)
 	r.states = append(r.states, state(w))
 	return err
 }
@@ -437,7 +437,8 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 // maxScheduleWait is the longest time between two reconciles of the schedule controller.
 const maxScheduleWait = 10 * time.Minute
 
-// maxReconciles is the maximum number of reconciles until an object is up to date and no further reconcile is due.
+// maxReconciles is the maximum number of reconciles by one operator until an object is up to date and no further
+// reconcile is due.
 const maxReconciles = 60
 
 // pass advances the clock. It adds a violation if there are more than most reconciles, plus one for each maxWait.
