@@ -102,9 +102,20 @@ vet: ## Run go vet
 golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
 
 .PHONY: lint
-lint: ## Run golangci-lint, and kube-api-linter on api/
+lint: lint-prose ## Run golangci-lint, kube-api-linter on api/, and lint-prose
 	$(golangci-lint) run
 	$(golangci-lint) run --config .golangci-kal.yml ./api/...
+
+# Vale contains parsers in C, so it needs a C compiler. One of them compiles with a warning, the first time only.
+PROSE := $(wildcard *.md) docs api cmd hack internal test
+
+.PHONY: lint-prose
+lint-prose: ## Check the English of the documentation and of Go comments with the style in hack/vale
+ifeq ($(shell go env CGO_ENABLED),1)
+	@$(call tool,vale) --no-global --output=line --glob='*.{md,go}' $(PROSE)
+else
+	@echo "lint-prose: skipped, because there is no C compiler"
+endif
 
 # The fixes of kube-api-linter are not applied, because some of them change the API.
 .PHONY: lint-fix

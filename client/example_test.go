@@ -72,7 +72,7 @@ func Example() {
 		log.Fatal(ctx.Err())
 	}
 
-	// The lister reads that copy, without a request. What it returns belongs to everybody, so nobody changes it.
+	// The lister reads that copy, without a request. Callers share the returned object and must not change it.
 	found, err := watched.Lister().VirtualMachines(metav1.NamespaceDefault).Get("test-vm")
 	if err != nil {
 		log.Fatal(err)

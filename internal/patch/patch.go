@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package patch changes objects with merge patches. The API server rejects such a patch if the object has changed since
-// it was read: a merge patch replaces whole lists, such as finalizers, and a decision that was right for the old state
-// may be wrong for the new one.
+// it was read. A merge patch replaces whole lists, such as finalizers. A decision that was right for the old state may
+// also be wrong for the new one.
 package patch
 
 import (
@@ -44,7 +44,7 @@ func Status[T client.Object, S any](
 }
 
 // Finalizer is a finalizer of one controller. It remembers the last objects from which it was removed, because the
-// cache can show the finalizer for a while: the answer to the removal of the last finalizer has no newer resource
+// cache can show the finalizer for a while. The answer to the removal of the last finalizer has no newer resource
 // version, so a read cannot wait for it.
 type Finalizer struct {
 	name    string

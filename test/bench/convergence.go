@@ -145,7 +145,7 @@ func (r *race) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// prepareAll creates the environments, two at a time. After an error it returns those that exist.
+// prepareAll creates the environments, two at a time. After an error it returns the environments that exist.
 func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	r.log("%s: preparing %d parents for each of %d subjects", r.size, r.size.machines, len(r.subjects))
 	runners := make([]*runner, len(r.subjects))

@@ -47,9 +47,9 @@ var steps = []step{
 	{"namespace", (*removal).deleteNamespace, (*removal).leftNamespace},
 }
 
-// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise it tests the
-// documented order, one that begins with the operator and ends with its objects, and two that begin with the CRDs or
-// the namespace.
+// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise it tests four:
+// the documented order, an order that begins with the operator and ends with its objects, and two orders that begin
+// with the CRDs or the namespace.
 func TestUninstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each order reinstalls everything; make test-all runs some orders, make chaos all of them")

@@ -450,7 +450,7 @@ func checkRejectedByWebhook(t *testing.T, err error, byWebhook bool) {
 	}
 }
 
-// TestBoundaryValuesAreAccepted uses the valid values closest to those that TestInvalidMachinesAreRejected uses.
+// TestBoundaryValuesAreAccepted uses the valid values closest to the values of TestInvalidMachinesAreRejected.
 func TestBoundaryValuesAreAccepted(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)

@@ -40,7 +40,7 @@ type testCluster struct {
 	beforeStop     []func() error                // stop clients of the control plane; called in reverse order
 }
 
-// clusters has all control planes that were started. free has those that no test uses.
+// clusters has all control planes that were started. No test uses the control planes in free.
 var clusters struct {
 	sync.Mutex
 	all, free []*testCluster

@@ -277,7 +277,7 @@ func (c *changes) invalid() generatedChange {
 	return generatedChange{}
 }
 
-// breakRule replaces the object by one that breaks a CEL rule or exceeds the operator's limit. It returns false if the
+// breakRule replaces the object by an object that breaks a CEL rule or exceeds the operator's limit. It returns false if the
 // new object is valid.
 func (c *changes) breakRule(change *generatedChange) bool {
 	change.object, change.status = c.candidate("new", change.old), false

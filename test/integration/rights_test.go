@@ -284,8 +284,8 @@ func (r permission) String() string {
 	return text
 }
 
-// TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists, as it does on an API server
-// before 1.34. For a newer API server, the test disables streaming in the operator's client.
+// TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists. On an API server before 1.34, it
+// always does. For a newer API server, the test disables streaming in the operator's client.
 func TestCachesWithoutStreamedLists(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)

@@ -142,8 +142,7 @@ func checkUnchanged(t *testing.T, d *appsv1.Deployment, description string) {
 	}
 }
 
-// annotationsOf returns the annotations of a Deployment without the one that the deployment controller of Kubernetes
-// writes.
+// annotationsOf returns the annotations of a Deployment, without the annotation of Kubernetes' deployment controller.
 func annotationsOf(d *appsv1.Deployment) map[string]string {
 	annotations := maps.Clone(d.Annotations)
 	delete(annotations, "deployment.kubernetes.io/revision")

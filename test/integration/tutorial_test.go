@@ -52,7 +52,7 @@ kind: Switch
 metadata: {generateName: switch-, labels: {machine: machine-2}}
 spec: {position: up}
 `, "create", "-n", namespace, "-f", "-")
-		// There are now four switches. The operator deletes one that is down and keeps the new one, which is up. The name
+		// There are now four switches. The operator deletes a switch that is down and keeps the new one, which is up. The name
 		// of the new switch sorts last.
 		waitForPositions(t, namespace, "machine-2", "ddu", 10*time.Second)
 		waitForPositions(t, namespace, "machine-2", "ddd", 10*time.Second)

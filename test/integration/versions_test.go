@@ -406,7 +406,7 @@ func TestStatusInBothVersions(t *testing.T) {
 }
 
 // TestListInBothVersions lists 500 Machines in both versions. It needs a control plane of its own, because other tests
-// would slow it down: the API server's watch cache of v1alpha1 converts one event after another, and paginated lists
+// would slow it down. The API server's watch cache of v1alpha1 converts one event after another, and paginated lists
 // wait for it.
 func TestListInBothVersions(t *testing.T) {
 	useExclusiveCluster(t)

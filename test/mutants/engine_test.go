@@ -241,7 +241,7 @@ func mentions[N ast.Node](name string, nodes ...N) bool {
 	})
 }
 
-// smallest returns the nodes that match, without those that contain another one.
+// smallest returns the nodes that match and contain no other node that matches.
 func smallest(root ast.Node, match func(ast.Node) bool) (found []ast.Node) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		if n != nil && match(n) {

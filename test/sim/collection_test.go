@@ -102,8 +102,8 @@ func byName(all [][]watchEvent) [][]watchEvent {
 // randomDependent returns an operation that creates an object with owners, deletes it with any policy, removes its
 // finalizers or owners, or changes a quota.
 //
-// Cases whose result depends on timing are left out: several owners of an object that have the same owner, and owners
-// that have finalizers, or dependents with finalizers, and block no deletion.
+// Cases whose result depends on timing are left out. In one, several owners of an object have the same owner. In the
+// other, an owner has finalizers, or dependents with finalizers, and blocks no deletion.
 func randomDependent(random *rand.Rand) operation {
 	layer := random.IntN(len(layers))
 	o := operation{

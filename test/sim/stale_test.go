@@ -24,7 +24,7 @@ import (
 // server lags. Its later lists may be older.
 type lag struct {
 	kind     string // whose cache lags; "" for all caches
-	revision int64  // the cache stops here, until the end of the step after the one that wrote it
+	revision int64  // the cache stops here, until the end of the step after the step that wrote it
 	restart  bool   // the operator restarts at this revision, and its cache stops after the first list
 	behind   int64  // the number of revisions that its API server then lags
 	calls    int    // if not zero, the cache resumes after this number of calls

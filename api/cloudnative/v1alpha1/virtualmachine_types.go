@@ -122,8 +122,8 @@ type ResourceSpec struct {
 // the failures and the retryTime of the previous status. It keeps times, usage and rejection messages while they are
 // valid.
 type VirtualMachineStatus struct {
-	// conditions are Ready (the Pod is running and ready), Scheduled (the Pod has a node), Resizing (the Pod does not
-	// have the resources of the spec yet) and UsageAvailable (status.server.usage is known).
+	// conditions has four types. Ready: the Pod is running and ready. Scheduled: the Pod has a node. Resizing: the Pod
+	// does not have the resources of the spec yet. UsageAvailable: status.server.usage is known.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

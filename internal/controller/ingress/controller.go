@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ingress sets annotations on every Ingress by server-side apply. The API server records which annotations the
-// operator owns, so that it removes those that leave the configuration, and no others.
+// operator owns. So it removes an annotation that leaves the configuration, and no other.
 //
 // decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to apply
 // again what another writer keeps changing. Ingresses are cached as metadata only.
@@ -179,14 +179,14 @@ func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObject
 	}
 	full := &metav1.PartialObjectMetadata{} // with the managed fields of all writers
 	full.SetGroupVersionKind(kind)
-	who := "Somebody"
+	rival := "Another client"
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(ingress), full); err != nil {
-		log.FromContext(ctx).Error(err, "Cannot read who changes the annotations")
+		log.FromContext(ctx).Error(err, "Cannot read the field managers of the Ingress")
 	} else if managers := rivals(full, p.set); len(managers) > 0 {
-		who = "Field manager " + strings.Join(managers, ", ")
+		rival = "Field manager " + strings.Join(managers, ", ")
 	}
 	c.events.Warning(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
-		who, enumerate(p.set), known.due.Sub(c.clock.Now()).Round(time.Second))
+		rival, enumerate(p.set), known.due.Sub(c.clock.Now()).Round(time.Second))
 }
 
 // refused emits an event for the first refusal of the API server, not for each retry.

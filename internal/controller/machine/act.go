@@ -68,7 +68,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 
 // isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of
 // Machines can be behind the cache of Switches. A deleted Machine must not adopt the Switches that its user keeps
-// (ReplicaSets have the same rule), and must not replace those that the garbage collector deletes.
+// (ReplicaSets have the same rule), and must not replace Switches that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
@@ -264,7 +264,7 @@ func (a *action) flip(ctx context.Context, due []flip) error {
 			attempted.Store(true)
 		}
 		if apierror.IsRefused(err) {
-			// It counts as noticed a while from now, so that the next Switch does not wait for one that may not be turned.
+			// It counts as noticed a while from now, so that the next Switch does not wait for this one.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{flip.sw}, instant(again)))
 		}

@@ -19,7 +19,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// maxSiblings bounds the Machines of which newTransform remembers a cached Switch (LRU).
+// maxSiblings bounds the Machines for which newTransform remembers a cached Switch (LRU).
 const maxSiblings = 1 << 14
 
 // newTransform returns a function that removes from Machines and Switches what no controller reads.
@@ -88,7 +88,7 @@ func indexByOwner(object any) ([]string, error) {
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
 // indexOrphans indexes the Switches without a controller by their namespace and each of their labels. A Machine reads
-// only those that have a label of its selector, so unrelated orphans cost it nothing.
+// only orphans that have a label of its selector, so unrelated ones cost it nothing.
 func indexOrphans(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if metav1.GetControllerOfNoCopy(sw) != nil {

@@ -28,7 +28,7 @@ const maxInOnePass = 100
 type plan struct {
 	invalid  error             // why the selector does not parse; then nothing else is set
 	selector labels.Selector   // of the Machine
-	mine     []*v1beta1.Switch // the Machine's own Switches as they are, in the order of their names
+	mine     []*v1beta1.Switch // the Machine's own Switches, in the order of their names
 
 	confirm bool              // read the Machine from the API server before the next steps
 	adopt   []*v1beta1.Switch // become their controller
@@ -53,12 +53,12 @@ type flip struct {
 	due time.Time
 }
 
-// isUrgent reports whether the plan flips or notices Switches. Then it has no other step, because a flip has to happen
-// at a certain time and its delay counts from the notice: other Machines may wait for the same worker.
+// isUrgent reports whether the plan flips or notices Switches. Then it has no other step: a flip is due at a certain
+// time, its delay counts from the notice, and other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
 // decide returns what to do about a Machine. The Switches are its own, and those in its namespace without a controller.
-// The flips are those that the objects may not record.
+// The objects may not record the known flips.
 func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known flips, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -113,7 +113,7 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many Switches to create, or which ones to delete, and returns those that stay. Switches to be
+// scale decides how many Switches to create, or which ones to delete, and returns the Switches that stay. Switches to be
 // adopted count. None is deleted before they are adopted, because one of them may be the one to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
@@ -139,7 +139,7 @@ func onlyRecordOfLastFlip(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time)
 	return !at.IsZero() && (m.Status.LastFlipTime == nil || at.After(m.Status.LastFlipTime.Time))
 }
 
-// dispensableFirst sorts Switches that are down before those that are up, and newer ones before older ones.
+// dispensableFirst sorts Switches that are down before Switches that are up, and newer ones before older ones.
 func dispensableFirst(a, b *v1beta1.Switch) int {
 	if isUp(a) != isUp(b) {
 		if isUp(b) {
@@ -171,10 +171,10 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	}
 }
 
-// flips decides which Switches to turn down now, and when the next one is due: not before it has been up for the flip
-// delay, not two in one flip interval, and the one that has been up for longest first. A flip that was only attempted
-// counts for the interval, but not for lastFlip, which goes into the status: while all requests fail, each attempt
-// would change the status, and each change would cause the next attempt at once.
+// flips decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
+// the flip delay. In one flip interval there is one flip, of the Switch that has been up for longest. An attempted flip
+// counts for the interval, but not for lastFlip, which goes into the status. Otherwise, while all requests fail, each
+// attempt would change the status, and each change would cause the next attempt at once.
 func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := p.lastFlip

@@ -3,8 +3,8 @@
 
 // Package schedule scales Deployments down and up at times that their annotations name.
 //
-// The package internal/schedule computes the events. decide.go is pure: the last event counts, and it counts once, so
-// that a missed event is made up for, and a user who scales by hand is left alone until the next event. The operator
+// The package internal/schedule computes the events. decide.go is pure: the last event counts, and it counts once. So
+// the operator catches up on a missed event, and does not undo a user's change before the next event. The operator
 // records in annotations what it did, in the same request as the replicas.
 package schedule
 

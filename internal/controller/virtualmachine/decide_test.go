@@ -43,7 +43,7 @@ func failed(failures int32, retry time.Time) func(*v1alpha1.VirtualMachine) {
 	}
 }
 
-// aPod returns the Pod of aMachine as it is after its creation.
+// aPod returns the Pod of aMachine after its creation.
 func aPod(change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := newPod(aMachine(), "image")
 	pod.UID = "pod"

@@ -181,7 +181,7 @@ func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) ver
 }
 
 // stableMessage returns the message of a condition. While the API server rejects the same generation for the same
-// reason, it keeps the first message: errors contain numbers that differ each time, and each status change would cause
+// reason, it keeps the first message. Errors contain numbers that differ each time, and each status change would cause
 // an immediate retry.
 func stableMessage(status v1alpha1.VirtualMachineStatus, conditionType, reason, message string) string {
 	rejections := []string{

@@ -38,7 +38,7 @@ const (
 	pollTimeout = 30 * time.Second
 )
 
-// usage is the usage of a Pod, as far as it is known.
+// usage is the known usage of a Pod.
 type usage struct {
 	asked     bool // this process has sent a request to the metrics API
 	available bool // the metrics API has answered

@@ -49,7 +49,7 @@ func BenchmarkConversion(b *testing.B) {
 	}
 }
 
-// A discard is a response that nobody reads.
+// A discard is a response without a reader.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header       { return d.header }

@@ -57,8 +57,8 @@ func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 	return &Handler{converters: all, large: semaphore.NewWeighted(server.MaxLarge)}, err
 }
 
-// ServeHTTP implements http.Handler. The answer is a failed review with the reason if an object cannot be converted,
-// status 400 if the request is not a review, and status 413 if it is too large.
+// ServeHTTP implements http.Handler. If an object cannot be converted, the answer is a failed review with the reason.
+// The status is 400 if the request is not a review, and 413 if it is too large.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // net/http does not read after the first write otherwise
 	in := &body{Reader: http.MaxBytesReader(w, r.Body, maxReview), ctx: r.Context(), large: h.large}

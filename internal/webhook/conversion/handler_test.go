@@ -177,7 +177,7 @@ func FuzzHandler(f *testing.F) {
 		if json.Unmarshal(raw, &object) != nil || object == nil {
 			t.Skip("not a JSON object")
 		}
-		// As it is, with the version last.
+		// The same object with the version last.
 		spoke := bytes.TrimSuffix(bytes.TrimRight(raw, " \t\r\n"), []byte("}"))
 		if len(object) > 0 {
 			spoke = append(slices.Clip(spoke), ',')
@@ -186,7 +186,7 @@ func FuzzHandler(f *testing.F) {
 		if response := convert(t, ours, beta, spoke); succeeded(response) {
 			passed(t, spoke, response.ConvertedObjects[0].Raw)
 		}
-		// Without names that are there twice, of which the two handlers need not make the same.
+		// Without duplicate names: the two handlers may treat them differently.
 		object["kind"], object["apiVersion"] = "Machine", alpha
 		spoke, err := json.Marshal(object)
 		if err != nil {
@@ -473,8 +473,8 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// TestMemory sends objects of 10 kB until it is told to stop, which must not be before the 10,000 that Kubernetes wants
-// to be possible, and takes a small part of their memory.
+// TestMemory sends objects of 10 kB until the handler rejects the request. The handler must accept 10,000 objects, the
+// number that Kubernetes wants to be possible, and must use a small part of their memory.
 func TestMemory(t *testing.T) {
 	const size, atLeast, most = 10_000, 10_000, 32 << 20
 	response := &gauge{ResponseWriter: httptest.NewRecorder()}
@@ -589,8 +589,7 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		response := discard{http.Header{}}
-		// Of buffers that are used again, the race detector has some forgotten at random: so many runs are the same each
-		// time.
+		// With the race detector, sync.Pool drops buffers at random. The number of runs makes the average stable.
 		return testing.AllocsPerRun(max(5, 500/count), func() {
 			handler.ServeHTTP(response, conversiontest.NewRequest(bytes.NewReader(body)))
 		}) / float64(count)

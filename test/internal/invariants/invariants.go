@@ -68,8 +68,8 @@ type Checker struct {
 }
 
 // NewChecker returns a Checker that has seen no revision. With a lag, the operator may also act on state that is older
-// by at most the lag: a deleted Machine, an old spec, and switches before they were adopted or lost. The reason: a
-// process that was suspended resumes with its old cache while another process runs. One of the two may then skip a name
+// by at most the lag. This state can be a deleted Machine, an old spec, or switches before they were adopted or lost.
+// The reason: a process that was suspended resumes with its old cache while another process runs. One of the two may then skip a name
 // that the other process uses, because the name has become free again.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversiontest helps to test and benchmark the conversion webhook: Machines as the API server sends them, the
-// handler of controller-runtime to compare with, and a client that calls a handler as the API server does.
+// Package conversiontest helps to test and benchmark the conversion webhook. It has Machines as the API server sends
+// them, controller-runtime's handler for comparison, and a client that calls a handler as the API server does.
 package conversiontest
 
 import (
