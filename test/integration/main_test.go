@@ -215,7 +215,9 @@ func (c *testCluster) runOperator(options operatorOptions) (stop func() error, e
 		}
 		return nil
 	})
-	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
+	// Longer than CacheSyncTimeout of the controllers (2 min), after which the manager ends with an error.
+	const within = 3 * time.Minute
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
 		select {
 		case err := <-ended:
 			ended <- nil

@@ -53,7 +53,9 @@ func record[T client.Object](t *testing.T, list client.ObjectList, namespace str
 	// Not t.Context(): it ends before the cleanup, and the watch would then report an error.
 	ctx, cancel := context.WithCancel(context.Background())
 	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+	unanswered := time.AfterFunc(defaultTimeout, cancel)
 	watcher, err := admin(t).Watch(ctx, list, from)
+	unanswered.Stop()
 	if err != nil {
 		cancel()
 		t.Fatal(err)
