@@ -118,6 +118,10 @@ func testCostOfFlip(t *testing.T, requests *requestCounter, namespace string) {
 
 func testCostOfDeletion(t *testing.T, requests *requestCounter, namespace string) {
 	mergePatch(t, newMachine(namespace, "m"), `{"spec":{"flip":{"delaySeconds":3600}}}`)
+	eventually(t, defaultTimeout, func() (bool, string) { // until then, the operator may flip after the old delay
+		m := getMachine(t, namespace, "m")
+		return m.Status.ObservedGeneration == m.Generation, "the operator has not observed the new delay"
+	})
 	turnUp(t, namespace, "m-3")
 	turnUp(t, namespace, "m-4")
 	waitForPositions(t, namespace, "m", "ddduu"+strings.Repeat("d", 15), defaultTimeout)
