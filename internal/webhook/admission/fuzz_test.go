@@ -28,8 +28,8 @@ import (
 	"container.training/useless/internal/webhook/server"
 )
 
-// FuzzValidate creates a Machine, and changes it into another. What exists can always be written again, and what may be
-// created can be acted on.
+// FuzzValidate creates a Machine and changes it to another one. An existing Machine can always be written again without
+// a change. The controller can create switches for each Machine that the webhook accepts.
 func FuzzValidate(f *testing.F) {
 	const plain = `{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(plain), []byte(`{"metadata":{"name":"m"},"spec":{"switches":{"count":101}}}`))
@@ -43,7 +43,7 @@ func FuzzValidate(f *testing.F) {
 		}
 		for _, it := range []*v1beta1.Machine{old, m} {
 			if errs := validate(it, it.DeepCopy(), maxSwitches, at); len(errs) > 0 && it.Spec.Switches.Count >= 0 {
-				t.Errorf("%v became unwritable: %v", it, errs)
+				t.Errorf("%v was valid, and is now rejected: %v", it, errs)
 			}
 		}
 		created, updated := validate(nil, m, maxSwitches, at), validate(old, m, maxSwitches, at)
@@ -53,30 +53,30 @@ func FuzzValidate(f *testing.F) {
 		for _, err := range updated { // nothing is wrong with a change that is right with a new one, but that it is a change
 			isOld := slices.ContainsFunc(created, func(c *field.Error) bool { return c.Error() == err.Error() })
 			if !isOld && !strings.HasPrefix(err.Detail, "is immutable") {
-				t.Errorf("only wrong as a change: %v", err)
+				t.Errorf("the update is rejected, but the creation of the same Machine is not: %v", err)
 			}
 		}
 		if len(updated) == 0 && m.Spec.Switches.Count > max(maxSwitches, old.Spec.Switches.Count) {
-			t.Errorf("grew beyond the limit: %d", m.Spec.Switches.Count)
+			t.Errorf("the webhook allowed a count that grew beyond the limit: %d", m.Spec.Switches.Count)
 		}
 	})
 }
 
-// checkUsable fails unless the controller can make switches for a Machine and find them again.
+// checkUsable checks that the controller can create switches for a Machine, and that the Machine selects them.
 func checkUsable(t *testing.T, m *v1beta1.Machine) {
 	t.Helper()
 	selector, err := m.SwitchSelector()
 	if err != nil || selector.Empty() || !selector.Matches(labels.Set(m.SwitchLabels())) {
-		t.Errorf("let in, with the selector %v of %v: %v", selector, m.SwitchLabels(), err)
+		t.Errorf("the webhook allowed the selector %v of %v: %v", selector, m.SwitchLabels(), err)
 	}
 	for key, value := range m.Spec.Switches.Template.Metadata.Labels {
 		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(string(value))...); len(problems) > 0 {
-			t.Errorf("let in, with the label %q=%q: %v", key, value, problems)
+			t.Errorf("the webhook allowed the label %q=%q: %v", key, value, problems)
 		}
 	}
 }
 
-// A listReader has these Machines, or none and an error.
+// A listReader lists these Machines, or returns the error.
 type listReader struct {
 	client.Reader
 	machines []v1beta1.Machine
@@ -90,8 +90,8 @@ func (r listReader) List(_ context.Context, list client.ObjectList, _ ...client.
 	return nil
 }
 
-// FuzzAdmission sends anything as a request for admission, and objects in it of either version. There is always an answer,
-// and it is never that the validator has panicked.
+// FuzzAdmission sends any bytes as an admission review, and any object of both versions in a review. There is always a
+// response, and the validator never panics.
 func FuzzAdmission(f *testing.F) {
 	const object = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(review("CREATE", "v1beta1", object, "null")))
@@ -117,12 +117,12 @@ func FuzzAdmission(f *testing.F) {
 			t.Fatalf("status %d, %v: %s", recorder.Code, err, recorder.Body)
 		}
 		if result := answer.Response.Result; !answer.Response.Allowed && (result == nil || result.Code < 400 || result.Code >= 500) {
-			t.Errorf("neither allowed nor refused: %s", recorder.Body)
+			t.Errorf("the response neither allows nor rejects: %s", recorder.Body)
 		}
 	})
 }
 
-// review is a request for admission as the API server sends it.
+// review returns an admission review as the API server sends it.
 func review(operation, version, object, old string) string {
 	kind := func(version string) string {
 		return `{"group":"useless.container.training","version":"` + version + `","kind":"Machine"}`
@@ -132,8 +132,8 @@ func review(operation, version, object, old string) string {
 		`","object":` + object + `,"oldObject":` + old + `}}`
 }
 
-// FuzzOverlap takes two selectors and the labels of an object. Where that is selected by both, and they look at a label
-// that is the same, they overlap; and neither is the first.
+// FuzzOverlap compares two selectors. They overlap if they have a label in common and both select the object. The order
+// of the two selectors makes no difference.
 func FuzzOverlap(f *testing.F) {
 	f.Add("a=b", "a in (b,c)", "a=b")
 	f.Add("a,!b", "b=c", "a=1")
@@ -155,18 +155,18 @@ func FuzzOverlap(f *testing.F) {
 		related := slices.ContainsFunc(requirements(a), func(r labels.Requirement) bool { return mentions(b, r.Key()) })
 		got := overlap(a, b)
 		if got != overlap(b, a) {
-			t.Errorf("%q and %q overlap one way only", first, second)
+			t.Errorf("overlap(%q, %q) depends on the order", first, second)
 		}
 		if got && !related {
-			t.Errorf("%q and %q have no label in common, and overlap", first, second)
+			t.Errorf("%q and %q overlap without a common label", first, second)
 		}
 		if !got && related && a.Matches(set) && b.Matches(set) {
-			t.Errorf("%q and %q both select %v, and do not overlap", first, second, set)
+			t.Errorf("%q and %q both select %v, but do not overlap", first, second, set)
 		}
 	})
 }
 
-// TestAbusiveReviews sends reviews that would take much memory or time.
+// TestAbusiveReviews sends reviews that could need much memory or time.
 func TestAbusiveReviews(t *testing.T) {
 	const before = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7","operation":"CREATE","object":`
 	scheme := runtime.NewScheme()

@@ -20,7 +20,7 @@ import (
 
 const maxSwitches = 100
 
-// machine is a Machine that is right, but for what the changes do to it.
+// machine returns a valid Machine with these changes.
 func machine(changes ...func(*v1beta1.Machine)) *v1beta1.Machine {
 	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m"}}
 	m.Spec.Switches.Count = 1
@@ -78,14 +78,14 @@ func TestValidate(t *testing.T) {
 	}{
 		"Small":         {reason: "the smallest Machine", m: machine()},
 		"Largest":       {reason: "the limit itself", m: machine(count(maxSwitches))},
-		"Unset":         {reason: "zero stands for absent, which is defaulted", m: machine(count(0))},
+		"Unset":         {reason: "zero means absent, and the API server sets the default", m: machine(count(0))},
 		"TooMany":       {reason: "more than the limit", m: machine(count(101)), want: map[string]string{number: "must be at most 100, which is the operator's --max-switches"}},
 		"Negative":      {reason: "less than one", m: machine(count(-1)), want: map[string]string{number: "must be at least 1"}},
-		"LongName":      {reason: "a name that is a label value", m: machine(named(strings.Repeat("m", 63)))},
-		"TooLongName":   {reason: "a name that is none", m: machine(named(strings.Repeat("m", 64))), want: map[string]string{name: "must be at most 63 characters"}},
-		"EmptySelector": {reason: "it would take every Switch", m: machine(selecting(nil)), want: map[string]string{selector: "must not be empty"}},
+		"LongName":      {reason: "a name that is a valid label value", m: machine(named(strings.Repeat("m", 63)))},
+		"TooLongName":   {reason: "a name that is too long for a label value", m: machine(named(strings.Repeat("m", 64))), want: map[string]string{name: "must be at most 63 characters"}},
+		"EmptySelector": {reason: "an empty selector would select every Switch", m: machine(selecting(nil)), want: map[string]string{selector: "must not be empty"}},
 		"MatchLabels":   {reason: "new switches get the selector's labels", m: machine(selecting(front))},
-		"Agreeing":      {reason: "a template that says so again", m: machine(selecting(front), labelled(front))},
+		"Agreeing":      {reason: "a template that repeats the labels of the selector", m: machine(selecting(front), labelled(front))},
 		"Expressions": {
 			reason: "a template that satisfies every operator",
 			m: machine(
@@ -103,13 +103,13 @@ func TestValidate(t *testing.T) {
 			want: map[string]string{labels: "a valid label must be"},
 		},
 		"BadAnnotation":   {reason: "no annotation has this name", m: machine(annotated(map[string]string{"a note": ""})), want: map[string]string{annotations: "name part must consist of"}},
-		"OwnName":         {reason: "the default selector, said again", m: machine(labelled(values{"machine": "m"}))},
-		"AnotherName":     {reason: "the default selector", m: machine(labelled(values{"machine": "n"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
-		"NotMatchLabels":  {reason: "matchLabels", m: machine(selecting(front), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier=front"}},
-		"NotIn":           {reason: "In", m: machine(selecting(nil, requirement("tier", "In", "front")), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier in (front)"}},
-		"NotNotIn":        {reason: "NotIn", m: machine(selecting(nil, requirement("tier", "NotIn", "front")), labelled(front)), want: map[string]string{labels: "must satisfy the selector tier notin (front)"}},
-		"NotExists":       {reason: "Exists", m: machine(selecting(nil, requirement("tier", "Exists"))), want: map[string]string{labels: "must satisfy the selector tier"}},
-		"NotDoesNotExist": {reason: "DoesNotExist", m: machine(selecting(nil, requirement("tier", "DoesNotExist")), labelled(front)), want: map[string]string{labels: "must satisfy the selector !tier"}},
+		"OwnName":         {reason: "a template that repeats the default selector", m: machine(labelled(values{"machine": "m"}))},
+		"AnotherName":     {reason: "a template that contradicts the default selector", m: machine(labelled(values{"machine": "n"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
+		"NotMatchLabels":  {reason: "a template that contradicts matchLabels", m: machine(selecting(front), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier=front"}},
+		"NotIn":           {reason: "a template that contradicts In", m: machine(selecting(nil, requirement("tier", "In", "front")), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier in (front)"}},
+		"NotNotIn":        {reason: "a template that contradicts NotIn", m: machine(selecting(nil, requirement("tier", "NotIn", "front")), labelled(front)), want: map[string]string{labels: "must satisfy the selector tier notin (front)"}},
+		"NotExists":       {reason: "a template that contradicts Exists", m: machine(selecting(nil, requirement("tier", "Exists"))), want: map[string]string{labels: "must satisfy the selector tier"}},
+		"NotDoesNotExist": {reason: "a template that contradicts DoesNotExist", m: machine(selecting(nil, requirement("tier", "DoesNotExist")), labelled(front)), want: map[string]string{labels: "must satisfy the selector !tier"}},
 		"ContradictsItself": {
 			reason: "no switch would ever match", m: machine(selecting(front, requirement("tier", "NotIn", "front"))),
 			want: map[string]string{labels: "must satisfy the selector tier=front,tier notin (front)"},
@@ -121,19 +121,19 @@ func TestValidate(t *testing.T) {
 			want: map[string]string{name: "must be", number: "must be", selector: "does not parse", labels: "name part", annotations: "name part"},
 		},
 
-		"Changed":          {reason: "the selector decides whose switches are whose", old: machine(selecting(front)), m: machine(selecting(values{"tier": "back"})), want: map[string]string{selector: "is immutable"}},
-		"Added":            {reason: "absent is a selector, too", old: machine(), m: machine(selecting(front)), want: map[string]string{selector: "is immutable"}},
-		"Removed":          {reason: "absent is a selector, too", old: machine(selecting(front)), m: machine(), want: map[string]string{selector: "is immutable"}},
-		"StillTooMany":     {reason: "what was wrong before may stay", old: machine(count(500)), m: machine(count(500), flipping(1))},
-		"Fewer":            {reason: "a step in the right direction", old: machine(count(500)), m: machine(count(400))},
-		"More":             {reason: "a step in the wrong direction", old: machine(count(500)), m: machine(count(501)), want: map[string]string{number: "must be at most 100"}},
+		"Changed":          {reason: "another selector would select other Switches", old: machine(selecting(front)), m: machine(selecting(values{"tier": "back"})), want: map[string]string{selector: "is immutable"}},
+		"Added":            {reason: "an absent selector means the default selector", old: machine(), m: machine(selecting(front)), want: map[string]string{selector: "is immutable"}},
+		"Removed":          {reason: "an absent selector means the default selector", old: machine(selecting(front)), m: machine(), want: map[string]string{selector: "is immutable"}},
+		"StillTooMany":     {reason: "a violation that the old object already has is allowed", old: machine(count(500)), m: machine(count(500), flipping(1))},
+		"Fewer":            {reason: "a change towards the limit", old: machine(count(500)), m: machine(count(400))},
+		"More":             {reason: "a change away from the limit", old: machine(count(500)), m: machine(count(501)), want: map[string]string{number: "must be at most 100"}},
 		"MoreWithin":       {reason: "within the limit", old: machine(count(1)), m: machine(count(100))},
 		"StillTooLong":     {reason: "names cannot be changed", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), flipping(1))},
-		"TooLongTemplate":  {reason: "nor do they spoil the template", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
-		"StillBadSelector": {reason: "what was wrong before may stay", old: machine(selecting(nil)), m: machine(selecting(nil), count(2))},
-		"StillBadTemplate": {reason: "what was wrong before may stay", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "n"}), count(2))},
-		"OtherBadTemplate": {reason: "but not become wrong in another way", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "o"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
-		"MendedTemplate":   {reason: "the right direction", old: machine(labelled(values{"machine": "n"})), m: machine()},
+		"TooLongTemplate":  {reason: "a name that is too long does not make the template invalid", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
+		"StillBadSelector": {reason: "a violation that the old object already has is allowed", old: machine(selecting(nil)), m: machine(selecting(nil), count(2))},
+		"StillBadTemplate": {reason: "a violation that the old object already has is allowed", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "n"}), count(2))},
+		"OtherBadTemplate": {reason: "a new violation of the template is rejected", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "o"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
+		"FixedTemplate":    {reason: "a change that removes the violation", old: machine(labelled(values{"machine": "n"})), m: machine()},
 	} {
 		t.Run(test, func(t *testing.T) {
 			got := map[string]string{}
@@ -165,16 +165,16 @@ func TestProblemsAreNamedInTheRequestsVersion(t *testing.T) {
 		want    []string
 	}{
 		"V1beta1": {
-			reason:  "the version that is checked",
+			reason:  "the webhook validates this version",
 			request: &metav1.GroupVersionKind{Group: "useless.container.training", Version: "v1beta1", Kind: "Machine"},
 			want:    inV1beta1,
 		},
 		"V1alpha1": {
-			reason:  "the API server converted it before it asked",
+			reason:  "the API server converted the object before the review",
 			request: &metav1.GroupVersionKind{Group: "useless.container.training", Version: "v1alpha1", Kind: "Machine"},
 			want:    []string{"metadata.name", "spec.switches", "spec.template.metadata.labels", "spec.template.metadata.annotations", "spec.selector"},
 		},
-		"Unknown": {reason: "a request that does not say", want: inV1beta1},
+		"Unknown": {reason: "a request without a version", want: inV1beta1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := admission.NewContextWithRequest(t.Context(), admission.Request{
@@ -202,16 +202,16 @@ func TestValidateCount(t *testing.T) {
 		old, count int32
 		want       string
 	}{
-		"One":              {reason: "the least", count: 1},
-		"Limit":            {reason: "the most", count: 100},
-		"BeyondLimit":      {reason: "one more", count: 101, want: tooMany},
-		"Absent":           {reason: "left to the schema", count: 0},
-		"Negative":         {reason: "never", count: -1, want: tooFew},
-		"NegativeBefore":   {reason: "not even if it was", old: -1, count: -1, want: tooFew},
+		"One":              {reason: "the minimum", count: 1},
+		"Limit":            {reason: "the maximum", count: 100},
+		"BeyondLimit":      {reason: "one more than the maximum", count: 101, want: tooMany},
+		"Absent":           {reason: "the schema sets the default", count: 0},
+		"Negative":         {reason: "a negative count is always rejected", count: -1, want: tooFew},
+		"NegativeBefore":   {reason: "a negative count is rejected even if it is unchanged", old: -1, count: -1, want: tooFew},
 		"Raised":           {reason: "within the limit", old: 1, count: 100},
 		"RaisedBeyond":     {reason: "from within the limit", old: 100, count: 101, want: tooMany},
 		"RaisedFromBeyond": {reason: "further away from the limit", old: 500, count: 501, want: tooMany},
-		"Kept":             {reason: "the limit was lowered under it", old: 500, count: 500},
+		"Kept":             {reason: "unchanged, after the limit was lowered", old: 500, count: 500},
 		"LoweredWithin":    {reason: "back to the limit", old: 500, count: 100},
 		"LoweredBeyond":    {reason: "nearer to the limit", old: 500, count: 499},
 	} {

@@ -26,13 +26,13 @@ func TestOverlap(t *testing.T) {
 	}{
 		"Same":             {reason: "the same selector twice", a: "tier=front", b: "tier=front", want: true},
 		"OtherValue":       {reason: "a label has one value", a: "tier=front", b: "tier=back"},
-		"OtherLabel":       {reason: "selectors without a common label hardly ever mean the same objects", a: "tier=front", b: "colour=red"},
-		"OneOfTwoDiffers":  {reason: "one label that cannot be both is enough", a: "tier=front,colour=red", b: "tier=front,colour=blue"},
+		"OtherLabel":       {reason: "selectors without a common label rarely select the same objects", a: "tier=front", b: "colour=red"},
+		"OneOfTwoDiffers":  {reason: "one label with different values is enough", a: "tier=front,colour=red", b: "tier=front,colour=blue"},
 		"OneOfTwoIsShared": {reason: "an object can have all three labels", a: "tier=front,colour=red", b: "tier=front,size=big", want: true},
-		"Narrower":         {reason: "what the narrower one selects the wider one selects, too", a: "tier=front", b: "tier in (front,back)", want: true},
+		"Narrower":         {reason: "the wider selector selects everything that the narrower one selects", a: "tier=front", b: "tier in (front,back)", want: true},
 		"Everything":       {reason: "a selector of everything has no label in common", a: "", b: "tier=front"},
 		"Nothing":          {reason: "a selector that contradicts itself selects nothing", a: "tier=front,tier=back", b: "tier=front"},
-		"NothingElsewhere": {reason: "the contradiction is in a label that only one has", a: "tier=front", b: "tier=front,colour,!colour"},
+		"NothingElsewhere": {reason: "the contradiction is in a label that only one selector has", a: "tier=front", b: "tier=front,colour,!colour"},
 
 		"InIn":           {reason: "a value in common", a: "tier in (front,middle)", b: "tier in (middle,back)", want: true},
 		"InInApart":      {reason: "no value in common", a: "tier in (front)", b: "tier in (middle,back)"},
@@ -61,7 +61,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOverlapFindsWhatObjectsShow compares overlap with what selectors do to every object there can be.
+// TestOverlapFindsWhatObjectsShow compares overlap with the selection of every possible object.
 func TestOverlapFindsWhatObjectsShow(t *testing.T) {
 	requirements := []string{
 		"a=1", "a==2", "a!=1", "a in (1,2)", "a in (2,3)", "a notin (1,2)", "a notin (1,2,3)", "a", "!a",

@@ -12,7 +12,7 @@ import (
 	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
-// BenchmarkConversion is what the API server waits for, with this handler and with controller-runtime's.
+// BenchmarkConversion measures how long the API server waits for this handler and for controller-runtime's handler.
 func BenchmarkConversion(b *testing.B) {
 	stock, err := conversiontest.Stock()
 	if err != nil {

@@ -66,7 +66,7 @@ func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([
 	}
 	first, err := back(via)
 	if err != nil {
-		t.Fatalf("%s becomes %s, which cannot be converted back: %v", spec, via, err)
+		t.Fatalf("%s is converted to %s, which cannot be converted back: %v", spec, via, err)
 	}
 	// Empty and absent fields are the same in JSON, so the test compares the JSON.
 	text, err := json.Marshal(want)
@@ -78,7 +78,7 @@ func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([
 	}
 	again, err := there(first)
 	if err != nil || !bytes.Equal(again, via) {
-		t.Errorf("in the second round trip, %s becomes %s, not %s: %v", first, again, via, err)
+		t.Errorf("the second round trip changes %s to %s, want %s: %v", first, again, via, err)
 	}
 	if err := utiljson.Unmarshal(first, &got); err != nil {
 		t.Error(err)
@@ -100,7 +100,7 @@ func FuzzReview(f *testing.F) {
 		before := panics(t)
 		status, answer := ask(handler, body)
 		if again, text := ask(handler, body); again != status || text != answer {
-			t.Errorf("first %d, then %d: %s", status, again, cmp.Diff(answer, text))
+			t.Errorf("status %d, then %d for the same request: %s", status, again, cmp.Diff(answer, text))
 		}
 		if panics(t) != before {
 			t.Errorf("a converter panics: %s", answer)
@@ -133,11 +133,11 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	response := review.Response
 	if response == nil || response.UID == "" {
-		t.Fatalf("no answer: %s", answer)
+		t.Fatalf("the response has no review: %s", answer)
 	}
 	if response.Result.Status == "Failure" {
 		if response.Result.Message == "" {
-			t.Errorf("failed without a reason: %s", answer)
+			t.Errorf("the result is a failure without a message: %s", answer)
 		}
 		return
 	}
@@ -155,7 +155,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 		}
 		want := []string{asked.Request.DesiredAPIVersion, machineKind}
 		if got := []string{converted.APIVersion, converted.Kind}; !reflect.DeepEqual(got, want) && !strings.Contains(string(body), `\u`) {
-			t.Errorf("asked for %v, got %v: %s", want, got, answer)
+			t.Errorf("requested %v, got %v: %s", want, got, answer)
 		}
 	}
 }

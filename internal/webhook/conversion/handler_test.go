@@ -37,14 +37,14 @@ var (
 	beta  = v1beta1.GroupVersion.String()
 )
 
-// post calls a handler without a network.
+// post calls a handler without a network connection.
 func post(handler http.Handler, body []byte) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, conversiontest.NewRequest(bytes.NewReader(body)))
 	return recorder
 }
 
-// convert asks a handler to convert objects and checks what holds for every answer.
+// convert lets a handler convert objects, and checks the parts that are the same in every answer.
 func convert(t testing.TB, handler http.Handler, version string, objects ...[]byte) *apiextensionsv1.ConversionResponse {
 	t.Helper()
 	body, err := conversiontest.Review(uid, version, objects...)
@@ -65,10 +65,10 @@ func answer(t testing.TB, body []byte) *apiextensionsv1.ConversionResponse {
 		t.Fatalf("%v: %s", err, body)
 	}
 	if want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"); review.GroupVersionKind() != want {
-		t.Errorf("got a %v, want a %v", review.GroupVersionKind(), want)
+		t.Errorf("kind of the response is %v, want %v", review.GroupVersionKind(), want)
 	}
 	if review.Response == nil || review.Response.UID != uid {
-		t.Fatalf("not an answer to %s: %s", uid, body)
+		t.Fatalf("the response has another UID than %s: %s", uid, body)
 	}
 	return review.Response
 }
@@ -77,7 +77,7 @@ func succeeded(response *apiextensionsv1.ConversionResponse) bool {
 	return response.Result.Status == metav1.StatusSuccess
 }
 
-// members decodes an object as the API server does: of what is there twice, the last counts.
+// members decodes an object as the API server does: the last of several equal names counts.
 func members(t testing.TB, raw []byte) map[string]any {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -89,8 +89,8 @@ func members(t testing.TB, raw []byte) map[string]any {
 	return object
 }
 
-// typed is an object as its Go type writes it. On the wire an empty map and an absent one are the same; what has
-// nothing else is absent after the second time.
+// typed returns an object as its Go type encodes it. An empty map and an absent map have the same meaning. A parent
+// that contains only an empty map disappears in the second round.
 func typed[T any](t testing.TB, raw []byte) string {
 	t.Helper()
 	for range 2 {
@@ -106,7 +106,7 @@ func typed[T any](t testing.TB, raw []byte) string {
 	return string(raw)
 }
 
-// compare fails unless both handlers make the same of a Machine. What ours passes through, stock may refuse.
+// compare checks that both handlers return the same Machine. The stock handler may reject fields that ours copies.
 func compare[T any](t testing.TB, ours, stock http.Handler, version string, object []byte) (converted []byte, ok bool) {
 	t.Helper()
 	want, got := convert(t, stock, version, object), convert(t, ours, version, object)
@@ -117,32 +117,32 @@ func compare[T any](t testing.TB, ours, stock http.Handler, version string, obje
 		return nil, false
 	}
 	if !succeeded(got) || len(got.ConvertedObjects) != 1 {
-		t.Fatalf("stock converts %s, ours answers %v", object, got)
+		t.Fatalf("the stock handler converts %s, ours returns %v", object, got)
 	}
 	converted = got.ConvertedObjects[0].Raw
 	if diff := cmp.Diff(typed[T](t, want.ConvertedObjects[0].Raw), typed[T](t, converted)); diff != "" {
-		t.Errorf("stock and ours make different things of %s (-stock +ours):\n%s", object, diff)
+		t.Errorf("result for %s (-stock +ours):\n%s", object, diff)
 	}
 	return converted, true
 }
 
-// passed fails unless all but apiVersion and spec of an object is in the result.
+// passed checks that the result has every member of the object except apiVersion and spec.
 func passed(t testing.TB, object, converted []byte) {
 	t.Helper()
 	want, got := members(t, object), members(t, converted)
 	if _, ok := want["metadata"].(map[string]any); !ok {
-		want["metadata"] = map[string]any{} // or else the API server says that it is missing
+		want["metadata"] = map[string]any{} // the API server requires it
 	}
 	for _, both := range []map[string]any{want, got} {
 		delete(both, "apiVersion")
 		delete(both, "spec")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lost on the way (-want +got):\n%s", diff)
+		t.Errorf("the conversion changed members (-want +got):\n%s", diff)
 	}
 }
 
-// What the API server sends in v1alpha1 without apiVersion and kind, and what it might.
+// Machines in v1alpha1, without apiVersion and kind, that an API server sends or could send.
 var spokes = []string{
 	`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`,
 	`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`,
@@ -161,8 +161,9 @@ var spokes = []string{
 	`{"spec":{"switches":1},"status":{"positions":"d"},"spec":{"switches":2},"status":{"positions":"dd"},"metadata":{"name":"a"},"metadata":null}`,
 }
 
-// FuzzHandler converts any JSON there and back, beside controller-runtime's handler. It never panics and refuses
-// nothing that the other accepts; what becomes of the spec is the same, and nothing else changes.
+// FuzzHandler converts any JSON to v1beta1 and back, and compares with controller-runtime's handler. The handler must
+// not panic, must accept everything that the other handler accepts, must return the same spec, and must change nothing
+// else.
 func FuzzHandler(f *testing.F) {
 	for _, spoke := range spokes {
 		f.Add([]byte(spoke))
@@ -198,16 +199,16 @@ func FuzzHandler(f *testing.F) {
 		}
 		back, ok := compare[v1alpha1.Machine](t, ours, stock, alpha, hub)
 		if !ok {
-			t.Fatalf("refused its own result: %s", hub)
+			t.Fatalf("the handler rejects its own result: %s", hub)
 		}
 		if diff := cmp.Diff(typed[v1alpha1.Machine](t, spoke), typed[v1alpha1.Machine](t, back)); diff != "" {
-			t.Errorf("lost on the way (-want +got):\n%s", diff)
+			t.Errorf("the conversion changed members (-want +got):\n%s", diff)
 		}
 		passed(t, hub, back)
 	})
 }
 
-// TestReviews sends what is and what is no proper request.
+// TestReviews sends valid and invalid requests.
 func TestReviews(t *testing.T) {
 	machine := fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`, beta)
 	request := func(members string) string {
@@ -303,7 +304,7 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestContentTypes sends a review under other names.
+// TestContentTypes sends a review with other content types.
 func TestContentTypes(t *testing.T) {
 	body, err := conversiontest.Review(uid, alpha, conversiontest.Machine(1))
 	if err != nil {
@@ -326,7 +327,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestLongErrors sends what errors repeat.
+// TestLongErrors sends long values that error messages repeat.
 func TestLongErrors(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, object := range []string{
@@ -336,12 +337,12 @@ func TestLongErrors(t *testing.T) {
 	} {
 		response := convert(t, conversiontest.Handler(), alpha, []byte(object))
 		if succeeded(response) || len(response.Result.Message) > 2<<10 {
-			t.Errorf("%.100s… is answered with %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
+			t.Errorf("the response to %.100s… has %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
 		}
 	}
 }
 
-// TestOwnVersion converts to the version that an object has.
+// TestOwnVersion converts an object to the version that it already has.
 func TestOwnVersion(t *testing.T) {
 	object := conversiontest.Machine(1)
 	response := convert(t, conversiontest.Handler(), beta, object)
@@ -349,12 +350,12 @@ func TestOwnVersion(t *testing.T) {
 		t.Fatal(response.Result.Message)
 	}
 	if diff := cmp.Diff(members(t, object), members(t, response.ConvertedObjects[0].Raw)); diff != "" {
-		t.Errorf("it changed (-want +got):\n%s", diff)
+		t.Errorf("the object changed (-want +got):\n%s", diff)
 	}
 }
 
-// TestManyObjects converts as many as take several pieces, over the network, as the API server does it, and compares
-// each with what controller-runtime makes of it.
+// TestManyObjects converts so large a request over the network that it arrives in several pieces. It compares each
+// object with the result of controller-runtime's handler.
 func TestManyObjects(t *testing.T) {
 	const count = 300
 	objects := make([][]byte, count)
@@ -385,11 +386,11 @@ func TestManyObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := response.Header.Get("Content-Type"); got != "application/json" {
-			t.Errorf("the answer is of type %q", got)
+			t.Errorf("content type of the response: %q", got)
 		}
 		got := answer(t, text)
 		if !succeeded(got) || len(got.ConvertedObjects) != count {
-			t.Fatalf("got %d objects and %v", len(got.ConvertedObjects), got.Result)
+			t.Fatalf("got %d objects and the result %v", len(got.ConvertedObjects), got.Result)
 		}
 		for i := range objects {
 			passed(t, objects[i], got.ConvertedObjects[i].Raw)
@@ -400,7 +401,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestFailureHalfway lets one of many objects fail when a part of the answer is out and most of the request is not in.
+// TestFailureHalfway sends an invalid object after many valid ones. The handler has then sent a part of the response,
+// and has not received most of the request.
 func TestFailureHalfway(t *testing.T) {
 	objects := slices.Repeat([][]byte{conversiontest.Machine(1)}, 3000)
 	objects[1500] = []byte(`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","spec":"up"}`)
@@ -420,16 +422,16 @@ func TestFailureHalfway(t *testing.T) {
 	}
 	got := answer(t, text)
 	if succeeded(got) || !strings.HasPrefix(got.Result.Message, "object 1500: json: cannot unmarshal string") {
-		t.Errorf("got %v", got.Result)
+		t.Errorf("got the result %v", got.Result)
 	}
 }
 
-// padded is a Machine with an annotation that makes it so large.
+// padded returns a Machine with an annotation that gives it this size.
 func padded(size int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Machine","metadata":{"annotations":{"pad":%q}},"spec":{}}`, beta, strings.Repeat("x", size))
 }
 
-// An endless review has one object again and again.
+// An endless review repeats one object.
 type endless struct {
 	io.Reader
 	object []byte
@@ -449,7 +451,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A gauge is a response that notes how large the heap gets, and keeps its end.
+// A gauge is a response that records the largest heap, and keeps the end of the body.
 type gauge struct {
 	http.ResponseWriter
 	written, sampled int
@@ -483,17 +485,17 @@ func TestMemory(t *testing.T) {
 	before := heap()
 	conversiontest.Handler().ServeHTTP(response, request)
 	if response.written < size*atLeast {
-		t.Errorf("stopped after %d bytes", response.written)
+		t.Errorf("the handler stopped reading after %d bytes", response.written)
 	}
 	if want := `"message":"object `; !strings.Contains(string(response.end), want) || !strings.Contains(string(response.end), "request body too large") {
-		t.Errorf("the answer ends in %s", response.end)
+		t.Errorf("the response ends with %s", response.end)
 	}
 	if response.peak > before+most {
-		t.Errorf("%d bytes were answered with %d bytes of memory, want at most %d", response.written, response.peak-before, most)
+		t.Errorf("a response of %d bytes needed %d bytes of memory, want at most %d", response.written, response.peak-before, most)
 	}
 }
 
-// TestTooLarge sends what takes too much memory, or too much time.
+// TestTooLarge sends requests that would need too much memory or time.
 func TestTooLarge(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -516,11 +518,12 @@ func TestTooLarge(t *testing.T) {
 		})
 	}
 	if response := convert(t, conversiontest.Handler(), alpha, padded(3<<20)); !succeeded(response) {
-		t.Errorf("the API server's largest object: %v", response.Result)
+		t.Errorf("result for the largest object of the API server: %v", response.Result)
 	}
 }
 
-// TestManyLargeObjectsAtOnce sends more than fit into the memory together. Some wait, and small ones pass them by.
+// TestManyLargeObjectsAtOnce sends more large objects than the memory limit allows at the same time. Some of them wait.
+// Small objects do not wait for them.
 func TestManyLargeObjectsAtOnce(t *testing.T) {
 	const clients, slots = 8, 2
 	object, small := padded(3<<20), conversiontest.Machine(1)
@@ -562,10 +565,10 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 			}
 		}
 		if served != slots {
-			t.Errorf("%d are served at once, want %d", served, slots)
+			t.Errorf("%d requests are served at the same time, want %d", served, slots)
 		}
 		if response := convert(t, handler, alpha, small); !succeeded(response) {
-			t.Errorf("a small one: %v", response.Result)
+			t.Errorf("result for a small object: %v", response.Result)
 		}
 		for i := range clients {
 			close(rest[i])
@@ -576,8 +579,8 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 	})
 }
 
-// TestAllocations is what the speed of a machine does not change: the handler allocates little, and no more for an
-// object among many.
+// TestAllocations limits allocations, because they do not depend on the speed of the machine. The number per object must
+// not grow with the number of objects.
 func TestAllocations(t *testing.T) {
 	stock, err := conversiontest.Stock()
 	if err != nil {
@@ -597,10 +600,10 @@ func TestAllocations(t *testing.T) {
 	ours := conversiontest.Handler()
 	for _, count := range []int{1, 100} {
 		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3 {
-			t.Errorf("%d objects: %.1f allocations for each, of controller-runtime's %.1f", count, ours, stock)
+			t.Errorf("%d objects: %.1f allocations per object; controller-runtime's handler has %.1f", count, ours, stock)
 		}
 	}
 	if few, many := perObject(ours, 100), perObject(ours, 2000); many > few*1.02 {
-		t.Errorf("%.2f allocations for one of 100 objects, %.2f for one of 2000", few, many)
+		t.Errorf("%.2f allocations per object with 100 objects, %.2f with 2000", few, many)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// TestLargeReviews sends more large reviews than there are slots. None of them ends by itself. Each is ended after its
-// time, and a small review does not wait.
+// TestLargeReviews sends more large reviews than there are slots. None of them ends by itself. The server ends each of
+// them after its time limit, and a small review does not wait.
 func TestLargeReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var serving atomic.Int64
