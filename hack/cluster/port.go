@@ -5,20 +5,35 @@ package cluster
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// FreePort returns a TCP port of 127.0.0.1 that no process listens on. Another process may take it before the caller
-// does.
+// firstPort and portCount are the range of FreePort. Linux takes the ports of outgoing connections from 32768 and above,
+// unless it is configured otherwise.
+const firstPort, portCount = 10000, 22000
+
+// nextPort counts from a random port, so that two processes seldom try the same ports.
+var nextPort atomic.Uint32
+
+func init() { nextPort.Store(rand.Uint32N(portCount)) }
+
+// FreePort returns a TCP port of 127.0.0.1 that no process listens on, and never the same port twice. No outgoing
+// connection uses the port before the caller listens, or while the caller restarts.
 func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	var err error
+	for range 100 {
+		port := firstPort + int(nextPort.Add(1)%portCount)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, fmt.Errorf("find a free port: %w", err)
 }
 
 // holdPort reserves a port of 127.0.0.1 until the returned socket is closed. The socket is bound with SO_REUSEPORT
