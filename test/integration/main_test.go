@@ -73,14 +73,14 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// setParallelism runs six tests at the same time, unless the command line sets -parallel. The default of go test is the
+// setParallelism runs four tests at the same time, unless the command line sets -parallel. The default of go test is the
 // number of processors, but these tests wait more than they compute.
 func setParallelism() {
 	const name = "test.parallel"
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	if !given {
-		if err := flag.Set(name, "6"); err != nil {
+		if err := flag.Set(name, "4"); err != nil {
 			panic(err)
 		}
 	}
