@@ -165,7 +165,7 @@ test-all: ## Run all tests at full length, with the race detector
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
 	@test/e2e/run
 
-# KUBERNETES=1.35 selects one release, here and for every other target. The tests take about ten minutes per release.
+# KUBERNETES=1.35 selects one release, here and for every other target. The tests take about six minutes per release.
 .PHONY: test-versions
 test-versions: ## Run the user stories on each release of Kubernetes and write docs/versions.md; with TESTFLAGS, write nothing
 	go run ./test/versions $(TESTFLAGS)

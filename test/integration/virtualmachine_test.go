@@ -672,7 +672,7 @@ func testVirtualMachineNotResizable(t *testing.T, namespace string) {
 	resize(t, vm, "500m", "8Gi")
 	vm = waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, v1alpha1.ReasonResizeRefused)
 	message := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionResizing).Message
-	if !strings.Contains(message, "takes Kubernetes 1.33") {
+	if !strings.Contains(message, "requires Kubernetes 1.33") {
 		t.Errorf("unexpected message: %s", message)
 	}
 	checkResources(t, waitForActive(t, vm), "2", "4G")

@@ -152,6 +152,7 @@ type VirtualMachineStatus struct {
 	// failures is the number of Pods that failed in a row. It is reset when a Pod was ready for five minutes, and when
 	// the VirtualMachine becomes inactive.
 	// +optional
+	// +kubebuilder:validation:Maximum=2147483647
 	Failures int32 `json:"failures,omitempty"`
 
 	// retryTime is when the operator replaces a failed Pod. The delay is 10 seconds after the first failure, and
@@ -195,10 +196,12 @@ type ServerStatus struct {
 type UsageStatus struct {
 	// cpu is the CPU usage in percent of the limit, rounded. It can exceed 100 for a moment.
 	// +required
+	// +kubebuilder:validation:Maximum=2147483647
 	CPU int32 `json:"cpu"`
 
 	// memory is the memory usage in percent of the limit, rounded.
 	// +required
+	// +kubebuilder:validation:Maximum=2147483647
 	Memory int32 `json:"memory"`
 }
 

@@ -232,14 +232,17 @@ type MachineStatus struct {
 type SwitchCounts struct {
 	// total is the number of switches.
 	// +required
+	// +kubebuilder:validation:Maximum=2147483647
 	Total int32 `json:"total"`
 
 	// up is the number of switches that are up.
 	// +required
+	// +kubebuilder:validation:Maximum=2147483647
 	Up int32 `json:"up"`
 
 	// down is the number of switches that are down.
 	// +required
+	// +kubebuilder:validation:Maximum=2147483647
 	Down int32 `json:"down"`
 }
 

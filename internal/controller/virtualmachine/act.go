@@ -180,7 +180,7 @@ func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, unchanged c
 var errNotResized = errors.New("an admission webhook or policy changes the resources")
 
 // errCannotResize means that the API server does not serve pods/resize.
-var errCannotResize = errors.New("the cluster cannot resize Pods")
+var errCannotResize = errors.New("resizing Pods in place requires Kubernetes 1.33 or later")
 
 // resize changes the Pod's resources in place. The container is not restarted.
 func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) (*corev1.Pod, error) {
@@ -191,7 +191,7 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	err := c.pods.SubResource("resize").Patch(ctx, changed, change)
 	switch {
 	case cannotResize(err):
-		return pod, fmt.Errorf("%w: resizing Pods requires Kubernetes 1.33 or later", errCannotResize)
+		return pod, errCannotResize
 	case err != nil:
 		return pod, apierror.IgnoreGone(err)
 	}
