@@ -113,8 +113,8 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many Switches to create, or which ones to delete, and returns the Switches that stay. Switches to be
-// adopted count. None is deleted before they are adopted, because one of them may be the one to delete.
+// scale decides how many Switches to create, or which ones to delete, and returns the Switches that stay. Switches to
+// be adopted count. None is deleted before they are adopted, because one of them may be the one to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
 	p.confirm = len(p.adopt) > 0 || missing > 0

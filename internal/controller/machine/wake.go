@@ -71,8 +71,8 @@ func itself(machine client.Object) []reconcile.Request {
 	return []reconcile.Request{requestOf(machine.GetNamespace(), machine.GetName())}
 }
 
-// machinesOf returns the Machines that an event of a Switch concerns: its controller, the Machines that select it, and the
-// Machine that would give a Switch the same name.
+// machinesOf returns the Machines that an event of a Switch concerns: its controller, the Machines that select it, and
+// the Machine that would give a Switch the same name.
 func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
 	wake := func(name string) reconcile.Request { return requestOf(object.GetNamespace(), name) }
 	var requests []reconcile.Request

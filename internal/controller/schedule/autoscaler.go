@@ -23,8 +23,8 @@ import (
 )
 
 // conflict returns which autoscaler would undo a stop, or an empty string. Kubernetes disables a
-// HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables its
-// own again.
+// HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables
+// its own again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.Stop == nil {
 		return ""
