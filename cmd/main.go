@@ -143,7 +143,7 @@ func (o *options) manager(certificate *certificates.Source, draining <-chan stru
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		RenewDeadline:                 new(renewDeadline),
-		// A standby checks the Lease every 1 to 2.2 times this, so that a flip is at most 2.5 s late when the leader
+		// A standby checks the Lease every 1 to 2.2 retry periods. So a flip is at most 2.5 s late when the leader
 		// stops.
 		RetryPeriod: new(time.Second),
 		// Shorter than the termination grace period of the Pod, so that the Lease is released in time.
@@ -196,8 +196,8 @@ func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certifica
 	return mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker())
 }
 
-// delayed returns a context that is canceled a delay after its parent. During that time, a stopping replica still
-// serves clients that do not know yet that it stops.
+// delayed returns a context that is canceled a delay after its parent. During the delay, a stopping replica still
+// serves webhook clients that are not yet connected to another replica.
 func delayed(parent context.Context, delay time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })

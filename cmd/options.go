@@ -24,9 +24,9 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// options are the values of the flags. Each flag can also be set by an environment variable (--max-switches by
-// USELESS_MAX_SWITCHES), because a Subscription of OLM can set environment variables, but no flags. A flag on the
-// command line takes precedence.
+// options are the values of the flags. Each flag also has an environment variable: USELESS_MAX_SWITCHES for
+// --max-switches. A Subscription of OLM can set environment variables, but no flags. A flag on the command line takes
+// precedence.
 type options struct {
 	controllers      controller.Options
 	namespace        string

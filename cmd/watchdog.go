@@ -12,7 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// renewDeadline is how long a leader continues without renewing its Lease. It is shorter than the Lease's 15 s.
+// renewDeadline is how long a leader continues without renewing its Lease. It is shorter than the Lease's duration of
+// 15 s.
 const renewDeadline = 10 * time.Second
 
 // suspendWatchdog exits the process if it was suspended past the renew deadline: another replica may lead. The leader

@@ -5,7 +5,7 @@
 //
 // The rotator of open-policy-agent/cert-controller stores a CA and a serving certificate in a Secret. It also writes
 // the CA certificate into the webhook configuration and the CustomResourceDefinition. The operator reads the Secret
-// through the API: the kubelet updates a mounted volume up to two minutes later.
+// through the API, because the kubelet updates a mounted volume up to two minutes later.
 package certificates
 
 import (
@@ -63,8 +63,8 @@ func (s *Source) Injected(*http.Request) error {
 	}
 }
 
-// Setup adds the rotator of the certificates in a namespace to a manager. The directory must be writable: the rotator
-// is ready when the directory contains the certificate.
+// Setup adds the rotator of the certificates in a namespace to a manager. The directory must be writable, because the
+// rotator becomes ready only when the directory contains the certificate.
 func (s *Source) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create the certificate directory: %w", err)

@@ -13,17 +13,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// names has the name of the only object that the rotator reads, by resource.
+// names maps each resource to the only object name that the rotator reads.
 var names = map[string]string{
 	"secrets":                         SecretName,
 	"validatingwebhookconfigurations": ValidatingWebhook,
 	"customresourcedefinitions":       MachineCRD,
 }
 
-// narrowManager makes the rotator's cache list and watch single objects. The rotator supports no selectors. Its cache
-// would contain all CustomResourceDefinitions of the cluster, and need permission to read all Secrets of the
-// namespace. The rotator's client has no cache: the manager's client waits for its own writes in a cache that does not
-// contain these objects.
+// narrowManager makes the rotator's cache list and watch single objects. The rotator supports no selectors. Without
+// narrowManager, its cache would contain all CustomResourceDefinitions of the cluster. It would also need permission to
+// read all Secrets of the namespace.
+//
+// The rotator's client has no cache. The manager's client would wait until the manager's cache has its writes, but that
+// cache does not contain all of these objects.
 type narrowManager struct {
 	ctrl.Manager
 	client client.Client

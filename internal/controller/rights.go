@@ -27,7 +27,7 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: right.Group, Resource: right.Resource, Verb: verb},
 			}}
-			// A review is not stored, so no cache can wait for it.
+			// The API server does not store a review, so the review never appears in a cache.
 			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
 				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
 			}

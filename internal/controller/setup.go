@@ -62,7 +62,7 @@ type entry struct {
 	options interface {
 		// Validate returns an error that names the flag with a wrong value.
 		Validate() error
-		// CacheOptions returns what the manager's cache keeps of the kinds that only this controller reads.
+		// CacheOptions returns the options of the manager's cache for the kinds that only this controller reads.
 		CacheOptions() map[client.Object]cache.ByObject
 		// Setup adds the controller to a manager. Its metrics go to the registerer.
 		Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error
@@ -97,8 +97,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Validate returns an error for options with which the operator cannot start, and for options that would have no
-// effect.
+// Validate returns an error for options that are invalid or that would have no effect.
 func (o Options) Validate() error {
 	var errs []error
 	for _, selected := range o.Selection {

@@ -72,8 +72,8 @@ func Truncate(message string) string {
 	return strings.ToValidUTF8(message[:maxLength-len(end)], "") + end
 }
 
-// Limit is a rate limit for each namespace, so that a change of thousands of objects in one namespace does not hide the
-// events of the others.
+// Limit is a rate limit for each namespace. If thousands of objects change in one namespace, the other namespaces still
+// get their events.
 type Limit struct {
 	perSecond float32
 	burst     int

@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzTruncate requires valid text of at most maxLength bytes, and the same text if it is short enough.
+// FuzzTruncate truncates any text. The result must have at most maxLength bytes, and must be valid UTF-8 if the text
+// is. Shorter text must not change.
 func FuzzTruncate(f *testing.F) {
 	f.Add("", 0)
 	f.Add("exceeded quota", 1)

@@ -57,7 +57,7 @@ func (c consistent) WatchWithContext(ctx context.Context, options metav1.ListOpt
 }
 
 // Store returns the store of the informer for a kind, with additional indexes. Callers must not change its objects,
-// because they belong to the cache. Unlike lists of the client, it does not copy objects.
+// because they belong to the cache. The store does not copy objects, unlike a list of the client.
 func Store(
 	ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers,
 ) (toolscache.Indexer, error) {
@@ -72,8 +72,8 @@ func Store(
 	return shared.GetIndexer(), shared.AddIndexers(indexers)
 }
 
-// Merge merges cache options by kind. It returns an error if a kind is configured twice: the cache would use only one
-// of the options, and a controller would not find all its objects.
+// Merge merges cache options by kind. It returns an error if a kind is configured twice. Otherwise the cache would use
+// only one of the options, and a controller would not find all its objects.
 func Merge(all ...map[client.Object]cache.ByObject) (map[client.Object]cache.ByObject, error) {
 	merged, types := map[client.Object]cache.ByObject{}, map[reflect.Type]bool{}
 	for _, options := range all {

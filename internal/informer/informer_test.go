@@ -45,7 +45,7 @@ func TestList(t *testing.T) {
 	}
 	line := fmt.Sprintf(`"level"=0 "msg"=%q "type"="*v1.Pod"`, notStreamed)
 	if diff := cmp.Diff([]string{line, line}, lines); diff != "" {
-		t.Errorf("log, a line for each list (-want +got):\n%s", diff)
+		t.Errorf("log lines, one for each list (-want +got):\n%s", diff)
 	}
 }
 

@@ -36,8 +36,8 @@ const (
 	pageSize = 100
 
 	// settleDelay is how long an API server may store the old version after the CustomResourceDefinition has changed.
-	// It sees the change through a watch, for which Kubernetes allows 5 s. A request in progress can last another 5 s
-	// in the validating webhook.
+	// It receives the change through a watch, and Kubernetes allows 5 s for that. A request in progress can last
+	// another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
 
 	// reportInterval is the time between two log lines of a pass.
@@ -134,8 +134,8 @@ func (m *Migrator) read(ctx context.Context) (pending []*migration, errs error) 
 }
 
 // migrate rewrites objects in passes, with settleDelay between them. A pass without writes proves that all objects are
-// stored in the new version. The first pass proves nothing: an API server that does not know the new storage version
-// yet makes no writes either.
+// stored in the new version. The first pass proves nothing, because an API server that does not know the new storage
+// version yet makes no writes either.
 func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	if len(pending) == 0 {
 		return nil
@@ -166,8 +166,9 @@ func (m *Migrator) pass(ctx context.Context, pass int, pending []*migration) (re
 	return rewritten, errs
 }
 
-// prune removes all versions but the storage version from status.storedVersions. The API server rejects the update if
-// the CustomResourceDefinition has changed since before the first pass: then the passes prove nothing.
+// prune removes all versions but the storage version from status.storedVersions. The update has the resourceVersion
+// from before the first pass. So the API server rejects it if the CustomResourceDefinition has changed since then,
+// because the passes then prove nothing.
 func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	var errs []error
 	for _, migration := range pending {
@@ -215,9 +216,9 @@ func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migratio
 	return rewritten, nil
 }
 
-// continueAfter returns the token with which to continue a list whose resource version has expired, or "" for any
-// other error. The rest of the list can lack objects that have changed since then. Those are already stored in the new
-// version.
+// continueAfter returns the token that continues a list after its resource version has expired. For any other error it
+// returns "". The continued list can lack objects that have changed since its first page. Those objects are already
+// stored in the new version.
 func continueAfter(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
@@ -227,7 +228,7 @@ func continueAfter(err error) string {
 }
 
 // rewrite sends a patch without changes, and reports whether the API server wrote the object. An object that has
-// changed since the list is already stored in the new version.
+// changed since it was listed is already stored in the new version.
 func (m *Migrator) rewrite(
 	ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata,
 ) (bool, error) {

@@ -45,8 +45,8 @@ func newReporter(c client.Client, log logr.Logger) *reporter {
 }
 
 // running reports that a migration is in progress, and the error of the last attempt, if any. The migration continues
-// even if the report fails. An upgrade loses no data: OLM rejects a CustomResourceDefinition without a stored version,
-// and the new version of the operator starts the migration again.
+// even if the report fails. An upgrade during the migration loses no data. OLM rejects a CustomResourceDefinition that
+// lacks a stored version, and the new version of the operator starts the migration again.
 func (r *reporter) running(ctx context.Context, failure error) {
 	reason, message := reasonRunning, "Rewriting stored objects in the storage version"
 	if failure != nil {
@@ -57,8 +57,8 @@ func (r *reporter) running(ctx context.Context, failure error) {
 	}
 }
 
-// done reports that the migration is complete. If the report fails, the caller must retry: an earlier report blocks all
-// upgrades.
+// done reports that the migration is complete. If the report fails, the caller must retry, because the earlier report
+// still blocks all upgrades.
 func (r *reporter) done(ctx context.Context) error {
 	if err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All objects are stored in the storage version"); err != nil {
 		return fmt.Errorf("report the end of the migration to OLM: %w", err)

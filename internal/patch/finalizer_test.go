@@ -35,7 +35,7 @@ func TestFinalizer(t *testing.T) {
 		reason  string
 		err     error // of the removal
 		wantErr bool
-		holds   bool // afterwards, as the cache shows the object
+		holds   bool // the result of Holds for the cached object after the removal
 	}{
 		{"a removed finalizer does not hold the object, though the cache still shows it", nil, false, false},
 		{"an object that does not exist is not held", gone, false, false},

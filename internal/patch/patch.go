@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package patch changes objects with merge patches. The API server rejects such a patch if the object has changed since
-// it was read. A merge patch replaces whole lists, such as finalizers. A decision that was right for the old state may
-// also be wrong for the new one.
+// it was read. Without this check, a merge patch could overwrite a concurrent change, because it replaces whole lists,
+// such as finalizers. A decision on the old state may also be wrong for the new state.
 package patch
 
 import (
@@ -44,15 +44,15 @@ func Status[T client.Object, S any](
 }
 
 // Finalizer is a finalizer of one controller. It remembers the last objects from which it was removed, because the
-// cache can show the finalizer for a while. The answer to the removal of the last finalizer has no newer resource
-// version, so a read cannot wait for it.
+// cache can still show the removed finalizer for a while. When the last finalizer is removed, the answer has no newer
+// resource version, so a read cannot wait for that change.
 type Finalizer struct {
 	name    string
 	removed *lru.Cache // of UIDs
 }
 
-// maxRemoved bounds the objects that a Finalizer remembers. For an object beyond that, a second removal fails
-// harmlessly.
+// maxRemoved bounds the objects that a Finalizer remembers. For a forgotten object, the controller may send a second
+// removal, which fails without harm.
 const maxRemoved = 4096
 
 // NewFinalizer returns a finalizer with a name.

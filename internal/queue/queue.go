@@ -48,9 +48,11 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 }
 
 // Alarms adds objects to the queue of a controller at a given time, with DuePriority. It replaces Result.RequeueAfter,
-// which has two disadvantages. The queue keeps one entry per object, with the highest priority that it was given. So
-// an object with an alarm in the future would overtake other objects on each watch event. And an error cancels
-// RequeueAfter: the object then waits for its next retry, even if its alarm is earlier.
+// which has two disadvantages:
+//
+//   - The queue keeps one entry per object, with the highest priority that it was given. An object with an alarm in the
+//     future would overtake other objects on each watch event.
+//   - An error cancels RequeueAfter. The object then waits for its next retry, even if its alarm is earlier.
 type Alarms struct {
 	clock   clock.PassiveClock
 	queue   priorityqueue.PriorityQueue[reconcile.Request]
@@ -80,8 +82,8 @@ func (a *Alarms) Source() source.Source {
 }
 
 // Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once. Event handlers may
-// set alarms before the Source starts, because a controller starts its sources at the same time. These alarms fire
-// after that.
+// set alarms before the Source has started, because a controller starts its sources at the same time. Such alarms fire
+// only after the Source has started.
 func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

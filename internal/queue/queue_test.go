@@ -18,7 +18,7 @@ func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New[reconcile.Request]("alarms")
 		defer q.ShutDown()
-		clock := clock.RealClock{} // the bubble's
+		clock := clock.RealClock{} // the clock of the synctest bubble
 		a := NewAlarms(clock)
 		if err := a.Source().Start(t.Context(), q); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestAlarms(t *testing.T) {
 		if waited, priority := next(); waited != 0 || priority != 50 {
 			t.Errorf("an event before the alarm came after %s with priority %d", waited, priority)
 		}
-		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour}, request) // it failed
+		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour}, request) // a retry after a failed reconcile
 		if waited, priority := next(); waited != 3*time.Second || priority != DuePriority {
 			t.Errorf("an alarm after 3s came after %s with priority %d", waited, priority)
 		}

@@ -48,7 +48,7 @@ func FuzzInstant(f *testing.F) {
 				t.Errorf("%s in %s is %s, when clocks go from %s to %s", wall, in, at, just, shown)
 			}
 		}
-		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // by which clocks are set back
+		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // clocks are set back by these
 			if wallClock(at.Add(-earlier), in).Equal(wall) {
 				t.Errorf("%s in %s is %s, but also %s earlier", wall, in, at, earlier)
 			}

@@ -216,8 +216,9 @@ func Explain(problems []Problem) (reason, note string) {
 // zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
 var zones sync.Map
 
-// zoneName matches all names of the time zone database. Go prefers the database of the machine to its own. That
-// directory has other files, and its paths can be written in several forms. The operator's image has no such directory.
+// zoneName matches all names of the time zone database. If the host has a zone directory, Go prefers it to its own
+// database. Such a directory also has other files, and one file can have several paths. The operator's image has no
+// such directory. With zoneName, other hosts accept the same names as the image.
 var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
 
 // ParseZone returns a zone of the time zone database.

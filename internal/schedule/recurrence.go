@@ -14,9 +14,8 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Recurrence is a set of wall-clock times, given by the five fields of cron. A wall-clock time is represented as a
-// time in UTC: the cron library skips and repeats times when the offset of a zone changes, and UTC has no such
-// changes.
+// Recurrence is a set of wall-clock times, given by the five fields of cron. A wall-clock time is represented as a time
+// in UTC. The cron library skips and repeats times when the offset of a zone changes, and UTC has no such changes.
 type Recurrence struct {
 	text     string // the five fields, or a word such as @daily
 	cron     *cron.SpecSchedule
@@ -46,7 +45,7 @@ func parseRecurrence(text string) (*Recurrence, error) {
 	if min(spec.Minute, spec.Hour, spec.Dom, spec.Month, spec.Dow) == 0 {
 		return nil, errors.New("a list is empty")
 	}
-	// The library searches five years. These five have a 29 February.
+	// The library searches only five years. The five years from 2000 contain a 29 February.
 	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, errors.New("the date does not exist")
 	}
@@ -75,7 +74,7 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	if r.cron.Minute&^(other.cron.Minute|star) != 0 || r.cron.Hour&^(other.cron.Hour|star) != 0 {
 		return false
 	}
-	// A leap year has all dates, and each date is on each day of the week in some year.
+	// A leap year has all dates, and each date falls on each day of the week in some year.
 	for date := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC); date.Year() == 2000; date = date.Add(day) {
 		for weekday := range weekdays {
 			if r.on(date, weekday) && !other.on(date, weekday) {
@@ -86,8 +85,8 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	return true
 }
 
-// on reports whether a Recurrence contains a date that is on a day of the week. In cron, both fields must match if one
-// of them is *. Otherwise, one matching field is enough.
+// on reports whether a Recurrence contains a date, if that date is on the given day of the week. In cron, both fields
+// must match if one of them is *. Otherwise, one matching field is enough.
 func (r *Recurrence) on(date time.Time, weekday int) bool {
 	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
 	both := (r.cron.Dom|r.cron.Dow)&star != 0

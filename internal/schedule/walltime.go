@@ -73,7 +73,7 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 		return next.At.IsZero() || next.At.After(now)
 	}
 	wall := wallClock(now, zone).Truncate(time.Minute)
-	// Two days: before the clock was set back, it showed later times than now.
+	// The range ends two days after wall. If the clock was set back, it has already shown times after wall.
 	from, to := wall.Add(-8*day), wall.Add(2*day)
 	if future(from) { // less often than weekly
 		from = wall.AddDate(-5, 0, 0)

@@ -8,7 +8,8 @@ const (
 	// VirtualMachineLabel is on the Pod of every VirtualMachine. Its value is the VirtualMachine's name.
 	VirtualMachineLabel = "cloudnative.tw/virtualmachine"
 
-	// VirtualMachineFinalizer is on a VirtualMachine from before its first Pod until its last Pod is gone.
+	// VirtualMachineFinalizer is on a VirtualMachine. The operator adds it before it creates the first Pod. When a user
+	// deletes the VirtualMachine, the operator removes the finalizer after the Pod is gone.
 	VirtualMachineFinalizer = "cloudnative.tw/virtualmachine"
 )
 

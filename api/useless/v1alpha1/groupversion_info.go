@@ -3,8 +3,8 @@
 
 // Package v1alpha1 is the deprecated first version of the useless.container.training API.
 //
-// It has every field of v1beta1, some under another name. Types that are equal in both versions are those of v1beta1.
-// Only types with different field names are declared here.
+// It has every field of v1beta1, some under another name. It uses the types of v1beta1 if they are equal in both
+// versions, and declares only types with different field names.
 //
 // +kubebuilder:object:generate=true
 // +groupName=useless.container.training

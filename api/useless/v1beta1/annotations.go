@@ -5,7 +5,7 @@ package v1beta1
 
 const domain = "useless.container.training/"
 
-// Annotations with which users schedule a workload. At least one of the first two is required.
+// Annotations that users set to schedule a workload. At least one of the first two is required.
 const (
 	// StartScheduleAnnotation says when to scale up: the five fields of cron, HH:MM, or days of the week and HH:MM.
 	StartScheduleAnnotation = domain + "start-schedule"
@@ -18,7 +18,8 @@ const (
 	// StartReplicasAnnotation is the number of replicas after a start, at least 1. Absent means the number before the
 	// stop.
 	StartReplicasAnnotation = domain + "start-replicas"
-	// SuspendAnnotation, while true, skips starts and stops. They are not made up for later.
+	// SuspendAnnotation makes the operator skip starts and stops while its value is true. The operator does not execute
+	// them later.
 	SuspendAnnotation = domain + "suspend"
 	// SuspendUntilAnnotation skips the starts and stops before a time (RFC 3339).
 	SuspendUntilAnnotation = domain + "suspend-until"

@@ -8,15 +8,16 @@ const (
 	// MachineLabel selects the switches of a Machine without a selector. Its value is the Machine's name.
 	MachineLabel = "machine"
 
-	// MachineFinalizer is on a Machine from before its first Switch until all its switches are down.
+	// MachineFinalizer is on a Machine. The operator adds it before it creates the first Switch. When a user deletes
+	// the Machine, the operator turns the switches down and then removes the finalizer.
 	MachineFinalizer = "useless.container.training/machine"
 
 	// FlippedAtAnnotation of a Switch is the time (RFC 3339, microseconds) when the operator last turned it down. The
 	// operator writes it in the same request as the position, so a crash cannot lose it.
 	FlippedAtAnnotation = "useless.container.training/flipped-at"
 
-	// PausedAnnotation stops the operator from changing an object while its value is true (strconv.ParseBool). The
-	// operator still lets a paused object be deleted.
+	// PausedAnnotation stops the operator from changing an object while its value is true (strconv.ParseBool). A paused
+	// object can still be deleted.
 	PausedAnnotation = "useless.container.training/paused"
 )
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ingress sets annotations on every Ingress by server-side apply. The API server records which annotations the
-// operator owns. So it removes an annotation that leaves the configuration, and no other.
+// operator owns. So the operator removes only its own annotations when they leave the configuration.
 //
-// decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to apply
-// again what another writer keeps changing. Ingresses are cached as metadata only.
+// decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to set
+// annotations again that another writer keeps changing. Ingresses are cached as metadata only.
 package ingress
 
 import (
@@ -62,7 +62,7 @@ var kind = networkingv1.SchemeGroupVersion.WithKind("Ingress")
 // Controller reconciles Ingresses.
 type Controller struct {
 	client      client.Client
-	reader      client.Reader // reads from the API server what the cache does not keep
+	reader      client.Reader // reads fields that the cache does not keep
 	annotations Annotations
 	clock       clock.PassiveClock
 	events      *events.Recorder
@@ -89,7 +89,7 @@ func (o Options) Setup(
 		histories:   newHistories(),
 		alarms:      queue.NewAlarms(clock),
 	}
-	// Ingress controllers write the status often.
+	// Ignore other changes, because Ingress controllers write the status often.
 	changed := builder.WithPredicates(predicate.AnnotationChangedPredicate{}, pause.Predicate())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
@@ -162,7 +162,7 @@ func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMet
 	if len(p.set) > 0 {
 		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Set", "Set %s", enumerate(p.set))
 	}
-	// An annotation that another field manager has applied, too, stays.
+	// An annotation stays if another field manager has applied it, too.
 	removed := slices.DeleteFunc(p.remove, func(key string) bool { return metav1.HasAnnotation(applied.ObjectMeta, key) })
 	if len(removed) > 0 {
 		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Remove", "Removed %s", enumerate(removed))
@@ -170,8 +170,8 @@ func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMet
 	return nil
 }
 
-// reverted counts a change by another writer. A series of them is a fight, which is worth a Warning with the field
-// managers of the other writers. The cache does not have them.
+// reverted counts a change by another writer. In a fight, which is a series of such changes, it also emits a Warning
+// with the field managers of the other writers. The cache does not have these, so it reads them from the API server.
 func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) {
 	c.metrics.reverts.Inc()
 	if !known.fighting() {

@@ -22,8 +22,8 @@ type plan struct {
 
 func (p plan) empty() bool { return len(p.set) == 0 && len(p.remove) == 0 }
 
-// decide returns what to do about an Ingress. If another writer has set an annotation to the configured value, it stays
-// theirs.
+// decide returns what to do about an Ingress. An annotation that already has the configured value causes no write, even
+// if another writer owns it.
 func decide(ingress *metav1.PartialObjectMetadata, configured Annotations) plan {
 	p := plan{annotations: configured}
 	if ingress.Annotations[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled {

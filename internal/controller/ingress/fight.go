@@ -27,7 +27,7 @@ type history struct {
 	uid     types.UID
 	applied time.Time   // when annotations were last set; zero for never, and after they were removed
 	reverts []time.Time // when they were found changed, within the window
-	open    bool        // they are changed now, and that is counted
+	open    bool        // a revert was counted, and the annotations are not set again yet
 	delay   time.Duration
 	due     time.Time // when to set them again; zero for now
 	refusal string    // the error of the last refused write; empty if the last write succeeded
@@ -39,14 +39,14 @@ func (h history) fighting() bool { return h.delay > 0 }
 // saw returns the history after a plan that has something to change, and whether that is a new revert.
 func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	if len(p.set) == 0 {
-		h.due = time.Time{} // a removal is no fight
+		h.due = time.Time{} // a removal does not wait for the end of a fight
 		return h, false
 	}
 	if h.applied.IsZero() || h.open {
 		return h, false
 	}
 	if now.Sub(h.applied) > window {
-		h.reverts, h.delay = nil, 0 // they had stayed
+		h.reverts, h.delay = nil, 0 // the annotations had stayed for the window
 	}
 	h.reverts = slices.DeleteFunc(slices.Clone(h.reverts), func(at time.Time) bool { return now.Sub(at) > window })
 	h.reverts = append(h.reverts, now)
@@ -58,8 +58,8 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	return h, true
 }
 
-// settled returns the history after a plan that has nothing to change, and whether that is new: the other writer has
-// set the configured values itself.
+// settled returns the history after a plan that has nothing to change, and whether the history is different. It is if a
+// revert or a refusal was open: then another writer has set the configured values itself.
 func (h history) settled(p plan, now time.Time) (after history, news bool) {
 	if !h.open && h.refusal == "" {
 		return h, false
@@ -79,7 +79,7 @@ func (h history) wrote(p plan, now time.Time) history {
 func (h history) done(p plan) history {
 	h.open, h.due, h.refusal = false, time.Time{}, ""
 	if len(p.annotations) == 0 {
-		h.applied = time.Time{} // a later change is no revert
+		h.applied = time.Time{} // a later change by another writer does not count
 	}
 	return h
 }
@@ -117,7 +117,7 @@ func (h *histories) keep(ingress client.Object, known history) {
 	h.byKey[client.ObjectKeyFromObject(ingress)] = known
 }
 
-// forget drops the history of an Ingress that is gone.
+// forget drops the history of an Ingress that does not exist any more.
 func (h *histories) forget(key types.NamespacedName) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

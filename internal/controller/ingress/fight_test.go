@@ -17,9 +17,9 @@ var (
 	setting = plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}}
 )
 
-// fight simulates a rival that reverts the annotations, each time after they have held for a time. It returns how long
-// the operator waits after each revert before it sets them again. During the waits in givesIn, the rival restores the
-// annotations itself.
+// fight simulates a rival that reverts the annotations. The argument held has the time before each revert. The result
+// is how long the operator waits after each revert before it sets the annotations again. During the waits in givesIn,
+// the rival restores the annotations itself.
 func fight(held []time.Duration, givesIn ...int) []time.Duration {
 	var waits []time.Duration
 	at := now

@@ -26,15 +26,16 @@ type Options struct {
 	Annotations Annotations
 }
 
-// Validate implements no checks: Annotations.Set has made them.
+// Validate returns nil, because Annotations.Set has validated the annotations.
 func (Options) Validate() error { return nil }
 
-// CacheOptions keeps only what the controller reads: a part of the metadata, with the operator's own managed fields.
+// CacheOptions returns options that keep only the metadata that the controller reads, with the operator's own managed
+// fields.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
 }
 
-// strip removes what the controller does not read. Ingresses are cached as metadata only.
+// strip removes the metadata that the controller does not read.
 func strip(cached any) (any, error) {
 	ingress, ok := cached.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -66,7 +67,7 @@ func (a *Annotations) Set(pair string) error {
 	if !found {
 		return errors.New("want key=value, for example foo=bar")
 	}
-	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 { // as the API server reads it
+	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 { // like the API server
 		return fmt.Errorf("annotation key %q: %s", key, strings.Join(problems, "; "))
 	}
 	if strings.HasPrefix(key, v1beta1.GroupVersion.Group+"/") {

@@ -29,7 +29,8 @@ import (
 
 const (
 	// maxConcurrent bounds the concurrent requests for one Machine, and the concurrent creations and deletions for all
-	// Machines. An API server handles a few hundred requests of one client at a time. More of them would delay flips.
+	// Machines. An API server handles a few hundred requests of one client at a time. A higher number would delay
+	// flips.
 	maxConcurrent = 64
 
 	// refusedFlipRetry is the delay before a flip that was refused is tried again. It is less than maxClockSkew.
@@ -38,9 +39,9 @@ const (
 
 // outcome is what a reconcile did.
 type outcome struct {
-	stale   bool  // what was read is outdated, so the status is left to the next reconcile
+	stale   bool  // the objects that were read are outdated, so the next reconcile writes the status
 	scaling error // why Switches could not be created, deleted, adopted or released
-	raised  bool  // every Switch was turned up, or refuses to be
+	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
 // act carries out a plan. Its steps are independent: a step that fails does not prevent the others.
@@ -53,7 +54,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	missing := a.missing(p)
 	if p.confirm {
 		if same, err := c.isUnchanged(ctx, m); !same || err != nil {
-			return outcome{stale: true}, err // the event of the change is on its way
+			return outcome{stale: true}, err // the watch event of the change causes another reconcile
 		}
 	}
 	released := a.release(ctx, p.release)
@@ -68,7 +69,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 
 // isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of
 // Machines can be behind the cache of Switches. A deleted Machine must not adopt the Switches that its user keeps
-// (ReplicaSets have the same rule), and must not replace Switches that the garbage collector deletes.
+// (ReplicaSets have the same rule). It must not replace Switches that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
@@ -133,9 +134,9 @@ func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 	})
 }
 
-// missing returns the Switches to create. Their names must come from the same state of the cache as the plan, so it is
-// called before any request. A Switch of the Machine that is in the cache by now, and not in the plan, has a name that
-// counts as free: the API server refuses it. A different name would be one Switch too many.
+// missing returns the Switches to create. It runs before any request, because their names must come from the same state
+// of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. The name of that
+// Switch counts as free, so that the API server rejects the creation. Another name would create a Switch too many.
 func (a *action) missing(p plan) []*v1beta1.Switch {
 	if p.create == 0 {
 		return nil
@@ -177,15 +178,15 @@ func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err err
 	if n := len(a.written) - before; n > 0 {
 		a.events.Normal(a.machine, missing[0], v1beta1.EventScaled, "Create", "Created %d %s", n, plural(n))
 	}
-	// In a namespace that is being deleted nothing can be created.
+	// In a namespace that is being deleted, nothing can be created, and no retry helps.
 	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create switches: %w", err)
 	}
 	return nil
 }
 
-// delete deletes surplus Switches, unless they have changed since they were read: a user may just have removed the
-// label of one of them to keep it.
+// delete deletes surplus Switches, unless they have changed since they were read. For example, a user may just have
+// removed the label of a Switch to keep it.
 func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 	before := len(a.written)
 	err := forEach(switches, a.slots.limit(func(sw *v1beta1.Switch) error {
@@ -204,8 +205,8 @@ func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 	return err
 }
 
-// raise turns Switches up because the Machine's position is up. A Switch that an admission policy protects stays down.
-// Otherwise the Machine would turn the others up again and again.
+// raise turns Switches up because the Machine's position is up. A refusal, for example by an admission policy, is not
+// an error: the Switch stays down. With an error, the Machine would turn the other Switches up again and again.
 func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
 	before, left := len(a.written), atomic.Int32{}
 	err := forEach(switches, func(sw *v1beta1.Switch) error {
@@ -236,7 +237,8 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	return apierror.IgnoreGone(err)
 }
 
-// note writes the time at which Switches were noticed to be up into their status; nil removes it.
+// note writes seen into the status of Switches: the time at which the operator noticed that they are up. A nil seen
+// removes that time.
 func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	field := func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }
 	return forEach(switches, func(sw *v1beta1.Switch) error {
@@ -249,8 +251,8 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 	})
 }
 
-// flip turns Switches down. The time of the last flip is taken after the answer: the next interval counts from it, and
-// the time on the Switch is a little earlier than the write.
+// flip turns Switches down. After the last answer, it remembers the time, and the next interval begins then. The time
+// in the annotation of the Switch is from before the request, and so a little earlier.
 func (a *action) flip(ctx context.Context, due []flip) error {
 	last := a.flips.of(a.machine)
 	var done, attempted atomic.Bool
@@ -264,7 +266,8 @@ func (a *action) flip(ctx context.Context, due []flip) error {
 			attempted.Store(true)
 		}
 		if apierror.IsRefused(err) {
-			// It counts as noticed a while from now, so that the next Switch does not wait for this one.
+			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for
+			// it.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{flip.sw}, instant(again)))
 		}
@@ -306,7 +309,7 @@ func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1b
 }
 
 // finalize turns the Switches of a deleted Machine down and removes the finalizer. The garbage collector deletes the
-// Switches. It waits for nothing, so that it never delays the deletion of a namespace or an uninstallation.
+// Switches. The controller does not wait for that, so it never delays the deletion of a namespace or an uninstallation.
 func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 	if !c.finalizer.Holds(m) {
 		return nil
@@ -319,7 +322,8 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 	return patch.RemoveFinalizer(ctx, c.client, m, c.finalizer)
 }
 
-// powerDown turns the Switches down that are up. Only a conflict is retried: no other error may keep the Machine.
+// powerDown turns down the Switches that are up. It retries a write only after a conflict. Any other failed write must
+// not block the deletion of the Machine.
 func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	switches, err := c.read(m)
 	if err != nil {
@@ -360,8 +364,8 @@ func controllerRef(m *v1beta1.Machine) metav1.OwnerReference {
 	return *metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Machine"))
 }
 
-// forEach calls a function for each item, several at the same time. It calls it for all items, and returns the first
-// error in the order of the items.
+// forEach calls a function for each item, up to maxConcurrent at the same time. An error does not stop the other calls.
+// The result is the first error in the order of the items.
 func forEach[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
 	var group errgroup.Group

@@ -22,7 +22,8 @@ import (
 // maxSiblings bounds the Machines for which newTransform remembers a cached Switch (LRU).
 const maxSiblings = 1 << 14
 
-// newTransform returns a function that removes from Machines and Switches what no controller reads.
+// newTransform returns a function that removes fields from Machines and Switches before they are cached. No controller
+// reads these fields.
 func newTransform() toolscache.TransformFunc {
 	siblings := lru.New(maxSiblings)
 	return func(cached any) (any, error) {
@@ -37,7 +38,7 @@ func newTransform() toolscache.TransformFunc {
 	}
 }
 
-// strip removes the fields that no controller reads. The Go type says the kind.
+// strip removes the fields that no controller reads. The kind is not needed, because the Go type implies it.
 func strip(object client.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	object.SetManagedFields(nil)
@@ -75,8 +76,8 @@ var (
 	machineIndexers = toolscache.Indexers{machinesSelecting: indexSelecting}
 )
 
-// indexByOwner indexes Switches by their namespace and the UID of their controller. The namespace is part of the key
-// because an owner must be in the same one.
+// indexByOwner indexes Switches by their namespace and the UID of their controller. The namespace is part of the key,
+// because a Switch and its owner must be in the same namespace.
 func indexByOwner(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if owner := metav1.GetControllerOfNoCopy(sw); owner != nil {
@@ -88,7 +89,7 @@ func indexByOwner(object any) ([]string, error) {
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
 // indexOrphans indexes the Switches without a controller by their namespace and each of their labels. A Machine reads
-// only orphans that have a label of its selector, so unrelated ones cost it nothing.
+// only orphans that have a label of its selector, so other orphans cost no time.
 func indexOrphans(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if metav1.GetControllerOfNoCopy(sw) != nil {
@@ -101,8 +102,8 @@ func indexOrphans(object any) ([]string, error) {
 	return keys, nil
 }
 
-// indexSelecting indexes the Machines that have a selector in their spec by selectorKey, so that a Switch is compared
-// with few of them.
+// indexSelecting indexes the Machines that have a selector in their spec by selectorKey. So the controller compares a
+// Switch with only a few of these Machines.
 func indexSelecting(object any) ([]string, error) {
 	m := object.(*v1beta1.Machine)
 	if m.Spec.Switches.Selector == nil {
@@ -111,10 +112,10 @@ func indexSelecting(object any) ([]string, error) {
 	return []string{selectorKey(m)}, nil
 }
 
-// noLabel is the label of a selector without matchLabels. Each Switch has it.
+// noLabel is the label key in the index key of a selector without matchLabels. indexOrphans adds it to each orphan.
 const noLabel = ""
 
-// selectorKey returns the key of one label that each Switch must have which the Machine selects.
+// selectorKey returns the index key of one label that the selector of the Machine requires.
 func selectorKey(m *v1beta1.Machine) string {
 	selector := m.Spec.Switches.Selector
 	switch {

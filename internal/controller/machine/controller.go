@@ -1,12 +1,12 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine keeps Machines useless: each Machine has as many Switches as its spec says, and a Switch that is
-// turned up is turned back down when it is due.
+// Package machine keeps Machines useless. Each Machine has the number of Switches in its spec. If a user turns a Switch
+// up, the controller turns it back down when it is due.
 //
-// decide.go is pure: it computes what to do from the Machine, its Switches and the time. act.go does it, status.go
-// describes the result. No step relies on a previous one: after a crash, the next reconcile decides again from the
-// objects.
+// decide.go is pure: it computes a plan from the Machine, its Switches and the time. act.go executes the plan, and
+// status.go describes the result. No step relies on a previous one: after a crash, the next reconcile decides again
+// from the objects.
 package machine
 
 import (
@@ -44,7 +44,7 @@ const (
 
 	maxConcurrentSyncs = 256
 
-	// An API server takes some hundred writes per second. Events are limited to about one percent of that.
+	// An API server handles several hundred writes per second. Events are limited to about one percent of that.
 	eventsPerSecond = 2
 	eventsBurst     = 50
 )
@@ -77,10 +77,10 @@ type Controller struct {
 	finalizer *patch.Finalizer
 	flips     *flipMemory
 	alarms    *queue.Alarms
-	slots     slots // for requests that create and delete, for all Machines together
+	slots     slots // for creations and deletions of all Machines
 }
 
-// CacheOptions removes from cached Machines and Switches what no controller reads.
+// CacheOptions returns options that remove fields from cached Machines and Switches. No controller reads these fields.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	transform := newTransform()
 	return map[client.Object]cache.ByObject{
@@ -135,7 +135,7 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that wrote something does not
-// write the status: the watch events of its writes cause another one, which describes the result. If nothing can be
+// write the status. The watch events of its writes cause another reconcile, which writes the status. If nothing can be
 // written, for example because of a quota, the status says why.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	m := &v1beta1.Machine{}
@@ -161,7 +161,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	p := decide(m, switches, c.flips.of(m), c.clock.Now())
-	p.confirm = p.confirm && m == cached // the answer to a write is up to date
+	p.confirm = p.confirm && m == cached // the answer of AddFinalizer is up to date
 	c.alarms.Set(request, p.next)
 	done, actErr := c.act(ctx, m, p)
 	if done.stale {
@@ -173,7 +173,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match
 // its selector. They belong to the cache and must not be changed.
 func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
-	// Orphans first: a Switch that is adopted between the two reads is then in both results, not in neither.
+	// Read orphans first. A Switch that is adopted between the two reads is then in both results. In the other order,
+	// it could be in neither.
 	orphans, err := c.switches.ByIndex(orphansByLabel, selectorKey(m))
 	if err != nil {
 		return nil, err

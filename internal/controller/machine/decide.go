@@ -20,7 +20,7 @@ import (
 // maxClockSkew is the largest difference between the clocks of two nodes that is tolerated.
 const maxClockSkew = 10 * time.Second
 
-// maxInOnePass bounds the Switches that one reconcile creates or deletes, so that a large Machine does not occupy a
+// maxInOnePass bounds the Switches that one reconcile creates or deletes. Otherwise a large Machine would occupy a
 // worker while flips of other Machines are due. The events of these Switches cause the next reconcile.
 const maxInOnePass = 100
 
@@ -53,12 +53,13 @@ type flip struct {
 	due time.Time
 }
 
-// isUrgent reports whether the plan flips or notices Switches. Then it has no other step: a flip is due at a certain
-// time, its delay counts from the notice, and other Machines may wait for the same worker.
+// isUrgent reports whether the plan flips or notices Switches. Such a plan has no other step, so that it is carried out
+// fast. A flip is due at a certain time, and its delay counts from the notice. Other Machines may wait for the same
+// worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// decide returns what to do about a Machine. The Switches are its own, and those in its namespace without a controller.
-// The objects may not record the known flips.
+// decide returns what to do about a Machine. The argument switches has its own Switches and those in its namespace
+// without a controller. The argument known has flips that the objects may not record.
 func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known flips, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -113,8 +114,9 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many Switches to create, or which ones to delete, and returns the Switches that stay. Switches to
-// be adopted count. None is deleted before they are adopted, because one of them may be the one to delete.
+// scale decides how many Switches to create, or which ones to delete, and returns the Switches that stay. Switches that
+// the plan adopts count, too. Until they are adopted, scale deletes no Switch, because an adopted Switch may be the
+// first to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
 	p.confirm = len(p.adopt) > 0 || missing > 0
@@ -150,8 +152,8 @@ func dispensableFirst(a, b *v1beta1.Switch) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), byName(b, a))
 }
 
-// position decides about the Machine's own position. While all Switches are turned up, none is turned down, so that all
-// of them are up once.
+// position decides about the Machine's own position. While the Machine turns its Switches up, it turns none down, so
+// that all of them are up once.
 func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	if m.Spec.Position != v1beta1.PositionUp {
 		return
@@ -172,9 +174,10 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 }
 
 // flips decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
-// the flip delay. In one flip interval there is one flip, of the Switch that has been up for longest. An attempted flip
-// counts for the interval, but not for lastFlip, which goes into the status. Otherwise, while all requests fail, each
-// attempt would change the status, and each change would cause the next attempt at once.
+// the flip delay. In one flip interval, the operator turns down one Switch: the Switch that has been up longest.
+//
+// An attempted flip counts for the interval, but not for lastFlip, which goes into the status. Otherwise each failed
+// attempt would change the status, and that change would cause the next attempt at once.
 func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := p.lastFlip
@@ -211,8 +214,8 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 	}
 }
 
-// lastFlip returns the latest time at which one of the Machine's Switches was turned down, from the objects and from
-// the time that the controller remembers.
+// lastFlip returns the latest time at which one of the Machine's Switches was turned down. It uses the objects and the
+// time that the controller remembers.
 func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now time.Time) time.Time {
 	var last time.Time
 	if credible(remembered, now) {
@@ -245,9 +248,9 @@ func credible(at, now time.Time) bool {
 	return !at.After(now.Add(maxClockSkew))
 }
 
-// names returns a function that returns the next free name for a Switch, the lowest ordinal first. Because names follow
-// from what exists, an operator with an outdated cache cannot create one Switch too many: the API server refuses the
-// name.
+// names returns a function that returns the next free name for a Switch, the lowest ordinal first. So an operator with
+// an outdated cache chooses a name that already exists, and the API server rejects it. Random names would create a
+// Switch too many.
 func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	ordinal := -1
 	return func() string {
@@ -279,7 +282,8 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 	return name[:digits], ordinal
 }
 
-// seenAt returns when a Switch that is up was noticed. That is now for a Switch that was not noticed before.
+// seenAt returns when the operator noticed that a Switch is up. It returns now if the operator has not noticed that
+// before.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	if !noticed(sw, now) {
 		return now

@@ -137,7 +137,7 @@ func TestDecide(t *testing.T) {
 			want:    summary{Confirm: true, Create: 3},
 		},
 		"NewAndLarge": {
-			reason:  "one reconcile creates at most 100 switches, so that other Machines get their turn",
+			reason:  "one reconcile creates at most 100 switches, so that other Machines do not wait long",
 			machine: newMachine(1000),
 			want:    summary{Confirm: true, Create: 100},
 		},
@@ -154,7 +154,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{},
 		},
 		"SurplusIsRecorded": {
-			reason:   "it is deleted when the status records the flip",
+			reason:   "a surplus switch is deleted after the status records its flip",
 			machine:  newMachine(1, lastFlipped(time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second))},
 			want:     summary{Surplus: []string{"m-1"}},
@@ -287,7 +287,7 @@ func TestDecide(t *testing.T) {
 			want: summary{Next: 4 * time.Second},
 		},
 		"IntervalByMemory": {
-			reason:  "the interval begins when the last flip was confirmed, which the process knows before the status",
+			reason:  "the interval begins when the API server confirmed the last flip, which the process remembers",
 			machine: newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
 				newTestSwitch("m-1", flipped(2*time.Second))},
@@ -385,7 +385,7 @@ func TestDecide(t *testing.T) {
 			want: summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
 		},
 		"FlippedInTheFuture": {
-			reason:  "a flip in the future does not delay a flip: a clock was wrong, or another client wrote it",
+			reason:  "a recorded flip in the future does not delay a flip: a clock was wrong, or a user wrote the time",
 			machine: newMachine(2, lastFlipped(-time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
 				newTestSwitch("m-1", flipped(-24*time.Hour))},

@@ -18,8 +18,8 @@ import (
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated users")
 
 // TestFlipRule simulates users that turn switches up and down at random, for an hour at a time. The operator wakes up
-// late, crashes between its writes, and restarts. No switch may be turned down early, two within one interval, or in
-// the wrong order. At the end, all switches must be down.
+// late, crashes between its writes, and restarts. It must not turn a switch down early, or in the wrong order, or two
+// within one interval. At the end, all switches must be down.
 func TestFlipRule(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))

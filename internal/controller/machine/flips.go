@@ -13,9 +13,9 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// flipMemory remembers the last flip of each Machine that no object may record. An object does not record a flip if a
-// user deletes the Switch before the Machine's status has the time, or if the answer to the request was lost. A restart
-// forgets the flips. That is safe except in these two cases, which no operator can see after a restart.
+// flipMemory remembers the last flip of each Machine, because the objects do not record it in two cases. A user deletes
+// the Switch before the status of the Machine has the time. Or the answer to the request was lost. A restart clears the
+// memory. That is safe except in these two cases, which an operator cannot detect after a restart.
 type flipMemory struct {
 	mu       sync.Mutex
 	machines map[types.NamespacedName]memory
@@ -36,7 +36,7 @@ func newFlipMemory() *flipMemory {
 	return &flipMemory{machines: map[types.NamespacedName]memory{}}
 }
 
-// of returns what the objects may not record about a Machine's flips.
+// of returns the remembered flips of a Machine, unless its status records them.
 func (f *flipMemory) of(m *v1beta1.Machine) flips {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,14 +51,14 @@ func (f *flipMemory) of(m *v1beta1.Machine) flips {
 	return known.flips
 }
 
-// record replaces what is known about a Machine's flips.
+// record replaces the remembered flips of a Machine.
 func (f *flipMemory) record(m *v1beta1.Machine, last flips) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.machines[client.ObjectKeyFromObject(m)] = memory{m.UID, last}
 }
 
-// forget drops what is known about a Machine that is gone.
+// forget drops the remembered flips of a Machine that does not exist any more.
 func (f *flipMemory) forget(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,8 +31,8 @@ import (
 // A switchFunc returns the Switch with an index as the API server sends it. Ten Switches belong to one Machine.
 type switchFunc func(i int) *v1beta1.Switch
 
-// TestCacheMemory limits how much memory a cached Switch needs. That depends neither on the machine nor on the number
-// of Switches.
+// TestCacheMemory limits how much memory a cached Switch needs. The result depends neither on the computer nor on the
+// number of Switches.
 func TestCacheMemory(t *testing.T) {
 	const minRatio = 2 // controller-runtime's default cache / ours
 	for _, test := range []struct {

@@ -48,7 +48,8 @@ func TestNoOpReconcile(t *testing.T) {
 				maxNoOpAllocations)
 		}
 	}
-	// The minimum of many short measurements excludes other load on the computer. The two alternate.
+	// The minimum of many short measurements excludes other load on the computer. Measurements with few and with many
+	// Machines alternate.
 	withFew, withMany := time.Hour, time.Hour
 	for range 200 {
 		withFew = min(withFew, duration(t, few, 20, 1, 1))
@@ -92,8 +93,8 @@ func BenchmarkNoOpReconcileSlope(b *testing.B) {
 	}
 }
 
-// slope returns the ratio of the times with 10,000 and with 100 Machines, for a number of distinct Machines. It takes a
-// few milliseconds, so other load on the computer affects both alike, or only a few of many samples.
+// slope returns the ratio of the times with 10,000 and with 100 Machines, for a number of distinct Machines. One call
+// takes a few milliseconds. So other load on the computer affects both times alike, or only a few of many samples.
 func slope(t testing.TB, few, many *Controller, distinct int) float64 {
 	t.Helper()
 	a1, b1 := duration(t, few, 100, distinct, 1), duration(t, many, 100, distinct, 100)

@@ -68,7 +68,8 @@ func oldestSeen(mine []*v1beta1.Switch, now time.Time) *metav1.MicroTime {
 	return oldest
 }
 
-// keepEqual returns the old value if both are the same instant, so that a different time zone is no change.
+// keepEqual returns the old value if both are the same instant, so that a different time zone does not count as a
+// change.
 func keepEqual(old, updated *metav1.MicroTime) *metav1.MicroTime {
 	if old.Equal(updated) {
 		return old
@@ -112,8 +113,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	}
 }
 
-// sameFailure returns the counts with the message of the first failure. Messages contain ports and numbers that differ
-// each time: each one would change the status, and each change would cause the next attempt at once.
+// sameFailure returns the counts with the message of the first failure. Later messages contain other ports and numbers.
+// Each of them would change the status, and each status change would cause the next attempt at once.
 func sameFailure(status *v1beta1.MachineStatus, counts string, scaling error) string {
 	before := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
 	if before != nil && before.Reason == v1beta1.ReasonScalingFailed &&
@@ -141,7 +142,7 @@ func conditionSetter(
 	}
 }
 
-// instant rounds up to the microseconds of the API, so that nothing that counts from it is too early. The zero time
+// instant rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero time
 // becomes nil.
 func instant(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {

@@ -22,18 +22,19 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// userPriority is the priority of a Machine that a user has changed. It is between that of a due flip
-// (queue.DuePriority) and that of everything else (0), such as new Machines, which can come by the thousand, and the
-// operator's own writes.
+// userPriority is the priority of a Machine that a user has changed. Only a due flip has a higher one
+// (queue.DuePriority). Other work has at most priority 0, such as the operator's own writes and new Machines: a user
+// can create thousands of Machines at once.
 const userPriority = 50
 
 // workQueue has the Machines that wait for a worker.
 type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// waking returns a handler that adds the Machines that an object's event concerns to the queue.
+// waking returns an event handler that adds Machines to the queue. The function machines returns the Machines that an
+// object concerns.
 func waking(machines func(client.Object) []reconcile.Request) handler.EventHandler {
 	wake := func(q workQueue, byUser bool, objects ...client.Object) {
-		var options priorityqueue.AddOpts // no priority: the queue chooses handler.LowPriority for events of the start
+		var options priorityqueue.AddOpts // without one, the queue uses handler.LowPriority for the initial list
 		if byUser {
 			options.Priority = new(userPriority)
 		}
@@ -56,7 +57,8 @@ func waking(machines func(client.Object) []reconcile.Request) handler.EventHandl
 }
 
 // changedByUser reports whether a user changed a Machine or a Switch. The operator changes the status, finalizers and
-// owners, and the position of a Switch together with its annotation. Its rare other changes may count as a user's.
+// owners, and the position of a Switch together with its annotation. Other changes by the operator are rare, and may
+// count as changes by a user.
 func changedByUser(old, updated client.Object) bool {
 	before, after := old.GetAnnotations(), updated.GetAnnotations()
 	if before[v1beta1.FlippedAtAnnotation] != after[v1beta1.FlippedAtAnnotation] {
@@ -71,8 +73,8 @@ func itself(machine client.Object) []reconcile.Request {
 	return []reconcile.Request{requestOf(machine.GetNamespace(), machine.GetName())}
 }
 
-// machinesOf returns the Machines that an event of a Switch concerns: its controller, the Machines that select it, and
-// the Machine that would give a Switch the same name.
+// machinesOf returns the Machines that an event of a Switch concerns. These are its controller, the Machines that
+// select it, and the Machine that would give a Switch the same name.
 func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
 	wake := func(name string) reconcile.Request { return requestOf(object.GetNamespace(), name) }
 	var requests []reconcile.Request
@@ -94,7 +96,7 @@ func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
 	return requests
 }
 
-// mayBeSelecting returns the Machines whose selector names a label of an object, or no label at all.
+// mayBeSelecting returns the Machines whose selector requires a label of the object, or has no matchLabels.
 func (c *Controller) mayBeSelecting(object client.Object) (machines []*v1beta1.Machine) {
 	add := func(label, value string) {
 		selecting, err := c.machines.ByIndex(machinesSelecting, labelKey(object.GetNamespace(), label, value))

@@ -41,7 +41,7 @@ func TestPriorities(t *testing.T) {
 			want: handler.LowPriority},
 		{reason: "a switch of the initial list that is up may be due", after: newTestSwitch("m-0", turned), again: true,
 			want: userPriority},
-		{reason: "a user may create thousands of Machines", after: newMachine(1)},
+		{reason: "a new Machine has priority 0, because a user may create thousands", after: newMachine(1)},
 		{reason: "a new switch that is down", after: newTestSwitch("m-0")},
 		{reason: "a new switch that is up", after: newTestSwitch("m-0", turned), want: userPriority},
 		{reason: "a user turns a switch up", before: newTestSwitch("m-0"), after: newTestSwitch("m-0", turned),

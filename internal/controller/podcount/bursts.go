@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// silence ends a burst. kube-controller-manager creates the Pods of a new ReplicaSet in batches, with pauses of 300 ms
-	// when it is busy.
+	// silence is the time without events that ends a burst. kube-controller-manager creates the Pods of a new
+	// ReplicaSet in batches, with pauses of 300 ms when it is busy.
 	silence = 500 * time.Millisecond
 
 	// patience is the longest time for which a burst delays the label.
@@ -46,7 +46,7 @@ type bursts struct {
 
 func newBursts() *bursts { return &bursts{byRS: map[types.NamespacedName]burst{}} }
 
-// note adds an event to the burst of a ReplicaSet, or starts one. It returns when to look at it.
+// note adds an event to the burst of a ReplicaSet, or starts a burst. It returns when to call look.
 func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,7 +60,7 @@ func (b *bursts) note(rs types.NamespacedName, now time.Time) time.Time {
 	return known.due()
 }
 
-// sweep forgets old bursts now and then. A standby replica gets all events and never looks at a burst.
+// sweep removes old bursts from time to time, because a standby replica receives all events but never calls look.
 func (b *bursts) sweep(now time.Time) {
 	if now.Sub(b.swept) < patience {
 		return
@@ -69,8 +69,8 @@ func (b *bursts) sweep(now time.Time) {
 	maps.DeleteFunc(b.byRS, func(_ types.NamespacedName, known burst) bool { return now.Sub(known.end()) >= patience })
 }
 
-// look reports whether to count the Pods of a ReplicaSet now, and returns when to look again; zero means never. A burst
-// that has ended is forgotten before the caches are read, so that a later event starts another one.
+// look reports whether to count the Pods of a ReplicaSet now, and returns when to look again; zero means never. It
+// removes a burst that has ended before the controller reads the caches, so that a later event starts another burst.
 func (b *bursts) look(rs types.NamespacedName, now time.Time) (due bool, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

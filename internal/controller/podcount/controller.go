@@ -78,8 +78,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// CacheOptions keeps only what the controller reads. Of a Pod of several kilobytes that is the name, the controller and
-// whether it is being deleted.
+// CacheOptions returns options that keep only the fields that the controller reads. Of a Pod of several kilobytes,
+// these are the name, the controller and the deletion timestamp.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.ReplicaSet{}: {Transform: strip(func(meta *metav1.ObjectMeta) {
@@ -198,7 +198,7 @@ func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata
 	return err
 }
 
-// matters drops the events of ReplicaSets that cannot make the label wrong, such as those of their status.
+// matters drops the events of ReplicaSets that cannot make the label wrong, such as a change of the status.
 func (c *Controller) matters() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {

@@ -22,9 +22,9 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// conflict returns which autoscaler would undo a stop, or an empty string. Kubernetes disables a
+// conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
 // HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables
-// its own again.
+// its own autoscalers again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.Stop == nil {
 		return ""

@@ -40,8 +40,8 @@ func controlledBy(apiVersion string) func(*autoscalingv2.HorizontalPodAutoscaler
 	}
 }
 
-// TestConflict checks the warning about an autoscaler as the cache keeps it. A change that starts or ends a conflict
-// must also wake the Deployment.
+// TestConflict checks the warning about an autoscaler that has only the fields in the cache. A change that starts or
+// ends a conflict must also wake the Deployment.
 func TestConflict(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason       string
@@ -53,7 +53,7 @@ func TestConflict(t *testing.T) {
 		"AtZero": {"0 replicas disable the autoscaler", 0, newAutoscaler(), "", false},
 		"AtZeroOfOne": {"0 replicas disable an autoscaler with minReplicas 1", 0, newAutoscaler(atLeast(1)), "",
 			false},
-		"AtOne": {"1 replica does not disable it", 1, newAutoscaler(),
+		"AtOne": {"1 replica does not disable the autoscaler", 1, newAutoscaler(),
 			`stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
 		"ScalesToZero": {"0 replicas do not disable an autoscaler with minReplicas 0", 0, newAutoscaler(atLeast(0)),
 			"make its minReplicas at least 1", true},
@@ -61,7 +61,7 @@ func TestConflict(t *testing.T) {
 			newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
 		"KEDA": {"KEDA enables its autoscaler again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
 			"ScaledObject events would undo a stop", true},
-		"Controlled": {"other controllers do not", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
+		"Controlled": {"other controllers do not enable their autoscalers again", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trimmed, err := trimAutoscaler(c.autoscaler)

@@ -24,7 +24,8 @@ const (
 	autoscalersByTarget        = "useless/target"
 )
 
-// CacheOptions keeps only what the controller reads of the Deployments and HorizontalPodAutoscalers in the cluster.
+// CacheOptions returns options that keep only the fields of Deployments and HorizontalPodAutoscalers that the
+// controller reads.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.Deployment{}:                     {Transform: trimDeployment},

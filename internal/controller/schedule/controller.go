@@ -3,9 +3,9 @@
 
 // Package schedule scales Deployments down and up at times that their annotations name.
 //
-// The package internal/schedule computes the events. decide.go is pure: the last event counts, and it counts once. So
-// the operator catches up on a missed event, and does not undo a user's change before the next event. The operator
-// records in annotations what it did, in the same request as the replicas.
+// The package internal/schedule computes the events. decide.go is pure: it executes only the last event, and executes
+// it once. So the operator catches up on a missed event, and does not undo a user's change before the next event. The
+// operator records in annotations what it did, in the same request as the replicas.
 package schedule
 
 import (
@@ -47,7 +47,8 @@ const (
 
 	workers = 16
 
-	// longestWait bounds how long the operator does not notice that its clock was set. A reconcile costs no request.
+	// longestWait bounds the time until the operator notices that its clock was set. A reconcile without a due event
+	// costs no request.
 	longestWait = 10 * time.Minute
 )
 
@@ -143,7 +144,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if len(problems) > 0 {
 		reason, note := schedule.Explain(problems)
 		c.warn(d, reason, "Parse", note)
-		return reconcile.Result{}, nil // only a user can correct them, which wakes the Deployment
+		return reconcile.Result{}, nil // a user must fix them, and that change causes a reconcile
 	}
 	autoscalers, err := c.autoscalersOf(ctx, d)
 	if err != nil {
@@ -186,7 +187,7 @@ func (c *Controller) act(ctx context.Context, d *appsv1.Deployment, p plan) erro
 	return err
 }
 
-// announce counts what was done, and emits an event about it.
+// announce counts the outcome of a plan, and emits an event about it.
 func (c *Controller) announce(d *appsv1.Deployment, p plan) {
 	late := c.clock.Since(p.due)
 	c.metrics.count(p.transition, p.outcome)
@@ -237,12 +238,12 @@ type warnings struct {
 type warned struct {
 	uid     types.UID // of the Deployment
 	warning string    // the last one
-	failed  time.Time // when the start or stop was due that failed last; zero for none
+	failed  time.Time // the due time of the start or stop that failed last; zero for none
 }
 
 func newWarnings() *warnings { return &warnings{deployments: map[types.NamespacedName]warned{}} }
 
-// change calls a function with what is remembered about a Deployment, and remembers the result.
+// change applies a function to the remembered warnings of a Deployment.
 func (w *warnings) change(d client.Object, change func(*warned)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,7 +262,8 @@ func (w *warnings) isNew(d client.Object, warning string) (isNew bool) {
 	return isNew
 }
 
-// isFirstFailure remembers that a start or stop has failed, and reports whether it is the first time.
+// isFirstFailure remembers that the start or stop with a due time has failed, and reports whether this is its first
+// failure.
 func (w *warnings) isFirstFailure(d client.Object, due time.Time) (first bool) {
 	w.change(d, func(known *warned) { first, known.failed = !known.failed.Equal(due), due })
 	return first
@@ -272,7 +274,7 @@ func (w *warnings) succeeded(d client.Object) {
 	w.change(d, func(known *warned) { known.failed = time.Time{} })
 }
 
-// forget drops what is remembered about a Deployment that is gone.
+// forget drops the warnings of a Deployment that does not exist any more.
 func (w *warnings) forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,22 +21,22 @@ type plan struct {
 	transition transition
 	outcome    outcome
 	due        time.Time       // when the start or stop was due
-	fired      bool            // it came since the last one was handled; otherwise it counts because of an edit
+	fired      bool            // it became due by time; false if an edit or a new record made it count
 	replicas   int32           // the replicas afterwards
 	record     schedule.Record // the annotations afterwards
 	next       time.Time       // when the next start or stop is due; zero for never
 }
 
-// transition is what an event of the schedule asks for.
+// transition is the change that an event of the schedule requires.
 type transition string
 
 const (
 	start   transition = "start"
 	stop    transition = "stop"
-	removal transition = "remove" // the schedule is gone, so the replicas of before the stop are restored
+	removal transition = "remove" // the schedule is gone, so the operator restores the replicas from before the stop
 )
 
-// outcome is what becomes of a transition.
+// outcome is the result of a transition.
 type outcome string
 
 const (
@@ -44,8 +44,8 @@ const (
 	noted     outcome = "noted"           // a new schedule without an event so far
 	scaled    outcome = "scaled"          // the replicas change
 	unchanged outcome = "unchanged"       // the replicas are right already, or the right number is not known
-	suspended outcome = "suspended"       // it is skipped
-	failed    outcome = patch.ResultError // the API server refuses it
+	suspended outcome = "suspended"       // the transition is skipped
+	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
 // decide returns what the last event of a schedule means for a Deployment. Each event is handled once. A stop that an
@@ -78,7 +78,8 @@ func decide(d *appsv1.Deployment, s *schedule.Schedule, autoscaled bool, now tim
 	return p
 }
 
-// stop scales down and records the replicas. After an edit, these may be what another stop has left.
+// stop scales down and records the replicas. After an edit, an earlier stop may have scaled down already. Then the
+// record keeps the higher number.
 func (p *plan) stop(target int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.replicas <= target {
@@ -90,7 +91,7 @@ func (p *plan) stop(target int32, edited bool) {
 	p.outcome, p.replicas = scaled, target
 }
 
-// start scales up and removes what a stop has recorded. The target is zero if it is not known.
+// start scales up and removes the number that a stop has recorded. A target of zero means that the number is not known.
 func (p *plan) start(target int32) {
 	p.outcome, p.record.State, p.record.Original = unchanged, v1beta1.ScheduleStarted, 0
 	if p.replicas < target {
@@ -114,7 +115,7 @@ func (p *plan) apply(d *appsv1.Deployment) {
 	p.record.Write(d.Annotations)
 }
 
-// attempt describes what failed.
+// attempt describes the change that failed.
 func (p *plan) attempt(d *appsv1.Deployment) string {
 	if p.outcome != scaled {
 		return "Could not record when the next start or stop is due"

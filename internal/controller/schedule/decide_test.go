@@ -312,7 +312,7 @@ func TestDecide(t *testing.T) {
 			autoscaled: true,
 		},
 		"AutoscaledStart": {
-			reason:     "a start does not wait",
+			reason:     "a start is executed even if an autoscaler would undo a stop",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
 			autoscaled: true,
@@ -469,7 +469,8 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 	}
 }
 
-// With starts from Monday to Friday and daily stops, KEDA runs all weekend, because it looks only at the next event.
+// With starts from Monday to Friday and daily stops, KEDA keeps the workload running all weekend, because KEDA
+// considers only the next event.
 func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, "30 6 * * 1-5"),
 		with(v1beta1.StopScheduleAnnotation, "10 22 * * *"))

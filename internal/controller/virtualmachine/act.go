@@ -166,8 +166,8 @@ func (c *Controller) delete(
 	return terminating, nil
 }
 
-// deletePod deletes a Pod. For a Pod without the label, later reads do not wait for the deletion: the cache does not
-// have it.
+// deletePod deletes a Pod. For a Pod without the label, later reads do not wait for the deletion, because the cache
+// does not have the Pod.
 func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, unchanged client.Preconditions) error {
 	options := []client.DeleteOption{unchanged}
 	if !isLabelled(pod) {
@@ -220,7 +220,7 @@ func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm
 	if !c.finalizer.Holds(vm) {
 		return nil
 	}
-	// The garbage collector deletes the Pod of a paused VirtualMachine. With orphaned dependents, the Pod keeps
+	// The garbage collector deletes the Pod of a paused VirtualMachine. With the deletion policy Orphan, the Pod keeps
 	// running.
 	if pause.IsPaused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
 		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)

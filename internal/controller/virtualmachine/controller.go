@@ -207,8 +207,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := errors.Join(actErr, c.writeStatus(ctx, vm, pod, status)); err != nil {
 		return reconcile.Result{}, err
 	}
-	// No watch event arrives when the API server would accept a rejected request, or when a Pod outside the cache
-	// changes.
+	// Poll if the API server rejected a request, or if the cache lacks the Pod. No watch event arrives when the API
+	// server would accept the request, or when that Pod changes.
 	c.wakeUp(request, p.next, done != (outcome{}) || c.isUncached(vm, pod))
 	return reconcile.Result{}, nil
 }
@@ -292,7 +292,7 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 	return ok && known == vm.Status.Server.ID
 }
 
-// machinesOf returns the VirtualMachine for which a Pod is named.
+// machinesOf returns the VirtualMachine that a Pod is named after.
 func machinesOf(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
 	if vm, ok := ownerOfName(pod); ok {
 		return machine(ctx, vm)
@@ -305,9 +305,10 @@ func machine(_ context.Context, vm client.ObjectKey) []reconcile.Request {
 }
 
 // newPodCache returns a cache of the Pods of VirtualMachines, and a client that reads from it. The manager's cache
-// cannot be used, because other controllers read other Pods. The cache has a default selector: with a selector by
-// object, controller-runtime would start the cache on the leader only, but the controller waits for it on each
-// replica.
+// cannot be used, because other controllers read other Pods.
+//
+// The selector is a default selector. With a selector by object, controller-runtime would start the cache on the leader
+// only. But the controller waits for the cache on each replica.
 func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 	labelled, err := labels.NewRequirement(v1alpha1.VirtualMachineLabel, selection.Exists, nil)
 	if err != nil {

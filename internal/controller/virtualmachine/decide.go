@@ -17,7 +17,7 @@ const (
 	// lastReplacement.
 	firstReplacement, lastReplacement = 10 * time.Second, 5 * time.Minute
 
-	// stableAfter is how long a Pod must be ready until the failures before it are forgotten.
+	// stableAfter is how long a Pod must be ready until the controller forgets the failures of earlier Pods.
 	stableAfter = 5 * time.Minute
 )
 
@@ -55,8 +55,8 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
 }
 
 // failuresOf returns the number of Pods that failed in a row, and when the failed Pod is replaced (nil if it has not
-// failed). Both are in the status, so that another leader waits as long. Until then, the failed Pod stays, so that its
-// user can find the cause. If the user deletes it, a new Pod is created at once.
+// failed). Both are in the status, so that another leader waits for the same time. Until then, the failed Pod stays, so
+// that its user can find the cause. If the user deletes it, a new Pod is created at once.
 func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (int32, *metav1.Time) {
 	known := vm.Status
 	switch {
@@ -84,9 +84,9 @@ func replacementDelay(failures int32) time.Duration {
 	return min(delay, lastReplacement)
 }
 
-// mayHavePod reports whether a VirtualMachine may have a Pod outside the cache: a Pod that was just created, or a Pod
-// whose label was removed. For an active VirtualMachine without a known Pod it returns false: the attempt to create
-// the Pod finds an existing one.
+// mayHavePod reports whether a VirtualMachine may have a Pod outside the cache. That is a Pod that was just created, or
+// a Pod whose label was removed. For an active VirtualMachine without a known Pod it returns false, because the attempt
+// to create the Pod finds an existing one.
 func mayHavePod(vm *v1alpha1.VirtualMachine) bool {
 	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
 	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped

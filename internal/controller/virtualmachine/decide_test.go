@@ -105,7 +105,7 @@ func TestDecide(t *testing.T) {
 		"Complete":        {"a Pod with the resources of the spec is not changed", aMachine(), aPod(), plan{}},
 		"Going":           {"the name is taken until the Pod is gone", aMachine(), aPod(terminating), plan{}},
 		"GoingFailed":     {"a failed Pod is not deleted twice", aMachine(failed(1, now)), aPod(evicted, terminating), plan{}},
-		"Stop":            {"an inactive VirtualMachine has no Pod", aMachine(inactive), aPod(), plan{delete: "the VirtualMachine is inactive", confirm: true}},
+		"Stop":            {"the Pod of an inactive VirtualMachine is deleted", aMachine(inactive), aPod(), plan{delete: "the VirtualMachine is inactive", confirm: true}},
 		"StopFailed":      {"a failed Pod is deleted without a delay", aMachine(inactive), aPod(evicted), plan{delete: "the VirtualMachine is inactive", confirm: true}},
 		"Stopping":        {"a Pod is deleted once", aMachine(inactive), aPod(terminating), plan{}},
 		"Resize":          {"a changed spec resizes the Pod", aMachine(smaller), aPod(), plan{resize: true}},
@@ -121,7 +121,7 @@ func TestDecide(t *testing.T) {
 		"UnlabelledGoing": {"a Pod outside the cache is deleted once", aMachine(), aPod(unlabelled, terminating), plan{}},
 		"ImagePull":       {"the kubelet retries, so the Pod is not replaced", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
 		"Forgive":         {"failures are forgotten when the Pod was ready long enough", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(time.Minute)), plan{next: now.Add(4 * time.Minute)}},
-		"Forgiven":        {"after that, nothing is due", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
+		"Forgiven":        {"after the failures are forgotten, nothing is due", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
 		"DeletedWhileOut": {"deleting a failed Pod ends the delay", aMachine(failed(3, now.Add(time.Minute))), nil, plan{create: true, confirm: true}},
 	}
 	for name, c := range cases {

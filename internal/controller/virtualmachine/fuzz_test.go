@@ -95,25 +95,25 @@ func FuzzDecide(f *testing.F) {
 func checkPlan(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
 	t.Helper()
 	if p.create && (pod != nil || !isActive(vm)) {
-		t.Errorf("creates a Pod for an inactive VirtualMachine, or next to %v", pod)
+		t.Errorf("the plan creates a Pod for an inactive VirtualMachine, or in addition to %v", pod)
 	}
 	if !p.next.IsZero() && !p.next.After(now) {
 		t.Errorf("the next reconcile is in the past: %s", p.next)
 	}
 	if pod == nil || !pod.DeletionTimestamp.IsZero() {
 		if p.resize || p.delete != "" {
-			t.Errorf("changes a Pod that is terminating or does not exist: %+v", p)
+			t.Errorf("the plan changes a Pod that is terminating or does not exist: %+v", p)
 		}
 		return
 	}
 	checkNeeded(t, p, vm, pod)
 }
 
-// checkNeeded requires that exactly the Pods that are not needed are deleted.
+// checkNeeded requires that a plan deletes a Pod if, and only if, the Pod is not needed.
 func checkNeeded(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) {
 	t.Helper()
 	if p.resize && p.delete != "" {
-		t.Errorf("resizes and deletes the same Pod: %+v", p)
+		t.Errorf("the plan resizes and deletes the same Pod: %+v", p)
 	}
 	overdue := hasEnded(pod) && vm.Status.RetryTime != nil && !vm.Status.RetryTime.After(now)
 	if needed := isActive(vm) && isLabelled(pod) && !overdue; needed == (p.delete != "") {
@@ -132,7 +132,7 @@ func FuzzResources(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cpu, memory, disk string) {
 		vm := aMachine()
 		if !parseQuantity(cpu, "1P", &vm.Spec.Resource.CPU) || !parseQuantity(memory, "1E", &vm.Spec.Resource.Memory) {
-			t.Skip("the schema rejects it")
+			t.Skip("the schema rejects the quantities")
 		}
 		if rootDisk := (&resource.Quantity{}); parseQuantity(disk, "1E", rootDisk) {
 			vm.Spec.Resource.RootDisk = rootDisk
@@ -236,6 +236,6 @@ func checkStatus(t *testing.T, vm *v1alpha1.VirtualMachine) {
 		t.Errorf("got reason %s and message %s, but condition Ready %v", status.Reason, status.Message, ready)
 	}
 	if is := ready != nil && ready.Status == metav1.ConditionTrue; is && status.Phase != v1alpha1.PhaseActive {
-		t.Errorf("ready in phase %s", status.Phase)
+		t.Errorf("the VirtualMachine is ready in phase %s", status.Phase)
 	}
 }

@@ -31,8 +31,8 @@ type verdict struct {
 	reason, message string
 }
 
-// newStatus returns the status of a VirtualMachine. Its Pod may be nil. From the previous status, it keeps the times
-// of what has not changed.
+// newStatus returns the status of a VirtualMachine. Its Pod may be nil. If a part of the previous status has not
+// changed, its time stays the same.
 func newStatus(
 	vm *v1alpha1.VirtualMachine, pod *corev1.Pod, done outcome, used usage, now time.Time,
 ) v1alpha1.VirtualMachineStatus {
@@ -172,7 +172,7 @@ func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) ver
 			return verdict{metav1.ConditionTrue, reason, events.Truncate(condition.Message)}
 		}
 	}
-	// Before the node reports a condition, the applied resources already differ.
+	// The node may not have reported a condition yet. Then the applied resources differ from those of the Pod's spec.
 	main, applied := containerOf(pod), containerStatus(pod).Resources
 	if main != nil && applied != nil && !same(main.Resources.Limits, applied.Limits) {
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The node has not processed the resize yet"}

@@ -30,7 +30,7 @@ const (
 	// unavailableFactor multiplies the interval while the metrics API is not available.
 	unavailableFactor = 10
 
-	// toleratedFailures is the number of failed requests in a row after which usage is still shown. The metrics API
+	// toleratedFailures is the number of failed requests in a row that do not remove the shown usage. The metrics API
 	// does not answer for a while when its Pod is replaced.
 	toleratedFailures = 2
 
@@ -45,8 +45,8 @@ type usage struct {
 	sample    *v1alpha1.UsageStatus
 }
 
-// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. Until the
-// metrics API was asked, it keeps the usage and the condition that the previous process wrote.
+// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. Before its
+// first request to the metrics API, a process keeps the usage and the condition that the previous process wrote.
 func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) verdict {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {

@@ -28,8 +28,8 @@ import (
 	"container.training/useless/internal/webhook/server"
 )
 
-// FuzzValidate creates a Machine and changes it to another one. An existing Machine can always be written again without
-// a change. The controller can create switches for each Machine that the webhook accepts.
+// FuzzValidate validates the creation of a Machine and its update to another Machine. An update that changes nothing
+// must be valid. If a creation is valid, the controller must be able to use the Machine.
 func FuzzValidate(f *testing.F) {
 	const plain = `{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(plain), []byte(`{"metadata":{"name":"m"},"spec":{"switches":{"count":101}}}`))
@@ -39,44 +39,44 @@ func FuzzValidate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		old, m := &v1beta1.Machine{}, &v1beta1.Machine{}
 		if json.Unmarshal(before, old) != nil || json.Unmarshal(after, m) != nil {
-			t.Skip("no Machine")
+			t.Skip("not a Machine")
 		}
 		for _, it := range []*v1beta1.Machine{old, m} {
 			if errs := validate(it, it.DeepCopy(), maxSwitches, at); len(errs) > 0 && it.Spec.Switches.Count >= 0 {
-				t.Errorf("%v was valid, and is now rejected: %v", it, errs)
+				t.Errorf("an update that changes nothing of %v is invalid: %v", it, errs)
 			}
 		}
 		created, updated := validate(nil, m, maxSwitches, at), validate(old, m, maxSwitches, at)
 		if len(created) == 0 {
 			checkUsable(t, m)
 		}
-		for _, err := range updated { // nothing is wrong with a change that is right with a new one, but that it is a change
+		for _, err := range updated { // an update has no error that the creation lacks, except for immutable fields
 			isOld := slices.ContainsFunc(created, func(c *field.Error) bool { return c.Error() == err.Error() })
 			if !isOld && !strings.HasPrefix(err.Detail, "is immutable") {
-				t.Errorf("the update is rejected, but the creation of the same Machine is not: %v", err)
+				t.Errorf("the update has an error that the creation does not have: %v", err)
 			}
 		}
 		if len(updated) == 0 && m.Spec.Switches.Count > max(maxSwitches, old.Spec.Switches.Count) {
-			t.Errorf("the webhook allowed a count that grew beyond the limit: %d", m.Spec.Switches.Count)
+			t.Errorf("an update to %d switches, above the limit, is valid", m.Spec.Switches.Count)
 		}
 	})
 }
 
-// checkUsable checks that the controller can create switches for a Machine, and that the Machine selects them.
+// checkUsable fails the test unless the controller can create switches for a Machine and find them with its selector.
 func checkUsable(t *testing.T, m *v1beta1.Machine) {
 	t.Helper()
 	selector, err := m.SwitchSelector()
 	if err != nil || selector.Empty() || !selector.Matches(labels.Set(m.SwitchLabels())) {
-		t.Errorf("the webhook allowed the selector %v of %v: %v", selector, m.SwitchLabels(), err)
+		t.Errorf("the selector %v of a valid Machine does not match its labels %v: %v", selector, m.SwitchLabels(), err)
 	}
 	for key, value := range m.Spec.Switches.Template.Metadata.Labels {
 		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(string(value))...); len(problems) > 0 {
-			t.Errorf("the webhook allowed the label %q=%q: %v", key, value, problems)
+			t.Errorf("a valid Machine has the invalid label %q=%q: %v", key, value, problems)
 		}
 	}
 }
 
-// A listReader lists these Machines, or returns the error.
+// listReader lists the given Machines. Without Machines, it returns an error.
 type listReader struct {
 	client.Reader
 	machines []v1beta1.Machine
@@ -90,8 +90,8 @@ func (r listReader) List(_ context.Context, list client.ObjectList, _ ...client.
 	return nil
 }
 
-// FuzzAdmission sends any bytes as an admission review, and any object of both versions in a review. There is always a
-// response, and the validator never panics.
+// FuzzAdmission sends any bytes as an admission review, also with objects of both versions. The webhook must answer
+// each review. The answer must not be an internal error, such as a panic of the validator.
 func FuzzAdmission(f *testing.F) {
 	const object = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(review("CREATE", "v1beta1", object, "null")))
@@ -117,7 +117,7 @@ func FuzzAdmission(f *testing.F) {
 			t.Fatalf("status %d, %v: %s", recorder.Code, err, recorder.Body)
 		}
 		if result := answer.Response.Result; !answer.Response.Allowed && (result == nil || result.Code < 400 || result.Code >= 500) {
-			t.Errorf("the response neither allows nor rejects: %s", recorder.Body)
+			t.Errorf("neither allowed nor rejected: %s", recorder.Body)
 		}
 	})
 }
@@ -132,8 +132,9 @@ func review(operation, version, object, old string) string {
 		`","object":` + object + `,"oldObject":` + old + `}}`
 }
 
-// FuzzOverlap compares two selectors. They overlap if they have a label in common and both select the object. The order
-// of the two selectors makes no difference.
+// FuzzOverlap compares two selectors with the labels of an object. If both selectors match the object and have a label
+// key in common, they must overlap. Selectors without a common key must not overlap. The order of the two selectors
+// must not matter.
 func FuzzOverlap(f *testing.F) {
 	f.Add("a=b", "a in (b,c)", "a=b")
 	f.Add("a,!b", "b=c", "a=1")
@@ -155,13 +156,13 @@ func FuzzOverlap(f *testing.F) {
 		related := slices.ContainsFunc(requirements(a), func(r labels.Requirement) bool { return mentions(b, r.Key()) })
 		got := overlap(a, b)
 		if got != overlap(b, a) {
-			t.Errorf("overlap(%q, %q) depends on the order", first, second)
+			t.Errorf("%q and %q overlap in only one order", first, second)
 		}
 		if got && !related {
-			t.Errorf("%q and %q overlap without a common label", first, second)
+			t.Errorf("%q and %q have no label in common, but overlap", first, second)
 		}
 		if !got && related && a.Matches(set) && b.Matches(set) {
-			t.Errorf("%q and %q both select %v, but do not overlap", first, second, set)
+			t.Errorf("%q and %q both match %v, but do not overlap", first, second, set)
 		}
 	})
 }

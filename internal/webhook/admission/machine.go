@@ -148,7 +148,7 @@ func validateName(m *v1beta1.Machine) field.ErrorList {
 		fmt.Sprintf("must be at most %d characters, because it becomes a label value", v1beta1.MaxMachineNameLength))}
 }
 
-// validateCount rejects a count out of range, unless the old one was further out of range.
+// validateCount rejects a negative count, and a count that exceeds both maxSwitches and the old count.
 func validateCount(old, count, maxSwitches int32, at *field.Path) field.ErrorList {
 	switch {
 	case count < 0: // zero means that the field is absent
@@ -195,11 +195,12 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	others := &v1beta1.MachineList{}
 	options := []client.ListOption{client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy}
 	if !mentions(selector, v1beta1.MachineLabel) || m.Spec.Switches.Selector == nil {
-		// Default selectors never overlap each other, nor a selector without their label.
+		// Here, only a Machine with a selector in its spec can overlap. Two default selectors never overlap. A default
+		// selector does not overlap a selector without its label.
 		options = append(options, client.MatchingFields{selectorIndex: hasSelector})
 	}
 	if v.reader.List(ctx, others, options...) != nil {
-		return nil // no list, no warning
+		return nil // warnings are optional
 	}
 	var warnings admission.Warnings
 	for i := range others.Items {

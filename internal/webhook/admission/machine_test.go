@@ -20,7 +20,7 @@ import (
 
 const maxSwitches = 100
 
-// machine returns a valid Machine with these changes.
+// machine returns a valid Machine after the given changes.
 func machine(changes ...func(*v1beta1.Machine)) *v1beta1.Machine {
 	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m"}}
 	m.Spec.Switches.Count = 1
@@ -74,16 +74,16 @@ func TestValidate(t *testing.T) {
 	for test, tc := range map[string]struct {
 		reason string
 		old, m *v1beta1.Machine
-		want   map[string]string // by field, the beginning of what is wrong with it
+		want   map[string]string // the beginning of the error, by field
 	}{
 		"Small":         {reason: "the smallest Machine", m: machine()},
 		"Largest":       {reason: "the limit itself", m: machine(count(maxSwitches))},
-		"Unset":         {reason: "zero means absent, and the API server sets the default", m: machine(count(0))},
+		"Unset":         {reason: "zero means that the field is absent, and the schema has a default", m: machine(count(0))},
 		"TooMany":       {reason: "more than the limit", m: machine(count(101)), want: map[string]string{number: "must be at most 100, which is the operator's --max-switches"}},
 		"Negative":      {reason: "less than one", m: machine(count(-1)), want: map[string]string{number: "must be at least 1"}},
-		"LongName":      {reason: "a name that is a valid label value", m: machine(named(strings.Repeat("m", 63)))},
+		"LongName":      {reason: "the longest name that is a valid label value", m: machine(named(strings.Repeat("m", 63)))},
 		"TooLongName":   {reason: "a name that is too long for a label value", m: machine(named(strings.Repeat("m", 64))), want: map[string]string{name: "must be at most 63 characters"}},
-		"EmptySelector": {reason: "an empty selector would select every Switch", m: machine(selecting(nil)), want: map[string]string{selector: "must not be empty"}},
+		"EmptySelector": {reason: "an empty selector would match every Switch", m: machine(selecting(nil)), want: map[string]string{selector: "must not be empty"}},
 		"MatchLabels":   {reason: "new switches get the selector's labels", m: machine(selecting(front))},
 		"Agreeing":      {reason: "a template that repeats the labels of the selector", m: machine(selecting(front), labelled(front))},
 		"Expressions": {
@@ -92,18 +92,18 @@ func TestValidate(t *testing.T) {
 				selecting(nil, requirement("tier", "In", "front", "back"), requirement("colour", "NotIn", "red"), requirement("size", "Exists"), requirement("old", "DoesNotExist")),
 				labelled(values{"tier": "front", "colour": "blue", "size": ""})),
 		},
-		"UnknownOperator": {reason: "does not parse", m: machine(selecting(front, requirement("tier", "Is", "front"))), want: map[string]string{selector: `does not parse: "Is" is not a valid label selector operator`}},
-		"InNothing":       {reason: "does not parse", m: machine(selecting(front, requirement("tier", "In"))), want: map[string]string{selector: "does not parse"}},
-		"ExistsValues":    {reason: "does not parse", m: machine(selecting(front, requirement("tier", "Exists", "front"))), want: map[string]string{selector: "does not parse"}},
-		"BadKey":          {reason: "no label has this name", m: machine(selecting(values{"a tier": "front"})), want: map[string]string{selector: "does not parse"}},
-		"BadValue":        {reason: "no label has this value", m: machine(selecting(values{"tier": "no value"})), want: map[string]string{selector: "does not parse"}},
-		"BadTemplateKey":  {reason: "no label has this name", m: machine(labelled(values{"a tier": "front"})), want: map[string]string{labels: "name part must consist of"}},
+		"UnknownOperator": {reason: "an unknown operator", m: machine(selecting(front, requirement("tier", "Is", "front"))), want: map[string]string{selector: `does not parse: "Is" is not a valid label selector operator`}},
+		"InNothing":       {reason: "In without values", m: machine(selecting(front, requirement("tier", "In"))), want: map[string]string{selector: "does not parse"}},
+		"ExistsValues":    {reason: "Exists with values", m: machine(selecting(front, requirement("tier", "Exists", "front"))), want: map[string]string{selector: "does not parse"}},
+		"BadKey":          {reason: "an invalid label key", m: machine(selecting(values{"a tier": "front"})), want: map[string]string{selector: "does not parse"}},
+		"BadValue":        {reason: "an invalid label value", m: machine(selecting(values{"tier": "no value"})), want: map[string]string{selector: "does not parse"}},
+		"BadTemplateKey":  {reason: "an invalid label key", m: machine(labelled(values{"a tier": "front"})), want: map[string]string{labels: "name part must consist of"}},
 		"BadTemplateValue": {
-			reason: "no label has this value", m: machine(labelled(values{"tier": "no value"})),
+			reason: "an invalid label value", m: machine(labelled(values{"tier": "no value"})),
 			want: map[string]string{labels: "a valid label must be"},
 		},
-		"BadAnnotation":   {reason: "no annotation has this name", m: machine(annotated(map[string]string{"a note": ""})), want: map[string]string{annotations: "name part must consist of"}},
-		"OwnName":         {reason: "a template that repeats the default selector", m: machine(labelled(values{"machine": "m"}))},
+		"BadAnnotation":   {reason: "an invalid annotation key", m: machine(annotated(map[string]string{"a note": ""})), want: map[string]string{annotations: "name part must consist of"}},
+		"OwnName":         {reason: "a template that repeats the label of the default selector", m: machine(labelled(values{"machine": "m"}))},
 		"AnotherName":     {reason: "a template that contradicts the default selector", m: machine(labelled(values{"machine": "n"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
 		"NotMatchLabels":  {reason: "a template that contradicts matchLabels", m: machine(selecting(front), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier=front"}},
 		"NotIn":           {reason: "a template that contradicts In", m: machine(selecting(nil, requirement("tier", "In", "front")), labelled(values{"tier": "back"})), want: map[string]string{labels: "must satisfy the selector tier in (front)"}},
@@ -111,29 +111,29 @@ func TestValidate(t *testing.T) {
 		"NotExists":       {reason: "a template that contradicts Exists", m: machine(selecting(nil, requirement("tier", "Exists"))), want: map[string]string{labels: "must satisfy the selector tier"}},
 		"NotDoesNotExist": {reason: "a template that contradicts DoesNotExist", m: machine(selecting(nil, requirement("tier", "DoesNotExist")), labelled(front)), want: map[string]string{labels: "must satisfy the selector !tier"}},
 		"ContradictsItself": {
-			reason: "no switch would ever match", m: machine(selecting(front, requirement("tier", "NotIn", "front"))),
+			reason: "no switch can match the selector", m: machine(selecting(front, requirement("tier", "NotIn", "front"))),
 			want: map[string]string{labels: "must satisfy the selector tier=front,tier notin (front)"},
 		},
 		"Everything": {
-			reason: "all problems at once",
+			reason: "all errors are reported at once",
 			m: machine(named(strings.Repeat("m", 64)), count(101), selecting(values{"a tier": "x"}),
 				labelled(values{"a colour": "x"}), annotated(map[string]string{"a note": ""})),
 			want: map[string]string{name: "must be", number: "must be", selector: "does not parse", labels: "name part", annotations: "name part"},
 		},
 
-		"Changed":          {reason: "another selector would select other Switches", old: machine(selecting(front)), m: machine(selecting(values{"tier": "back"})), want: map[string]string{selector: "is immutable"}},
+		"Changed":          {reason: "a changed selector would change which switches belong to the Machine", old: machine(selecting(front)), m: machine(selecting(values{"tier": "back"})), want: map[string]string{selector: "is immutable"}},
 		"Added":            {reason: "an absent selector means the default selector", old: machine(), m: machine(selecting(front)), want: map[string]string{selector: "is immutable"}},
 		"Removed":          {reason: "an absent selector means the default selector", old: machine(selecting(front)), m: machine(), want: map[string]string{selector: "is immutable"}},
-		"StillTooMany":     {reason: "a violation that the old object already has is allowed", old: machine(count(500)), m: machine(count(500), flipping(1))},
-		"Fewer":            {reason: "a change towards the limit", old: machine(count(500)), m: machine(count(400))},
-		"More":             {reason: "a change away from the limit", old: machine(count(500)), m: machine(count(501)), want: map[string]string{number: "must be at most 100"}},
+		"StillTooMany":     {reason: "an update may keep an error of the old Machine", old: machine(count(500)), m: machine(count(500), flipping(1))},
+		"Fewer":            {reason: "a lower count that is still above the limit", old: machine(count(500)), m: machine(count(400))},
+		"More":             {reason: "a higher count above the limit", old: machine(count(500)), m: machine(count(501)), want: map[string]string{number: "must be at most 100"}},
 		"MoreWithin":       {reason: "within the limit", old: machine(count(1)), m: machine(count(100))},
-		"StillTooLong":     {reason: "names cannot be changed", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), flipping(1))},
-		"TooLongTemplate":  {reason: "a name that is too long does not make the template invalid", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
-		"StillBadSelector": {reason: "a violation that the old object already has is allowed", old: machine(selecting(nil)), m: machine(selecting(nil), count(2))},
-		"StillBadTemplate": {reason: "a violation that the old object already has is allowed", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "n"}), count(2))},
-		"OtherBadTemplate": {reason: "a new violation of the template is rejected", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "o"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
-		"FixedTemplate":    {reason: "a change that removes the violation", old: machine(labelled(values{"machine": "n"})), m: machine()},
+		"StillTooLong":     {reason: "a user cannot change the name, so the update ignores it", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), flipping(1))},
+		"TooLongTemplate":  {reason: "a long name does not make a valid template invalid", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
+		"StillBadSelector": {reason: "an update may keep an error of the old Machine", old: machine(selecting(nil)), m: machine(selecting(nil), count(2))},
+		"StillBadTemplate": {reason: "an update may keep an error of the old Machine", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "n"}), count(2))},
+		"OtherBadTemplate": {reason: "an update must not add a new error", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "o"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},
+		"FixedTemplate":    {reason: "an update may fix the template", old: machine(labelled(values{"machine": "n"})), m: machine()},
 	} {
 		t.Run(test, func(t *testing.T) {
 			got := map[string]string{}
@@ -165,12 +165,12 @@ func TestProblemsAreNamedInTheRequestsVersion(t *testing.T) {
 		want    []string
 	}{
 		"V1beta1": {
-			reason:  "the webhook validates this version",
+			reason:  "the version that the webhook validates",
 			request: &metav1.GroupVersionKind{Group: "useless.container.training", Version: "v1beta1", Kind: "Machine"},
 			want:    inV1beta1,
 		},
 		"V1alpha1": {
-			reason:  "the API server converted the object before the review",
+			reason:  "the API server converts the Machine before it calls the webhook",
 			request: &metav1.GroupVersionKind{Group: "useless.container.training", Version: "v1alpha1", Kind: "Machine"},
 			want:    []string{"metadata.name", "spec.switches", "spec.template.metadata.labels", "spec.template.metadata.annotations", "spec.selector"},
 		},
@@ -190,7 +190,7 @@ func TestProblemsAreNamedInTheRequestsVersion(t *testing.T) {
 		})
 	}
 	if got := pathsOf(t.Context()).count.String(); got != "spec.switches.count" {
-		t.Errorf("without a request, the count is %s", got)
+		t.Errorf("without a request, the path of the count is %s", got)
 	}
 }
 
@@ -204,16 +204,16 @@ func TestValidateCount(t *testing.T) {
 	}{
 		"One":              {reason: "the minimum", count: 1},
 		"Limit":            {reason: "the maximum", count: 100},
-		"BeyondLimit":      {reason: "one more than the maximum", count: 101, want: tooMany},
-		"Absent":           {reason: "the schema sets the default", count: 0},
-		"Negative":         {reason: "a negative count is always rejected", count: -1, want: tooFew},
-		"NegativeBefore":   {reason: "a negative count is rejected even if it is unchanged", old: -1, count: -1, want: tooFew},
+		"BeyondLimit":      {reason: "one above the maximum", count: 101, want: tooMany},
+		"Absent":           {reason: "the schema has the default of an absent count", count: 0},
+		"Negative":         {reason: "a negative count", count: -1, want: tooFew},
+		"NegativeBefore":   {reason: "a negative count, even if the old count was negative", old: -1, count: -1, want: tooFew},
 		"Raised":           {reason: "within the limit", old: 1, count: 100},
-		"RaisedBeyond":     {reason: "from within the limit", old: 100, count: 101, want: tooMany},
-		"RaisedFromBeyond": {reason: "further away from the limit", old: 500, count: 501, want: tooMany},
-		"Kept":             {reason: "unchanged, after the limit was lowered", old: 500, count: 500},
+		"RaisedBeyond":     {reason: "from the limit to a count above it", old: 100, count: 101, want: tooMany},
+		"RaisedFromBeyond": {reason: "further above the limit", old: 500, count: 501, want: tooMany},
+		"Kept":             {reason: "an unchanged count above a limit that was lowered later", old: 500, count: 500},
 		"LoweredWithin":    {reason: "back to the limit", old: 500, count: 100},
-		"LoweredBeyond":    {reason: "nearer to the limit", old: 500, count: 499},
+		"LoweredBeyond":    {reason: "lower, but still above the limit", old: 500, count: 499},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want field.ErrorList

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// overlap reports whether two selectors have a label in common and some object could match both. Selectors without
-// a common label could, too, but hardly ever mean the same objects.
+// overlap reports whether two selectors have a label key in common and some object could match both. It ignores
+// selectors without a common key: an object could match both, but users rarely intend that.
 func overlap(a, b labels.Selector) bool {
 	byLabel := map[string][]labels.Requirement{}
 	related := false
@@ -29,7 +29,7 @@ func overlap(a, b labels.Selector) bool {
 	return related
 }
 
-// satisfiable reports whether one label can meet all of the requirements on it.
+// satisfiable reports whether one label can meet all of its requirements.
 func satisfiable(all []labels.Requirement) bool {
 	var allowed sets.Set[string] // nil: any value
 	excluded := sets.New[string]()

@@ -12,7 +12,7 @@ import (
 	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
-// BenchmarkConversion measures how long the API server waits for this handler and for controller-runtime's handler.
+// BenchmarkConversion measures the time of a review, with this handler and with controller-runtime's handler.
 func BenchmarkConversion(b *testing.B) {
 	stock, err := conversiontest.Stock()
 	if err != nil {
@@ -49,7 +49,7 @@ func BenchmarkConversion(b *testing.B) {
 	}
 }
 
-// A discard is a response without a reader.
+// discard is an http.ResponseWriter that drops the answer.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header       { return d.header }

@@ -51,8 +51,8 @@ func FuzzSpecToV1alpha1(f *testing.F) {
 	})
 }
 
-// roundTripJSON fails the test unless a spec has the same fields after it was converted there and back, and the same bytes
-// after a second round trip.
+// roundTripJSON converts a spec to another version and back. All fields must survive. A second conversion must produce
+// the same bytes as the first.
 func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([]byte, error)) {
 	t.Helper()
 	var want, got T
@@ -85,8 +85,8 @@ func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([
 	}
 }
 
-// FuzzReview sends any bytes as a request, twice. Both answers are the same: a review, or an HTTP error. No converter
-// panics.
+// FuzzReview sends any bytes as a request, twice. Both answers must be the same: a review, or an HTTP error. No
+// converter may panic.
 func FuzzReview(f *testing.F) {
 	for _, body := range []string{
 		``, `{}`, `[[[[`, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`,
@@ -100,7 +100,7 @@ func FuzzReview(f *testing.F) {
 		before := panics(t)
 		status, answer := ask(handler, body)
 		if again, text := ask(handler, body); again != status || text != answer {
-			t.Errorf("status %d, then %d for the same request: %s", status, again, cmp.Diff(answer, text))
+			t.Errorf("the first status is %d, the second is %d: %s", status, again, cmp.Diff(answer, text))
 		}
 		if panics(t) != before {
 			t.Errorf("a converter panics: %s", answer)
@@ -137,13 +137,13 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	if response.Result.Status == "Failure" {
 		if response.Result.Message == "" {
-			t.Errorf("the result is a failure without a message: %s", answer)
+			t.Errorf("the failure has no message: %s", answer)
 		}
 		return
 	}
 	var asked apiextensionsv1.ConversionReview
 	if json.Unmarshal(body, &asked) != nil || asked.Request == nil {
-		return // encoding/json reads names in another case, or duplicate names, differently
+		return // encoding/json treats duplicate names, and names in another case, differently
 	}
 	for _, object := range response.ConvertedObjects {
 		var converted struct {

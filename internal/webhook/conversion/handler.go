@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// The API server may send a whole list in one review, and Kubernetes requires that 10,000 objects of 10 kB are
-	// possible (KEP-95). Each object is converted while the rest is still being read, so a long list needs time, but no
-	// memory.
+	// maxReview is the size of the largest review. The API server may send a whole list in one review, and Kubernetes
+	// requires support for 10,000 objects of 10 kB (KEP-95). The handler converts each object while it reads the rest.
+	// So a long list needs time, but little memory.
 	maxReview = 128 << 20
 
-	// The API server accepts no object above 3 MiB.
+	// maxObject is the size of the largest object. The API server accepts no object above 3 MiB.
 	maxObject = 4 << 20
 
-	// An error quotes what the client sent. The log and the answer have only the beginning.
+	// maxMessage bounds an error in the log and in the answer, because an error quotes input of the client.
 	maxMessage = 1 << 10
 
 	machineKind = "Machine"
@@ -44,14 +44,15 @@ var (
 	errPanic       = errors.New("internal error occurred during conversion")
 )
 
-// Handler answers ConversionReviews of Machines. It takes a third to an eighth of the time of controller-runtime's
+// Handler answers ConversionReviews of Machines. It needs an eighth to a third of the time of controller-runtime's
 // handler, because it decodes only the spec.
 type Handler struct {
 	converters map[versionPair]converter
 	large      *semaphore.Weighted // slots for requests with a large object
 }
 
-// NewHandler returns a Handler for all versions in which the scheme has Machines, or an error if it cannot convert one.
+// NewHandler returns a Handler for all versions of Machine in the scheme. It returns an error if it cannot convert
+// between two of them.
 func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 	all, err := converters(scheme)
 	return &Handler{converters: all, large: semaphore.NewWeighted(server.MaxLarge)}, err
@@ -60,7 +61,7 @@ func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 // ServeHTTP implements http.Handler. If an object cannot be converted, the answer is a failed review with the reason.
 // The status is 400 if the request is not a review, and 413 if it is too large.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex() // net/http does not read after the first write otherwise
+	_ = http.NewResponseController(w).EnableFullDuplex() // otherwise net/http stops reading after the first write
 	in := &body{Reader: http.MaxBytesReader(w, r.Body, maxReview), ctx: r.Context(), large: h.large}
 	defer in.close()
 	c := &call{converters: h.converters, in: in, out: bufio.NewWriterSize(w, bufferSize)}
@@ -74,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), c.status)
 		return
 	}
-	_, _ = io.Copy(io.Discard, in.Reader) // a client that still writes does not read the answer
+	_, _ = io.Copy(io.Discard, in.Reader) // a client may read the answer only after it has sent everything
 	c.finish(err)
 }
 
@@ -85,7 +86,7 @@ func truncate(text string) string {
 	return text[:maxMessage] + "…"
 }
 
-// body reads a request. It limits the size of one object, and the number of requests with a large one.
+// body reads a request. It limits the size of one object, and the number of concurrent requests with a large object.
 type body struct {
 	io.Reader
 	ctx     context.Context

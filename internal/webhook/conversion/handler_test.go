@@ -44,7 +44,7 @@ func post(handler http.Handler, body []byte) *httptest.ResponseRecorder {
 	return recorder
 }
 
-// convert lets a handler convert objects, and checks the parts that are the same in every answer.
+// convert sends objects to a handler and checks the parts that each answer must have.
 func convert(t testing.TB, handler http.Handler, version string, objects ...[]byte) *apiextensionsv1.ConversionResponse {
 	t.Helper()
 	body, err := conversiontest.Review(uid, version, objects...)
@@ -77,7 +77,7 @@ func succeeded(response *apiextensionsv1.ConversionResponse) bool {
 	return response.Result.Status == metav1.StatusSuccess
 }
 
-// members decodes an object as the API server does: the last of several equal names counts.
+// members decodes an object as the API server does. If a name occurs twice, the last value counts.
 func members(t testing.TB, raw []byte) map[string]any {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -89,8 +89,8 @@ func members(t testing.TB, raw []byte) map[string]any {
 	return object
 }
 
-// typed returns an object as its Go type encodes it. An empty map and an absent map have the same meaning. A parent
-// that contains only an empty map disappears in the second round.
+// typed decodes an object into its Go type and encodes it, twice. The first pass drops empty maps. The second pass
+// drops structs that contained only an empty map. So results compare equal if they mean the same.
 func typed[T any](t testing.TB, raw []byte) string {
 	t.Helper()
 	for range 2 {
@@ -106,7 +106,8 @@ func typed[T any](t testing.TB, raw []byte) string {
 	return string(raw)
 }
 
-// compare checks that both handlers return the same Machine. The stock handler may reject fields that ours copies.
+// compare fails the test unless both handlers convert a Machine to the same result. If stock rejects the Machine,
+// compare returns false, because ours may accept it.
 func compare[T any](t testing.TB, ours, stock http.Handler, version string, object []byte) (converted []byte, ok bool) {
 	t.Helper()
 	want, got := convert(t, stock, version, object), convert(t, ours, version, object)
@@ -121,28 +122,29 @@ func compare[T any](t testing.TB, ours, stock http.Handler, version string, obje
 	}
 	converted = got.ConvertedObjects[0].Raw
 	if diff := cmp.Diff(typed[T](t, want.ConvertedObjects[0].Raw), typed[T](t, converted)); diff != "" {
-		t.Errorf("result for %s (-stock +ours):\n%s", object, diff)
+		t.Errorf("stock and ours convert %s to different results (-stock +ours):\n%s", object, diff)
 	}
 	return converted, true
 }
 
-// passed checks that the result has every member of the object except apiVersion and spec.
+// passed fails the test unless an object and its conversion are equal, except for apiVersion and spec.
 func passed(t testing.TB, object, converted []byte) {
 	t.Helper()
 	want, got := members(t, object), members(t, converted)
 	if _, ok := want["metadata"].(map[string]any); !ok {
-		want["metadata"] = map[string]any{} // the API server requires it
+		want["metadata"] = map[string]any{} // the handler adds it, because the API server requires metadata
 	}
 	for _, both := range []map[string]any{want, got} {
 		delete(both, "apiVersion")
 		delete(both, "spec")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the conversion changed members (-want +got):\n%s", diff)
+		t.Errorf("the conversion changed other fields (-want +got):\n%s", diff)
 	}
 }
 
-// Machines in v1alpha1, without apiVersion and kind, that an API server sends or could send.
+// spokes are Machines in v1alpha1, without apiVersion and kind. Some are requests that the API server sends, and some
+// are unusual.
 var spokes = []string{
 	`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`,
 	`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`,
@@ -161,9 +163,9 @@ var spokes = []string{
 	`{"spec":{"switches":1},"status":{"positions":"d"},"spec":{"switches":2},"status":{"positions":"dd"},"metadata":{"name":"a"},"metadata":null}`,
 }
 
-// FuzzHandler converts any JSON to v1beta1 and back, and compares with controller-runtime's handler. The handler must
-// not panic, must accept everything that the other handler accepts, must return the same spec, and must change nothing
-// else.
+// FuzzHandler converts any JSON object to v1beta1 and back, with the operator's handler and with controller-runtime's.
+// The operator's handler must not panic, and must accept each object that the other handler accepts. Both must return
+// the same spec. Other fields must not change.
 func FuzzHandler(f *testing.F) {
 	for _, spoke := range spokes {
 		f.Add([]byte(spoke))
@@ -178,7 +180,7 @@ func FuzzHandler(f *testing.F) {
 		if json.Unmarshal(raw, &object) != nil || object == nil {
 			t.Skip("not a JSON object")
 		}
-		// The same object with the version last.
+		// The same object, with apiVersion as its last field.
 		spoke := bytes.TrimSuffix(bytes.TrimRight(raw, " \t\r\n"), []byte("}"))
 		if len(object) > 0 {
 			spoke = append(slices.Clip(spoke), ',')
@@ -187,7 +189,7 @@ func FuzzHandler(f *testing.F) {
 		if response := convert(t, ours, beta, spoke); succeeded(response) {
 			passed(t, spoke, response.ConvertedObjects[0].Raw)
 		}
-		// Without duplicate names: the two handlers may treat them differently.
+		// The same object without duplicate names, because the two handlers may treat duplicates differently.
 		object["kind"], object["apiVersion"] = "Machine", alpha
 		spoke, err := json.Marshal(object)
 		if err != nil {
@@ -202,7 +204,7 @@ func FuzzHandler(f *testing.F) {
 			t.Fatalf("the handler rejects its own result: %s", hub)
 		}
 		if diff := cmp.Diff(typed[v1alpha1.Machine](t, spoke), typed[v1alpha1.Machine](t, back)); diff != "" {
-			t.Errorf("the conversion changed members (-want +got):\n%s", diff)
+			t.Errorf("the round trip changed the object (-want +got):\n%s", diff)
 		}
 		passed(t, hub, back)
 	})
@@ -220,10 +222,10 @@ func TestReviews(t *testing.T) {
 		reason  string
 		body    string
 		code    int
-		failure string // in the message; empty means success
+		failure string // a part of the message; empty means success
 		objects int
 	}{
-		{"a review as it should be", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
+		{"a valid review", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
 		{"members in another order", request(desired + "," + id + `,"objects":[` + machine + "," + machine + "]"), 200, "", 2},
 		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "one list of objects after it", 0},
 		{
@@ -231,21 +233,21 @@ func TestReviews(t *testing.T) {
 			`{"request":{` + id + "," + desired + `,"objects":[` + machine + `]},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
 			200, "", 1,
 		},
-		{"nothing is asked for", request(id + "," + desired + `,"objects":[]`), 200, "", 0},
+		{"an empty list of objects", request(id + "," + desired + `,"objects":[]`), 200, "", 0},
 		{"null is an empty list", request(id + "," + desired + `,"objects":null`), 200, "", 0},
 		{"no list is an empty list", request(id + "," + desired), 200, "", 0},
-		{"members of later versions are no matter", request(id + "," + desired + `,"more":[{}],"objects":[` + machine + "]"), 200, "", 1},
+		{"an unknown field is ignored", request(id + "," + desired + `,"more":[{}],"objects":[` + machine + "]"), 200, "", 1},
 
-		{"no JSON", "switch", 400, "invalid character", 0},
-		{"nothing", "", 400, "EOF", 0},
-		{"JSON of something else", "[]", 400, "unmarshal JSON array into", 0},
+		{"not JSON", "switch", 400, "invalid character", 0},
+		{"an empty body", "", 400, "EOF", 0},
+		{"JSON of another type", "[]", 400, "unmarshal JSON array into", 0},
 		{"no request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, 400, "must have a request with a uid", 0},
-		{"null as request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`, 400, "must have a request with a uid", 0},
+		{"null as the request", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`, 400, "must have a request with a uid", 0},
 		{"no uid", request(desired + `,"objects":[` + machine + "]"), 400, "must have a request with a uid", 0},
-		{"a uid that is none", request(`"uid":7`), 400, `unmarshal JSON number into Go string within "/request/uid"`, 0},
+		{"a uid that is not a string", request(`"uid":7`), 400, `unmarshal JSON number into Go string within "/request/uid"`, 0},
 
 		{"another version after the objects", request(id + "," + desired + `,"objects":[` + machine + `],"desiredAPIVersion":"v2"`), 200, "must have one desiredAPIVersion", 0},
-		{"there are two lists", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after it", 0},
+		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after it", 0},
 		{
 			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
 			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,
@@ -254,29 +256,29 @@ func TestReviews(t *testing.T) {
 			"another kind of review", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "ConversionReview", "AdmissionReview", 1),
 			200, `got "AdmissionReview" of "apiextensions.k8s.io/v1"`, 0,
 		},
-		{"it ends too early", strings.TrimSuffix(request(id+","+desired+`,"objects":[`+machine+"]"), "}}"), 200, "unexpected EOF", 0},
-		{"objects that are no list", request(id + "," + desired + `,"objects":{}`), 200, "the objects must be a list", 0},
-		{"an object that is none", request(id + "," + desired + `,"objects":[` + machine + ",null]"), 200, "object 1: cannot convert , Kind= to", 0},
+		{"a truncated request", strings.TrimSuffix(request(id+","+desired+`,"objects":[`+machine+"]"), "}}"), 200, "unexpected EOF", 0},
+		{"objects that are not a list", request(id + "," + desired + `,"objects":{}`), 200, "the objects must be a list", 0},
+		{"null in place of an object", request(id + "," + desired + `,"objects":[` + machine + ",null]"), 200, "object 1: cannot convert , Kind= to", 0},
 		{
-			"an unknown version is wanted", request(id + `,"desiredAPIVersion":"useless.container.training/v2","objects":[` + machine + "]"),
+			"an unknown desired version", request(id + `,"desiredAPIVersion":"useless.container.training/v2","objects":[` + machine + "]"),
 			200, "object 0: cannot convert useless.container.training/v1beta1, Kind=Machine to useless.container.training/v2", 0,
 		},
-		{"no version is wanted", request(id + `,"objects":[` + machine + "]"), 200, "must have one desiredAPIVersion", 0},
+		{"no desired version", request(id + `,"objects":[` + machine + "]"), 200, "must have one desiredAPIVersion", 0},
 		{
-			"an unknown version is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "v1beta1", "v2", 1) + "]"),
+			"an object of an unknown version", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "v1beta1", "v2", 1) + "]"),
 			200, "cannot convert useless.container.training/v2, Kind=Machine to useless.container.training/v1alpha1", 0,
 		},
 		{
-			"an unknown group is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "useless.", "useful.", 1) + "]"),
+			"an object of an unknown group", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "useless.", "useful.", 1) + "]"),
 			200, "cannot convert useful.container.training/v1beta1, Kind=Machine to", 0,
 		},
 		{
-			"an unknown kind is sent", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "Machine", "Switch", 1) + "]"),
+			"an object of an unknown kind", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "Machine", "Switch", 1) + "]"),
 			200, "cannot convert useless.container.training/v1beta1, Kind=Switch to", 0,
 		},
-		{"no version is sent", request(id + "," + desired + `,"objects":[{"kind":"Machine"}]`), 200, "cannot convert , Kind=Machine to", 0},
+		{"an object without a version", request(id + "," + desired + `,"objects":[{"kind":"Machine"}]`), 200, "cannot convert , Kind=Machine to", 0},
 		{
-			"a spec that its type cannot hold", request(id + "," + desired + `,"objects":[` + machine + "," + strings.Replace(machine, "3", `"three"`, 1) + "]"),
+			"a value of the wrong type in a spec", request(id + "," + desired + `,"objects":[` + machine + "," + strings.Replace(machine, "3", `"three"`, 1) + "]"),
 			200, "object 1: json: cannot unmarshal string into Go struct field", 0,
 		},
 	}
@@ -304,7 +306,7 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestContentTypes sends a review with other content types.
+// TestContentTypes sends a review with different content types.
 func TestContentTypes(t *testing.T) {
 	body, err := conversiontest.Review(uid, alpha, conversiontest.Machine(1))
 	if err != nil {
@@ -327,7 +329,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestLongErrors sends long values that error messages repeat.
+// TestLongErrors sends long values that the error quotes. The answer must have only the beginning of the error.
 func TestLongErrors(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, object := range []string{
@@ -337,7 +339,7 @@ func TestLongErrors(t *testing.T) {
 	} {
 		response := convert(t, conversiontest.Handler(), alpha, []byte(object))
 		if succeeded(response) || len(response.Result.Message) > 2<<10 {
-			t.Errorf("the response to %.100s… has %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
+			t.Errorf("the error for %.100s… has %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
 		}
 	}
 }
@@ -354,8 +356,8 @@ func TestOwnVersion(t *testing.T) {
 	}
 }
 
-// TestManyObjects converts so large a request over the network that it arrives in several pieces. It compares each
-// object with the result of controller-runtime's handler.
+// TestManyObjects converts a list that is larger than the handler's buffer, over the network as the API server does.
+// Each result must equal the result of controller-runtime's handler.
 func TestManyObjects(t *testing.T) {
 	const count = 300
 	objects := make([][]byte, count)
@@ -372,7 +374,7 @@ func TestManyObjects(t *testing.T) {
 	}
 	want := answer(t, post(stock, body).Body.Bytes())
 
-	// As in controller-runtime's server, which wraps handlers.
+	// controller-runtime's server wraps handlers like this.
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
 	server, client := conversiontest.Serve(promhttp.InstrumentHandlerCounter(requests, conversiontest.Handler()))
 	defer server.Close()
@@ -386,7 +388,7 @@ func TestManyObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := response.Header.Get("Content-Type"); got != "application/json" {
-			t.Errorf("content type of the response: %q", got)
+			t.Errorf("the answer has the content type %q", got)
 		}
 		got := answer(t, text)
 		if !succeeded(got) || len(got.ConvertedObjects) != count {
@@ -401,8 +403,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestFailureHalfway sends an invalid object after many valid ones. The handler has then sent a part of the response,
-// and has not received most of the request.
+// TestFailureHalfway sends 3,000 objects, and the one in the middle is invalid. Before the handler reads it, it has
+// already sent a part of the answer.
 func TestFailureHalfway(t *testing.T) {
 	objects := slices.Repeat([][]byte{conversiontest.Machine(1)}, 3000)
 	objects[1500] = []byte(`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","spec":"up"}`)
@@ -426,12 +428,12 @@ func TestFailureHalfway(t *testing.T) {
 	}
 }
 
-// padded returns a Machine with an annotation that gives it this size.
+// padded returns a Machine with an annotation of size bytes.
 func padded(size int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Machine","metadata":{"annotations":{"pad":%q}},"spec":{}}`, beta, strings.Repeat("x", size))
 }
 
-// An endless review repeats one object.
+// endless is the body of a review that repeats one object without end.
 type endless struct {
 	io.Reader
 	object []byte
@@ -451,7 +453,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A gauge is a response that records the largest heap, and keeps the end of the body.
+// gauge is an http.ResponseWriter that records the peak size of the heap and the end of the answer.
 type gauge struct {
 	http.ResponseWriter
 	written, sampled int
@@ -475,8 +477,8 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// TestMemory sends objects of 10 kB until the handler rejects the request. The handler must accept 10,000 objects, the
-// number that Kubernetes wants to be possible, and must use a small part of their memory.
+// TestMemory sends objects of 10 kB until the handler rejects the request. The handler must accept 10,000 objects, as
+// Kubernetes requires (KEP-95). It must need at most 32 MiB of memory for them.
 func TestMemory(t *testing.T) {
 	const size, atLeast, most = 10_000, 10_000, 32 << 20
 	response := &gauge{ResponseWriter: httptest.NewRecorder()}
@@ -491,7 +493,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("the response ends with %s", response.end)
 	}
 	if response.peak > before+most {
-		t.Errorf("a response of %d bytes needed %d bytes of memory, want at most %d", response.written, response.peak-before, most)
+		t.Errorf("the answer of %d bytes needed %d bytes of memory, want at most %d", response.written, response.peak-before, most)
 	}
 }
 
@@ -502,9 +504,9 @@ func TestTooLarge(t *testing.T) {
 		length int64
 		object []byte
 	}{
-		{"it says itself that it is too large", 1 << 28, nil},
+		{"the declared length is too large", 1 << 28, nil},
 		{"an object is too large", -1, padded(5 << 20)},
-		{"an object is too large, and many more bytes are to come", 1 << 26, padded(5 << 20)},
+		{"an object is too large, and many more bytes follow", 1 << 26, padded(5 << 20)},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -518,12 +520,12 @@ func TestTooLarge(t *testing.T) {
 		})
 	}
 	if response := convert(t, conversiontest.Handler(), alpha, padded(3<<20)); !succeeded(response) {
-		t.Errorf("result for the largest object of the API server: %v", response.Result)
+		t.Errorf("cannot convert the API server's largest object: %v", response.Result)
 	}
 }
 
-// TestManyLargeObjectsAtOnce sends more large objects than the memory limit allows at the same time. Some of them wait.
-// Small objects do not wait for them.
+// TestManyLargeObjectsAtOnce sends more large objects at the same time than there are slots. The others must wait for a
+// slot. A small object must not wait.
 func TestManyLargeObjectsAtOnce(t *testing.T) {
 	const clients, slots = 8, 2
 	object, small := padded(3<<20), conversiontest.Machine(1)
@@ -565,10 +567,10 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 			}
 		}
 		if served != slots {
-			t.Errorf("%d requests are served at the same time, want %d", served, slots)
+			t.Errorf("%d large objects are served at the same time, want %d", served, slots)
 		}
 		if response := convert(t, handler, alpha, small); !succeeded(response) {
-			t.Errorf("result for a small object: %v", response.Result)
+			t.Errorf("a small object: %v", response.Result)
 		}
 		for i := range clients {
 			close(rest[i])
@@ -579,8 +581,9 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 	})
 }
 
-// TestAllocations limits allocations, because they do not depend on the speed of the machine. The number per object must
-// not grow with the number of objects.
+// TestAllocations counts allocations, because their number does not depend on the computer's speed. The handler must
+// need at most a third of the allocations of controller-runtime's handler. An object in a long list must need as few
+// allocations as one in a short list.
 func TestAllocations(t *testing.T) {
 	stock, err := conversiontest.Stock()
 	if err != nil {
@@ -600,10 +603,10 @@ func TestAllocations(t *testing.T) {
 	ours := conversiontest.Handler()
 	for _, count := range []int{1, 100} {
 		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3 {
-			t.Errorf("%d objects: %.1f allocations per object; controller-runtime's handler has %.1f", count, ours, stock)
+			t.Errorf("%d objects: %.1f allocations per object, and %.1f with controller-runtime's handler", count, ours, stock)
 		}
 	}
 	if few, many := perObject(ours, 100), perObject(ours, 2000); many > few*1.02 {
-		t.Errorf("%.2f allocations per object with 100 objects, %.2f with 2000", few, many)
+		t.Errorf("%.2f allocations per object in a list of 100, %.2f in a list of 2000", few, many)
 	}
 }

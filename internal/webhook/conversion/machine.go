@@ -39,8 +39,8 @@ type versionPair struct{ from, to string }
 // converter converts the JSON of a spec.
 type converter func(spec []byte) ([]byte, error)
 
-// converters returns a converter for each pair of versions in which a scheme has Machines. It returns an error if there
-// is none for a pair.
+// converters returns a converter for each pair of versions of Machine in the scheme. It returns an error if a pair has
+// no converter.
 func converters(scheme *runtime.Scheme) (map[versionPair]converter, error) {
 	alpha, beta := v1alpha1.GroupVersion.String(), v1beta1.GroupVersion.String()
 	all := map[versionPair]converter{

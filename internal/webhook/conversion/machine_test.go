@@ -129,7 +129,7 @@ func leaves(typ reflect.Type) map[string]int {
 	return counts
 }
 
-// TestEveryVersionHasConverters adds a version to the scheme for which there is no conversion.
+// TestEveryVersionHasConverters adds a version without a converter to the scheme.
 func TestEveryVersionHasConverters(t *testing.T) {
 	scheme := newScheme(t)
 	all, err := converters(scheme)

@@ -64,7 +64,7 @@ type call struct {
 
 	review  review
 	desired string // version of the converted objects; empty before the list
-	object  object // the last one
+	object  object // the current object
 	started bool   // whether a part of the answer is in out
 	listErr error  // of the list of objects
 	status  int    // HTTP status of an error that a review cannot report, or 0
@@ -129,7 +129,7 @@ func (c *call) statusOf(err error) int {
 	return 0
 }
 
-// withoutPath removes the path from a syntax error: jsontext takes it from a buffer that may have moved.
+// withoutPath removes the path from a syntax error, because jsontext reads the path from a buffer that may have moved.
 func withoutPath(err error) error {
 	if problem, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return &jsontext.SyntacticError{ByteOffset: problem.ByteOffset, Err: problem.Err}
@@ -199,7 +199,7 @@ func (c *call) start() {
 	}
 }
 
-// finish ends the answer and sends it. If that fails, the client has gone.
+// finish ends the answer and sends it. It ignores write errors, because only a lost connection causes one.
 func (c *call) finish(err error) {
 	c.start()
 	status := metav1.StatusSuccess

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// TestLargeReviews sends more large reviews than there are slots. None of them ends by itself. The server ends each of
-// them after its time limit, and a small review does not wait.
+// TestLargeReviews sends more large reviews than there are slots. No review ends by itself, so the webhook must end
+// each of them after reviewTimeout. A small review must not wait.
 func TestLargeReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var serving atomic.Int64

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package server serves the operator's webhooks to clients that are not authenticated. It limits their connections,
-// headers, requests and time, and drains without a failed call.
+// headers, requests and time. When it stops, it drains its connections so that no call fails.
 package server
 
 import (
@@ -24,16 +24,16 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// Limits of a server. An API server sends at most 600 requests at the same time by default, needs a few hundred bytes
-// of headers, and waits at most 30 s. It closes a connection that is idle for 90 s; the server must not close it
-// earlier.
+// Limits of a server. By default, an API server sends at most 600 requests at the same time. Each needs a few hundred
+// bytes of headers, and the API server waits at most 30 s for the answer. It closes a connection that is idle for 90 s.
+// The server must not close the connection earlier, because a request that is sent at that moment would fail.
 const (
 	maxConnections  = 800
 	maxHeaderBytes  = 16 << 10
 	headerTimeout   = 10 * time.Second // includes the TLS handshake
 	requestTimeout  = 30 * time.Second
 	idleTimeout     = 2 * time.Minute
-	shutdownTimeout = 4 * time.Second // less than the manager waits
+	shutdownTimeout = 4 * time.Second // shorter than the manager's GracefulShutdownTimeout
 )
 
 // Server is controller-runtime's webhook server with limits.
@@ -44,8 +44,8 @@ type Server struct {
 	requests           *atomic.Int64 // being served
 }
 
-// New returns a Server. After draining is closed, the server closes each connection with its next answer. Otherwise a
-// call would fail that the API server sends on a connection at the moment at which the server closes it.
+// New returns a Server. After draining is closed, the server closes each connection with its next answer. Otherwise the
+// server could close a connection at the moment when the API server sends a call on it. That call would fail.
 func New(options ctrlwebhook.Options, draining <-chan struct{}) Server {
 	return Server{ctrlwebhook.NewServer(options), options, draining, &atomic.Int64{}}
 }
@@ -107,14 +107,14 @@ func (s Server) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// shutdown waits for requests, but not for connections without one, which API servers keep in reserve. http.Server
-// waits until these are 5 s old (https://go.dev/issue/22682), and another replica would become the leader that much
-// later.
+// shutdown waits for requests, but not for connections without a request. API servers keep such connections in reserve.
+// http.Server waits until they are 5 s old (https://go.dev/issue/22682). That would delay the next leader by the same
+// time.
 func (s Server) shutdown(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
 	for busy := true; busy && ctx.Err() == nil; {
-		busy = s.requests.Load() > 0 // if not, the answers are written during the next step
+		busy = s.requests.Load() > 0 // if none is left, the last answers are written during the next step
 		step, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		_ = server.Shutdown(step)
 		cancel()
@@ -122,8 +122,8 @@ func (s Server) shutdown(ctx context.Context, server *http.Server) {
 	_ = server.Close()
 }
 
-// tlsConfig returns a configuration with the certificate of the options, or with the one in the folder of the options,
-// which may be replaced at any time.
+// tlsConfig returns a configuration with the certificate source of the options. If there is none, it uses the
+// certificate in the folder of the options, and loads it again when the files change.
 func (s Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	config := &tls.Config{}
 	for _, option := range s.options.TLSOpts {
@@ -148,7 +148,7 @@ func (s Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 
 // StartedChecker overrides the method of controller-runtime's server.
 func (s Server) StartedChecker() healthz.Checker {
-	// The check is whether the server answers. Its certificate is for other names.
+	// The check only needs to connect. It cannot verify the certificate, because the certificate is for other names.
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	return func(request *http.Request) error {
 		connection, err := dialer.DialContext(request.Context(), "tcp", s.address())

@@ -162,8 +162,8 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// TestDrain sends calls before and after the server starts to drain. Only the first call after that reuses the
-// connection.
+// TestDrain sends calls before and after the server starts to drain. The first call after the start of draining reuses
+// the connection, and the next call needs a new one.
 func TestDrain(t *testing.T) {
 	draining := make(chan struct{})
 	server := httptest.NewServer(newServer(draining, func(http.ResponseWriter, *http.Request) {}).WebhookMux())
@@ -251,7 +251,7 @@ func TestShutdown(t *testing.T) {
 				}
 				want := tt.request > 0 && tt.request < shutdownTimeout
 				if got := strings.HasPrefix(string(answer), "HTTP/1.1 200"); got != want {
-					t.Errorf("got the answer %q, want one: %t", answer, want)
+					t.Errorf("got the answer %q, want an answer: %t", answer, want)
 				}
 			})
 		})
