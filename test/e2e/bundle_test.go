@@ -196,7 +196,8 @@ func writeCluster(t *testing.T) {
 	t.Helper()
 	var text strings.Builder
 	for _, command := range [][]string{
-		{"kubectl", "get", "pods,catalogsources,subscriptions.operators.coreos.com,installplans,clusterserviceversions", "--all-namespaces", "-o", "wide"},
+		{"kubectl", "get", "namespaces,pods", "--all-namespaces", "-o", "wide"},
+		{"kubectl", "get", "catalogsources,subscriptions.operators.coreos.com,installplans,clusterserviceversions", "--all-namespaces", "-o", "wide"},
 		{"kubectl", "get", "clusterserviceversions", "-n", system, "-o", "jsonpath={range .items[*].status.conditions[*]}{.lastTransitionTime} {.phase} {.reason} {.message}{\"\\n\"}{end}"},
 		{"kubectl", "get", "events", "-n", system, "--sort-by=.lastTimestamp"},
 		{"kubectl", "logs", "-n", system, "-l", "app.kubernetes.io/name=useless-operator", "--prefix", "--tail=100"},

@@ -64,6 +64,9 @@ func checkRollout(t *testing.T) {
 // checkWrongOrder removes the operator before its machines, and then removes the finalizers as documented.
 func checkWrongOrder(t *testing.T) {
 	t.Helper()
+	// The Machines of other tests need the operator to be deleted. The namespace controller may delete them only now,
+	// because its watch is retried with a backoff after the API server was restarted.
+	must(t, "kubectl", "wait", "--for=delete", newMachines, "--all", "--all-namespaces", "--timeout=2m")
 	user := newNamespace(t, "wrong-order")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
@@ -107,9 +110,13 @@ func folder(t *testing.T, variable string) string {
 	return path
 }
 
-// uninstall removes the operator in the documented order: first the objects that have its finalizers.
+// uninstall removes the operator in the documented order: first the objects that have its finalizers. After a failed
+// test, it writes the state of the cluster first.
 func uninstall(t *testing.T, installation string) {
 	t.Helper()
+	if t.Failed() {
+		writeCluster(t)
+	}
 	for _, kind := range []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
 		cleanUp(t, kind, "--all", "--all-namespaces", "--timeout=2m")
 	}
