@@ -22,8 +22,9 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// pollInterval is the time between two requests of a poll.
-const pollInterval = 20 * time.Millisecond
+// pollInterval is the time between two requests of a poll. A test has four or five polls. With a shorter interval, they
+// take the processors from the upgrade that they observe.
+const pollInterval = 100 * time.Millisecond
 
 // poll is a client that repeats one request.
 type poll struct {
