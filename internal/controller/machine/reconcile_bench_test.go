@@ -34,8 +34,9 @@ import (
 // the computer or on the number of Machines. The client, which waits for the operator's own writes, needs 17 of them.
 const maxNoOpAllocations = 58
 
-// maxNoOpSlope is the maximum ratio of the time with 10,000 Machines to the time with 100.
-const maxNoOpSlope = 1.2
+// maxNoOpSlope is the maximum ratio of the time with 10,000 Machines to the time with 100. It is 1 on an idle computer,
+// and up to 1.3 on a busy one. If a reconcile only listed the pointers to all Machines, it would be 11.
+const maxNoOpSlope = 3.0
 
 func TestNoOpReconcile(t *testing.T) {
 	few, many := newIdleController(t, 100, 10), newIdleController(t, 10_000, 10)
