@@ -49,7 +49,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	plane, err = cluster.Start(ctx, programs, cluster.Options{UnsafeNoFsync: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+	plane, err = cluster.Start(ctx, programs, cluster.Options{Disposable: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 		return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
 	}})
 	if err != nil {

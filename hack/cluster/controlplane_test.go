@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 func child(programs Programs) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	cp, err := Start(ctx, programs, Options{UnsafeNoFsync: true})
+	cp, err := Start(ctx, programs, Options{Disposable: true})
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 			t.Error(err)
 		}
 	}()
-	other, err := Start(t.Context(), cp.Programs, Options{UnsafeNoFsync: true, State: cp.State()})
+	other, err := Start(t.Context(), cp.Programs, Options{Disposable: true, State: cp.State()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestTwoControlPlanes(t *testing.T) {
 	var group errgroup.Group
 	for range 2 {
 		group.Go(func() error {
-			cp, err := Start(t.Context(), w.programs, Options{UnsafeNoFsync: true})
+			cp, err := Start(t.Context(), w.programs, Options{Disposable: true})
 			if err != nil {
 				return err
 			}
@@ -239,7 +239,7 @@ func TestFailedStart(t *testing.T) {
 			}
 			w := recordPrograms(t)
 			writeProgram(t, w.programs.Path(test.program), test.script)
-			_, err := Start(t.Context(), w.programs, Options{UnsafeNoFsync: true})
+			_, err := Start(t.Context(), w.programs, Options{Disposable: true})
 			for _, want := range test.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("got error %v, want one with %q", err, want)
@@ -255,7 +255,7 @@ func TestInterruptedStart(t *testing.T) {
 	skipShort(t)
 	w := recordPrograms(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Start(ctx, w.programs, Options{UnsafeNoFsync: true, BeforeControllers: func(context.Context, *rest.Config) error {
+	_, err := Start(ctx, w.programs, Options{Disposable: true, BeforeControllers: func(context.Context, *rest.Config) error {
 		cancel()
 		return nil
 	}})

@@ -116,9 +116,10 @@ func (s *supervisor) run(sv *service) error {
 		Name: sv.name,
 		Path: s.node.path("bin", sv.name),
 		Args: sv.args,
-		Env:  []string{"PATH=" + s.node.path("bin") + ":" + systemPath, "TMPDIR=" + s.node.path("tmp")},
-		Dir:  s.node.dir,
-		Log:  s.node.path("log", sv.name+".log"),
+		Env: append([]string{"PATH=" + s.node.path("bin") + ":" + systemPath, "TMPDIR=" + s.node.path("tmp")},
+			cluster.LessGC...),
+		Dir: s.node.dir,
+		Log: s.node.path("log", sv.name+".log"),
 	})
 	if err != nil {
 		return err

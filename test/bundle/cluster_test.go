@@ -57,7 +57,7 @@ func TestOnAPIServer(t *testing.T) {
 	}
 	webhooks, metrics, probes := freePort(t), freePort(t), freePort(t)
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", webhooks), CA: ca}
-	plane := start(t, cluster.Options{UnsafeNoFsync: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+	plane := start(t, cluster.Options{Disposable: true, BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 		return cluster.Install(ctx, config, objects(t, bundle), server)
 	}})
 	install(t, plane, bundle)

@@ -147,8 +147,8 @@ func (c *testCluster) start(ctx context.Context) (err error) {
 	}
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", c.webhookPort), CA: ca}
 	c.ControlPlane, err = cluster.Start(ctx, programs, cluster.Options{
-		AuditPolicy:   auditPolicy,
-		UnsafeNoFsync: true,
+		AuditPolicy: auditPolicy,
+		Disposable:  true,
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, server)
 		},

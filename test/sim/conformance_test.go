@@ -83,7 +83,7 @@ func startCluster(t *testing.T) *rest.Config {
 		t.Fatal(err)
 	}
 	plane, err := cluster.Start(t.Context(), programs, cluster.Options{
-		UnsafeNoFsync: true,
+		Disposable: true,
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, cluster.WebhookServer{})
 		},
