@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -325,12 +326,22 @@ func (c conditions) String() string {
 	return strings.Join(what, ", ")
 }
 
+// hideCreation reports whether two events are missed, one of them that of a child that the operator created. The operator
+// waits for its own creations, and relies on a watch that delivers all events in order, or ends. If one is missed, it may
+// create a child too many, which it deletes after it has listed all objects again.
+func (c conditions) hideCreation(r result) bool {
+	return len(c.missed) > 1 && slices.ContainsFunc(c.missed, func(m miss) bool {
+		return m.late == 0 && slices.Contains(r.creations, m.revision)
+	})
+}
+
 // A result is the outcome of a run.
 type result struct {
 	states     []string // after each step
 	writes     int      // write requests of the operator
 	effects    int      // objects that the operator changed
 	revisions  []int64  // of the kinds that the controller caches
+	creations  []int64  // revisions at which the operator created a child
 	violations []error  // of the invariants
 }
 
@@ -362,6 +373,9 @@ func (s scenario) run(t *testing.T, c conditions) (r result) {
 			}
 			if byOperator(change) && change.Kind.Kind != "Event" {
 				r.effects++
+				if change.Type == watch.Added {
+					r.creations = append(r.creations, change.Revision)
+				}
 			}
 		}
 		if w.Reconciles.Load() == 0 {
@@ -593,7 +607,9 @@ func (s scenario) sameEndState(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
 		t.Helper()
 		got := s.run(t, c)
-		reportViolations(t, c, got)
+		if !c.hideCreation(got) {
+			reportViolations(t, c, got)
+		}
 		if want, got := want.states[len(want.states)-1], got.states[len(got.states)-1]; want != got {
 			t.Errorf("%v: final state\n%s\nwant\n%s", c, got, want)
 		}
