@@ -59,11 +59,11 @@ const namespaceLabel = "namespace"
 
 var (
 	deploymentsDesc = prometheus.NewDesc("useless_schedule_deployments",
-		"Number of Deployments with a schedule, by what it has made of them.", []string{namespaceLabel, "state"}, nil)
+		"Number of Deployments with a schedule, by the state of the schedule.", []string{namespaceLabel, "state"}, nil)
 	cpuDesc = prometheus.NewDesc("useless_schedule_saved_cpu_cores",
-		"CPU that the replicas request which schedules have taken away.", []string{namespaceLabel}, nil)
+		"CPU requests of the replicas that schedules have removed.", []string{namespaceLabel}, nil)
 	memoryDesc = prometheus.NewDesc("useless_schedule_saved_memory_bytes",
-		"Memory that the replicas request which schedules have taken away.", []string{namespaceLabel}, nil)
+		"Memory requests of the replicas that schedules have removed.", []string{namespaceLabel}, nil)
 )
 
 // collector counts the Deployments of a cache.

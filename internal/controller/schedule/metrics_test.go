@@ -65,18 +65,18 @@ func TestCollector(t *testing.T) {
 		cached = append(cached, *d)
 	}
 	want := `
-# HELP useless_schedule_deployments Number of Deployments with a schedule, by what it has made of them.
+# HELP useless_schedule_deployments Number of Deployments with a schedule, by the state of the schedule.
 # TYPE useless_schedule_deployments gauge
 useless_schedule_deployments{namespace="default",state="invalid"} 1
 useless_schedule_deployments{namespace="default",state="started"} 3
 useless_schedule_deployments{namespace="default",state="stopped"} 3
 useless_schedule_deployments{namespace="default",state="suspended"} 2
 useless_schedule_deployments{namespace="other",state="invalid"} 1
-# HELP useless_schedule_saved_cpu_cores CPU that the replicas request which schedules have taken away.
+# HELP useless_schedule_saved_cpu_cores CPU requests of the replicas that schedules have removed.
 # TYPE useless_schedule_saved_cpu_cores gauge
 useless_schedule_saved_cpu_cores{namespace="default"} 2.5
 useless_schedule_saved_cpu_cores{namespace="other"} 0
-# HELP useless_schedule_saved_memory_bytes Memory that the replicas request which schedules have taken away.
+# HELP useless_schedule_saved_memory_bytes Memory requests of the replicas that schedules have removed.
 # TYPE useless_schedule_saved_memory_bytes gauge
 useless_schedule_saved_memory_bytes{namespace="default"} 6.7108864e+08
 useless_schedule_saved_memory_bytes{namespace="other"} 0
