@@ -44,6 +44,9 @@ type Server struct {
 	// NoStreams disables watches with initial events, as in API servers older than 1.34.
 	NoStreams bool
 
+	// Mutate changes each new object, as a mutating admission webhook does. It may be nil.
+	Mutate func(*unstructured.Unstructured)
+
 	mu       sync.Mutex
 	kinds    map[schema.GroupResource]*Kind
 	objects  map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured
@@ -127,6 +130,9 @@ func (s *Server) create(by author, k *Kind, namespace string,
 	object.SetDeletionGracePeriodSeconds(nil)
 	if k.HasStatus {
 		delete(object.Object, statusField)
+	}
+	if s.Mutate != nil {
+		s.Mutate(object)
 	}
 	if err := normalizeMeta(object); err != nil {
 		return nil, err

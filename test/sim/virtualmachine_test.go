@@ -7,17 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/internal/controller/virtualmachine"
+	"container.training/useless/test/sim"
 )
 
 // shortVirtualMachine is a scenario with few writes, for tests of each pair of writes.
@@ -157,4 +161,44 @@ func podQuota() *corev1.ResourceQuota {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "quota"}}
 	q.Spec.Hard = corev1.ResourceList{"count/pods": *resource.NewQuantity(0, resource.DecimalSI)}
 	return q
+}
+
+// TestUnlabelledPod removes the label from each new Pod, as an admission webhook can. The operator's cache of Pods
+// never shows such a Pod, so the operator must not wait for it. It deletes the Pod and tries again after a delay.
+func TestUnlabelledPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
+		created := 0
+		w.Mutate = func(object *unstructured.Unstructured) {
+			if object.GetKind() == "Pod" {
+				created++
+				object.SetLabels(nil)
+			}
+		}
+		_, err := w.Start(operators[0], virtualmachine.Name)
+		must(t, err)
+		must(t, errors.Join(createVM.do(t.Context(), w.Admin), w.Pass(20*time.Second)))
+		if created < 4 {
+			t.Errorf("the operator has created %d Pods in 20 seconds, want at least 4", created)
+		}
+		must(t, errors.Join(deleteVM.do(t.Context(), w.Admin), w.Pass(time.Second), left(w, "VirtualMachine")))
+
+		// A new VirtualMachine of the same name has a Pod of the same name.
+		must(t, errors.Join(createVM.do(t.Context(), w.Admin), w.Pass(time.Second)))
+		w.Locked(func() { w.Mutate = nil })
+		must(t, w.Pass(settleTime))
+		must(t, errors.Join(resizeVM.do(t.Context(), w.Admin), w.Pass(time.Second)))
+		events := map[string]int{}
+		for _, object := range w.Objects() {
+			if object.GetKind() == "Event" {
+				reason, _, err := unstructured.NestedString(object.Object, "reason")
+				must(t, err)
+				events[reason]++
+			}
+		}
+		want := map[string]int{"CreateFailed": 2, "Created": 1, "Resized": 1}
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+	})
 }

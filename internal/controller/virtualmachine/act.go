@@ -48,8 +48,11 @@ func (c *Controller) cachedPod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
 
 // podOf returns the VirtualMachine's Pod, or nil. It reads from the API server if there may be a Pod outside the cache.
 func (c *Controller) podOf(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	err := c.pods.Get(ctx, podKey(vm), pod, client.UnsafeDisableDeepCopy)
+	pod, options := &corev1.Pod{}, []client.GetOption{client.UnsafeDisableDeepCopy}
+	if _, unlabelled := c.unlabelled.Get(podKey(vm)); unlabelled {
+		options = append(options, client.DisableReadYourWritesConsistency)
+	}
+	err := c.pods.Get(ctx, podKey(vm), pod, options...)
 	switch {
 	case err == nil && metav1.IsControlledBy(pod, vm):
 		return pod, nil
@@ -132,6 +135,8 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	err := c.pods.Create(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
+		// The cache does not show this Pod. Either it is ours, and the answer to its creation was lost or its watch event
+		// is late. Or it belongs to another user: the cache selects by label, so it never shows that Pod.
 		return c.currentPod(ctx, vm)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, nil // nothing can be created in this namespace
@@ -139,8 +144,10 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 		return nil, err
 	}
 	if !isLabelled(pod) {
+		c.unlabelled.Add(podKey(vm), nil)
 		return nil, cmp.Or(apierror.IgnoreGone(c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
 	}
+	c.unlabelled.Remove(podKey(vm))
 	c.events.Normal(vm, pod, v1alpha1.EventCreated, createAction,
 		"Created Pod %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil

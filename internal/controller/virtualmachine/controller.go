@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,11 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -42,6 +43,7 @@ import (
 	"container.training/useless/internal/apierror"
 	"container.training/useless/internal/events"
 	"container.training/useless/internal/informer"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/pause"
 	"container.training/useless/internal/queue"
@@ -58,6 +60,9 @@ const (
 	DefaultUsageInterval = 30 * time.Second
 
 	workers = 16
+
+	// maxUnlabelled bounds the remembered Pods without the label. A reconcile of a forgotten one may wait for its timeout.
+	maxUnlabelled = 4096
 
 	// firstRetry is the delay before the first retry of a rejected request. It doubles each time.
 	firstRetry = time.Second
@@ -101,8 +106,15 @@ type Controller struct {
 	usage     *poller
 	finalizer *patch.Finalizer
 	retries   workqueue.TypedRateLimiter[reconcile.Request] // of rejected requests
-	crashing  sync.Map                                      // VirtualMachines to the UID of a Pod with a CrashLoop event
 	alarms    *queue.Alarms
+
+	// crashing has the UID of the Pod with the last CrashLoop event.
+	crashing memory.Memory[types.UID]
+
+	// unlabelled has the keys of Pods that were created without the label, because an admission webhook removed it. The
+	// cache never shows such a Pod, so a read must not wait for it. A new VirtualMachine of the same name has the same
+	// Pod key.
+	unlabelled *lru.Cache
 }
 
 // Setup adds the controller to a manager, and registers its metrics.
@@ -163,6 +175,8 @@ func (o Options) newController(
 		finalizer: patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
 		retries:   queue.NewRateLimiter(firstRetry),
 		alarms:    queue.NewAlarms(clock),
+
+		unlabelled: lru.New(maxUnlabelled),
 	}, err
 }
 
@@ -232,7 +246,7 @@ func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool
 func (c *Controller) forget(request reconcile.Request) {
 	c.retries.Forget(request)
 	c.alarms.Set(request, time.Time{})
-	c.crashing.Delete(request.NamespacedName)
+	c.crashing.Forget(request.NamespacedName)
 }
 
 // writeStatus writes the status if it has changed, and emits the events about the change.
@@ -280,16 +294,16 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 // knownToCrash reports whether there already is an event about the crashes of a Pod. A crashing Pod runs for a while
 // between two crashes. That must not cause another event.
 func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.VirtualMachineStatus) bool {
-	key := client.ObjectKeyFromObject(vm)
 	if ready := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); ready != nil &&
 		ready.Status == metav1.ConditionTrue && c.clock.Since(ready.LastTransitionTime.Time) >= stableAfter {
-		c.crashing.Delete(key)
+		c.crashing.Keep(vm, "")
 	}
 	if vm.Status.Reason != crashLoop || vm.Status.Server == nil {
 		return false
 	}
-	known, ok := c.crashing.Swap(key, vm.Status.Server.ID)
-	return ok && known == vm.Status.Server.ID
+	known := c.crashing.Of(vm) == vm.Status.Server.ID
+	c.crashing.Keep(vm, vm.Status.Server.ID)
+	return known
 }
 
 // machinesOf returns the VirtualMachine that a Pod is named after.
