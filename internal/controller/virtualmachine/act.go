@@ -4,26 +4,20 @@
 package virtualmachine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/internal/apierror"
-	"container.training/useless/internal/patch"
-	"container.training/useless/internal/pause"
 )
 
 // outcome has the errors of a plan that the status shows.
@@ -31,19 +25,30 @@ type outcome struct {
 	createErr, resizeErr error
 }
 
-// errNameConflict means that the VirtualMachine does not control the Pod that has the required name.
-var errNameConflict = errors.New("is not controlled by this VirtualMachine: delete or rename one of them")
+// finalError is an error that an immediate retry cannot fix.
+type finalError string
 
-// cachedPod returns the VirtualMachine's Pod from the cache, or nil.
-func (c *Controller) cachedPod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
-	cached, exists, err := c.podStore.GetByKey(podKey(vm).String())
-	if err != nil || !exists {
-		return nil
-	}
-	if pod := cached.(*corev1.Pod); metav1.IsControlledBy(pod, vm) {
-		return pod
-	}
-	return nil
+// Error implements error.
+func (e finalError) Error() string { return string(e) }
+
+const (
+	// errNameConflict means that the VirtualMachine does not control the Pod that has the required name.
+	errNameConflict finalError = "is not controlled by this VirtualMachine: delete or rename one of them"
+
+	// errNotLabelled means that the cache would never contain the Pod. The controller deletes such a Pod.
+	errNotLabelled finalError = "an admission webhook or policy removes the label " + v1alpha1.VirtualMachineLabel
+
+	// errNotResized means that the Pod does not have the resources of the spec after a resize.
+	errNotResized finalError = "an admission webhook or policy changes the resources"
+
+	// errCannotResize means that the API server does not serve pods/resize.
+	errCannotResize finalError = "resizing Pods in place requires Kubernetes 1.33 or later"
+)
+
+// isRejected reports whether an immediate retry cannot help.
+func isRejected(err error) bool {
+	_, final := errors.AsType[finalError](err)
+	return final || apierror.IsRefused(err)
 }
 
 // podOf returns the VirtualMachine's Pod, or nil. It reads from the API server if there may be a Pod outside the cache.
@@ -102,31 +107,23 @@ func (c *Controller) act(
 	var done outcome
 	var err error
 	switch {
-	case p.create:
-		pod, err = c.create(ctx, vm)
-		if !apierrors.IsConflict(err) {
-			done.createErr = err
-		}
-		_, err = sortError(err)
 	case p.delete != "":
 		pod, err = c.delete(ctx, vm, pod, p.delete)
+		return pod, outcome{}, err
+	case p.create:
+		if pod, err = c.create(ctx, vm); !apierrors.IsConflict(err) {
+			done.createErr = err
+		}
 	case p.resize:
-		pod, err = c.resize(ctx, vm, pod)
-		done.resizeErr, err = sortError(err)
+		if pod, err = c.resize(ctx, vm, pod); isRejected(err) {
+			done.resizeErr = err
+		}
 	}
-	if rejected := cmp.Or(done.createErr, done.resizeErr); rejected != nil && err == nil {
-		log.FromContext(ctx).Info("The Pod of a VirtualMachine cannot be created or resized", "error", rejected.Error())
+	if isRejected(err) {
+		log.FromContext(ctx).Info("The Pod of a VirtualMachine cannot be created or resized", "error", err.Error())
+		err = nil
 	}
 	return pod, done, err
-}
-
-// sortError returns an error as rejected if an immediate retry cannot help, and as failed otherwise.
-func sortError(err error) (rejected, failed error) {
-	final := []error{errNameConflict, errNotLabelled, errNotResized, errCannotResize}
-	if apierror.IsRefused(err) || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) }) {
-		return err, nil
-	}
-	return nil, err
 }
 
 // create creates the Pod, or returns a Pod that already exists and is not in the cache yet.
@@ -135,8 +132,8 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	err := c.pods.Create(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		// The cache does not show this Pod. Either it is ours, and the answer to its creation was lost or its watch event
-		// is late. Or it belongs to another user: the cache selects by label, so it never shows that Pod.
+		// The cache does not show this Pod. Either it is ours, and the answer to its creation was lost or its watch
+		// event is late. Or it belongs to another user: the cache selects by label, so it never shows that Pod.
 		return c.currentPod(ctx, vm)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, nil // nothing can be created in this namespace
@@ -145,16 +142,16 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	}
 	if !isLabelled(pod) {
 		c.unlabelled.Add(podKey(vm), nil)
-		return nil, cmp.Or(apierror.IgnoreGone(c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID})), errNotLabelled)
+		if err = c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID}); apierror.IgnoreGone(err) != nil {
+			return nil, err
+		}
+		return nil, errNotLabelled
 	}
 	c.unlabelled.Remove(podKey(vm))
 	c.events.Normal(vm, pod, v1alpha1.EventCreated, createAction,
 		"Created Pod %s with %s", pod.Name, describe(resourcesOf(vm)))
 	return pod, nil
 }
-
-// errNotLabelled means that the cache would never contain the Pod. The controller deletes such a Pod.
-var errNotLabelled = errors.New("an admission webhook or policy removes the label " + v1alpha1.VirtualMachineLabel)
 
 // delete deletes the Pod and returns it with a deletion timestamp.
 func (c *Controller) delete(
@@ -183,12 +180,6 @@ func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, unchanged c
 	return c.pods.Delete(ctx, pod, options...)
 }
 
-// errNotResized means that the Pod does not have the resources of the spec after a resize.
-var errNotResized = errors.New("an admission webhook or policy changes the resources")
-
-// errCannotResize means that the API server does not serve pods/resize.
-var errCannotResize = errors.New("resizing Pods in place requires Kubernetes 1.33 or later")
-
 // resize changes the Pod's resources in place. The container is not restarted.
 func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) (*corev1.Pod, error) {
 	changed := pod.DeepCopy()
@@ -207,7 +198,7 @@ func (c *Controller) resize(ctx context.Context, vm *v1alpha1.VirtualMachine, po
 	}
 	applied := resourcesOf(vm)
 	delete(applied, corev1.ResourceEphemeralStorage)
-	c.events.Normal(vm, pod, v1alpha1.EventResized, "Resize", "Resized server %s to %s", pod.Name, describe(applied))
+	c.events.Normal(vm, pod, v1alpha1.EventResized, "Resize", "Resized Pod %s to %s", pod.Name, describe(applied))
 	return changed, nil
 }
 
@@ -220,33 +211,6 @@ func cannotResize(err error) bool {
 	}
 	details := answer.Status().Details
 	return details == nil || details.Name == "" || apierrors.IsUnexpectedServerError(err)
-}
-
-// finalize deletes the Pod of a deleted VirtualMachine, waits until the Pod is gone, and then removes the finalizer.
-func (c *Controller) finalize(ctx context.Context, request reconcile.Request, vm *v1alpha1.VirtualMachine) error {
-	if !c.finalizer.Holds(vm) {
-		return nil
-	}
-	// The garbage collector deletes the Pod of a paused VirtualMachine. With the deletion policy Orphan, the Pod keeps
-	// running.
-	if pause.IsPaused(vm) || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents) {
-		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
-	}
-	pod, err := c.podOf(ctx, vm)
-	switch {
-	case err != nil:
-		return err
-	case pod == nil:
-		return patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
-	case pod.DeletionTimestamp.IsZero():
-		pod, err = c.delete(ctx, vm, pod, "the VirtualMachine is being deleted")
-	}
-	status := newStatus(vm, pod, outcome{}, c.usage.of(vm, pod), c.clock.Now())
-	if err = errors.Join(err, c.writeStatus(ctx, vm, pod, status)); err != nil {
-		return err
-	}
-	c.wakeUp(request, time.Time{}, c.cachedPod(vm) == nil)
-	return nil
 }
 
 // describe returns resources as text, such as "cpu 2, memory 4G".

@@ -22,19 +22,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
-	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -61,7 +57,7 @@ const (
 
 	workers = 16
 
-	// maxUnlabelled bounds the remembered Pods without the label. A reconcile of a forgotten one may wait for its timeout.
+	// maxUnlabelled bounds the remembered Pods without the label. A read of a forgotten one may wait for its timeout.
 	maxUnlabelled = 4096
 
 	// firstRetry is the delay before the first retry of a rejected request. It doubles each time.
@@ -85,7 +81,8 @@ type Options struct {
 // Validate returns an error for an interval that would overload the metrics API.
 func (o Options) Validate() error {
 	if o.UsageInterval != 0 && o.UsageInterval < time.Second {
-		return fmt.Errorf("invalid value %s for flag --vm-usage-interval: must be at least 1s, such as 30s", o.UsageInterval)
+		return fmt.Errorf("invalid value %s for flag --vm-usage-interval: must be at least 1s, such as 30s",
+			o.UsageInterval)
 	}
 	return nil
 }
@@ -96,9 +93,8 @@ func (Options) CacheOptions() map[client.Object]cache.ByObject { return nil }
 // Controller reconciles VirtualMachines.
 type Controller struct {
 	client    client.Client
-	pods      client.Client    // its cache has the Pods of VirtualMachines only
-	podStore  toolscache.Store // the store of that cache
-	reader    client.Reader    // reads from the API server
+	pods      client.Client // its cache has the Pods of VirtualMachines only
+	reader    client.Reader // reads from the API server
 	image     string
 	clock     clock.PassiveClock
 	events    *events.Recorder
@@ -107,9 +103,7 @@ type Controller struct {
 	finalizer *patch.Finalizer
 	retries   workqueue.TypedRateLimiter[reconcile.Request] // of rejected requests
 	alarms    *queue.Alarms
-
-	// crashing has the UID of the Pod with the last CrashLoop event.
-	crashing memory.Memory[types.UID]
+	crashing  memory.Memory[types.UID] // the Pod with the last CrashLoop event
 
 	// unlabelled has the keys of Pods that were created without the label, because an admission webhook removed it. The
 	// cache never shows such a Pod, so a read must not wait for it. A new VirtualMachine of the same name has the same
@@ -121,63 +115,38 @@ type Controller struct {
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
-	podCache, c, err := o.newController(ctx, mgr, clock, registerer)
+	podCache, pods, cacheErr := newPodCache(mgr)
+	machines, storeErr := informer.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
+	if err := errors.Join(cacheErr, storeErr); err != nil {
+		return err
+	}
+	metrics := newMetrics(registerer, machines)
+	usage, err := newPoller(ctx, mgr, podCache, cmp.Or(o.UsageInterval, DefaultUsageInterval), clock, metrics)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mgr.Add(podCache), mgr.Add(c.usage)); err != nil {
-		return err
+	c := &Controller{
+		client:     mgr.GetClient(),
+		pods:       pods,
+		reader:     mgr.GetAPIReader(),
+		image:      cmp.Or(o.Image, DefaultImage),
+		clock:      clock,
+		events:     events.NewRecorder(mgr),
+		metrics:    metrics,
+		usage:      usage,
+		finalizer:  patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
+		retries:    queue.NewRateLimiter(firstRetry),
+		alarms:     queue.NewAlarms(clock),
+		unlabelled: lru.New(maxUnlabelled),
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	return errors.Join(mgr.Add(podCache), mgr.Add(usage), ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(pause.Predicate())).
-		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(machinesOf))).
-		WatchesRawSource(source.Channel(c.usage.wake, handler.TypedEnqueueRequestsFromMapFunc(machine))).
+		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(requestOf))).
+		WatchesRawSource(source.Channel(usage.wake, handler.TypedEnqueueRequestsFromMapFunc(requestOf))).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers)).
-		Complete(c)
-}
-
-// newController returns the controller and its cache of Pods.
-func (o Options) newController(
-	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
-) (cache.Cache, *Controller, error) {
-	podCache, pods, cacheErr := newPodCache(mgr)
-	list, listErr := usageLister(mgr)
-	machines, storeErr := informer.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
-	if err := errors.Join(cacheErr, listErr, storeErr); err != nil {
-		return nil, nil, err
-	}
-	podStore, err := informer.Store(ctx, podCache, &corev1.Pod{}, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	metrics, err := newMetrics(registerer, machines)
-	return podCache, &Controller{
-		client:   mgr.GetClient(),
-		pods:     pods,
-		podStore: podStore,
-		reader:   mgr.GetAPIReader(),
-		image:    cmp.Or(o.Image, DefaultImage),
-		clock:    clock,
-		events:   events.NewRecorder(mgr),
-		metrics:  metrics,
-		usage: &poller{
-			list:     list,
-			synced:   podCache.WaitForCacheSync,
-			pods:     podStore,
-			interval: cmp.Or(o.UsageInterval, DefaultUsageInterval),
-			clock:    clock,
-			log:      mgr.GetLogger().WithName(Name),
-			metrics:  metrics,
-			wake:     make(chan event.TypedGenericEvent[client.ObjectKey]),
-		},
-		finalizer: patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
-		retries:   queue.NewRateLimiter(firstRetry),
-		alarms:    queue.NewAlarms(clock),
-
-		unlabelled: lru.New(maxUnlabelled),
-	}, err
+		Complete(c))
 }
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
@@ -190,63 +159,80 @@ func (o Options) newController(
 
 // Reconcile brings a VirtualMachine and its Pod one step closer to the spec.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	vm := &v1alpha1.VirtualMachine{}
-	err := c.client.Get(ctx, request.NamespacedName, vm, client.UnsafeDisableDeepCopy)
-	switch {
-	case apierrors.IsNotFound(err):
-		c.forget(request)
-		return reconcile.Result{}, nil
-	case err != nil:
-		return reconcile.Result{}, err
-	case !vm.DeletionTimestamp.IsZero():
-		return reconcile.Result{}, c.finalize(ctx, request, vm)
-	case pause.IsPaused(vm):
-		return reconcile.Result{}, nil
+	cached := &v1alpha1.VirtualMachine{}
+	if err := c.client.Get(ctx, request.NamespacedName, cached, client.UnsafeDisableDeepCopy); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.forget(request)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	cached := vm
-	if vm, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
+	vm, err := c.prepare(ctx, cached)
+	if vm == nil || err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
 	pod, err := c.podOf(ctx, vm)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p := decide(vm, pod, c.clock.Now())
-	p.confirm = p.confirm && vm == cached // after a write, vm is the API server's answer
+	p := decide(vm, pod, c.clock.Now(), vm != cached) // after a write, vm is the API server's answer
+	if p.removeFinalizer {
+		return reconcile.Result{}, patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
+	}
 	pod, done, actErr := c.act(ctx, vm, pod, p)
-	if actErr != nil && done.createErr == nil {
+	if actErr != nil && done.createErr == nil && vm.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, actErr // the state is not known
 	}
-	status := newStatus(vm, pod, done, c.usage.of(vm, pod), c.clock.Now())
+	status := newStatus(vm, pod, done, c.usage.of(pod), c.clock.Now())
 	if err := errors.Join(actErr, c.writeStatus(ctx, vm, pod, status)); err != nil {
 		return reconcile.Result{}, err
 	}
 	// Poll if the API server rejected a request, or if the cache lacks the Pod. No watch event arrives when the API
 	// server would accept the request, or when that Pod changes.
-	c.wakeUp(request, p.next, done != (outcome{}) || c.isUncached(vm, pod))
+	c.wakeUp(request, p.next, done != (outcome{}) || c.isUncached(ctx, vm, pod))
 	return reconcile.Result{}, nil
 }
 
+// prepare adds the finalizer and returns the resulting VirtualMachine, or nil if there is nothing more to do.
+func (c *Controller) prepare(
+	ctx context.Context, vm *v1alpha1.VirtualMachine,
+) (*v1alpha1.VirtualMachine, error) {
+	switch deleted, paused := !vm.DeletionTimestamp.IsZero(), pause.IsPaused(vm); {
+	case !deleted && !paused:
+		return patch.AddFinalizer(ctx, c.client, vm, c.finalizer)
+	case !deleted || !c.finalizer.Holds(vm):
+		return nil, nil
+	case paused || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents):
+		// The garbage collector deletes the Pod of a paused VirtualMachine. With the deletion policy Orphan, the Pod
+		// keeps running.
+		return nil, patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
+	}
+	return vm, nil
+}
+
 // isUncached reports whether the cache lacks the Pod, which may be nil.
-func (c *Controller) isUncached(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) bool {
-	return pod != nil && c.cachedPod(vm) == nil
+func (c *Controller) isUncached(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	cached := &corev1.Pod{}
+	err := c.pods.Get(ctx, podKey(vm), cached, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	return err != nil || !metav1.IsControlledBy(cached, vm)
 }
 
 // wakeUp schedules the next reconcile: at a time, or with increasing delays if the controller must poll.
 func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool) {
 	if poll {
-		c.alarms.Set(request, c.clock.Now().Add(c.retries.When(request)))
-		return
+		next = c.clock.Now().Add(c.retries.When(request))
+	} else {
+		c.retries.Forget(request)
 	}
-	c.retries.Forget(request)
 	c.alarms.Set(request, next)
 }
 
 // forget drops the data about a VirtualMachine that does not exist any more.
 func (c *Controller) forget(request reconcile.Request) {
-	c.retries.Forget(request)
-	c.alarms.Set(request, time.Time{})
 	c.crashing.Forget(request.NamespacedName)
+	c.wakeUp(request, time.Time{}, false)
 }
 
 // writeStatus writes the status if it has changed, and emits the events about the change.
@@ -306,25 +292,13 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 	return known
 }
 
-// machinesOf returns the VirtualMachine that a Pod is named after.
-func machinesOf(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
-	if vm, ok := ownerOfName(pod); ok {
-		return machine(ctx, vm)
-	}
-	return nil
-}
-
-func machine(_ context.Context, vm client.ObjectKey) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: vm}}
-}
-
 // newPodCache returns a cache of the Pods of VirtualMachines, and a client that reads from it. The manager's cache
 // cannot be used, because other controllers read other Pods.
 //
 // The selector is a default selector. With a selector by object, controller-runtime would start the cache on the leader
 // only. But the controller waits for the cache on each replica.
 func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
-	labelled, err := labels.NewRequirement(v1alpha1.VirtualMachineLabel, selection.Exists, nil)
+	labelled, err := labels.Parse(v1alpha1.VirtualMachineLabel)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -334,7 +308,7 @@ func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 		NewInformer:          informer.New,
 		Mapper:               mgr.GetRESTMapper(),
 		DefaultTransform:     cache.TransformStripManagedFields(),
-		DefaultLabelSelector: labels.NewSelector().Add(*labelled),
+		DefaultLabelSelector: labelled,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -346,16 +320,4 @@ func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 		Cache:      &client.CacheOptions{Reader: podCache, EnableReadYourWritesConsistency: new(true)},
 	})
 	return podCache, pods, err
-}
-
-// usageLister returns a function that reads the usage of all Pods of VirtualMachines from the metrics API.
-func usageLister(mgr ctrl.Manager) (func(context.Context) (*metricsv1beta1.PodMetricsList, error), error) {
-	clients, err := metricsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error) {
-		ours := metav1.ListOptions{LabelSelector: v1alpha1.VirtualMachineLabel}
-		return clients.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List(ctx, ours)
-	}, nil
 }

@@ -21,25 +21,30 @@ const (
 	stableAfter = 5 * time.Minute
 )
 
-// plan is what to do about a VirtualMachine. At most one of create, resize and delete is set.
+// plan is what to do about a VirtualMachine. At most one of create, resize, delete and removeFinalizer is set.
 type plan struct {
-	confirm bool // read the VirtualMachine from the API server first
-	create  bool
-	resize  bool
-	delete  string    // the cause of a deletion; empty for none
-	next    time.Time // when to decide again; zero means at the next event
+	confirm         bool // read the VirtualMachine from the API server first
+	create          bool
+	resize          bool
+	delete          string    // the cause of a deletion; empty for none
+	removeFinalizer bool      // and do nothing else
+	next            time.Time // when to decide again; zero means at the next event
 }
 
-// decide returns the plan for a VirtualMachine. Its Pod may be nil.
-func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) plan {
+// decide returns the plan for a VirtualMachine, which is fresh if it comes from the API server. Its Pod may be nil.
+func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time, fresh bool) plan {
 	failures, retry := failuresOf(vm, pod, now)
 	switch {
+	case pod == nil && !vm.DeletionTimestamp.IsZero():
+		return plan{removeFinalizer: true}
 	case pod == nil:
-		return plan{create: isActive(vm), confirm: isActive(vm)}
+		return plan{create: isActive(vm), confirm: isActive(vm) && !fresh}
 	case !pod.DeletionTimestamp.IsZero():
 		return plan{} // the end of the Pod causes another reconcile
+	case !vm.DeletionTimestamp.IsZero():
+		return plan{delete: "the VirtualMachine is being deleted"}
 	case !isActive(vm):
-		return plan{delete: "the VirtualMachine is inactive", confirm: true}
+		return plan{delete: "the VirtualMachine is inactive", confirm: !fresh}
 	case !isLabelled(pod):
 		return plan{delete: "its label was removed"} // the cache does not have it any more
 	case retry != nil && !now.Before(retry.Time):

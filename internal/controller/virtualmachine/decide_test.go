@@ -122,14 +122,28 @@ func TestDecide(t *testing.T) {
 		"ImagePull":       {"the kubelet retries, so the Pod is not replaced", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
 		"Forgive":         {"failures are forgotten when the Pod was ready long enough", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(time.Minute)), plan{next: now.Add(4 * time.Minute)}},
 		"Forgiven":        {"after the failures are forgotten, nothing is due", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
+		"Delete":          {"the Pod of a deleted VirtualMachine is deleted", aMachine(deleted), aPod(), plan{delete: "the VirtualMachine is being deleted"}},
+		"DeleteInactive":  {"a deletion is final, so it needs no confirmation", aMachine(inactive, deleted), aPod(), plan{delete: "the VirtualMachine is being deleted"}},
+		"Deleting":        {"the finalizer stays until the Pod is gone", aMachine(deleted), aPod(terminating), plan{}},
+		"Deleted":         {"the finalizer is removed after the Pod is gone", aMachine(deleted), nil, plan{removeFinalizer: true}},
 		"DeletedWhileOut": {"deleting a failed Pod ends the delay", aMachine(failed(3, now.Add(time.Minute))), nil, plan{create: true, confirm: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, decide(c.vm, c.pod, now), cmp.AllowUnexported(plan{})); diff != "" {
+			if diff := cmp.Diff(c.want, decide(c.vm, c.pod, now, false), cmp.AllowUnexported(plan{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// TestDecideFresh checks that a VirtualMachine from the API server is not read again.
+func TestDecideFresh(t *testing.T) {
+	if p := decide(aMachine(), nil, now, true); !p.create || p.confirm {
+		t.Errorf("without a Pod: got %+v", p)
+	}
+	if p := decide(aMachine(inactive), aPod(), now, true); p.delete == "" || p.confirm {
+		t.Errorf("inactive: got %+v", p)
 	}
 }
 

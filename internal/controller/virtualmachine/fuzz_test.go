@@ -76,16 +76,16 @@ func FuzzDecide(f *testing.F) {
 		if vm.Status.Failures = max(failures, 0); retryIn >= 0 {
 			failed(vm.Status.Failures, now.Add(time.Duration(retryIn%3600)*time.Second))(vm)
 		}
-		p := decide(vm, pod, now)
+		p := decide(vm, pod, now, false)
 		checkPlan(t, p, vm, pod)
 		if p.resize {
 			setResources(pod, vm)
-			if again := decide(vm, pod, now); again.resize {
+			if again := decide(vm, pod, now, false); again.resize {
 				t.Errorf("the Pod is resized again: %v", pod.Spec.Containers)
 			}
 		}
 		vm.Status = newStatus(vm, pod, outcome{}, usage{}, now)
-		again := decide(vm, pod, now)
+		again := decide(vm, pod, now, false)
 		if p.resize = false; !reflect.DeepEqual(p, again) {
 			t.Errorf("the plan changes after the status was written: %+v, then %+v", p, again)
 		}

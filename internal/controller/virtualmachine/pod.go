@@ -4,6 +4,7 @@
 package virtualmachine
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
@@ -28,10 +30,13 @@ func podKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
 	return client.ObjectKey{Namespace: vm.Namespace, Name: vm.Name + podSuffix}
 }
 
-// ownerOfName returns the VirtualMachine for which a Pod is named, and false if the name has another form.
-func ownerOfName(pod client.Object) (client.ObjectKey, bool) {
-	name, ok := strings.CutSuffix(pod.GetName(), podSuffix)
-	return client.ObjectKey{Namespace: pod.GetNamespace(), Name: name}, ok
+// requestOf returns the request for the VirtualMachine that a Pod is named after.
+func requestOf(_ context.Context, pod *corev1.Pod) []reconcile.Request {
+	name, ok := strings.CutSuffix(pod.Name, podSuffix)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.Namespace, Name: name}}}
 }
 
 // newPod returns a new Pod for a VirtualMachine. It satisfies the restricted Pod Security Standard. It does not copy
@@ -72,8 +77,7 @@ func newPod(vm *v1alpha1.VirtualMachine, image string) *corev1.Pod {
 
 // isLabelled reports whether a Pod has the label by which the cache selects Pods.
 func isLabelled(pod *corev1.Pod) bool {
-	_, labelled := pod.Labels[v1alpha1.VirtualMachineLabel]
-	return labelled
+	return metav1.HasLabel(pod.ObjectMeta, v1alpha1.VirtualMachineLabel)
 }
 
 // resourcesOf returns the resources of the spec, rounded up like the API server does for Pods. Without rounding, the

@@ -10,26 +10,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/internal/apierror"
 	"container.training/useless/internal/events"
 )
-
-// summary has the phase, the reason and the message of a status.
-type summary struct {
-	phase           v1alpha1.Phase
-	reason, message string
-}
-
-// verdict has the status, the reason and the message of a condition.
-type verdict struct {
-	status          metav1.ConditionStatus
-	reason, message string
-}
 
 // newStatus returns the status of a VirtualMachine. Its Pod may be nil. If a part of the previous status has not
 // changed, its time stays the same.
@@ -39,79 +30,81 @@ func newStatus(
 	status := *vm.Status.DeepCopy()
 	status.ObservedGeneration = vm.Generation
 	status.Failures, status.RetryTime = failuresOf(vm, pod, now)
-
-	sum := summarize(vm, pod, done.createErr)
-	sum.message = stableMessage(status, v1alpha1.ConditionReady, sum.reason, sum.message)
-	status.Phase, status.Reason, status.Message = sum.phase, sum.reason, sum.message
-	ready := sum.reason == v1alpha1.ReasonServerReady
-	status.Server = newServerStatus(status.Server, pod, ready, now)
-
-	isReady := verdict{metav1.ConditionFalse, sum.reason, sum.message}
-	if ready {
-		isReady.status = metav1.ConditionTrue
+	set := func(conditionType string, c metav1.Condition) {
+		c.Type, c.ObservedGeneration, c.LastTransitionTime = conditionType, vm.Generation, metav1.NewTime(now)
+		c.Message = stableMessage(meta.FindStatusCondition(status.Conditions, conditionType), c)
+		meta.SetStatusCondition(&status.Conditions, c)
 	}
-	isResizing := resizing(vm, pod, done.resizeErr)
-	isResizing.message = stableMessage(status, v1alpha1.ConditionResizing, isResizing.reason, isResizing.message)
-	set(&status, v1alpha1.ConditionReady, isReady, now)
-	set(&status, v1alpha1.ConditionScheduled, scheduled(pod), now)
-	set(&status, v1alpha1.ConditionResizing, isResizing, now)
+
+	phase, reason, message := summarize(vm, pod, done.createErr)
+	ready := condition(metav1.ConditionFalse, reason, message)
+	if reason == v1alpha1.ReasonServerReady {
+		ready.Status = metav1.ConditionTrue
+	}
+	set(v1alpha1.ConditionReady, ready)
+	status.Phase, status.Reason = phase, reason
+	status.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Message
+	status.Server = newServerStatus(status.Server, pod, reason == v1alpha1.ReasonServerReady, now)
+
+	set(v1alpha1.ConditionScheduled, scheduled(pod))
+	set(v1alpha1.ConditionResizing, resizing(vm, pod, done.resizeErr))
 	known := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUsageAvailable)
-	set(&status, v1alpha1.ConditionUsageAvailable, used.describe(status.Server, known), now)
+	set(v1alpha1.ConditionUsageAvailable, used.describe(status.Server, known))
 	return status
+}
+
+// condition returns a condition without a type.
+func condition(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Status: status, Reason: reason, Message: message}
 }
 
 // summarize returns the phase of a VirtualMachine, with reason and message. While the Pod is being stopped, the phase
 // is that of the Pod.
-func summarize(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, createErr error) summary {
+func summarize(
+	vm *v1alpha1.VirtualMachine, pod *corev1.Pod, createErr error,
+) (phase v1alpha1.Phase, reason, message string) {
 	switch {
 	case !vm.DeletionTimestamp.IsZero():
-		return summary{v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating, "The VirtualMachine is being deleted"}
+		return v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating, "The VirtualMachine is being deleted"
 	case pod == nil && !isActive(vm):
-		return summary{v1alpha1.PhaseStopped, v1alpha1.ReasonStopped, "The VirtualMachine is inactive"}
+		return v1alpha1.PhaseStopped, v1alpha1.ReasonStopped, "The VirtualMachine is inactive"
 	case !isActive(vm):
-		return summary{
-			summarizePod(pod).phase, v1alpha1.ReasonStopping, "The VirtualMachine is inactive, and its Pod is being deleted",
-		}
+		phase, _, _ = summarizePod(pod)
+		return phase, v1alpha1.ReasonStopping, "The VirtualMachine is inactive, and its Pod is being deleted"
 	case errors.Is(createErr, errNameConflict):
-		return summary{v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict, createErr.Error()}
+		return v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict, createErr.Error()
 	case pod == nil && apierror.IsQuotaExceeded(createErr):
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded, createErr.Error()}
+		return v1alpha1.PhaseCreating, v1alpha1.ReasonQuotaExceeded, createErr.Error()
 	case pod == nil && createErr != nil:
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed, createErr.Error()}
+		return v1alpha1.PhaseCreating, v1alpha1.ReasonCreateFailed, createErr.Error()
 	case pod == nil:
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonCreating, "The Pod is being created"}
+		return v1alpha1.PhaseCreating, v1alpha1.ReasonCreating, "The Pod is being created"
 	case !pod.DeletionTimestamp.IsZero():
-		return summary{
-			v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing, "The Pod is being deleted, and a new Pod will replace it",
-		}
+		return v1alpha1.PhaseCreating, v1alpha1.ReasonReplacing,
+			"The Pod is being deleted, and a new Pod will replace it"
 	}
 	return summarizePod(pod)
 }
 
 // summarizePod returns the phase of a Pod, with reason and message.
-func summarizePod(pod *corev1.Pod) summary {
-	state := containerStatus(pod).State
+func summarizePod(pod *corev1.Pod) (phase v1alpha1.Phase, reason, message string) {
 	if hasEnded(pod) {
-		return summary{
-			v1alpha1.PhaseFailed, conditionReason(pod.Status.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(events.Truncate(pod.Status.Message), "The Pod has ended"),
-		}
+		return v1alpha1.PhaseFailed, conditionReason(pod.Status.Reason, v1alpha1.ReasonServerFailed),
+			cmp.Or(pod.Status.Message, "The Pod has ended")
 	}
 	normal := []string{"", "ContainerCreating", "PodInitializing"} // all other reasons to wait are errors
-	if waiting := state.Waiting; waiting != nil && !slices.Contains(normal, waiting.Reason) {
-		return summary{
-			v1alpha1.PhaseFailed, conditionReason(waiting.Reason, v1alpha1.ReasonServerFailed),
-			cmp.Or(events.Truncate(waiting.Message), "The container does not start"),
-		}
+	if waiting := containerStatus(pod).State.Waiting; waiting != nil && !slices.Contains(normal, waiting.Reason) {
+		return v1alpha1.PhaseFailed, conditionReason(waiting.Reason, v1alpha1.ReasonServerFailed),
+			cmp.Or(waiting.Message, "The container does not start")
 	}
 	if _, ready := readySince(pod); ready {
-		return summary{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, "The Pod is running and ready"}
+		return v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, "The Pod is running and ready"
 	}
-	condition := podCondition(pod, corev1.PodScheduled)
-	if condition != nil && condition.Reason == corev1.PodReasonUnschedulable {
-		return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, events.Truncate(condition.Message)}
+	scheduling := podCondition(pod, corev1.PodScheduled)
+	if scheduling != nil && scheduling.Reason == corev1.PodReasonUnschedulable {
+		return v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, scheduling.Message
 	}
-	return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The Pod is not ready yet"}
+	return v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The Pod is not ready yet"
 }
 
 // newServerStatus returns the status of a Pod, or nil if the Pod is nil. If known describes the same Pod, it keeps the
@@ -139,68 +132,61 @@ func newServerStatus(known *v1alpha1.ServerStatus, pod *corev1.Pod, ready bool, 
 }
 
 // scheduled returns the condition Scheduled.
-func scheduled(pod *corev1.Pod) verdict {
+func scheduled(pod *corev1.Pod) metav1.Condition {
 	if pod == nil {
-		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no Pod"}
+		return condition(metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no Pod")
 	}
 	if pod.Spec.NodeName != "" {
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonScheduled, "The Pod is assigned to node " + pod.Spec.NodeName}
+		message := "The Pod is assigned to node " + pod.Spec.NodeName
+		return condition(metav1.ConditionTrue, v1alpha1.ReasonScheduled, message)
 	}
-	if condition := podCondition(pod, corev1.PodScheduled); condition != nil {
-		reason := conditionReason(condition.Reason, v1alpha1.ReasonPending)
-		return verdict{metav1.ConditionFalse, reason, events.Truncate(condition.Message)}
+	if known := podCondition(pod, corev1.PodScheduled); known != nil {
+		reason := conditionReason(known.Reason, v1alpha1.ReasonPending)
+		return condition(metav1.ConditionFalse, reason, known.Message)
 	}
-	return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "The scheduler has not assigned a node yet"}
+	return condition(metav1.ConditionUnknown, v1alpha1.ReasonPending, "The scheduler has not assigned a node yet")
 }
 
 // resizing returns the condition Resizing.
-func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) verdict {
+func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) metav1.Condition {
 	switch {
 	case pod == nil:
-		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no Pod"}
+		return condition(metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no Pod")
 	case resizeErr != nil:
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonResizeRefused, resizeErr.Error()}
+		return condition(metav1.ConditionTrue, v1alpha1.ReasonResizeRefused, resizeErr.Error())
 	case !hasResources(pod, vm):
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The Pod was not resized or replaced yet"}
+		return condition(metav1.ConditionTrue, v1alpha1.ReasonRequested, "The Pod was not resized or replaced yet")
 	}
 	for _, reported := range []struct {
 		conditionType corev1.PodConditionType
 		reason        string // the default if the condition has no valid reason
 	}{{corev1.PodResizePending, v1alpha1.ReasonRequested}, {corev1.PodResizeInProgress, v1alpha1.ReasonInProgress}} {
-		condition := podCondition(pod, reported.conditionType)
-		if condition != nil && condition.Status == corev1.ConditionTrue {
-			reason := conditionReason(condition.Reason, reported.reason)
-			return verdict{metav1.ConditionTrue, reason, events.Truncate(condition.Message)}
+		known := podCondition(pod, reported.conditionType)
+		if known != nil && known.Status == corev1.ConditionTrue {
+			return condition(metav1.ConditionTrue, conditionReason(known.Reason, reported.reason), known.Message)
 		}
 	}
 	// The node may not have reported a condition yet. Then the applied resources differ from those of the Pod's spec.
 	main, applied := containerOf(pod), containerStatus(pod).Resources
 	if main != nil && applied != nil && !same(main.Resources.Limits, applied.Limits) {
-		return verdict{metav1.ConditionTrue, v1alpha1.ReasonRequested, "The node has not processed the resize yet"}
+		return condition(metav1.ConditionTrue, v1alpha1.ReasonRequested, "The node has not processed the resize yet")
 	}
-	return verdict{metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "The Pod has the resources of the spec"}
+	return condition(metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "The Pod has the resources of the spec")
 }
 
 // stableMessage returns the message of a condition. While the API server rejects the same generation for the same
 // reason, it keeps the first message. Errors contain numbers that differ each time, and each status change would cause
 // an immediate retry.
-func stableMessage(status v1alpha1.VirtualMachineStatus, conditionType, reason, message string) string {
+func stableMessage(before *metav1.Condition, c metav1.Condition) string {
 	rejections := []string{
-		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonNameConflict, v1alpha1.ReasonResizeRefused,
+		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonNameConflict,
+		v1alpha1.ReasonResizeRefused,
 	}
-	before := meta.FindStatusCondition(status.Conditions, conditionType)
-	if before != nil && before.Reason == reason && before.ObservedGeneration == status.ObservedGeneration &&
-		slices.Contains(rejections, reason) {
+	if before != nil && before.Reason == c.Reason && before.ObservedGeneration == c.ObservedGeneration &&
+		slices.Contains(rejections, c.Reason) {
 		return before.Message
 	}
-	return events.Truncate(message)
-}
-
-func set(status *v1alpha1.VirtualMachineStatus, conditionType string, v verdict, now time.Time) {
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: conditionType, Status: v.status, Reason: v.reason, Message: v.message,
-		ObservedGeneration: status.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
-	})
+	return events.Truncate(c.Message)
 }
 
 var validReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,1000}[A-Za-z0-9_])?$`)
@@ -211,4 +197,49 @@ func conditionReason(reason, fallback string) string {
 		return reason
 	}
 	return fallback
+}
+
+type metrics struct {
+	creation    prometheus.Histogram
+	pollSeconds prometheus.Histogram
+	pollErrors  prometheus.Counter
+}
+
+// newMetrics registers the controller's metrics. The number of VirtualMachines is counted in the store at each scrape.
+func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) *metrics {
+	factory := promauto.With(registerer)
+	// All phases exist from the start, so that an alert sees the step from 0 to 1.
+	for _, phase := range []v1alpha1.Phase{
+		v1alpha1.PhaseCreating, v1alpha1.PhaseActive, v1alpha1.PhaseFailed, v1alpha1.PhaseStopped,
+		v1alpha1.PhaseTerminating,
+	} {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "useless_vm_phase",
+			Help:        "Number of VirtualMachines by phase.",
+			ConstLabels: prometheus.Labels{"phase": string(phase)},
+		}, func() (n float64) {
+			for _, object := range machines.List() {
+				if object.(*v1alpha1.VirtualMachine).Status.Phase == phase {
+					n++
+				}
+			}
+			return n
+		})
+	}
+	return &metrics{
+		creation: factory.NewHistogram(prometheus.HistogramOpts{
+			Name:    "useless_vm_creation_to_active_seconds",
+			Help:    "Time from the creation of a VirtualMachine's Pod until the operator first observed it ready.",
+			Buckets: []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600},
+		}),
+		pollSeconds: factory.NewHistogram(prometheus.HistogramOpts{
+			Name:    "useless_vm_usage_poll_seconds",
+			Help:    "Duration of one request for the usage of all VirtualMachines.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}),
+		pollErrors: factory.NewCounter(prometheus.CounterOpts{
+			Name: "useless_vm_usage_errors_total",
+			Help: "Number of failed requests for the usage of VirtualMachines.",
+		}),
+	}
 }

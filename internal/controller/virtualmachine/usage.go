@@ -5,10 +5,9 @@ package virtualmachine
 
 import (
 	"context"
-	"maps"
+	"errors"
 	"math"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,11 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/internal/informer"
 )
 
 const (
@@ -47,53 +51,70 @@ type usage struct {
 
 // describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. Before its
 // first request to the metrics API, a process keeps the usage and the condition that the previous process wrote.
-func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) verdict {
+func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) metav1.Condition {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {
 			server.Usage = nil
 		}
-		return verdict{metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no running Pod"}
+		return condition(metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no running Pod")
 	}
 	if u.asked {
 		server.Usage = u.sample
 	}
 	switch {
 	case u.asked && !u.available:
-		return verdict{
-			metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable, "The API metrics.k8s.io is not available",
-		}
+		return condition(metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable,
+			"The API metrics.k8s.io is not available")
 	case !u.asked && server.Usage == nil && before != nil && before.Status == metav1.ConditionUnknown:
-		return verdict{before.Status, before.Reason, before.Message}
+		return *before
 	case server.Usage == nil:
-		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The usage was not measured yet"}
+		return condition(metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The usage was not measured yet")
 	}
-	return verdict{metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The usage is known"}
+	return condition(metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The usage is known")
 }
 
 // poller reads the usage of all Pods from the metrics API, in one request, and wakes the VirtualMachines whose usage
 // has changed.
 type poller struct {
-	list     func(ctx context.Context) (*metricsv1beta1.PodMetricsList, error)
-	synced   func(ctx context.Context) bool
+	list     func(context.Context, metav1.ListOptions) (*metricsv1beta1.PodMetricsList, error)
+	synced   func(context.Context) bool
 	pods     toolscache.Store
 	interval time.Duration
 	clock    clock.PassiveClock
 	log      logr.Logger
 	metrics  *metrics
-	wake     chan event.TypedGenericEvent[client.ObjectKey]
+	wake     chan event.TypedGenericEvent[*corev1.Pod]
 
-	failures int // in a row
-
-	mu        sync.Mutex
-	asked     bool
-	available bool
-	samples   map[client.ObjectKey]sample // by VirtualMachine
+	failures int                     // in a row
+	last     atomic.Pointer[samples] // nil until the metrics API is known to be available or not
 }
 
-// sample is the usage of a Pod.
-type sample struct {
-	pod types.UID
-	v1alpha1.UsageStatus
+// samples are the usages of all Pods.
+type samples struct {
+	available bool // the metrics API has answered
+	byPod     map[types.UID]*v1alpha1.UsageStatus
+}
+
+// newPoller returns a poller for the Pods in a cache.
+func newPoller(
+	ctx context.Context, mgr ctrl.Manager, podCache cache.Cache, interval time.Duration, clock clock.PassiveClock,
+	metrics *metrics,
+) (*poller, error) {
+	pods, storeErr := informer.Store(ctx, podCache, &corev1.Pod{}, nil)
+	api, apiErr := metricsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err := errors.Join(storeErr, apiErr); err != nil {
+		return nil, err
+	}
+	return &poller{
+		list:     api.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List,
+		synced:   podCache.WaitForCacheSync,
+		pods:     pods,
+		interval: interval,
+		clock:    clock,
+		log:      mgr.GetLogger().WithName(Name),
+		metrics:  metrics,
+		wake:     make(chan event.TypedGenericEvent[*corev1.Pod]),
+	}, nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -122,108 +143,85 @@ func (p *poller) poll(ctx context.Context) time.Duration {
 	start := p.clock.Now()
 	limited, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	answer, err := p.list(limited)
+	answer, err := p.list(limited, metav1.ListOptions{LabelSelector: v1alpha1.VirtualMachineLabel})
 	p.metrics.pollSeconds.Observe(p.clock.Since(start).Seconds())
 	if ctx.Err() != nil {
 		return p.interval
 	}
-	samples, next := map[client.ObjectKey]sample{}, p.interval
+	next := p.interval
 	if err == nil {
 		p.failures = 0
-		samples = p.read(answer)
 	} else {
 		p.failures++
 		p.metrics.pollErrors.Inc()
 		if !apierrors.IsNotFound(err) && p.failures <= toleratedFailures {
 			return next // keeps the last usage
 		}
+		answer = &metricsv1beta1.PodMetricsList{}
 		next *= unavailableFactor
 	}
-	for _, vm := range p.replace(samples, err) {
+	for _, pod := range p.replace(answer.Items, err) {
 		select {
-		case p.wake <- event.TypedGenericEvent[client.ObjectKey]{Object: vm}:
+		case p.wake <- event.TypedGenericEvent[*corev1.Pod]{Object: pod}:
 		case <-ctx.Done():
 		}
 	}
 	return next
 }
 
-// replace replaces the samples, and returns the VirtualMachines whose usage or condition changes. With an error, the
-// metrics API is not available.
-func (p *poller) replace(samples map[client.ObjectKey]sample, err error) []client.ObjectKey {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	available := err == nil
-	switched := !p.asked || p.available != available
-	if switched && !available {
+// replace replaces the samples, and returns the Pods whose usage or condition changes. With an error, the metrics API
+// is not available.
+func (p *poller) replace(items []metricsv1beta1.PodMetrics, err error) (changed []*corev1.Pod) {
+	measured := map[client.ObjectKey]*metricsv1beta1.PodMetrics{}
+	for i := range items {
+		measured[client.ObjectKeyFromObject(&items[i])] = &items[i]
+	}
+	before, after := p.last.Load(), &samples{err == nil, map[types.UID]*v1alpha1.UsageStatus{}}
+	switched := before == nil || before.available != after.available
+	if switched && err != nil {
 		p.log.Info("The metrics API is not available: usage is not shown", "error", err.Error())
 	}
-	changed := map[client.ObjectKey]bool{}
-	if switched {
-		for _, pod := range p.pods.List() {
-			if vm, ok := ownerOfName(pod.(*corev1.Pod)); ok {
-				changed[vm] = true
-			}
+	for _, cached := range p.pods.List() {
+		pod := cached.(*corev1.Pod)
+		used := measure(measured[client.ObjectKeyFromObject(pod)], pod)
+		if switched || !ptr.Equal(before.byPod[pod.UID], used) {
+			changed = append(changed, pod)
 		}
+		after.byPod[pod.UID] = used
 	}
-	for _, each := range []map[client.ObjectKey]sample{p.samples, samples} {
-		for vm := range each {
-			before, was := p.samples[vm]
-			after, is := samples[vm]
-			if was != is || before != after {
-				changed[vm] = true
-			}
-		}
-	}
-	p.asked, p.available, p.samples = true, available, samples
-	return slices.Collect(maps.Keys(changed))
+	p.last.Store(after)
+	return changed
 }
 
-// of returns the usage of a VirtualMachine's Pod, which may be nil.
-func (p *poller) of(vm *v1alpha1.VirtualMachine, pod *corev1.Pod) usage {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := usage{asked: p.asked, available: p.available}
-	if sample, ok := p.samples[client.ObjectKeyFromObject(vm)]; ok && pod != nil && sample.pod == pod.UID {
-		known.sample = &sample.UsageStatus
+// of returns the usage of a Pod, which may be nil.
+func (p *poller) of(pod *corev1.Pod) usage {
+	last := p.last.Load()
+	if last == nil {
+		return usage{}
+	}
+	known := usage{asked: true, available: last.available}
+	if pod != nil {
+		known.sample = last.byPod[pod.UID]
 	}
 	return known
 }
 
-// read converts an answer to percent of the Pods' limits.
-func (p *poller) read(answer *metricsv1beta1.PodMetricsList) map[client.ObjectKey]sample {
-	samples := map[client.ObjectKey]sample{}
-	for i := range answer.Items {
-		item := &answer.Items[i]
-		cached, exists, err := p.pods.GetByKey(client.ObjectKeyFromObject(item).String())
-		vm, named := ownerOfName(item)
-		if err != nil || !exists || !named {
-			continue
-		}
-		pod := cached.(*corev1.Pod)
-		if used, ok := measure(item, pod); ok {
-			samples[vm] = sample{pod.UID, used}
-		}
-	}
-	return samples
-}
-
-// measure returns the usage of a Pod. A measurement older than the container belongs to an earlier container of that
-// name.
-func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) (v1alpha1.UsageStatus, bool) {
+// measure returns the usage of a Pod in percent of its limits, or nil without a measurement. A measurement older than
+// the container belongs to an earlier container of that name.
+func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) *v1alpha1.UsageStatus {
 	main, running := containerOf(pod), containerStatus(pod).State.Running
-	if main == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {
-		return v1alpha1.UsageStatus{}, false
+	if item == nil || main == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {
+		return nil
 	}
 	for _, container := range item.Containers {
 		if container.Name == containerName {
-			return v1alpha1.UsageStatus{
+			return &v1alpha1.UsageStatus{
 				CPU:    percent(container.Usage.Cpu(), main.Resources.Limits.Cpu()),
 				Memory: percent(container.Usage.Memory(), main.Resources.Limits.Memory()),
-			}, true
+			}
 		}
 	}
-	return v1alpha1.UsageStatus{}, false
+	return nil
 }
 
 // percent returns part in percent of whole, rounded, and at least 0.

@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
@@ -63,9 +63,8 @@ func TestMeasure(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, ok := measure(&c.item, c.pod)
-			if ok != (c.want != nil) || ok && got != *c.want {
-				t.Errorf("%s: got %+v (%v), want %+v", c.reason, got, ok, c.want)
+			if diff := cmp.Diff(c.want, measure(&c.item, c.pod)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
 	}
@@ -75,25 +74,22 @@ func TestPoller(t *testing.T) {
 	store := toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
 	for _, name := range []string{"a", "b"} {
 		pod := aPod(running)
-		pod.Name = name + podSuffix
+		pod.Name, pod.UID = name+podSuffix, types.UID(name)
 		if err := store.Add(pod); err != nil {
 			t.Fatal(err)
 		}
 	}
 	registry := prometheus.NewRegistry()
-	metrics, err := newMetrics(registry, toolscache.NewStore(toolscache.MetaNamespaceKeyFunc))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var items []metricsv1beta1.PodMetrics
 	var failure error
 	rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
 	p := &poller{
-		list: func(context.Context) (*metricsv1beta1.PodMetricsList, error) {
+		list: func(context.Context, metav1.ListOptions) (*metricsv1beta1.PodMetricsList, error) {
 			return &metricsv1beta1.PodMetricsList{Items: items}, failure
 		},
-		pods: store, interval: time.Minute, clock: clocktesting.NewFakePassiveClock(now), log: testr.New(t), metrics: metrics,
-		wake: make(chan event.TypedGenericEvent[client.ObjectKey], 10),
+		pods: store, interval: time.Minute, clock: clocktesting.NewFakePassiveClock(now), log: testr.New(t),
+		metrics: newMetrics(registry, toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)),
+		wake:    make(chan event.TypedGenericEvent[*corev1.Pod], 10),
 	}
 	for _, step := range []struct {
 		reason  string
@@ -130,17 +126,17 @@ func TestPoller(t *testing.T) {
 		}
 		var woken []string
 		for range len(p.wake) {
-			woken = append(woken, (<-p.wake).Object.Name)
+			woken = append(woken, string((<-p.wake).Object.UID))
 		}
 		slices.Sort(woken)
 		if diff := cmp.Diff(step.woken, woken); diff != "" {
 			t.Errorf("%s: woken (-want +got):\n%s", step.reason, diff)
 		}
-		a := aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Name = "a" })
-		if diff := cmp.Diff(step.usage, p.of(a, aPod()), cmp.AllowUnexported(usage{})); diff != "" {
+		a := aPod(func(pod *corev1.Pod) { pod.UID = "a" })
+		if diff := cmp.Diff(step.usage, p.of(a), cmp.AllowUnexported(usage{})); diff != "" {
 			t.Errorf("%s: usage (-want +got):\n%s", step.reason, diff)
 		}
-		if another := p.of(a, aPod(func(pod *corev1.Pod) { pod.UID = "another" })); another.sample != nil {
+		if another := p.of(aPod(func(pod *corev1.Pod) { pod.UID = "another" })); another.sample != nil {
 			t.Errorf("%s: another Pod has usage %+v", step.reason, another.sample)
 		}
 	}
@@ -152,17 +148,13 @@ func TestPoller(t *testing.T) {
 // TestPollerTimes checks when a poller sends requests while the metrics server starts late, is replaced and is removed.
 func TestPollerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		metrics, err := newMetrics(prometheus.NewRegistry(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc))
-		if err != nil {
-			t.Fatal(err)
-		}
 		rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
 		answers := []error{nil, rolling, nil, rolling, rolling, rolling, rolling, nil, absent, nil}
 		ctx, cancel := context.WithCancel(t.Context())
 		start, store := clock.RealClock{}.Now(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
 		var asked []time.Duration
 		p := &poller{
-			list: func(context.Context) (*metricsv1beta1.PodMetricsList, error) {
+			list: func(context.Context, metav1.ListOptions) (*metricsv1beta1.PodMetricsList, error) {
 				asked = append(asked, clock.RealClock{}.Since(start))
 				if len(asked) == len(answers) {
 					cancel()
@@ -170,8 +162,9 @@ func TestPollerTimes(t *testing.T) {
 				return &metricsv1beta1.PodMetricsList{}, answers[len(asked)-1]
 			},
 			synced: func(context.Context) bool { return true },
-			pods:   store, interval: time.Minute, clock: clock.RealClock{}, log: testr.New(t), metrics: metrics,
-			wake: make(chan event.TypedGenericEvent[client.ObjectKey], 100),
+			pods:   store, interval: time.Minute, clock: clock.RealClock{}, log: testr.New(t),
+			metrics: newMetrics(prometheus.NewRegistry(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)),
+			wake:    make(chan event.TypedGenericEvent[*corev1.Pod], 100),
 		}
 		time.AfterFunc(150*time.Second, func() { _ = store.Add(aPod(running)) })
 		if err := p.Start(ctx); err != nil {
@@ -202,9 +195,7 @@ func TestPhasesAreCounted(t *testing.T) {
 		}
 	}
 	registry := prometheus.NewRegistry()
-	if _, err := newMetrics(registry, store); err != nil {
-		t.Fatal(err)
-	}
+	newMetrics(registry, store)
 	want := map[string]float64{"Creating": 0, "Active": 2, "Failed": 1, "Stopped": 0, "Terminating": 0}
 	if diff := cmp.Diff(want, gathered(t, registry, "useless_vm_phase")); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
