@@ -63,7 +63,7 @@ const (
 // +kubebuilder:printcolumn:name=Ready,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name=Node,type=string,priority=1,JSONPath=`.status.server.node`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 60",fieldPath=".metadata",message="name must have at most 60 characters: with -vm behind it, it becomes the server's host name"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 60",fieldPath=".metadata",message="name must have at most 60 characters: with -vm behind it, it becomes the Pod's host name"
 type VirtualMachine struct {
 	metav1.TypeMeta `json:",inline"`
 
