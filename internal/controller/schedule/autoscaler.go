@@ -56,29 +56,33 @@ func scalesToZero(o client.Object) bool {
 	return least != nil && *least == 0
 }
 
-// autoscalersOf returns the autoscalers of a Deployment. They belong to the cache.
+// autoscalersOf returns the autoscalers of a workload. They belong to the cache.
 func (c *Controller) autoscalersOf(
-	ctx context.Context, d *appsv1.Deployment,
+	ctx context.Context, o client.Object,
 ) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
+	if c.kind.onOff {
+		return nil, nil
+	}
 	list := &autoscalingv2.HorizontalPodAutoscalerList{}
-	err := c.client.List(ctx, list, client.InNamespace(d.Namespace), client.MatchingFields{autoscalersByTarget: d.Name},
-		client.UnsafeDisableDeepCopy)
+	err := c.client.List(ctx, list, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{autoscalersByTarget: c.gvk.Kind + "/" + o.GetName()}, client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
-// target returns the name of the Deployment that an autoscaler scales, or an empty string.
+// target returns the kind and the name of the workload that an autoscaler scales, such as Deployment/web, or an empty
+// string.
 func target(o client.Object) string {
 	ref := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.ScaleTargetRef
 	group, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil || group.Group != appsv1.GroupName || ref.Kind != "Deployment" {
+	if err != nil || group.Group != appsv1.GroupName {
 		return ""
 	}
-	return ref.Name
+	return ref.Kind + "/" + ref.Name
 }
 
-// deploymentOf returns the request for the Deployment that an autoscaler scales.
-func deploymentOf(_ context.Context, o client.Object) []reconcile.Request {
-	if name := target(o); name != "" {
+// targetOf returns the request for the workload of this kind that an autoscaler scales.
+func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Request {
+	if name, ok := strings.CutPrefix(target(o), c.gvk.Kind+"/"); ok {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 	}
 	return nil

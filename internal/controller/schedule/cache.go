@@ -6,9 +6,7 @@ package schedule
 import (
 	"context"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,35 +18,29 @@ import (
 
 // Names of the cache's indexes.
 const (
-	deploymentsWithAnnotations = "useless/schedule"
-	autoscalersByTarget        = "useless/target"
+	workloadsWithAnnotations = "useless/schedule"
+	autoscalersByTarget      = "useless/target"
 )
 
-// CacheOptions returns options that keep only the fields of Deployments and HorizontalPodAutoscalers that the
-// controller reads.
-func (Options) CacheOptions() map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{
-		&appsv1.Deployment{}:                     {Transform: trimDeployment},
-		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: trimAutoscaler},
+// CacheOptions returns options that keep only the fields of workloads and HorizontalPodAutoscalers that the controller
+// reads.
+func (o Options) CacheOptions() map[client.Object]cache.ByObject {
+	options := map[client.Object]cache.ByObject{&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: trimAutoscaler}}
+	enabled, _ := kindsNamed(o.Kinds) // Validate returns the error
+	for _, k := range enabled {
+		if k.trim != nil {
+			options[k.object] = cache.ByObject{Transform: k.transform}
+		}
 	}
+	return options
 }
 
-func trimDeployment(o any) (any, error) {
-	d, ok := o.(*appsv1.Deployment)
-	if !ok {
-		return o, nil
+// transform trims an object before it is cached.
+func (k *kind) transform(o any) (any, error) {
+	if object, ok := o.(client.Object); ok {
+		return k.trim(object), nil
 	}
-	trimmed := &appsv1.Deployment{
-		ObjectMeta: d.ObjectMeta,
-		Spec:       appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Paused: d.Spec.Paused},
-	}
-	trimmed.ManagedFields = nil
-	delete(trimmed.Annotations, corev1.LastAppliedConfigAnnotation) // a copy of the whole object
-	for _, c := range d.Spec.Template.Spec.Containers {
-		trimmed.Spec.Template.Spec.Containers = append(trimmed.Spec.Template.Spec.Containers,
-			corev1.Container{Resources: c.Resources})
-	}
-	return trimmed, nil
+	return o, nil
 }
 
 func trimAutoscaler(o any) (any, error) {
@@ -67,23 +59,21 @@ func trimAutoscaler(o any) (any, error) {
 	}, nil
 }
 
-func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	err := indexer.IndexField(ctx, &appsv1.Deployment{}, deploymentsWithAnnotations, func(o client.Object) []string {
-		if schedule.HasAny(o.GetAnnotations()) {
+func indexAnnotated(ctx context.Context, indexer client.FieldIndexer, kind client.Object) error {
+	return indexer.IndexField(ctx, kind, workloadsWithAnnotations, func(o client.Object) []string {
+		if hasSchedule(o) {
 			return []string{"true"}
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
-		func(o client.Object) []string {
-			return []string{target(o)}
-		})
 }
 
-// annotated accepts the events of Deployments that have, or had, annotations of a schedule.
+func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
+		func(o client.Object) []string { return []string{target(o)} })
+}
+
+// annotated accepts the events of workloads that have, or had, annotations of a schedule.
 var annotated = predicate.Or(predicate.NewPredicateFuncs(hasSchedule), predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },

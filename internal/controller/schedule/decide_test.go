@@ -63,7 +63,7 @@ func observed(state, last string) func(*appsv1.Deployment) {
 		_, next, _ := s.Events(at(last))
 		r := schedule.ReadRecord(d.Annotations)
 		r.Last, r.Next, r.State, r.Observed = at(last), next, state, s.Observed
-		r.Write(d.Annotations)
+		r.Write(d.Annotations, false)
 	}
 }
 
@@ -85,7 +85,7 @@ func summarize(p plan) summary {
 	if p.outcome == nothing {
 		return summary{}
 	}
-	return summary{p.transition, p.outcome, p.replicas, p.record.Original, p.due.Format("Mon 15:04"), p.record.State,
+	return summary{p.transition, p.outcome, p.level, p.record.Original, p.due.Format("Mon 15:04"), p.record.State,
 		p.fired}
 }
 
@@ -374,7 +374,7 @@ func TestDecide(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			p := decide(c.deployment, s, c.autoscaled, at(c.now))
+			p := deployments.decide(c.deployment, s, c.autoscaled, at(c.now))
 			if diff := cmp.Diff(c.want, summarize(p)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
@@ -382,8 +382,8 @@ func TestDecide(t *testing.T) {
 				t.Errorf("the next event is at %s, want after %s", p.next, c.now)
 			}
 			before := c.deployment.DeepCopy()
-			p.apply(c.deployment)
-			if again := decide(c.deployment, s, c.autoscaled, at(c.now)); again.outcome != nothing {
+			deployments.apply(c.deployment, p)
+			if again := deployments.decide(c.deployment, s, c.autoscaled, at(c.now)); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v", summarize(again))
 			}
 			if diff := cmp.Diff(before, c.deployment); p.outcome == nothing && diff != "" {
@@ -421,9 +421,9 @@ func TestRemove(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := remove(c.deployment)
-			p.apply(c.deployment)
-			if got := replicas(c.deployment); got != c.want || p.replicas != c.want {
+			p := deployments.remove(c.deployment)
+			deployments.apply(c.deployment, p)
+			if got := deployments.level(c.deployment); got != c.want || p.level != c.want {
 				t.Errorf("%s: got %d replicas, want %d", c.reason, got, c.want)
 			}
 			if diff := cmp.Diff(map[string]string{}, c.deployment.Annotations); diff != "" {
@@ -433,7 +433,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestLeftAlone(t *testing.T) {
+func TestLeaveAlone(t *testing.T) {
 	for reason, c := range map[string]struct {
 		change func(*appsv1.Deployment)
 		want   bool
@@ -446,7 +446,7 @@ func TestLeftAlone(t *testing.T) {
 		"owned but not controlled": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} },
 			false},
 	} {
-		if got := leftAlone(newDeployment(1, c.change)); got != c.want {
+		if got := deployments.leaveAlone(newDeployment(1, c.change)); got != c.want {
 			t.Errorf("%s: got %t, want %t", reason, got, c.want)
 		}
 	}
@@ -461,9 +461,9 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		p := decide(d, s, false, at)
+		p := deployments.decide(d, s, false, at)
 		if p.outcome != nothing {
-			p.apply(d)
+			deployments.apply(d, p)
 		}
 		look(at, p)
 	}
@@ -480,7 +480,7 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 		if weekend || clock < "06:30" || clock >= "22:10" {
 			want = 0
 		}
-		if got := replicas(d); got != want {
+		if got := deployments.level(d); got != want {
 			t.Fatalf("on %s there are %d replicas, want %d", now.Format("Monday 15:04"), got, want)
 		}
 	})
@@ -494,8 +494,8 @@ func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
 		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute,
 			func(_ time.Time, p plan) {
-				if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
-					t.Errorf("after %s there are %d replicas, want 3: %+v", late, replicas(d), summarize(p))
+				if deployments.level(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
+					t.Errorf("after %s there are %d replicas, want 3: %+v", late, deployments.level(d), summarize(p))
 				}
 			})
 	}

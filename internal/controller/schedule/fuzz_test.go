@@ -56,12 +56,12 @@ func FuzzDecide(f *testing.F) {
 		d.Annotations = annotations
 		for range 3 { // three events, alternating starts and stops
 			before := *d.Spec.Replicas
-			p := decide(d, s, autoscaled, now)
+			p := deployments.decide(d, s, autoscaled, now)
 			checkPlan(t, p, before, now)
 			if p.outcome != nothing {
-				p.apply(d)
+				deployments.apply(d, p)
 			}
-			if again := decide(d, s, autoscaled, now); again.outcome != nothing {
+			if again := deployments.decide(d, s, autoscaled, now); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v, then %+v", p, again)
 			}
 			if now = p.next; now.IsZero() {
@@ -87,16 +87,16 @@ func checkPlan(t *testing.T, p plan, before int32, now time.Time) {
 
 func checkReplicas(t *testing.T, p plan, before int32) {
 	t.Helper()
-	if (p.outcome == scaled) != (p.replicas != before) {
-		t.Errorf("outcome %s, but the replicas change from %d to %d", p.outcome, before, p.replicas)
+	if (p.outcome == scaled) != (p.level != before) {
+		t.Errorf("outcome %s, but the replicas change from %d to %d", p.outcome, before, p.level)
 	}
 	recorded := p.record.Original
-	if p.transition == stop && (p.replicas > before || p.outcome == scaled && recorded < before) {
-		t.Errorf("a stop scales from %d to %d, and records %d", before, p.replicas, recorded)
+	if p.transition == stop && (p.level > before || p.outcome == scaled && recorded < before) {
+		t.Errorf("a stop scales from %d to %d, and records %d", before, p.level, recorded)
 	}
 	if done := p.outcome == scaled || p.outcome == unchanged; p.transition == start &&
-		(p.replicas < before || done && recorded != 0) {
-		t.Errorf("a start scales from %d to %d, and still records %d", before, p.replicas, recorded)
+		(p.level < before || done && recorded != 0) {
+		t.Errorf("a start scales from %d to %d, and still records %d", before, p.level, recorded)
 	}
 }
 
@@ -107,8 +107,8 @@ func checkRemoval(t *testing.T, annotations map[string]string, replicas int32, f
 	d := newDeployment(replicas)
 	d.Annotations = annotations
 	want := max(replicas, schedule.ReadRecord(annotations).Original)
-	p := remove(d)
-	p.apply(d)
+	p := deployments.remove(d)
+	deployments.apply(d, p)
 	if *d.Spec.Replicas != want || schedule.HasRecord(d.Annotations) || d.Annotations["example.com/else"] != foreign {
 		t.Errorf("after the removal there are %d replicas, want %d; annotations %v", *d.Spec.Replicas, want,
 			d.Annotations)
