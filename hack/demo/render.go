@@ -85,7 +85,8 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 	return strings.Join(slices.Concat(top, middle, bottom), "\n")
 }
 
-// limitLines returns a line for each item. If there are more than most, the last line shows the number of hidden items.
+// limitLines returns one line for each item, and at most the given number of lines. If items are hidden, the last line
+// shows their number.
 func limitLines[T any](items []T, most int, write func(T) string) (lines []string) {
 	for i, item := range items {
 		if len(lines) == most-1 && i+1 < len(items) {

@@ -94,7 +94,7 @@ func (h hierarchy) parent() string {
 // nodeCgroup is the node's cgroup in a hierarchy.
 type nodeCgroup struct {
 	Path string
-	// Controllers are the controllers that the parent enables for its children only because of this cgroup.
+	// Controllers are the controllers to enable in the parent, and to disable when this cgroup is removed.
 	Controllers []string
 }
 
@@ -141,7 +141,7 @@ func (c nodeCgroup) create(cpuset bool) error {
 	return nil
 }
 
-// inheritCPUs gives a version 1 cgroup and its future children the CPUs of its parent. That is not the default.
+// inheritCPUs copies the CPUs of its parent to a version 1 cgroup and its future children. By default, they have none.
 func inheritCPUs(path string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), file))

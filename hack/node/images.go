@@ -34,8 +34,8 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// registryAddress is the address of the node's image registry. The node pulls all images from it, whatever registry
-// their names contain.
+// registryAddress is the address of the node's image registry. The node pulls all images from it, even if their names
+// contain another registry.
 const registryAddress = address + ":5000"
 
 // busybox is the program that provides the shell in images.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a locked file that contains the id of the process to end for its release. The process that acquires the
-// lock keeps it as long as it has the file open. A child that inherits the open file keeps the lock too.
+// lock is a lock on a file. The file contains the id of the holder, the process that others stop to get the lock. The
+// process that acquires the lock keeps it while the file is open. A child that inherits the open file keeps it too.
 type lock struct {
 	path string
 	file *os.File
@@ -80,8 +80,8 @@ func (l *lock) wait(ctx context.Context) error {
 	}
 }
 
-// holder returns the id of the process that has the lock, or 0. It does not take the lock, so it never blocks an
-// acquire.
+// holder returns the id of the process that has the lock, or 0. It does not take the lock, so a concurrent acquire
+// never fails because of it.
 func (l *lock) holder() (int, error) {
 	if err := l.open(); err != nil {
 		return 0, err
@@ -113,9 +113,9 @@ func (l *lock) open() (err error) {
 // release closes the file. The lock stays locked if a child process has inherited it.
 func (l *lock) release() { _ = l.file.Close() }
 
-// setHolder writes the id of the process to end for the release of the lock.
+// setHolder writes pid into the file as the id of the holder.
 func (l *lock) setHolder(pid int) error {
-	// With a fixed width, so that the file never contains a partial number.
+	// The width is fixed, so no digit of a longer, earlier id remains.
 	if _, err := l.file.WriteAt(fmt.Appendf(nil, "%10d\n", pid), 0); err != nil {
 		return fmt.Errorf("write %s: %w", l.path, err)
 	}

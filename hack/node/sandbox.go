@@ -73,8 +73,8 @@ func forgetProxies() error {
 	return nil
 }
 
-// coverVar mounts an own /run, and an overlay on /var: programs can read /var, and their changes stay in the node.
-// Some programs write to /var whatever their configuration says.
+// coverVar mounts a separate /run, and an overlay on /var: programs can read /var, and their changes stay in the node.
+// Some programs write to /var even if they are configured to write elsewhere.
 func coverVar(dir string) error {
 	own, err := os.Open(dir)
 	if err != nil {

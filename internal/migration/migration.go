@@ -134,8 +134,8 @@ func (m *Migrator) read(ctx context.Context) (pending []*migration, errs error) 
 }
 
 // migrate rewrites objects in passes, with settleDelay between them. A pass without writes proves that all objects are
-// stored in the new version. The first pass proves nothing, because an API server that does not know the new storage
-// version yet makes no writes either.
+// stored in the new version. The first pass is no proof: the API server may not know the new storage version yet, and
+// then it writes nothing.
 func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	if len(pending) == 0 {
 		return nil
@@ -167,8 +167,8 @@ func (m *Migrator) pass(ctx context.Context, pass int, pending []*migration) (re
 }
 
 // prune removes all versions but the storage version from status.storedVersions. The update has the resourceVersion
-// from before the first pass. So the API server rejects it if the CustomResourceDefinition has changed since then,
-// because the passes then prove nothing.
+// from before the first pass. The API server rejects it if the CustomResourceDefinition has changed since then: the
+// storage version may have changed too, and the passes would be no proof.
 func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	var errs []error
 	for _, migration := range pending {

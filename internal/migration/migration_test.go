@@ -187,7 +187,7 @@ func TestMigrate(t *testing.T) {
 			server: server{refuses: map[string]error{"b": notFound}}, wantWaits: 1,
 		},
 		{
-			reason: "an object that cannot be written keeps the stored versions", stored: "old",
+			reason: "if an object cannot be written, the stored versions do not change", stored: "old",
 			server:     server{refuses: map[string]error{"b": errors.New("no converter")}},
 			wantWrites: 1, wantErr: "rewrite Thing room/b: no converter",
 		},

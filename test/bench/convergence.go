@@ -89,8 +89,8 @@ func convergence(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// A race compares subjects. Each subject has its own environment with the same parents. The subjects run one after the
-// other for a short turn and are suspended between their turns, so that other load on the machine affects all of them.
+// A race compares subjects. Each subject has its own environment with the same parents. The subjects run in
+// turns: one runs for a short time while the others are suspended. So other load on the machine affects all of them.
 type race struct {
 	*bench
 

@@ -106,7 +106,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// excess describes why a rule grants too much; empty if it does not.
+// excess returns why a rule grants too much for a resource, or "" if it does not.
 func excess(resource string, rule rbacv1.PolicyRule) string {
 	only, limited := map[string][]string{
 		"customresourcedefinitions":        {"get"},
@@ -118,14 +118,14 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	}
 	switch resource {
 	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services":
-		return "OLM makes the certificates and whatever goes with them"
+		return "not needed: OLM creates the certificates, the webhook configurations and the Service"
 	case "leases": // in install mode AllNamespaces, OLM turns Roles into ClusterRoles
 		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease}) {
-			return "only the Lease " + leaderLease + " is the operator's, once it is created"
+			return "a rule with other verbs than create must name the Lease " + leaderLease
 		}
 	case "customresourcedefinitions", "customresourcedefinitions/status":
 		if len(rule.ResourceNames) == 0 {
-			return "only those with the operator's names are needed"
+			return "only the operator's own CustomResourceDefinitions are needed"
 		}
 	}
 	if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.APIGroups, "*") || resource == "*" {

@@ -161,8 +161,8 @@ func (c *chaos) trust(ctx context.Context, authorities []byte) error {
 	})
 }
 
-// refuse creates a ResourceQuota in each namespace that permits fewer switches than exist, and deletes it after a
-// while.
+// refuse creates a ResourceQuota in each namespace and deletes it after a while. The quota permits fewer switches than
+// exist.
 func (c *chaos) refuse(ctx context.Context) error {
 	var objects []client.Object
 	for i := range namespaces {
@@ -237,7 +237,7 @@ func (c *chaos) stopLeader(ctx context.Context) error {
 	case <-time.After(patience):
 		return fmt.Errorf("two replicas lead; the end of the log of the former leader:\n%s", leader.Log())
 	}
-	if !strings.Contains(leader.Log(), "another one may lead") {
+	if !strings.Contains(leader.Log(), "another replica may lead") {
 		return fmt.Errorf("the former leader exited for another reason: %w", leader.Err())
 	}
 	if err := leader.start(); err != nil {

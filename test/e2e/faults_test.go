@@ -99,7 +99,7 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 }
 
 // checkRouted waits until a new Service routes to the operator. After a restart of the API server, the service proxy
-// reconnects only after a backoff. That may take longer than a replaced replica continues to serve.
+// reconnects only after a backoff. Until then, it may route to a replica that has already stopped.
 func checkRouted(t *testing.T, namespace string) {
 	t.Helper()
 	const name = "restarted"

@@ -290,7 +290,7 @@ var invalidInputs = []invalidInput{
 		reason: "template lacks the label that In requires",
 		base:   fields{"spec.switches.selector": tierIn, labelsPath: "{tier: front}"},
 		bad:    fields{labelsPath: "null"},
-		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier is missing, which matchExpressions ask for`},
+		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier is missing, but matchExpressions require it`},
 	},
 	{
 		reason: "template label does not satisfy NotIn",
@@ -302,7 +302,7 @@ var invalidInputs = []invalidInput{
 		reason: "template lacks the label that Exists requires",
 		base:   fields{"spec.switches.selector": tierExists, labelsPath: "{tier: front}"},
 		bad:    fields{labelsPath: "null"},
-		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier is missing, which matchExpressions ask for`},
+		want:   []string{`spec.switches.template.metadata.labels: Invalid value: tier is missing, but matchExpressions require it`},
 	},
 	{
 		reason: "template label does not satisfy DoesNotExist",

@@ -21,7 +21,7 @@ import (
 // and the invariant checker allows for it.
 const maxLag = 5 * time.Second
 
-// judgeHistory fails a test if an invariant was violated in its namespace.
+// checkInvariants fails a test if an invariant was violated in a namespace.
 func checkInvariants(t testing.TB, namespace string) {
 	t.Helper()
 	for _, violation := range violationsIn(t, namespace) {
@@ -29,7 +29,7 @@ func checkInvariants(t testing.TB, namespace string) {
 	}
 }
 
-// violationsIn returns the violations of invariants in a namespace. It takes the recorded revisions of the namespace,
+// violationsIn returns the violations of invariants in a namespace. It removes the recorded revisions of the namespace,
 // so a second call returns none.
 func violationsIn(t testing.TB, namespace string) []error {
 	t.Helper()

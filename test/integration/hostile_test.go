@@ -33,7 +33,7 @@ const (
 	convertURL  = "/convert"
 	validateURL = "/validate-useless-container-training-v1beta1-machine"
 
-	// apiServerAddress is the source address of the calls that stand for the API server's.
+	// apiServerAddress is the source address of the calls that simulate the API server.
 	apiServerAddress = "127.0.0.1"
 
 	// memoryLimit is the memory limit of the container in config/manager, in bytes.
@@ -143,7 +143,7 @@ type webhookCaller struct {
 }
 
 // startWebhookServer starts an operator that only serves webhooks, and returns a client with the API server's address.
-// The operator has no race detector, which takes many times the memory, and no Machine controller.
+// The operator runs no Machine controller. It is built without the race detector, which needs several times the memory.
 func startWebhookServer(t *testing.T) *webhookCaller {
 	t.Helper()
 	path, err := executable.BuildManagerWithoutRace()
@@ -174,15 +174,15 @@ func newWebhookCaller(url, from string) *webhookCaller {
 	}}}
 }
 
-// abusiveClientsVariable is an environment variable with the URL of an operator. If it is set, this program runs no
-// tests, but the abusive clients against that operator.
+// abusiveClientsVariable is an environment variable with the URL of an operator. If it is set, this program runs the
+// abusive clients against that operator instead of the tests.
 const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 
 // runAbusiveClients runs all abusive clients at once, from several addresses, and returns the exit code.
 func runAbusiveClients(url string) int {
 	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	var unanswered sync.Map // reasons of mustServe attacks, until one of their clients gets an answer
+	var unanswered sync.Map // the reasons of mustServe attacks without any answer so far
 	for i, from := range addresses {
 		for _, attack := range newWebhookCaller(url, from).attacks() {
 			if attack.mustServe && i == 0 {
@@ -326,11 +326,11 @@ func admissionReview(machine string) []byte {
 	return review
 }
 
-// attack is what several abusive clients do at the same time.
+// attack is a kind of request that several abusive clients send at the same time.
 type attack struct {
 	reason    string
 	clients   int
-	mustServe bool // at least one client must get an answer; otherwise the operator may close all connections
+	mustServe bool // at least one client must get an answer; if false, the operator may close all connections
 
 	// run returns errUnanswered if there was no answer, and another error if the answer was not the expected one.
 	run func(ctx context.Context) error
@@ -351,8 +351,8 @@ func (s *webhookCaller) attacks() []attack {
 	send := func(path, contentType string, length int64, body func() io.Reader, want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			status, answer := s.post(ctx, path, contentType, length, body())
-			// The operator gives up on a client that needs half a minute to send a request. On a busy or slow machine,
-			// that can happen to all clients.
+			// The operator closes the connection of a client that needs half a minute to send a request. On a busy or
+			// slow machine, all clients can be too slow.
 			if status == 0 || strings.Contains(answer, "i/o timeout") {
 				return errUnanswered
 			}

@@ -34,7 +34,7 @@ func grantPermissions(t *testing.T, component string) {
 	waitForSetup(t, component, "<nil>")
 }
 
-// waitForSetup sets up a controller until the error begins with problem; "<nil>" stands for success. It returns the
+// waitForSetup sets up a controller until the error begins with problem; "<nil>" means success. It returns the
 // kubectl command that the error recommends, without the word kubectl.
 func waitForSetup(t *testing.T, name, problem string) (command string) {
 	t.Helper()

@@ -49,7 +49,7 @@ func countPods(t *testing.T) *requestCounter {
 	return requests
 }
 
-// aReplicaSet returns a ReplicaSet whose Pods have the label app=web.
+// newReplicaSet returns a ReplicaSet whose Pods have the label app=web.
 func newReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": "web"}
 	return &appsv1.ReplicaSet{

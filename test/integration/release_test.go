@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is,
-// the difference becomes a line of the table that make test-versions writes.
+// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is
+// older, make test-versions adds the text difference to the row of that release in docs/versions.md.
 func olderThan(t *testing.T, minor int, difference string) bool {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(clusterOf(t).Config)
@@ -35,9 +35,9 @@ func olderThan(t *testing.T, minor int, difference string) bool {
 	return true
 }
 
-// wording is the difference of an API server with other error messages.
-const wording = "Before 1.36, some validation errors of the API server have other texts: they add the type of a value, " +
-	"do not name the format of a number, and do not name the unit of a length."
+// wording describes how the error messages of an older API server differ.
+const wording = "Before 1.36, some validation errors of the API server have another wording: they add the type of a " +
+	"value, and leave out the format of a number and the unit of a length."
 
 // newerWordings maps the texts of an API server before 1.36 to the texts of 1.36.
 var newerWordings = []struct {
@@ -66,15 +66,14 @@ func hasWording(t *testing.T, message, text string) bool {
 	return strings.Contains(message, text)
 }
 
-// noMutatingPolicies is the difference of an API server without MutatingAdmissionPolicy in
-// admissionregistration.k8s.io/v1.
+// noMutatingPolicies describes an API server without MutatingAdmissionPolicy in admissionregistration.k8s.io/v1.
 const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1. " +
-	"So no test has a policy that removes the label of a Pod."
+	"The test with a policy that removes the label of a Pod is skipped."
 
-// noStreams is the difference of an API server that does not stream lists.
-const noStreams = "Before 1.34, the API server does not stream lists. The operator fills its caches with ordinary lists, and logs " +
-	"that for each kind of object."
+// noStreams describes an API server that does not stream lists.
+const noStreams = "Before 1.34, the API server does not stream lists. The operator fills its caches with ordinary " +
+	"lists. It logs this for each kind of object."
 
-// noResize is the difference of an API server without the subresource resize of Pods.
-const noResize = "Before 1.33, a Pod cannot be resized in place. A VirtualMachine whose CPU or memory changes gets the condition Resizing " +
-	"with the reason ResizeRefused, and the new size after its next restart."
+// noResize describes an API server without the subresource resize of Pods.
+const noResize = "Before 1.33, a Pod cannot be resized in place. If the CPU or memory of a VirtualMachine changes, " +
+	"its condition Resizing has the reason ResizeRefused. The next restart applies the new size."

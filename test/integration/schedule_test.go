@@ -47,7 +47,7 @@ func TestSchedule(t *testing.T) {
 // timeOfDayIn returns the time of day in UTC, d from now, such as 15:04. A negative d is in the past.
 func timeOfDayIn(d time.Duration) string { return time.Now().UTC().Add(d).Format("15:04") }
 
-// aDeployment returns a Deployment with 3 replicas. By its schedule, it was started two hours ago and stopped an hour
+// newDeployment returns a Deployment with 3 replicas. By its schedule, it was started two hours ago and stopped an hour
 // ago.
 func newDeployment(namespace, name string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}

@@ -235,7 +235,7 @@ func testVirtualMachineRestricted(t *testing.T, namespace string) {
 	waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 }
 
-// aPod returns a Pod that does not belong to a VirtualMachine. An empty name generates one.
+// newPod returns a Pod that does not belong to a VirtualMachine. An empty name generates one.
 func newPod(namespace, name string, labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, GenerateName: "pod-", Labels: labels},

@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 	compareDependents(t, reference, simulated, server)
 }
 
-// compareRequests compares requests that need no waiting.
+// compareRequests compares requests whose effects are complete when the response arrives.
 func compareRequests(t *testing.T, reference, simulated *side) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -128,7 +128,7 @@ type operation struct {
 	Owners []owner                    // of a created object
 }
 
-// An owner is an owner of an object. It may not exist.
+// An owner is an entry of an object's ownerReferences. The named object need not exist.
 type owner struct {
 	Kind, Name string
 	Blocks     bool // blockOwnerDeletion
@@ -503,7 +503,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	for i := range fields {
 		fields[i].Time = nil
 	}
-	// The API server sorts them by the second of the write.
+	// The API server sorts managed fields by the time of the write, in seconds. So the order depends on the clock.
 	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
 		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation))
 	})
@@ -520,7 +520,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		object.Object = map[string]any{"kind": object.GetKind(), "metadata": object.Object["metadata"]}
 		fields = nil
 	case "ResourceQuota":
-		return object.GetName() // the real quota has a status, and count changes it
+		return object.GetName() // only the real quota has a status, and s.count changes its spec
 	default:
 		fields = nil
 	}

@@ -277,9 +277,8 @@ func (run *randomRun) refresh(all bool) {
 	}
 }
 
-// maxWrites is the maximum number of writes per Machine after the disturbances end. It covers a finalizer, new
-// switches, deletions of surplus switches, the first sight of switches that are up, their flips, and the status after
-// each of these.
+// maxWrites is the maximum number of writes per Machine after the disturbances end. These are the finalizer, creations
+// and deletions of switches, seenAt and the position of switches that are up, and the status after each of them.
 const maxWrites = 60
 
 // endDisturbances stops the second leader and faults, and removes everything that blocks the operator.
@@ -471,7 +470,7 @@ func randomSteps(seed uint64) []randomStep {
 }
 
 // machineSteps returns the possible steps for Machines. The three disturbances are not combined: together they could
-// cause one switch too many for a moment, or two flips in an interval.
+// cause an extra switch for a moment, or two flips in an interval.
 func machineSteps(r *rand.Rand, seed uint64, i int) []randomStep {
 	name := machines[r.IntN(2)]
 	some := slices.Concat(userMachineSteps(r, name), userSwitchSteps(r, name), disturbances(r, twoMachines.kinds))

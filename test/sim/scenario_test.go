@@ -69,7 +69,7 @@ type step struct {
 	pause time.Duration // the time until the next step; 0 means settleTime
 }
 
-// caches returns the kinds whose cache can stop. If there are several, it ends with "", which stands for all of them.
+// caches returns the kinds whose cache can stop. If there are several, the last element is "", which means all kinds.
 func (s scenario) caches() []string {
 	if len(s.kinds) == 1 {
 		return s.kinds
@@ -326,9 +326,9 @@ func (c conditions) String() string {
 	return strings.Join(what, ", ")
 }
 
-// hideCreation reports whether two events are missed, one of them that of a child that the operator created. The operator
-// waits for its own creations, and relies on a watch that delivers all events in order, or ends. If one is missed, it may
-// create a child too many, which it deletes after it has listed all objects again.
+// hideCreation reports whether two events are missed, and one of them is the creation of a child by the operator. The
+// operator waits for its own creations. It relies on a watch that delivers all events in order, or ends. If the watch
+// misses a creation, the operator may create an extra child. It deletes a child after it has listed all objects again.
 func (c conditions) hideCreation(r result) bool {
 	return len(c.missed) > 1 && slices.ContainsFunc(c.missed, func(m miss) bool {
 		return m.late == 0 && slices.Contains(r.creations, m.revision)

@@ -142,9 +142,9 @@ func observePod(vms map[types.UID]*vmHistory, change sim.Change) string {
 	return vm.unjustifiedDeletion(change)
 }
 
-// unjustifiedDeletion describes a deletion by the operator without a valid reason. Valid reasons are that the
-// VirtualMachine wanted no Pod at some time since the Pod was created, that the Pod has ended, or that the Pod has lost
-// its label.
+// unjustifiedDeletion describes a deletion by the operator without a valid reason. There are three valid reasons: the
+// VirtualMachine wanted no Pod at some time since the Pod was created, the Pod has ended, or the Pod has lost its
+// label.
 func (vm *vmHistory) unjustifiedDeletion(change sim.Change) string {
 	deleted := change.Type == watch.Deleted || change.Object.GetDeletionTimestamp() != nil
 	if !byOperator(change) || !deleted || change.Before.GetDeletionTimestamp() != nil {

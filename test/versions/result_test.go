@@ -85,7 +85,7 @@ func TestUpdate(t *testing.T) {
 	for _, tt := range []struct{ reason, table, want string }{
 		{"the first result", "", heading + "| v1.35.9 | today | 0 passed |  |\n\n"},
 		{
-			"a newer result replaces an older one; a release without a module goes; the newest release is first",
+			"a newer result replaces an older one; a release without a module is removed; the newest release is first",
 			heading + "| v1.30.1 | then | a | b |\n| v1.36.1 | then | a | b |\n| v1.35.2 | then | a | b |\n| v1.29.1 | then | a | b |\n\n",
 			heading + "| v1.36.1 | then | a | b |\n| v1.35.9 | today | 0 passed |  |\n| v1.30.1 | then | a | b |\n\n",
 		},

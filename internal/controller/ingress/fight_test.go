@@ -17,9 +17,9 @@ var (
 	setting = plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}}
 )
 
-// fight simulates a rival that reverts the annotations. The argument held has the time before each revert. The result
-// is how long the operator waits after each revert before it sets the annotations again. During the waits in givesIn,
-// the rival restores the annotations itself.
+// fight simulates a rival that reverts the annotations. held has the time before each revert. The result is how long
+// the operator waits after each revert before it sets the annotations again. givesIn has the indexes of some reverts.
+// After these, the rival restores the annotations itself, while the operator waits.
 func fight(held []time.Duration, givesIn ...int) []time.Duration {
 	var waits []time.Duration
 	at := now
@@ -69,7 +69,7 @@ func TestFight(t *testing.T) {
 	}{
 		{"five reverts are corrected at once, and then the delay grows", times(len(backOff), time.Millisecond), nil,
 			backOff},
-		{"a slow rival counts, too, if its first reverts were quick", append(times(6, minute), times(3, 9*minute)...),
+		{"slow reverts increase the delay, too, if the first reverts were quick", append(times(6, minute), times(3, 9*minute)...),
 			nil, append(times(5, 0), 10*second, 20*second, 40*second, 80*second)},
 		{"five reverts in ten minutes do not exceed the limit", times(20, 121*second), nil, times(20, 0)},
 		{"one revert a day causes no delay", times(20, 24*time.Hour), nil, times(20, 0)},

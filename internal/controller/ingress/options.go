@@ -29,8 +29,8 @@ type Options struct {
 // Validate returns nil, because Annotations.Set has validated the annotations.
 func (Options) Validate() error { return nil }
 
-// CacheOptions returns options that keep only the metadata that the controller reads, with the operator's own managed
-// fields.
+// CacheOptions returns options that keep only the metadata that the controller reads. This includes the operator's own
+// managed fields.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
 }
@@ -48,7 +48,7 @@ func strip(cached any) (any, error) {
 	return ingress, nil
 }
 
-// Annotations are values by key. As a flag.Value, each use of the flag adds one as key=value.
+// Annotations maps keys to values. It is a flag.Value: each use of the flag adds one annotation, as key=value.
 type Annotations map[string]string
 
 // String implements flag.Value.
@@ -71,13 +71,13 @@ func (a *Annotations) Set(pair string) error {
 		return fmt.Errorf("annotation key %q: %s", key, strings.Join(problems, "; "))
 	}
 	if strings.HasPrefix(key, v1beta1.GroupVersion.Group+"/") {
-		return fmt.Errorf("annotation key %q: those in %s are the operator's own", key, v1beta1.GroupVersion.Group)
+		return fmt.Errorf("annotation key %q: keys in %s are reserved for the operator", key, v1beta1.GroupVersion.Group)
 	}
 	if key == corev1.LastAppliedConfigAnnotation {
-		return fmt.Errorf("annotation key %q: that is kubectl's own", key)
+		return fmt.Errorf("annotation key %q: this key is reserved for kubectl", key)
 	}
 	if other, ok := (*a)[key]; ok && other != value {
-		return fmt.Errorf("annotation key %q: got two values, %q and %q; give it one", key, other, value)
+		return fmt.Errorf("annotation key %q: got two values, %q and %q, want one", key, other, value)
 	}
 	if *a == nil {
 		*a = Annotations{}

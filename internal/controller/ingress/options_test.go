@@ -33,9 +33,9 @@ func TestAnnotations(t *testing.T) {
 		"BadPrefix": {"the API server would reject the key", []string{"a_b/foo=bar"}, nil,
 			`annotation key "a_b/foo": prefix part`},
 		"Own": {"the flag must not pause all Ingresses", []string{"useless.container.training/paused=true"}, nil,
-			"are the operator's own"},
+			"are reserved for the operator"},
 		"Kubectl": {"kubectl would delete fields that the annotation lacks",
-			[]string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is kubectl's own"},
+			[]string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is reserved for kubectl"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

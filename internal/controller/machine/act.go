@@ -33,7 +33,7 @@ const (
 	// flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is the delay before a flip that was refused is tried again. It is less than maxClockSkew.
+	// refusedFlipRetry is the delay until the controller retries a refused flip. It is less than maxClockSkew.
 	refusedFlipRetry = 5 * time.Second
 )
 
@@ -59,7 +59,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	}
 	released := a.release(ctx, p.release)
 	if released != nil {
-		missing = nil // a Switch that was not released still counts
+		missing = nil // a Switch that was not released still belongs to the Machine
 	}
 	scaling := errors.Join(released, a.adopt(ctx, p.adopt), a.create(ctx, missing), a.delete(ctx, p.surplus))
 	raising := a.raise(ctx, p.raise)
@@ -135,8 +135,8 @@ func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 }
 
 // missing returns the Switches to create. It runs before any request, because their names must come from the same state
-// of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. The name of that
-// Switch counts as free, so that the API server rejects the creation. Another name would create a Switch too many.
+// of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. Then missing uses
+// the name of that Switch, so that the API server rejects the creation. Another name would create an extra Switch.
 func (a *action) missing(p plan) []*v1beta1.Switch {
 	if p.create == 0 {
 		return nil
@@ -206,7 +206,7 @@ func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 }
 
 // raise turns Switches up because the Machine's position is up. A refusal, for example by an admission policy, is not
-// an error: the Switch stays down. With an error, the Machine would turn the other Switches up again and again.
+// an error: the Switch stays down. An error would cause a retry, and each retry would turn the other Switches up again.
 func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
 	before, left := len(a.written), atomic.Int32{}
 	err := forEach(switches, func(sw *v1beta1.Switch) error {
@@ -219,10 +219,12 @@ func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
 		return err
 	})
 	if n := len(a.written) - before; n > 0 {
-		a.events.Normal(a.machine, nil, v1beta1.EventRaised, "Raise", "Turned %d %s up, as the position asks", n, plural(n))
+		a.events.Normal(a.machine, nil, v1beta1.EventRaised, "Raise",
+			"Turned %d %s up, because spec.position is up", n, plural(n))
 	}
 	if n := int(left.Load()); n > 0 {
-		a.events.Warning(a.machine, v1beta1.EventRaised, "Raise", "Left %d %s down that may not be turned up", n, plural(n))
+		a.events.Warning(a.machine, v1beta1.EventRaised, "Raise",
+			"Could not turn %d %s up: the requests were refused", n, plural(n))
 	}
 	return err
 }
@@ -251,8 +253,8 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 	})
 }
 
-// flip turns Switches down. After the last answer, it remembers the time, and the next interval begins then. The time
-// in the annotation of the Switch is from before the request, and so a little earlier.
+// flip turns Switches down. It records the time of the last response, and the next interval begins at that time. The
+// time in the annotation of the Switch is a little earlier, because it is set before the request.
 func (a *action) flip(ctx context.Context, due []flip) error {
 	last := a.flips.of(a.machine)
 	var done, attempted atomic.Bool
@@ -285,7 +287,7 @@ func (a *action) flip(ctx context.Context, due []flip) error {
 	return err
 }
 
-// turnDown writes the position together with the time, so that no crash can separate them.
+// turnDown writes the position and the time in one request. With two requests, a crash between them would lose one.
 func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) error {
 	at := instant(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
@@ -297,8 +299,8 @@ func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) 
 	})
 }
 
-// patch changes a Switch, unless it has changed since it was read, and then calls a function. It does nothing if the
-// Switch is gone.
+// patch changes a Switch and then calls then. It returns a conflict if the Switch has changed since it was read. If the
+// Switch is gone, it does nothing.
 func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	if _, err := patch.Object(ctx, a.client, sw, change); err != nil {
 		return apierror.IgnoreGone(err)
@@ -334,14 +336,14 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	err = forEach(up, func(sw *v1beta1.Switch) error {
 		err := a.turnDown(ctx, sw, func() {})
 		if err != nil && !apierrors.IsConflict(err) {
-			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine goes", "switch", sw.Name)
+			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine is deleted", "switch", sw.Name)
 			return nil
 		}
 		return err
 	})
 	if n := len(a.written); n > 0 {
 		c.events.Normal(m, nil, v1beta1.EventPoweredDown, "PowerDown",
-			"Turned %d %s down before the Machine goes", n, plural(n))
+			"Turned %d %s down before the Machine is deleted", n, plural(n))
 	}
 	return errors.Join(err, a.settle(ctx))
 }

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine keeps Machines useless. Each Machine has the number of Switches in its spec. If a user turns a Switch
-// up, the controller turns it back down when it is due.
+// Package machine is the controller of Machines. It keeps the number of Switches of each Machine as in its spec. If a
+// user turns a Switch up, the controller turns it back down when it is due.
 //
 // decide.go is pure: it computes a plan from the Machine, its Switches and the time. act.go executes the plan, and
 // status.go describes the result. No step relies on a previous one: after a crash, the next reconcile decides again
@@ -161,7 +161,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	p := decide(m, switches, c.flips.of(m), c.clock.Now())
-	p.confirm = p.confirm && m == cached // the answer of AddFinalizer is up to date
+	p.confirm = p.confirm && m == cached // if AddFinalizer wrote the Machine, m is already the current object
 	c.alarms.Set(request, p.next)
 	done, actErr := c.act(ctx, m, p)
 	if done.stale {

@@ -249,8 +249,8 @@ func credible(at, now time.Time) bool {
 }
 
 // names returns a function that returns the next free name for a Switch, the lowest ordinal first. So an operator with
-// an outdated cache chooses a name that already exists, and the API server rejects it. Random names would create a
-// Switch too many.
+// an outdated cache chooses a name that already exists, and the API server rejects it. With random names, the operator
+// would create an extra Switch.
 func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	ordinal := -1
 	return func() string {

@@ -18,8 +18,8 @@ import (
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated users")
 
 // TestFlipRule simulates users that turn switches up and down at random, for an hour at a time. The operator wakes up
-// late, crashes between its writes, and restarts. It must not turn a switch down early, or in the wrong order, or two
-// within one interval. At the end, all switches must be down.
+// late, crashes between its writes, and restarts. It must not turn a switch down early or in the wrong order. It must
+// not turn two switches down within one interval. At the end, all switches must be down.
 func TestFlipRule(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
@@ -75,7 +75,7 @@ func (w *world) users() {
 			w.turn(sw, v1beta1.PositionUp)
 		case 1:
 			w.turn(sw, v1beta1.PositionDown)
-			if w.random.IntN(2) == 0 { // the operator may miss this before the switch is turned up again
+			if w.random.IntN(2) == 0 { // otherwise the operator may not see that the switch was down
 				w.operator(false)
 			}
 		}

@@ -31,7 +31,7 @@ func TestPriorities(t *testing.T) {
 	noticed := func(sw *v1beta1.Switch) { seen(0)(sw); sw.Generation++ }
 	for _, c := range []struct {
 		reason        string
-		before, after client.Object // before is nil for a new object, after for a deleted object
+		before, after client.Object // a new object has no before, and a deleted object has no after
 		again         bool          // initial list, or resync
 		want          int
 	}{
@@ -110,7 +110,7 @@ func TestMachinesOf(t *testing.T) {
 		want   []string
 	}{
 		{"a switch with the Machine's name as prefix, and the Machine as owner", nil, []string{"m", "m"}},
-		{"a label that one selector requires, and that is not enough for another", map[string]string{"room": "lab"},
+		{"a label that satisfies one selector, and a part of another selector", map[string]string{"room": "lab"},
 			[]string{"anywhere", "lab", "m", "m"}},
 		{"the labels of both selectors", map[string]string{"room": "lab", "colour": "red"},
 			[]string{"anywhere", "lab", "m", "m", "red-lab"}},

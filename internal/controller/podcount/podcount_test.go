@@ -210,7 +210,7 @@ func TestBurstsOnStandby(t *testing.T) {
 	bursts := newBursts()
 	for i := range 1000 {
 		bursts.note(types.NamespacedName{Name: fmt.Sprint(i)}, now.Add(time.Duration(i)*time.Second))
-		if stored := len(bursts.byRS); stored > 25 { // up to 2*patience old, one per second
+		if stored := len(bursts.byRS); stored > 25 { // one per second, and none older than 2*patience
 			t.Fatalf("%d bursts are stored after %d events, want at most 25", stored, i+1)
 		}
 	}

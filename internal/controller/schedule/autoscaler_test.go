@@ -40,15 +40,15 @@ func controlledBy(apiVersion string) func(*autoscalingv2.HorizontalPodAutoscaler
 	}
 }
 
-// TestConflict checks the warning about an autoscaler that has only the fields in the cache. A change that starts or
-// ends a conflict must also wake the Deployment.
+// TestConflict checks the warning about an autoscaler that conflicts with a schedule. The cache must keep all fields
+// that conflict reads. A change that starts or ends a conflict must also cause a reconcile of the Deployment.
 func TestConflict(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason       string
 		stopReplicas int32
 		autoscaler   *autoscalingv2.HorizontalPodAutoscaler
 		want         string
-		wakes        bool // a change to or from this autoscaler wakes the Deployment
+		wakes        bool // a change to or from this autoscaler causes a reconcile of the Deployment
 	}{
 		"AtZero": {"0 replicas disable the autoscaler", 0, newAutoscaler(), "", false},
 		"AtZeroOfOne": {"0 replicas disable an autoscaler with minReplicas 1", 0, newAutoscaler(atLeast(1)), "",
@@ -77,7 +77,7 @@ func TestConflict(t *testing.T) {
 			for _, change := range []event.UpdateEvent{{ObjectOld: newAutoscaler(), ObjectNew: hpa},
 				{ObjectOld: hpa, ObjectNew: newAutoscaler()}} {
 				if wakes := retargeted.Update(change); wakes != c.wakes {
-					t.Errorf("a change wakes the Deployment: %t, want %t", wakes, c.wakes)
+					t.Errorf("a change causes a reconcile of the Deployment: %t, want %t", wakes, c.wakes)
 				}
 			}
 		})

@@ -64,13 +64,13 @@ const (
 
 var (
 	workloadsDesc = prometheus.NewDesc("useless_schedule_workloads",
-		"Number of workloads with a schedule, by what it has made of them.",
+		"Number of workloads with a schedule, by the state of the schedule.",
 		[]string{namespaceLabel, kindLabel, "state"}, nil)
 	cpuDesc = prometheus.NewDesc("useless_schedule_saved_cpu_cores",
-		"CPU that the workloads would request which schedules have stopped.",
+		"CPU requests of what schedules have stopped.",
 		[]string{namespaceLabel, kindLabel}, nil)
 	memoryDesc = prometheus.NewDesc("useless_schedule_saved_memory_bytes",
-		"Memory that the workloads would request which schedules have stopped.",
+		"Memory requests of what schedules have stopped.",
 		[]string{namespaceLabel, kindLabel}, nil)
 )
 

@@ -65,15 +65,15 @@ func TestCollector(t *testing.T) {
 		cached = append(cached, *d)
 	}
 	want := `
-# HELP useless_schedule_saved_cpu_cores CPU that the workloads would request which schedules have stopped.
+# HELP useless_schedule_saved_cpu_cores CPU requests of what schedules have stopped.
 # TYPE useless_schedule_saved_cpu_cores gauge
 useless_schedule_saved_cpu_cores{kind="deployments",namespace="default"} 2.5
 useless_schedule_saved_cpu_cores{kind="deployments",namespace="other"} 0
-# HELP useless_schedule_saved_memory_bytes Memory that the workloads would request which schedules have stopped.
+# HELP useless_schedule_saved_memory_bytes Memory requests of what schedules have stopped.
 # TYPE useless_schedule_saved_memory_bytes gauge
 useless_schedule_saved_memory_bytes{kind="deployments",namespace="default"} 6.7108864e+08
 useless_schedule_saved_memory_bytes{kind="deployments",namespace="other"} 0
-# HELP useless_schedule_workloads Number of workloads with a schedule, by what it has made of them.
+# HELP useless_schedule_workloads Number of workloads with a schedule, by the state of the schedule.
 # TYPE useless_schedule_workloads gauge
 useless_schedule_workloads{kind="deployments",namespace="default",state="invalid"} 1
 useless_schedule_workloads{kind="deployments",namespace="default",state="started"} 3

@@ -24,7 +24,7 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 )
 
-// letters are changes of a Pod.
+// letters maps each letter of a fuzz input to a change of a Pod.
 var letters = map[rune]func(*corev1.Pod){
 	'g': terminating,
 	'e': evicted,
@@ -43,7 +43,7 @@ var letters = map[rune]func(*corev1.Pod){
 	},
 }
 
-// spell returns a Pod with the changes of a text, or nil for the empty text.
+// spell returns a new Pod with the change of each letter in text, or nil if text is empty.
 func spell(text string) *corev1.Pod {
 	var pod *corev1.Pod
 	for _, letter := range text {
@@ -60,8 +60,8 @@ func spell(text string) *corev1.Pod {
 	return pod
 }
 
-// FuzzDecide decides about any VirtualMachine and Pod. A plan has at most one action, has none for a terminating Pod,
-// and does not repeat an action.
+// FuzzDecide calls decide with any VirtualMachine and Pod. A plan has at most one action, and none for a terminating
+// Pod. It does not repeat an action.
 func FuzzDecide(f *testing.F) {
 	f.Add("", true, int32(0), int64(-1), int64(2000))
 	f.Add("pR", true, int32(3), int64(-1), int64(1000))
@@ -175,7 +175,7 @@ func parseQuantity(text, most string, into *resource.Quantity) bool {
 }
 
 // FuzzStatus computes the status from any messages of the kubelet, the scheduler and the API server. The status must
-// be valid, and must not change while only time passes.
+// be valid, and must not change if only time passes.
 func FuzzStatus(f *testing.F) {
 	f.Add("", true, "", "", "", int64(1))
 	f.Add("pu", true, "Unschedulable", "0/3 nodes are available.", "", int64(60))

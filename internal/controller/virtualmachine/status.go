@@ -114,7 +114,8 @@ func summarizePod(pod *corev1.Pod) summary {
 	return summary{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The Pod is not ready yet"}
 }
 
-// newServerStatus describes a Pod, or returns nil for none. It keeps the start time and the usage of the same Pod.
+// newServerStatus returns the status of a Pod, or nil if the Pod is nil. If known describes the same Pod, it keeps the
+// start time and the usage.
 func newServerStatus(known *v1alpha1.ServerStatus, pod *corev1.Pod, ready bool, now time.Time) *v1alpha1.ServerStatus {
 	if pod == nil {
 		return nil
@@ -164,7 +165,7 @@ func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) ver
 	}
 	for _, reported := range []struct {
 		conditionType corev1.PodConditionType
-		reason        string // if the node gives none
+		reason        string // the default if the condition has no valid reason
 	}{{corev1.PodResizePending, v1alpha1.ReasonRequested}, {corev1.PodResizeInProgress, v1alpha1.ReasonInProgress}} {
 		condition := podCondition(pod, reported.conditionType)
 		if condition != nil && condition.Status == corev1.ConditionTrue {

@@ -143,7 +143,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	var asked apiextensionsv1.ConversionReview
 	if json.Unmarshal(body, &asked) != nil || asked.Request == nil {
-		return // encoding/json treats duplicate names, and names in another case, differently
+		return // the handler treats duplicate names, and names in another case, unlike encoding/json
 	}
 	for _, object := range response.ConvertedObjects {
 		var converted struct {

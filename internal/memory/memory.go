@@ -1,0 +1,51 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memory keeps what a controller must remember of its objects although no object records it. A restart forgets
+// it.
+package memory
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Memory has a value for each object. The zero value is empty. Its methods can be called concurrently.
+type Memory[T any] struct {
+	mu     sync.Mutex
+	values map[types.NamespacedName]remembered[T]
+}
+
+type remembered[T any] struct {
+	uid   types.UID // of the object: a new object of the same name has another one
+	value T
+}
+
+// Of returns the value of an object, or the zero value if there is none.
+func (m *Memory[T]) Of(object client.Object) (value T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.values[client.ObjectKeyFromObject(object)]; known.uid == object.GetUID() {
+		return known.value
+	}
+	return value
+}
+
+// Keep replaces the value of an object.
+func (m *Memory[T]) Keep(object client.Object, value T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.values == nil {
+		m.values = map[types.NamespacedName]remembered[T]{}
+	}
+	m.values[client.ObjectKeyFromObject(object)] = remembered[T]{object.GetUID(), value}
+}
+
+// Forget drops the value of an object. A controller calls it when the object does not exist any more.
+func (m *Memory[T]) Forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.values, key)
+}
