@@ -22,6 +22,9 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
+// autoscalersByTarget is the index of autoscalers by what they scale.
+const autoscalersByTarget = "useless/target"
+
 // conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
 // HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables
 // its own autoscalers again.
@@ -54,6 +57,28 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 func scalesToZero(o client.Object) bool {
 	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
 	return least != nil && *least == 0
+}
+
+// trimAutoscaler keeps the fields that the controller reads.
+func trimAutoscaler(o any) (any, error) {
+	hpa, ok := o.(*autoscalingv2.HorizontalPodAutoscaler)
+	if !ok {
+		return o, nil
+	}
+	return &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: hpa.Namespace, Name: hpa.Name, UID: hpa.UID, ResourceVersion: hpa.ResourceVersion,
+			OwnerReferences: hpa.OwnerReferences,
+		},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: hpa.Spec.ScaleTargetRef, MinReplicas: hpa.Spec.MinReplicas,
+		},
+	}, nil
+}
+
+func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
+		func(o client.Object) []string { return []string{target(o)} })
 }
 
 // autoscalersOf returns the autoscalers of a workload. They belong to the cache.

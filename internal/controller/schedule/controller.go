@@ -3,9 +3,10 @@
 
 // Package schedule stops and starts workloads at times that their annotations name.
 //
-// One controller runs for each kind of workload, see kind.go. The package internal/schedule computes the events. decide.go is pure: it executes only the last event, and executes
-// it once. So the operator catches up on a missed event, and does not undo a user's change before the next event. The
-// operator records in annotations what it did, in the same request as the change.
+// One controller runs for each kind of workload, see kind.go. The package internal/schedule computes the events.
+// decide.go is pure: it executes only the last event, and executes it once. So the operator catches up on a missed
+// event, and does not undo a user's change before the next event. The operator records in annotations what it did, in
+// the same request as the change.
 package schedule
 
 import (
@@ -14,25 +15,27 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/events"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/pause"
 	"container.training/useless/internal/queue"
@@ -40,7 +43,7 @@ import (
 )
 
 const (
-	// Name is the controller's name, in --controllers, logs and metrics.
+	// Name is the controller's name in --controllers. In logs and metrics, the kind follows: schedule-deployments.
 	Name = "schedule"
 
 	// fieldManager is the field manager of what changes at a start or a stop.
@@ -48,9 +51,8 @@ const (
 
 	workers = 16
 
-	// longestWait bounds the time until the operator notices that its clock was set. A reconcile without a due event
-	// costs no request.
-	longestWait = 10 * time.Minute
+	// workloadsWithAnnotations is the index of workloads with annotations of a schedule.
+	workloadsWithAnnotations = "useless/schedule"
 )
 
 // Options configure the controller.
@@ -77,17 +79,36 @@ func (o Options) zone() (*time.Location, error) {
 	return zone, nil
 }
 
+// CacheOptions returns options that keep only the fields of workloads and HorizontalPodAutoscalers that the controller
+// reads.
+func (o Options) CacheOptions() map[client.Object]cache.ByObject {
+	options := map[client.Object]cache.ByObject{&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: trimAutoscaler}}
+	enabled, _ := kindsNamed(o.Kinds) // Validate returns the error
+	for _, k := range enabled {
+		if k.trim != nil {
+			options[k.object] = cache.ByObject{Transform: k.transform}
+		}
+	}
+	return options
+}
+
 // Controller reconciles the workloads of one kind that have a schedule.
 type Controller struct {
-	kind     *kind
-	gvk      schema.GroupVersionKind
-	client   client.Client
-	clock    clock.PassiveClock
-	zone     *time.Location
-	events   *events.Recorder
-	metrics  *metrics
-	warnings *warnings
-	alarms   *queue.Alarms
+	kind    *kind
+	gvk     schema.GroupVersionKind
+	client  client.Client
+	clock   clock.PassiveClock
+	zone    *time.Location
+	events  *events.Recorder
+	metrics *metrics
+	warned  memory.Memory[warned]
+	alarms  *queue.Alarms
+}
+
+// warned has the last warnings about a workload, so that each one is emitted once. A restart repeats them.
+type warned struct {
+	warning warning
+	failed  string // the start or stop that failed last, and when it was due; empty for none
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
@@ -105,20 +126,16 @@ func (o Options) Setup(
 	if err := indexAutoscalers(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	metrics, err := newMetrics(registerer, collector{mgr.GetCache(), clock, zone, enabled})
-	if err != nil {
-		return err
-	}
+	metrics := newMetrics(registerer, collector{mgr.GetCache(), clock, zone, enabled})
 	for _, k := range enabled {
 		c := &Controller{
-			kind:     k,
-			client:   client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
-			clock:    clock,
-			zone:     zone,
-			events:   events.NewRecorder(mgr),
-			metrics:  metrics,
-			warnings: newWarnings(),
-			alarms:   queue.NewAlarms(clock),
+			kind:    k,
+			client:  client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
+			clock:   clock,
+			zone:    zone,
+			events:  events.NewRecorder(mgr),
+			metrics: metrics,
+			alarms:  queue.NewAlarms(clock),
 		}
 		if err := c.setup(ctx, mgr); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
@@ -131,7 +148,13 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	if c.gvk, err = apiutil.GVKForObject(c.kind.object, mgr.GetScheme()); err != nil {
 		return err
 	}
-	if err := indexAnnotated(ctx, mgr.GetFieldIndexer(), c.kind.object); err != nil {
+	indexed := func(o client.Object) []string {
+		if hasSchedule(o) {
+			return []string{"true"}
+		}
+		return nil
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, c.kind.object, workloadsWithAnnotations, indexed); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
@@ -146,6 +169,16 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	return b.Complete(c)
 }
 
+// annotated accepts the events of workloads that have, or had, annotations of a schedule.
+var annotated = predicate.Or(predicate.NewPredicateFuncs(hasSchedule), predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc:  func(e event.UpdateEvent) bool { return hasSchedule(e.ObjectOld) },
+})
+
+func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }
+
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -155,7 +188,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, o, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !hasSchedule(o):
-		c.warnings.forget(request.NamespacedName)
+		c.warned.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -163,61 +196,66 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case pause.IsPaused(o) || c.kind.leaveAlone(o):
 		return reconcile.Result{}, nil
 	}
-	c.alarms.Set(request, time.Time{}) // only a valid schedule has a next event
-	annotations := o.GetAnnotations()
-	if schedule.IsUnscheduled(annotations) && schedule.HasRecord(annotations) {
-		return reconcile.Result{}, c.act(ctx, o, c.kind.remove(o))
-	}
-	s, problems := c.kind.parse(o, c.zone)
-	if len(problems) > 0 {
-		reason, note := schedule.Explain(problems)
-		c.warn(o, reason, "Parse", note)
-		return reconcile.Result{}, nil // a user must fix them, and that change causes a reconcile
-	}
 	autoscalers, err := c.autoscalersOf(ctx, o)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	conflict := conflict(s, autoscalers)
-	c.warn(o, v1beta1.EventAutoscalerConflict, "Stop", conflict)
-	p := c.kind.decide(o, s, conflict != "", c.clock.Now())
-	c.wakeUp(request, p.next)
+	p := c.kind.decide(o, autoscalers, c.zone, c.clock.Now())
+	c.alarms.Set(request, p.wakeUp)
 	return reconcile.Result{}, c.act(ctx, o, p)
 }
 
-// wakeUp sets the time of the next reconcile.
-func (c *Controller) wakeUp(request reconcile.Request, next time.Time) {
-	latest := c.clock.Now().Add(longestWait)
-	if next.IsZero() || next.After(latest) {
-		next = latest
-	}
-	c.alarms.Set(request, next)
-}
-
-// act carries out a plan in one request, and emits its event.
+// act carries out a plan in one request, and emits its events.
 func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
+	c.warn(o, p.warning)
 	if p.outcome == nothing {
 		return nil
 	}
 	_, err := patch.Object(ctx, c.client, o, func(o client.Object) { c.kind.apply(o, p) })
 	switch {
 	case err == nil:
-		c.warnings.succeeded(o)
+		c.isNewFailure(o, "")
 		c.announce(o, p)
 	case apierrors.IsNotFound(err):
 		return nil
 	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // the API server answered
 		c.metrics.count(c.kind, p.transition, failed)
-		if c.warnings.isFirstFailure(o, p.due) {
+		if c.isNewFailure(o, string(p.transition)+schedule.FormatTime(p.due)) {
 			c.events.Warning(o, v1beta1.EventScaleFailed, "Scale", "%s: %s", p.attempt(), err)
 		}
 	}
 	return err
 }
 
+// warn emits an event if a warning differs from the last one. The zero warning means that there is none any more.
+func (c *Controller) warn(o client.Object, w warning) {
+	known := c.warned.Of(o)
+	if w == known.warning {
+		return
+	}
+	known.warning = w
+	c.warned.Keep(o, known)
+	if w != (warning{}) {
+		c.events.Warning(o, w.reason, w.action, "%s", w.note)
+	}
+}
+
+// isNewFailure remembers the last failure, and reports whether it differs from the one before. Empty means a success.
+func (c *Controller) isNewFailure(o client.Object, failure string) bool {
+	known := c.warned.Of(o)
+	if failure == known.failed {
+		return false
+	}
+	known.failed = failure
+	c.warned.Keep(o, known)
+	return true
+}
+
 // attempt describes the change that failed.
 func (p plan) attempt() string {
 	switch {
+	case p.transition == removal && p.outcome != scaled:
+		return "Could not remove the annotations of the schedule that is gone"
 	case p.outcome != scaled:
 		return "Could not record when the next start or stop is due"
 	case p.transition == stop:
@@ -259,63 +297,4 @@ func cause(o client.Object, key string, p plan, late time.Duration) string {
 		text += fmt.Sprintf(", %s late", duration.HumanDuration(late))
 	}
 	return text
-}
-
-// warn emits an event for a new warning. An empty warning means that there is none any more.
-func (c *Controller) warn(o client.Object, reason, action, warning string) {
-	if c.warnings.isNew(o, warning) {
-		c.events.Warning(o, reason, action, "%s", warning)
-	}
-}
-
-// warnings remembers the last warnings about each workload, so that each one is emitted once. A restart repeats them.
-type warnings struct {
-	mu        sync.Mutex
-	workloads map[types.NamespacedName]warned
-}
-
-type warned struct {
-	uid     types.UID // of the workload
-	warning string    // the last one
-	failed  time.Time // the due time of the start or stop that failed last; zero for none
-}
-
-func newWarnings() *warnings { return &warnings{workloads: map[types.NamespacedName]warned{}} }
-
-// change applies a function to the remembered warnings of a workload.
-func (w *warnings) change(o client.Object, change func(*warned)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	key := client.ObjectKeyFromObject(o)
-	known := w.workloads[key]
-	if known.uid != o.GetUID() { // a new workload of the same name
-		known = warned{uid: o.GetUID()}
-	}
-	change(&known)
-	w.workloads[key] = known
-}
-
-// isNew remembers a warning, and reports whether it differs from the last one and is not empty.
-func (w *warnings) isNew(o client.Object, warning string) (isNew bool) {
-	w.change(o, func(known *warned) { isNew, known.warning = warning != "" && warning != known.warning, warning })
-	return isNew
-}
-
-// isFirstFailure remembers that the start or stop with a due time has failed, and reports whether this is its first
-// failure.
-func (w *warnings) isFirstFailure(o client.Object, due time.Time) (first bool) {
-	w.change(o, func(known *warned) { first, known.failed = !known.failed.Equal(due), due })
-	return first
-}
-
-// succeeded forgets the last failure.
-func (w *warnings) succeeded(o client.Object) {
-	w.change(o, func(known *warned) { known.failed = time.Time{} })
-}
-
-// forget drops the warnings of a workload that does not exist any more.
-func (w *warnings) forget(key types.NamespacedName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.workloads, key)
 }

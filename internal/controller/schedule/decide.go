@@ -7,12 +7,17 @@ import (
 	"cmp"
 	"time"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/schedule"
 )
+
+// longestWait bounds the time until the operator notices that its clock was set. A reconcile without a due event costs
+// no request.
+const longestWait = 10 * time.Minute
 
 // plan is what to do about a workload.
 type plan struct {
@@ -22,8 +27,12 @@ type plan struct {
 	fired      bool            // it became due by time; false if an edit or a new record made it count
 	level      int32           // the level afterwards
 	record     schedule.Record // the annotations afterwards
-	next       time.Time       // when the next start or stop is due; zero for never
+	warning    warning         // an event for the user; zero for none
+	wakeUp     time.Time       // when to reconcile next; zero for after the next change
 }
+
+// warning is the content of a Warning event.
+type warning struct{ reason, action, note string }
 
 // transition is the change that an event of the schedule requires.
 type transition string
@@ -46,14 +55,46 @@ const (
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
-// decide returns what the last event of a schedule means for a workload. Each event is handled once. A stop that an
-// autoscaler would undo waits.
-func (k *kind) decide(o client.Object, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
+// decide returns what to do about a workload. A user must fix an invalid schedule, and that change causes a reconcile.
+func (k *kind) decide(
+	o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, zone *time.Location, now time.Time,
+) plan {
+	annotations := o.GetAnnotations()
+	if schedule.IsUnscheduled(annotations) && schedule.HasRecord(annotations) {
+		return k.remove(o)
+	}
+	s, problems := k.parse(o, zone)
+	if len(problems) > 0 {
+		reason, note := schedule.Explain(problems)
+		return plan{warning: warning{reason, "Parse", note}}
+	}
+	note := conflict(s, autoscalers)
+	p := k.decideEvent(o, s, note != "", now)
+	if note != "" {
+		p.warning = warning{v1beta1.EventAutoscalerConflict, "Stop", note}
+	}
+	return p
+}
+
+// remove undoes a stop and removes the record.
+func (k *kind) remove(o client.Object) plan {
+	p := plan{transition: removal, level: k.level(o)}
+	p.raise(schedule.ReadRecord(o.GetAnnotations()).Original)
+	p.record = schedule.Record{}
+	return p
+}
+
+// decideEvent returns what the last event of a schedule means for a workload. Each event is handled once. A stop that
+// an autoscaler would undo waits.
+func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
 	record := schedule.ReadRecord(o.GetAnnotations())
 	last, next, isStop := s.Events(now)
-	p := plan{transition: start, due: last.At, level: k.level(o), record: record, next: next}
+	p := plan{transition: start, due: last.At, level: k.level(o), record: record, wakeUp: now.Add(longestWait)}
 	if isStop {
 		p.transition = stop
+	}
+	if !next.IsZero() && next.Before(p.wakeUp) {
+		p.wakeUp = next
 	}
 	edited := record.Observed != s.Observed
 	handled := record.Handled(now)
@@ -69,16 +110,16 @@ func (k *kind) decide(o client.Object, s *schedule.Schedule, autoscaled bool, no
 	case skipped:
 		p.outcome = suspended
 	case isStop:
-		p.stop(s.StopReplicas, edited)
+		p.lower(s.StopReplicas, edited)
 	default:
-		p.start(cmp.Or(s.StartReplicas, record.Original))
+		p.raise(cmp.Or(s.StartReplicas, record.Original))
 	}
 	return p
 }
 
-// stop lowers the level and records the one before. After an edit, an earlier stop may have lowered it already. Then the record
-// keeps the higher one.
-func (p *plan) stop(target int32, edited bool) {
+// lower stops a workload: it lowers the level and records the one before. After an edit, an earlier stop may have
+// lowered it already. Then the record keeps the higher one.
+func (p *plan) lower(target int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {
 		return
@@ -89,20 +130,13 @@ func (p *plan) stop(target int32, edited bool) {
 	p.outcome, p.level = scaled, target
 }
 
-// start raises the level and removes the one that a stop has recorded. A target of zero means that it is not known.
-func (p *plan) start(target int32) {
+// raise starts a workload: it raises the level and removes the one that a stop has recorded. A target of zero means
+// that it is not known.
+func (p *plan) raise(target int32) {
 	p.outcome, p.record.State, p.record.Original = unchanged, v1beta1.ScheduleStarted, 0
 	if p.level < target {
 		p.outcome, p.level = scaled, target
 	}
-}
-
-// remove undoes a stop and removes the record.
-func (k *kind) remove(o client.Object) plan {
-	p := plan{transition: removal, level: k.level(o)}
-	p.start(schedule.ReadRecord(o.GetAnnotations()).Original)
-	p.record = schedule.Record{}
-	return p
 }
 
 // apply changes a workload as planned.

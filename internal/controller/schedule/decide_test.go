@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -370,26 +371,41 @@ func TestDecide(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s, problems := schedule.Parse(c.deployment.Annotations, time.UTC)
-			if len(problems) > 0 {
-				t.Fatal(problems)
+			var autoscalers []autoscalingv2.HorizontalPodAutoscaler
+			if c.autoscaled {
+				autoscalers = append(autoscalers, *newAutoscaler(atLeast(0)))
 			}
-			p := deployments.decide(c.deployment, s, c.autoscaled, at(c.now))
+			p := deployments.decide(c.deployment, autoscalers, time.UTC, at(c.now))
+			if p.warning.note != "" != c.autoscaled {
+				t.Errorf("%s: got warning %q", c.reason, p.warning)
+			}
 			if diff := cmp.Diff(c.want, summarize(p)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
-			if !p.next.After(at(c.now)) {
-				t.Errorf("the next event is at %s, want after %s", p.next, c.now)
+			if wait := p.wakeUp.Sub(at(c.now)); wait <= 0 || wait > longestWait {
+				t.Errorf("the next reconcile is after %s, want at most %s", wait, longestWait)
 			}
 			before := c.deployment.DeepCopy()
 			deployments.apply(c.deployment, p)
-			if again := deployments.decide(c.deployment, s, c.autoscaled, at(c.now)); again.outcome != nothing {
+			if again := deployments.decide(c.deployment, autoscalers, time.UTC, at(c.now)); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v", summarize(again))
 			}
 			if diff := cmp.Diff(before, c.deployment); p.outcome == nothing && diff != "" {
 				t.Errorf("the plan is empty, but apply changed the Deployment (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDecideInvalid decides about an invalid schedule. Nothing may change, not even if an earlier stop is recorded.
+func TestDecideInvalid(t *testing.T) {
+	d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+		with(v1beta1.StartScheduleAnnotation, "25:00"))
+	got := deployments.decide(d, nil, time.UTC, at("2026-11-23 07:00"))
+	note := `useless.container.training/start-schedule "25:00": 25:00 is not a time of day from 00:00 to 23:59; ` +
+		`use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`
+	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}}); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
@@ -421,7 +437,10 @@ func TestRemove(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := deployments.remove(c.deployment)
+			p := deployments.decide(c.deployment, nil, time.UTC, now)
+			if p.transition != removal || !p.wakeUp.IsZero() {
+				t.Errorf("%s: got %+v, want a removal and no further reconcile", c.reason, p)
+			}
 			deployments.apply(c.deployment, p)
 			if got := deployments.level(c.deployment); got != c.want || p.level != c.want {
 				t.Errorf("%s: got %d replicas, want %d", c.reason, got, c.want)
@@ -457,11 +476,10 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 	look func(at time.Time, p plan)) {
 	t.Helper()
 	for at := from; !at.After(to); at = at.Add(every) {
-		s, problems := schedule.Parse(d.Annotations, time.UTC)
-		if len(problems) > 0 {
-			t.Fatal(problems)
+		p := deployments.decide(d, nil, time.UTC, at)
+		if p.warning != (warning{}) {
+			t.Fatal(p.warning)
 		}
-		p := deployments.decide(d, s, false, at)
 		if p.outcome != nothing {
 			deployments.apply(d, p)
 		}

@@ -64,6 +64,14 @@ func kindsNamed(names []string) ([]*kind, error) {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return !slices.Contains(names, k.name) }), nil
 }
 
+// transform trims an object before it is cached.
+func (k *kind) transform(o any) (any, error) {
+	if object, ok := o.(client.Object); ok {
+		return k.trim(object), nil
+	}
+	return o, nil
+}
+
 // parse reads the schedule of a workload. It returns either a schedule or all problems.
 func (k *kind) parse(o client.Object, zone *time.Location) (*schedule.Schedule, []schedule.Problem) {
 	s, problems := schedule.Parse(o.GetAnnotations(), zone)

@@ -74,11 +74,10 @@ func TestStopAndStart(t *testing.T) {
 // execute executes the last event of a workload, and returns the description of the change, or an empty string.
 func execute(t *testing.T, k *kind, o client.Object, now string) string {
 	t.Helper()
-	s, problems := k.parse(o, time.UTC)
-	if len(problems) > 0 {
-		t.Fatal(problems)
+	p := k.decide(o, nil, time.UTC, at(now))
+	if p.warning != (warning{}) {
+		t.Fatal(p.warning)
 	}
-	p := k.decide(o, s, false, at(now))
 	before := k.level(o)
 	k.apply(o, p)
 	if p.outcome != scaled {
@@ -105,7 +104,7 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 			execute(t, k, o, "2026-11-20 20:00")
 			set(o, v1beta1.StartScheduleAnnotation, "")
 			set(o, v1beta1.StopScheduleAnnotation, "")
-			k.apply(o, k.remove(o))
+			k.apply(o, k.decide(o, nil, time.UTC, now))
 			if got := k.level(o); got != 1 {
 				t.Errorf("the level is %d, want 1", got)
 			}

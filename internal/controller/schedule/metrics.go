@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,29 +27,26 @@ type metrics struct {
 
 // newMetrics registers the controller's metrics. Workloads are counted in the cache for each scrape, so that the numbers
 // cannot drift.
-func newMetrics(registerer prometheus.Registerer, workloads collector) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics {
+	factory := promauto.With(registerer)
 	m := &metrics{
-		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		transitions: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_transitions_total",
 			Help: "Number of starts, stops and removals of schedules that were dealt with, by their result.",
 		}, []string{kindLabel, "direction", "result"}),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+		lag: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_schedule_lag_seconds",
 			Help:    "Time from when a start or stop was due until the operator executed it.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		}),
 	}
-	for _, collector := range []prometheus.Collector{m.transitions, m.lag, workloads} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, err
-		}
-	}
+	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	for _, k := range workloads.kinds {
 		for _, t := range []transition{start, stop} { // so that an alert sees the step from 0 to 1
 			m.transitions.WithLabelValues(k.name, string(t), string(failed))
 		}
 	}
-	return m, nil
+	return m
 }
 
 func (m *metrics) count(k *kind, t transition, o outcome) {
@@ -67,11 +65,9 @@ var (
 		"Number of workloads with a schedule, by the state of the schedule.",
 		[]string{namespaceLabel, kindLabel, "state"}, nil)
 	cpuDesc = prometheus.NewDesc("useless_schedule_saved_cpu_cores",
-		"CPU requests of what schedules have stopped.",
-		[]string{namespaceLabel, kindLabel}, nil)
+		"CPU requests of what schedules have stopped.", []string{namespaceLabel, kindLabel}, nil)
 	memoryDesc = prometheus.NewDesc("useless_schedule_saved_memory_bytes",
-		"Memory requests of what schedules have stopped.",
-		[]string{namespaceLabel, kindLabel}, nil)
+		"Memory requests of what schedules have stopped.", []string{namespaceLabel, kindLabel}, nil)
 )
 
 // collector counts the workloads of a cache.
@@ -82,28 +78,19 @@ type collector struct {
 	kinds []*kind
 }
 
-// Describe implements prometheus.Collector.
-func (collector) Describe(descs chan<- *prometheus.Desc) {
-	descs <- workloadsDesc
-	descs <- cpuDesc
-	descs <- memoryDesc
-}
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(collected chan<- prometheus.Metric) {
+func (c collector) collect(collected chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, k := range c.kinds {
 		list := k.list.DeepCopyObject().(client.ObjectList)
 		if err := c.cache.List(ctx, list, client.MatchingFields{workloadsWithAnnotations: "true"},
 			client.UnsafeDisableDeepCopy); err == nil { // otherwise there is no cache yet
-			c.collect(collected, k, list)
+			c.collectKind(collected, k, list)
 		}
 	}
 }
 
-// collect counts the workloads of a kind.
-func (c collector) collect(collected chan<- prometheus.Metric, k *kind, list client.ObjectList) {
+func (c collector) collectKind(collected chan<- prometheus.Metric, k *kind, list client.ObjectList) {
 	type key struct{ namespace, state string }
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
 	_ = apimeta.EachListItem(list, func(item runtime.Object) error {

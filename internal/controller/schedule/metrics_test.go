@@ -82,7 +82,8 @@ useless_schedule_workloads{kind="deployments",namespace="default",state="suspend
 useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"} 1
 `
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC, []*kind{deployments}})
+	workloads := collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC, []*kind{deployments}}
+	registry.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	response := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response,
 		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))

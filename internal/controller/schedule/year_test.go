@@ -28,6 +28,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/events"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/queue"
 	"container.training/useless/internal/schedule"
 )
@@ -35,10 +36,9 @@ import (
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
 // TestYear simulates a year of 1,000 workloads, or of 100 with -short, of all kinds. Users scale, edit schedules and
-// remove them.
-// The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After each reconcile,
-// the test computes the expected workload with code that it does not share with the controller. The operator must
-// write if and only if an event was due or a user has edited the schedule.
+// remove them. The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After each
+// reconcile, the test computes the expected workload with code that it does not share with the controller. The operator
+// must write if and only if an event was due or a user has edited the schedule.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	workloads := 1000
@@ -199,19 +199,15 @@ func (noEvents) GetEventRecorder(string) recorder.EventRecorder { return &client
 
 func newWorld(t *testing.T, timetables timetables, name int) *world {
 	t.Helper()
-	w := &world{T: t, kind: kinds[name%len(kinds)], random: rand.New(rand.NewPCG(*seed, uint64(name))), timetables: timetables, name: name,
-		now: yearBegins}
-	metrics, err := newMetrics(prometheus.NewRegistry(), collector{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := &world{T: t, kind: kinds[name%len(kinds)], random: rand.New(rand.NewPCG(*seed, uint64(name))),
+		timetables: timetables, name: name, now: yearBegins}
 	w.level = w.anyLevel()
 	w.api = &fakeClient{}
 	w.api.store(newWorkload(w.kind, int32(w.level)))
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
 	w.controller = &Controller{
-		kind: w.kind, client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}), metrics: metrics,
-		warnings: newWarnings(), alarms: queue.NewAlarms(w.clock),
+		kind: w.kind, client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}),
+		metrics: newMetrics(prometheus.NewRegistry(), collector{}), alarms: queue.NewAlarms(w.clock),
 	}
 	woken := priorityqueue.New[reconcile.Request]("test")
 	t.Cleanup(woken.ShutDown)
@@ -380,7 +376,7 @@ func (w *world) annotate(o client.Object) {
 // operator runs one reconcile and compares the result with the expected state.
 func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
-		w.controller.warnings = newWarnings() // simulates a restart
+		w.controller.warned = memory.Memory[warned]{} // simulates a restart
 	}
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0
