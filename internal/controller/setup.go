@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -70,6 +71,12 @@ type entry struct {
 
 	// rights are permissions that the operator does not have by default. A controller with rights is off by default.
 	rights []right
+}
+
+// right is an RBAC permission on a resource.
+type right struct {
+	schema.GroupResource
+	verbs string // separated by spaces
 }
 
 func (e entry) enabled(selection []string) bool {
@@ -151,4 +158,32 @@ func (o Options) Setup(
 		}
 	}
 	return nil
+}
+
+// checkRights returns an error with a solution if the operator lacks permissions of a controller. Without this check,
+// the caches would never sync, and the whole operator would exit two minutes after each start.
+func checkRights(ctx context.Context, c client.Writer, name string, rights []right) error {
+	for _, right := range rights {
+		for verb := range strings.FieldsSeq(right.verbs) {
+			review := &authorizationv1.SelfSubjectAccessReview{}
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+				Group: right.Group, Resource: right.Resource, Verb: verb,
+			}
+			// The API server does not store a review, so the review never appears in a cache.
+			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
+				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
+			}
+			if !review.Status.Allowed {
+				return fmt.Errorf("no permission to %s %s: bind the ClusterRole of the controller before you enable it, "+
+					"with %s", verb, right, binding(name))
+			}
+		}
+	}
+	return nil
+}
+
+// binding returns the command that grants the permissions, with the names of the default installation.
+func binding(name string) string {
+	return strings.ReplaceAll("kubectl create clusterrolebinding useless-NAME --clusterrole useless-NAME-role "+
+		"--serviceaccount useless-system:useless-controller-manager", "NAME", name)
 }
