@@ -109,7 +109,8 @@ func (o Options) Validate() error {
 	var errs []error
 	for _, selected := range o.Selection {
 		if name := strings.TrimPrefix(selected, "-"); selected != "*" && !slices.Contains(Names(), name) {
-			errs = append(errs, fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", ")))
+			errs = append(errs, fmt.Errorf("there is no controller %q: choose from %s",
+				name, strings.Join(Names(), ", ")))
 		}
 	}
 	isIngress := func(e entry) bool { return e.name == ingress.Name }
@@ -174,8 +175,8 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
 			}
 			if !review.Status.Allowed {
-				return fmt.Errorf("no permission to %s %s: bind the ClusterRole of the controller before you enable it, "+
-					"with %s", verb, right, binding(name))
+				return fmt.Errorf("no permission to %s %s: bind the ClusterRole of the controller before you enable "+
+					"it, with %s", verb, right, binding(name))
 			}
 		}
 	}

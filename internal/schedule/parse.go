@@ -168,7 +168,8 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 				"there is neither a start-schedule nor a stop-schedule")
 		}
 	case s.Start == nil && excludes:
-		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`, "it needs a start-schedule")
+		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`,
+			"it needs a start-schedule")
 	case s.Start != nil && s.Stop != nil && s.Stop.within(s.Start):
 		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(),
 			"a start always has the same time and takes precedence")

@@ -177,7 +177,8 @@ func TestBursts(t *testing.T) {
 		{"a later event is another burst", []time.Duration{0, time.Second},
 			[]time.Duration{500 * time.Millisecond, 1500 * time.Millisecond}},
 		{"a long burst", every(30*time.Millisecond, 25*time.Second),
-			[]time.Duration{10 * time.Second, 20*time.Second + 20*time.Millisecond, 25*time.Second + 490*time.Millisecond}},
+			[]time.Duration{10 * time.Second, 20*time.Second + 20*time.Millisecond,
+				25*time.Second + 490*time.Millisecond}},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,13 +36,11 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 		hpa := &autoscalers[i]
 		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
 			return fmt.Sprintf("%s %s would undo a stop, so there is none: "+
-				"pause it with its annotation autoscaling.keda.sh/paused-replicas instead",
-				owner.Kind, owner.Name)
+				"pause it with its annotation autoscaling.keda.sh/paused-replicas instead", owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
-			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop then, "+
-				"so there is none: make its minReplicas at least 1",
-				hpa.Name)
+			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop "+
+				"then, so there is none: make its minReplicas at least 1", hpa.Name)
 		}
 		if s.StopReplicas > 0 {
 			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; `+

@@ -170,12 +170,11 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 }
 
 // annotated accepts the events of workloads that have, or had, annotations of a schedule.
-var annotated = predicate.Or(predicate.NewPredicateFuncs(hasSchedule), predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc:  func(e event.UpdateEvent) bool { return hasSchedule(e.ObjectOld) },
-})
+var annotated = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return hasSchedule(e.Object) },
+	UpdateFunc: func(e event.UpdateEvent) bool { return hasSchedule(e.ObjectOld) || hasSchedule(e.ObjectNew) },
+	DeleteFunc: func(e event.DeleteEvent) bool { return hasSchedule(e.Object) },
+}
 
 func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }
 

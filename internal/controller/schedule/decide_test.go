@@ -461,7 +461,9 @@ func TestLeaveAlone(t *testing.T) {
 		"being deleted": {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) },
 			true},
 		"rollout paused": {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
-		"controlled":     {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
+		"controlled": {func(d *appsv1.Deployment) {
+			d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}}
+		}, true},
 		"owned but not controlled": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} },
 			false},
 	} {

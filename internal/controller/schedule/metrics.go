@@ -25,8 +25,8 @@ type metrics struct {
 	lag         prometheus.Histogram
 }
 
-// newMetrics registers the controller's metrics. Workloads are counted in the cache for each scrape, so that the numbers
-// cannot drift.
+// newMetrics registers the metrics of the controllers. Workloads are counted in the cache for each scrape, so that the
+// numbers cannot drift.
 func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics {
 	factory := promauto.With(registerer)
 	m := &metrics{
@@ -65,9 +65,11 @@ var (
 		"Number of workloads with a schedule, by the state of the schedule.",
 		[]string{namespaceLabel, kindLabel, "state"}, nil)
 	cpuDesc = prometheus.NewDesc("useless_schedule_saved_cpu_cores",
-		"CPU requests of what schedules have stopped.", []string{namespaceLabel, kindLabel}, nil)
+		"CPU requests of the replicas and VirtualMachines that schedules have stopped.",
+		[]string{namespaceLabel, kindLabel}, nil)
 	memoryDesc = prometheus.NewDesc("useless_schedule_saved_memory_bytes",
-		"Memory requests of what schedules have stopped.", []string{namespaceLabel, kindLabel}, nil)
+		"Memory requests of the replicas and VirtualMachines that schedules have stopped.",
+		[]string{namespaceLabel, kindLabel}, nil)
 )
 
 // collector counts the workloads of a cache.

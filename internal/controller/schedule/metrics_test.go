@@ -65,11 +65,11 @@ func TestCollector(t *testing.T) {
 		cached = append(cached, *d)
 	}
 	want := `
-# HELP useless_schedule_saved_cpu_cores CPU requests of what schedules have stopped.
+# HELP useless_schedule_saved_cpu_cores CPU requests of the replicas and VirtualMachines that schedules have stopped.
 # TYPE useless_schedule_saved_cpu_cores gauge
 useless_schedule_saved_cpu_cores{kind="deployments",namespace="default"} 2.5
 useless_schedule_saved_cpu_cores{kind="deployments",namespace="other"} 0
-# HELP useless_schedule_saved_memory_bytes Memory requests of what schedules have stopped.
+# HELP useless_schedule_saved_memory_bytes Memory requests of the replicas and VirtualMachines that schedules have stopped.
 # TYPE useless_schedule_saved_memory_bytes gauge
 useless_schedule_saved_memory_bytes{kind="deployments",namespace="default"} 6.7108864e+08
 useless_schedule_saved_memory_bytes{kind="deployments",namespace="other"} 0
@@ -112,7 +112,8 @@ func TestTrimDeployment(t *testing.T) {
 	})
 	want := newDeployment(3, func(d *appsv1.Deployment) {
 		d.Spec.Paused = true
-		d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
+		d.Spec.Template.Spec.Containers = []corev1.Container{
+			{Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
 	})
 	trimmed, err := deployments.transform(d)
 	if err != nil {
