@@ -21,6 +21,7 @@ import (
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
+	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
@@ -110,6 +111,9 @@ func (o *options) addControllerFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.IntVar(&c.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
 		"the number of Machines that are reconciled concurrently, from 1 to 256")
+	flags.Func("schedule-kinds", "a comma-separated list of the kinds of workloads that schedules apply to; "+
+		"repeat the flag to append to the list (default: all kinds)\n"+
+		"All kinds: "+strings.Join(schedule.Kinds(), ", "), selection(&c.Schedule.Kinds))
 	flags.StringVar(&c.Schedule.DefaultTimeZone, "default-time-zone", "UTC",
 		"the IANA time zone of schedules without a time zone")
 	flags.StringVar(&c.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
@@ -118,8 +122,8 @@ func (o *options) addControllerFlags(flags *flag.FlagSet) {
 		"the time between two requests for the usage of VirtualMachines, at least 1s")
 }
 
-// selection parses --controllers. The first flag replaces the default, and each further flag appends to the list, so
-// that each kustomize component can add its own flag.
+// selection parses a comma-separated list, such as --controllers. The first flag replaces the default, and each further
+// flag appends to the list, so that each kustomize component can add its own flag.
 func selection(into *[]string) func(string) error {
 	var all []string
 	return func(value string) error {

@@ -117,6 +117,16 @@ func TestParse(t *testing.T) {
 			args:    []string{"--default-time-zone=Mars", "--controllers=*,-schedule"},
 			wantErr: `invalid value "Mars" for flag --default-time-zone: it is not in the time zone database; use for example Europe/Berlin`,
 		},
+		"NoKind": {
+			reason:  "a kind has the name that kubectl uses, in the plural",
+			args:    []string{"--schedule-kinds=deployments,cronjob"},
+			wantErr: `invalid value "cronjob" for flag --schedule-kinds: choose from deployments, statefulsets, cronjobs, virtualmachines`,
+		},
+		"NoKinds": {
+			reason:      "the environment variable has a comma-separated list, too",
+			environment: map[string]string{"USELESS_SCHEDULE_KINDS": "cronjobs,,deployments"},
+			wantErr:     `invalid value "" for flag --schedule-kinds: choose from `,
+		},
 		"NoImage": {
 			reason:  "a Pod needs an image",
 			args:    []string{"--vm-image="},

@@ -64,24 +64,28 @@ var recordTime = time.Unix(1_763_600_000, 0)
 func FuzzRecord(f *testing.F) {
 	f.Add("3", "2026-11-20T07:00:00Z", "2026-11-20T20:00:00+01:00", v1beta1.ScheduleStarted, "x")
 	f.Add("-3", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "", "")
+	f.Add("", "2026-11-20T07:00:00Z", "", v1beta1.OriginalStateActive, "x")
 	f.Add("2147483648", "now", "2026-11-20T07:00:00.999999999Z", "Sideways", "\x00")
 	f.Fuzz(func(t *testing.T, original, last, next, state, observed string) {
 		annotations := map[string]string{
-			v1beta1.OriginalReplicasAnnotation: original, v1beta1.LastScheduleTimeAnnotation: last, v1beta1.NextScheduleTimeAnnotation: next,
+			v1beta1.OriginalReplicasAnnotation: original, v1beta1.OriginalStateAnnotation: state, v1beta1.LastScheduleTimeAnnotation: last, v1beta1.NextScheduleTimeAnnotation: next,
 			v1beta1.ScheduleStateAnnotation: state, v1beta1.ObservedScheduleAnnotation: observed, v1beta1.StartScheduleAnnotation: original, "example.com/else": last,
 		}
-		first := ReadRecord(annotations)
-		if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(maxClockSkew)) {
-			t.Errorf("got invalid record %+v from %v", first, annotations)
-		}
-		first.Write(annotations)
-		once := maps.Clone(annotations)
-		ReadRecord(annotations).Write(annotations)
-		if diff := cmp.Diff(once, annotations); diff != "" {
-			t.Errorf("annotations (-first write +second write):\n%s", diff)
-		}
-		if annotations[v1beta1.StartScheduleAnnotation] != original || annotations["example.com/else"] != last {
-			t.Errorf("other annotations were changed: %v", annotations)
+		for _, onOff := range []bool{false, true} {
+			annotations := maps.Clone(annotations)
+			first := ReadRecord(annotations)
+			if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(maxClockSkew)) {
+				t.Errorf("got invalid record %+v from %v", first, annotations)
+			}
+			first.Write(annotations, onOff)
+			once := maps.Clone(annotations)
+			ReadRecord(annotations).Write(annotations, onOff)
+			if diff := cmp.Diff(once, annotations); diff != "" {
+				t.Errorf("annotations (-first write +second write):\n%s", diff)
+			}
+			if annotations[v1beta1.StartScheduleAnnotation] != original || annotations["example.com/else"] != last {
+				t.Errorf("other annotations were changed: %v", annotations)
+			}
 		}
 	})
 }

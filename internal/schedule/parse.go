@@ -38,7 +38,7 @@ type Schedule struct {
 
 // Problem is an invalid value of an annotation.
 type Problem struct {
-	key, value, form string
+	key, value, form string // form is empty if no value is valid
 	err              error
 }
 
@@ -48,7 +48,11 @@ const maxValue, maxNote = 60, 1024
 // String returns the annotation, its value, the error and examples of valid values.
 func (p Problem) String() string {
 	cause := truncate(p.err.Error(), 2*maxValue)
-	return fmt.Sprintf("%s %q: %s; use for example %s", p.key, Truncate(p.value), cause, p.form)
+	advice := "use for example " + p.form
+	if p.form == "" {
+		advice = "remove it"
+	}
+	return fmt.Sprintf("%s %q: %s; %s", p.key, Truncate(p.value), cause, advice)
 }
 
 // field is one annotation of a schedule.
@@ -140,6 +144,16 @@ func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule
 	return s, nil
 }
 
+// ReplicasOfNone returns the problems of a schedule for a workload that has no replicas, such as a CronJob.
+func ReplicasOfNone(annotations map[string]string) (problems []Problem) {
+	for _, key := range []string{v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation} {
+		if value, ok := annotations[key]; ok {
+			problems = append(problems, Problem{key, value, "", errors.New("this kind of workload has no replicas")})
+		}
+	}
+	return problems
+}
+
 // contradictions returns the problems of values that are valid separately, but not together.
 func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	var problems []Problem
@@ -154,7 +168,8 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 				"there is neither a start-schedule nor a stop-schedule")
 		}
 	case s.Start == nil && excludes:
-		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`, "it needs a start-schedule")
+		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`,
+			"it needs a start-schedule")
 	case s.Start != nil && s.Stop != nil && s.Stop.within(s.Start):
 		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(),
 			"a start always has the same time and takes precedence")

@@ -96,6 +96,7 @@ func (f *policyTest) populate(t *testing.T) {
 	for _, object := range []client.Object{
 		own, foreign, f.podOfVM("vm-pod"), otherPod,
 		newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0), newIngress(f.namespace, "ingress", nil),
+		newStatefulSet(f.namespace, "statefulset"), newCronJob(f.namespace, "cronjob"),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "admin"}},
 	} {
 		create(object)
@@ -138,6 +139,7 @@ func (f *policyTest) testChanges(t *testing.T) {
 	alphaMachine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "m"}}
 	machine, sw, vm := newMachine(f.namespace, "m"), newSwitch(f.namespace, "own"), newVirtualMachine(f.namespace, "vm")
 	deployment, replicaSet := newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0)
+	statefulSet, cronJob := newStatefulSet(f.namespace, "statefulset"), newCronJob(f.namespace, "cronjob")
 	ingress := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "ingress"}}
 	definition := crd(t, "machines")
 	for _, tt := range []struct {
@@ -182,7 +184,10 @@ func (f *policyTest) testChanges(t *testing.T) {
 		},
 
 		{"add the VirtualMachine finalizer", vm, `{"metadata":{"finalizers":["cloudnative.tw/virtualmachine"]}}`, ""},
-		{"stop a VirtualMachine", vm, `{"spec":{"action":"inactive"}}`, "/spec/action"},
+		{
+			"stop a VirtualMachine", vm,
+			`{"metadata":{"annotations":{"useless.container.training/original-state":"Active"}},"spec":{"action":"inactive"}}`, "",
+		},
 		{"resize a VirtualMachine", vm, `{"spec":{"resource":{"cpu":"64"}}}`, "/spec/resource"},
 		{"label a VirtualMachine", vm, `{"metadata":{"labels":{"a":"b"}}}`, "/metadata/labels/a"},
 
@@ -200,17 +205,55 @@ func (f *policyTest) testChanges(t *testing.T) {
 			`{"metadata":{"annotations":{"useless.container.training/stop-schedule":"20:00"}}}`,
 			"/metadata/annotations/useless.container.training/stop-schedule",
 		},
-		{"label a Deployment", deployment, `{"metadata":{"labels":{"a":"b"}}}`, "/metadata/labels/a"},
+		{"label a Deployment", deployment, `{"metadata":{"labels":{"a":"1"}}}`, "/metadata/labels/a"},
+
+		{
+			"scale a StatefulSet to zero", statefulSet,
+			`{"metadata":{"annotations":{"useless.container.training/original-replicas":"3"}},"spec":{"replicas":0}}`, "",
+		},
+		{
+			"change a StatefulSet's ServiceAccount", statefulSet,
+			`{"spec":{"template":{"spec":{"serviceAccountName":"admin"}}}}`, "/spec/template",
+		},
+		{
+			"suspend a CronJob", cronJob,
+			`{"metadata":{"annotations":{"useless.container.training/original-state":"Active"}},"spec":{"suspend":true}}`, "",
+		},
+		{"run a CronJob more often", cronJob, `{"spec":{"schedule":"* * * * *"}}`, "/spec/schedule"},
+		{
+			"change the ServiceAccount of a CronJob's Jobs", cronJob,
+			`{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"serviceAccountName":"admin"}}}}}}`, "/spec/jobTemplate",
+		},
 
 		{"set a ReplicaSet's pod-count label", replicaSet, `{"metadata":{"labels":{"pod-count":"3"}}}`, ""},
+		{
+			"set the label of another --pod-count-label", replicaSet,
+			`{"metadata":{"labels":{"example.com/pod-count":"0"}}}`, "",
+		},
+		{
+			"set a ReplicaSet's pod-count label to a text", replicaSet,
+			`{"metadata":{"labels":{"pod-count":"many"}}}`, "/metadata/labels/pod-count",
+		},
 		{"scale a ReplicaSet", replicaSet, `{"spec":{"replicas":3}}`, "/spec/replicas"},
 		{
 			"set another label of a ReplicaSet", replicaSet,
 			`{"metadata":{"labels":{"pod-count":"3","a":"b"}}}`, "/metadata/labels/a",
 		},
 		{
-			"set a label with the prefix pod-count", replicaSet,
-			`{"metadata":{"labels":{"pod-count/a":"3"}}}`, "/metadata/labels/pod-count/a",
+			"set two labels of a ReplicaSet to numbers", replicaSet,
+			`{"metadata":{"labels":{"pod-count":"3","a":"4"}}}`, "/metadata/labels/a",
+		},
+		{
+			"set a label that the ReplicaSet's selector uses", replicaSet,
+			`{"metadata":{"labels":{"app":"3"}}}`, "/metadata/labels/app",
+		},
+		{
+			"set the label that the Deployment controller uses", replicaSet,
+			`{"metadata":{"labels":{"pod-template-hash":"3"}}}`, "/metadata/labels/pod-template-hash",
+		},
+		{
+			"set a label with a prefix of Kubernetes", replicaSet,
+			`{"metadata":{"labels":{"app.kubernetes.io/version":"3"}}}`, "/metadata/labels/app.kubernetes.io/version",
 		},
 		{
 			"give a ReplicaSet the host network", replicaSet,

@@ -17,14 +17,16 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// scheduleManager is the field manager of the operator's writes to Deployments. The documentation names it.
+// scheduleManager is the field manager of the operator's stops and starts. The documentation names it.
 const scheduleManager = "useless-operator-schedule"
 
 func TestSchedule(t *testing.T) {
@@ -41,21 +43,31 @@ func TestSchedule(t *testing.T) {
 		{"a deployment with a controller is not stopped until its owner reference is removed", testOwnedDeployment},
 		{"a deployment that is being deleted is not changed", testDeletedDeployment},
 		{"a stop that the API server rejects causes one warning and is retried", testScaleRefused},
+		{"a StatefulSet is stopped and started", testScheduledStatefulSet},
+		{"a CronJob is suspended and resumed, and its running Job is not changed", testScheduledCronJob},
+		{"a CronJob that a user has suspended before the stop stays suspended", testSuspendedCronJob},
+		{"a VirtualMachine becomes inactive, and active again", testScheduledVirtualMachine},
+		{"a VirtualMachine that a user has made inactive before the stop stays inactive", testInactiveVirtualMachine},
 	})
 }
 
 // timeOfDayIn returns the time of day in UTC, d from now, such as 15:04. A negative d is in the past.
 func timeOfDayIn(d time.Duration) string { return time.Now().UTC().Add(d).Format("15:04") }
 
-// newDeployment returns a Deployment with 3 replicas. By its schedule, it was started two hours ago and stopped an hour
+// newScheduled returns the metadata of a workload. By its schedule, it was started two hours ago and stopped an hour
 // ago.
+func newScheduled(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
+		v1beta1.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
+		v1beta1.StopScheduleAnnotation:  timeOfDayIn(-time.Hour),
+	}}
+}
+
+// newDeployment returns a Deployment with 3 replicas and the schedule of newScheduled.
 func newDeployment(namespace, name string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
-			v1beta1.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
-			v1beta1.StopScheduleAnnotation:  timeOfDayIn(-time.Hour),
-		}},
+		ObjectMeta: newScheduled(namespace, name),
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(3)),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -67,7 +79,25 @@ func newDeployment(namespace, name string) *appsv1.Deployment {
 	}
 }
 
-// createDeployment creates the Deployment of aDeployment, which change may change. It may be nil.
+// newStatefulSet returns a StatefulSet with 3 replicas and the schedule of newScheduled.
+func newStatefulSet(namespace, name string) *appsv1.StatefulSet {
+	d := newDeployment(namespace, name)
+	return &appsv1.StatefulSet{ObjectMeta: d.ObjectMeta, Spec: appsv1.StatefulSetSpec{
+		Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: d.Spec.Template, ServiceName: name,
+	}}
+}
+
+// newCronJob returns a CronJob with the schedule of newScheduled.
+func newCronJob(namespace, name string) *batchv1.CronJob {
+	d := newDeployment(namespace, name)
+	job := batchv1.JobSpec{Template: d.Spec.Template}
+	job.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	return &batchv1.CronJob{ObjectMeta: d.ObjectMeta, Spec: batchv1.CronJobSpec{
+		Schedule: "@yearly", JobTemplate: batchv1.JobTemplateSpec{Spec: job},
+	}}
+}
+
+// createDeployment creates the Deployment of newDeployment, which change may change. It may be nil.
 func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
 	d := newDeployment(namespace, name)
@@ -101,8 +131,25 @@ func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1
 	return got
 }
 
+// waitForWorkload waits until a workload is in a state, and returns it.
+func waitForWorkload[T any, O interface {
+	*T
+	client.Object
+}](t *testing.T, o O, state string, reached func(O) bool) O {
+	t.Helper()
+	var got O
+	eventually(t, defaultTimeout, func() (bool, string) {
+		got = new(T)
+		if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(o), got); err != nil {
+			return false, err.Error()
+		}
+		return reached(got), fmt.Sprintf("%s is not %s; annotations %v", o.GetName(), state, got.GetAnnotations())
+	})
+	return got
+}
+
 // annotate sets annotations in one patch. An empty value removes the annotation.
-func annotate(t *testing.T, d *appsv1.Deployment, keysAndValues ...string) {
+func annotate(t *testing.T, o client.Object, keysAndValues ...string) {
 	t.Helper()
 	annotations := map[string]any{}
 	for pair := range slices.Chunk(keysAndValues, 2) {
@@ -114,7 +161,7 @@ func annotate(t *testing.T, d *appsv1.Deployment, keysAndValues ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mergePatch(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}, "%s", patch)
+	mergePatch(t, o.DeepCopyObject().(client.Object), "%s", patch)
 }
 
 // waitUntilScheduleProcessed returns when the operator has processed all earlier changes in a namespace. It creates
@@ -150,11 +197,11 @@ func annotationsOf(d *appsv1.Deployment) map[string]string {
 }
 
 // checkEvents waits for an event with a reason and compares the notes of all such events.
-func checkEvents(t *testing.T, d *appsv1.Deployment, reason string, want ...string) {
+func checkEvents(t *testing.T, o client.Object, reason string, want ...string) {
 	t.Helper()
-	waitForEvent(t, d, reason)
+	waitForEvent(t, o, reason)
 	var notes []string
-	for _, event := range eventsOn(t, d, reason) {
+	for _, event := range eventsOn(t, o, reason) {
 		notes = append(notes, event.Note)
 		if event.Series != nil {
 			t.Errorf("event %s is a series of %d, want single events", reason, event.Series.Count)
@@ -252,7 +299,7 @@ func testScheduleRemoved(t *testing.T, namespace string) {
 	if diff := cmp.Diff(map[string]string{}, annotationsOf(d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("annotations after the schedule is removed (-want +got):\n%s", diff)
 	}
-	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had scaled in is gone")
+	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had stopped it is gone")
 	checkUnchanged(t, d, "without a schedule")
 }
 
@@ -393,7 +440,119 @@ func testScaleRefused(t *testing.T, namespace string) {
 	waitForReplicas(t, d, 0)
 	waitForEvent(t, d, v1beta1.EventScheduledStop)
 	failures := eventsOn(t, d, v1beta1.EventScaleFailed)
-	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, "Could not scale from 3 to 0 replicas: ") {
+	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, "Could not stop: ") {
 		t.Errorf("events about the rejected stop: %+v; want one that says why", failures)
+	}
+}
+
+// causeOf returns the end of the event about the last stop or start of a workload. The schedule is stop-schedule or
+// start-schedule.
+func causeOf(o client.Object, schedule string) string {
+	annotations := o.GetAnnotations()
+	return fmt.Sprintf("(%s %q, due %s)", schedule, annotations["useless.container.training/"+schedule],
+		annotations[v1beta1.LastScheduleTimeAnnotation])
+}
+
+func testScheduledStatefulSet(t *testing.T, namespace string) {
+	s := newStatefulSet(namespace, "s")
+	if err := admin(t).Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	s = waitForWorkload(t, s, "stopped", func(s *appsv1.StatefulSet) bool { return *s.Spec.Replicas == 0 })
+	if got := s.Annotations[v1beta1.OriginalReplicasAnnotation]; got != "3" {
+		t.Errorf("after the stop, original-replicas is %q, want 3", got)
+	}
+	checkEvents(t, s, v1beta1.EventScheduledStop, "Scaled in from 3 to 0 replicas "+causeOf(s, "stop-schedule"))
+
+	annotate(t, s, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	s = waitForWorkload(t, s, "started", func(s *appsv1.StatefulSet) bool { return *s.Spec.Replicas == 3 })
+	checkEvents(t, s, v1beta1.EventScheduledStart, "Scaled out from 0 to 3 replicas "+causeOf(s, "start-schedule"))
+}
+
+func testScheduledCronJob(t *testing.T, namespace string) {
+	c := newCronJob(namespace, "c")
+	c.Annotations[v1beta1.StopScheduleAnnotation] = timeOfDayIn(time.Hour)
+	if err := admin(t).Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	mustKubectl(t, "", "create", "job", "running", "--from=cronjob/c", "-n", namespace)
+	running := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "running"}}
+	before := waitForWorkload(t, running, "there", func(*batchv1.Job) bool { return true })
+
+	annotate(t, c, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	c = waitForWorkload(t, c, "suspended", func(c *batchv1.CronJob) bool { return *c.Spec.Suspend })
+	if got := c.Annotations[v1beta1.OriginalStateAnnotation]; got != v1beta1.OriginalStateActive {
+		t.Errorf("after the stop, original-state is %q, want %s", got, v1beta1.OriginalStateActive)
+	}
+	checkEvents(t, c, v1beta1.EventScheduledStop, "Suspended "+causeOf(c, "stop-schedule"))
+	after := waitForWorkload(t, running, "there", func(*batchv1.Job) bool { return true })
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the running Job was changed (-before +after):\n%s", diff)
+	}
+
+	annotate(t, c, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	c = waitForWorkload(t, c, "resumed", func(c *batchv1.CronJob) bool { return !*c.Spec.Suspend })
+	if got, ok := c.Annotations[v1beta1.OriginalStateAnnotation]; ok {
+		t.Errorf("after the start, original-state is %q, want no annotation", got)
+	}
+	checkEvents(t, c, v1beta1.EventScheduledStart, "Resumed "+causeOf(c, "start-schedule"))
+}
+
+func testSuspendedCronJob(t *testing.T, namespace string) {
+	c := newCronJob(namespace, "c")
+	c.Spec.Suspend = new(true)
+	if err := admin(t).Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	in := func(state string) func(*batchv1.CronJob) bool {
+		return func(c *batchv1.CronJob) bool { return c.Annotations[v1beta1.ScheduleStateAnnotation] == state }
+	}
+	c = waitForWorkload(t, c, "stopped", in(v1beta1.ScheduleStopped))
+	annotate(t, c, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	c = waitForWorkload(t, c, "started", in(v1beta1.ScheduleStarted))
+	if !*c.Spec.Suspend {
+		t.Error("the start has resumed the CronJob")
+	}
+}
+
+// createScheduledVirtualMachine creates a VirtualMachine with the schedule of newScheduled and an action.
+func createScheduledVirtualMachine(t *testing.T, namespace string, action v1alpha1.Action) *v1alpha1.VirtualMachine {
+	t.Helper()
+	vm := newVirtualMachine(namespace, "vm")
+	vm.ObjectMeta, vm.Spec.Action = newScheduled(namespace, "vm"), action
+	if err := admin(t).Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+func testScheduledVirtualMachine(t *testing.T, namespace string) {
+	vm := createScheduledVirtualMachine(t, namespace, v1alpha1.ActionActive)
+	has := func(action v1alpha1.Action) func(*v1alpha1.VirtualMachine) bool {
+		return func(vm *v1alpha1.VirtualMachine) bool { return vm.Spec.Action == action }
+	}
+	vm = waitForWorkload(t, vm, "inactive", has(v1alpha1.ActionInactive))
+	if got := vm.Annotations[v1beta1.OriginalStateAnnotation]; got != v1beta1.OriginalStateActive {
+		t.Errorf("after the stop, original-state is %q, want %s", got, v1beta1.OriginalStateActive)
+	}
+	checkEvents(t, vm, v1beta1.EventScheduledStop, "Set the action to inactive "+causeOf(vm, "stop-schedule"))
+
+	annotate(t, vm, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	vm = waitForWorkload(t, vm, "active", has(v1alpha1.ActionActive))
+	checkEvents(t, vm, v1beta1.EventScheduledStart, "Set the action to active "+causeOf(vm, "start-schedule"))
+}
+
+func testInactiveVirtualMachine(t *testing.T, namespace string) {
+	vm := createScheduledVirtualMachine(t, namespace, v1alpha1.ActionInactive)
+	in := func(state string) func(*v1alpha1.VirtualMachine) bool {
+		return func(vm *v1alpha1.VirtualMachine) bool {
+			return vm.Annotations[v1beta1.ScheduleStateAnnotation] == state
+		}
+	}
+	vm = waitForWorkload(t, vm, "stopped", in(v1beta1.ScheduleStopped))
+	annotate(t, vm, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	vm = waitForWorkload(t, vm, "started", in(v1beta1.ScheduleStarted))
+	if vm.Spec.Action != v1alpha1.ActionInactive {
+		t.Errorf("the start has set the action to %s", vm.Spec.Action)
 	}
 }

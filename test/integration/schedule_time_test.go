@@ -70,7 +70,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 		t.Errorf("%d writes to web until it is stopped, want 2", got)
 	}
 	checkMetrics(t, registry, namespace, map[string]float64{
-		"useless_schedule_deployments":        1,
+		"useless_schedule_workloads":          1,
 		"useless_schedule_saved_cpu_cores":    1.5,
 		"useless_schedule_saved_memory_bytes": 3 * 256 << 20,
 	})

@@ -16,8 +16,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"container.training/useless/test/internal/docexamples"
 )
 
 // TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for
@@ -77,22 +75,6 @@ func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	slices.Sort(bound)
 	if diff := cmp.Diff(policies, bound); diff != "" {
 		t.Errorf("policies (-installed +bound):\n%s", diff)
-	}
-}
-
-// TestAnotherPodCountLabel checks that the documented patch for another label also changes the admission policy.
-func TestAnotherPodCountLabel(t *testing.T) {
-	t.Parallel()
-	rendered := kustomize(t, docexamples.Block(t, "podcount.md", "resources:")+docexamples.Block(t, "podcount.md", "patches:"))
-	label := admissionregistrationv1.Variable{Name: "podCountLabel", Expression: "'example.com/pod-count'"}
-	var changed []string
-	for _, policy := range decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, rendered, "ValidatingAdmissionPolicy") {
-		if slices.Contains(policy.Spec.Variables, label) {
-			changed = append(changed, policy.Name)
-		}
-	}
-	if diff := cmp.Diff([]string{"useless-operator-changes"}, changed); diff != "" {
-		t.Errorf("policies with the label (-want +got):\n%s", diff)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -232,6 +233,23 @@ var scheduleScenarios = []scenario{{
 		{what: "remove the schedule", do: removeSchedule},
 		{what: "delete", do: remove(scheduled())},
 	},
+}, {
+	name: "schedule of a StatefulSet", controller: "schedule", kinds: []string{"StatefulSet"},
+	maxWait: maxScheduleWait, steps: []step{
+		{"create", create(scheduledStatefulSet()), time.Hour},
+		{"scale by hand", patch(scheduledStatefulSet(), `{"spec":{"replicas":5}}`), time.Hour},
+		{"remove the schedule", unschedule(scheduledStatefulSet()), time.Hour},
+		{what: "delete", do: remove(scheduledStatefulSet())},
+	},
+}, {
+	name: "schedule of a CronJob", controller: "schedule", kinds: []string{"CronJob"},
+	maxWait: maxScheduleWait, steps: []step{
+		{"create", create(scheduledCronJob()), time.Hour},
+		{"suspend by hand", patch(scheduledCronJob(), `{"spec":{"suspend":true}}`), time.Hour},
+		{"resume by hand", patch(scheduledCronJob(), `{"spec":{"suspend":false}}`), time.Hour},
+		{"remove the schedule", unschedule(scheduledCronJob()), time.Hour},
+		{what: "delete", do: remove(scheduledCronJob())},
+	},
 }}
 
 // shortSchedule is a scenario with few writes, for tests of each pair of writes.
@@ -256,8 +274,13 @@ var yearScenario = scenario{
 	),
 }
 
-var removeSchedule = patch(scheduled(), `{"metadata":{"annotations":{
-	"useless.container.training/start-schedule":null,"useless.container.training/stop-schedule":null}}}`)
+var removeSchedule = unschedule(scheduled())
+
+// unschedule returns a function that removes the schedule of a workload.
+func unschedule(o client.Object) func(context.Context, client.Client) error {
+	return patch(o, `{"metadata":{"annotations":{
+		"useless.container.training/start-schedule":null,"useless.container.training/stop-schedule":null}}}`)
+}
 
 // scheduled returns a Deployment that runs for half of each hour.
 func scheduled() *appsv1.Deployment {
@@ -270,6 +293,21 @@ func scheduled() *appsv1.Deployment {
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = new(int32(3)),
 		&metav1.LabelSelector{MatchLabels: labels}, labels
 	return d
+}
+
+// scheduledStatefulSet returns a StatefulSet with the schedule of scheduled.
+func scheduledStatefulSet() *appsv1.StatefulSet {
+	d := scheduled()
+	s := &appsv1.StatefulSet{ObjectMeta: d.ObjectMeta}
+	s.Spec.Replicas, s.Spec.Selector, s.Spec.Template = d.Spec.Replicas, d.Spec.Selector, d.Spec.Template
+	return s
+}
+
+// scheduledCronJob returns a CronJob with the schedule of scheduled.
+func scheduledCronJob() *batchv1.CronJob {
+	c := &batchv1.CronJob{ObjectMeta: scheduled().ObjectMeta}
+	c.Spec.Schedule = "@hourly"
+	return c
 }
 
 // autoscaler returns an autoscaler of the scheduled Deployment that allows 0 replicas.

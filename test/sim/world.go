@@ -19,6 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -53,6 +54,8 @@ func Kinds(repository string) ([]*Kind, error) {
 		Builtin(corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas"),
 		Builtin(appsv1.SchemeGroupVersion.WithKind("Deployment"), "deployments"),
 		Builtin(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "replicasets"),
+		Builtin(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "statefulsets"),
+		Builtin(batchv1.SchemeGroupVersion.WithKind("CronJob"), "cronjobs"),
 		Builtin(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), "horizontalpodautoscalers"),
 		Builtin(eventsv1.SchemeGroupVersion.WithKind("Event"), "events"),
 		AccessReview(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),

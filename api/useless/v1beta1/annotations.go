@@ -31,6 +31,9 @@ const (
 const (
 	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes it.
 	OriginalReplicasAnnotation = domain + "original-replicas"
+	// OriginalStateAnnotation is OriginalStateActive if the stop changed a workload without replicas: it suspended a
+	// CronJob, or made a VirtualMachine inactive. A start removes it.
+	OriginalStateAnnotation = domain + "original-state"
 	// LastScheduleTimeAnnotation is the time (RFC 3339) of the last start or stop that was handled.
 	LastScheduleTimeAnnotation = domain + "last-schedule-time"
 	// NextScheduleTimeAnnotation is the time (RFC 3339) of the next start or stop.
@@ -40,6 +43,9 @@ const (
 	// ObservedScheduleAnnotation is a hash of the schedule. A different value means that the schedule was edited.
 	ObservedScheduleAnnotation = domain + "observed-schedule"
 )
+
+// OriginalStateActive is the only value of OriginalStateAnnotation.
+const OriginalStateActive = "Active"
 
 // Values of ScheduleStateAnnotation.
 const (

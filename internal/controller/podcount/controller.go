@@ -3,9 +3,8 @@
 
 // Package podcount keeps a label on every ReplicaSet with the number of its Pods.
 //
-// decide.go is pure. Pods come and go in bursts. The controller waits for the end of a burst (bursts.go), so that it
-// writes a ReplicaSet a few times, not once for each Pod. The cache has only a part of the metadata of ReplicaSets and
-// Pods.
+// Pods come and go in bursts. The controller waits for the end of a burst, so that it writes a ReplicaSet a few times,
+// not once for each Pod. The cache has only a part of the metadata of ReplicaSets and Pods.
 package podcount
 
 import (
@@ -14,7 +13,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -47,6 +49,13 @@ const (
 	Name = "podcount"
 
 	workers = 4
+
+	// silence is the time without events that ends a burst. kube-controller-manager creates the Pods of a new
+	// ReplicaSet in batches, with pauses of 300 ms when it is busy.
+	silence = 500 * time.Millisecond
+
+	// patience is the longest time for which a burst delays the label.
+	patience = 10 * time.Second
 
 	// fieldManager is the field manager of the label.
 	fieldManager = client.FieldOwner("useless-operator-podcount")
@@ -82,18 +91,18 @@ func (o Options) Validate() error {
 // these are the name, the controller and the deletion timestamp.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&appsv1.ReplicaSet{}: {Transform: strip(func(meta *metav1.ObjectMeta) {
+		&appsv1.ReplicaSet{}: {Transform: trim(func(meta *metav1.ObjectMeta) {
 			meta.OwnerReferences = nil
 			maps.DeleteFunc(meta.Annotations, func(key, _ string) bool { return key != v1beta1.PausedAnnotation })
 		})},
-		&corev1.Pod{}: {Transform: strip(func(meta *metav1.ObjectMeta) {
+		&corev1.Pod{}: {Transform: trim(func(meta *metav1.ObjectMeta) {
 			meta.Labels, meta.Annotations = nil, nil
 		})},
 	}
 }
 
-// strip returns a transform for objects that are cached as metadata only.
-func strip(more func(*metav1.ObjectMeta)) func(any) (any, error) {
+// trim returns a transform for objects that are cached as metadata only.
+func trim(more func(*metav1.ObjectMeta)) func(any) (any, error) {
 	managedFields := cache.TransformStripManagedFields()
 	return func(cached any) (any, error) {
 		if object, ok := cached.(*metav1.PartialObjectMetadata); ok {
@@ -112,8 +121,8 @@ type Controller struct {
 	client  client.Client
 	label   string
 	clock   clock.PassiveClock
-	metrics *metrics
-	bursts  *bursts
+	patches patch.Counter
+	bursts  sync.Map // the first event of each ReplicaSet since its last reconcile: types.NamespacedName to time.Time
 	alarms  *queue.Alarms
 }
 
@@ -125,18 +134,15 @@ func (o Options) Setup(
 	if err := mgr.GetFieldIndexer().IndexField(ctx, pods, podsByController, indexByController); err != nil {
 		return err
 	}
-	metrics, err := newMetrics(registerer)
-	if err != nil {
-		return err
-	}
 	c := &Controller{
-		client:  mgr.GetClient(),
-		label:   cmp.Or(o.Label, DefaultLabel),
-		clock:   clock,
-		metrics: metrics,
-		bursts:  newBursts(),
-		alarms:  queue.NewAlarms(clock),
+		client: mgr.GetClient(),
+		label:  cmp.Or(o.Label, DefaultLabel),
+		clock:  clock,
+		patches: patch.NewCounter("useless_podcount_patches_total",
+			"Number of writes of a ReplicaSet's label, by result (success or error)."),
+		alarms: queue.NewAlarms(clock),
 	}
+	registerer.MustRegister(c.patches)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		WatchesMetadata(&appsv1.ReplicaSet{}, c.onReplicaSet(), builder.WithPredicates(c.matters(), pause.Predicate())).
@@ -149,26 +155,23 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
-// Reconcile writes the label of a ReplicaSet if it is wrong. During a burst of events it waits, but not for ever.
+// Reconcile writes the label of a ReplicaSet if it is wrong.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	due, next := c.bursts.look(request.NamespacedName, c.clock.Now())
-	c.alarms.Set(request, next)
-	if !due {
-		return reconcile.Result{}, nil
-	}
+	c.bursts.Delete(request.NamespacedName) // before the caches are read, so that a later event starts another burst
 	rs := partial(replicaSetKind)
-	if err := c.client.Get(ctx, request.NamespacedName, rs); err != nil {
+	err := c.client.Get(ctx, request.NamespacedName, rs)
+	if err != nil || !rs.DeletionTimestamp.IsZero() || pause.IsPaused(rs) {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
 	pods, err := c.count(ctx, rs)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	value, write := decide(rs, c.label, pods)
-	if !write {
+	value, wrong := decide(rs, c.label, pods)
+	if !wrong {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.write(ctx, rs, value)
+	return reconcile.Result{}, c.act(ctx, rs, value)
 }
 
 // count returns the number of the ReplicaSet's Pods.
@@ -180,9 +183,15 @@ func (c *Controller) count(ctx context.Context, rs client.Object) (int, error) {
 	return len(pods.Items), err
 }
 
-// write sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a
+// decide returns the value of the label for a ReplicaSet with a number of Pods, and whether the present one is wrong.
+func decide(rs client.Object, label string, pods int) (value string, wrong bool) {
+	value = strconv.Itoa(pods)
+	return value, rs.GetLabels()[label] != value
+}
+
+// act sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a
 // new ReplicaSet of the same name must not get the count of the old one.
-func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata, value string) error {
+func (c *Controller) act(ctx context.Context, rs *metav1.PartialObjectMetadata, value string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    rs.UID,
 		"labels": map[string]string{c.label: value},
@@ -194,7 +203,7 @@ func (c *Controller) write(ctx context.Context, rs *metav1.PartialObjectMetadata
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.metrics.patches.Count(err)
+	c.patches.Count(err)
 	return err
 }
 
@@ -242,8 +251,16 @@ func (c *Controller) onPod() handler.EventHandler {
 	}
 }
 
+// wake recounts the Pods of a ReplicaSet at the end of a burst of events. A long burst delays the count until its first
+// event is as old as patience.
 func (c *Controller) wake(rs types.NamespacedName) {
-	c.alarms.Set(reconcile.Request{NamespacedName: rs}, c.bursts.note(rs, c.clock.Now()))
+	now := c.clock.Now()
+	first, _ := c.bursts.LoadOrStore(rs, now)
+	at, latest := now.Add(silence), first.(time.Time).Add(patience)
+	if latest.Before(at) {
+		at = latest
+	}
+	c.alarms.Set(reconcile.Request{NamespacedName: rs}, at)
 }
 
 // indexByController indexes Pods by the UID of their ReplicaSet.
@@ -254,18 +271,29 @@ func indexByController(pod client.Object) []string {
 	return nil
 }
 
+// replicaSet is the ReplicaSet that controls a Pod.
+type replicaSet struct {
+	types.NamespacedName
+	types.UID
+}
+
+// owner returns the ReplicaSet that controls a Pod. The UID is empty if there is none, if the Pod is being deleted, and
+// if pod is nil.
+func owner(pod client.Object) (rs replicaSet) {
+	if pod == nil || !pod.GetDeletionTimestamp().IsZero() {
+		return rs
+	}
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller == nil || controller.Kind != replicaSetKind.Kind ||
+		!strings.HasPrefix(controller.APIVersion, replicaSetKind.Group+"/") {
+		return rs
+	}
+	// An owner must be in the same namespace.
+	return replicaSet{types.NamespacedName{Namespace: pod.GetNamespace(), Name: controller.Name}, controller.UID}
+}
+
 func partial(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(kind)
 	return object
-}
-
-type metrics struct {
-	patches patch.Counter
-}
-
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{patch.NewCounter("useless_podcount_patches_total",
-		"Number of writes of a ReplicaSet's label, by result (success or error).")}
-	return m, registerer.Register(m.patches)
 }

@@ -32,15 +32,15 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 		before := maps.Clone(rs.Labels)
-		value, write := decide(rs, label, pods)
+		value, wrong := decide(rs, label, pods)
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
 			t.Errorf("%q is not a valid label value: %v", value, problems)
 		}
-		if write == (before[label] == value) || !maps.Equal(before, rs.Labels) {
-			t.Errorf("%d Pods give %q, write %t; labels before: %v", pods, value, write, before)
+		if wrong == (before[label] == value) || !maps.Equal(before, rs.Labels) {
+			t.Errorf("%d Pods give %q, wrong %t; labels before: %v", pods, value, wrong, before)
 		}
 		metav1.SetMetaDataLabel(&rs.ObjectMeta, label, value)
-		if _, write := decide(rs, label, pods); write {
+		if _, wrong := decide(rs, label, pods); wrong {
 			t.Errorf("%q is written again; labels: %v", value, rs.Labels)
 		}
 	})

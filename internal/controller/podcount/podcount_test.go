@@ -4,17 +4,18 @@
 package podcount
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -33,7 +34,7 @@ func TestDecide(t *testing.T) {
 		rs     metav1.ObjectMeta
 		pods   int
 		want   string
-		write  bool
+		wrong  bool
 	}{
 		"NilLabels": {"a ReplicaSet without labels gets the label", metav1.ObjectMeta{}, 3, "3", true},
 		"Zero":      {"the label is also set if there are no Pods", metav1.ObjectMeta{}, 0, "0", true},
@@ -43,16 +44,12 @@ func TestDecide(t *testing.T) {
 			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
 		"OtherLabel": {"other labels are ignored", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3",
 			true},
-		"BeingDeleted": {"a ReplicaSet that is being deleted gets no label",
-			metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now))}, 3, "3", false},
-		"Paused": {"a paused ReplicaSet gets no label",
-			metav1.ObjectMeta{Annotations: map[string]string{v1beta1.PausedAnnotation: "true"}}, 3, "3", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			value, write := decide(&metav1.PartialObjectMetadata{ObjectMeta: c.rs}, "pod-count", c.pods)
-			if value != c.want || write != c.write {
-				t.Errorf("%s: got %q, write %t; want %q, %t", c.reason, value, write, c.want, c.write)
+			value, wrong := decide(&metav1.PartialObjectMetadata{ObjectMeta: c.rs}, "pod-count", c.pods)
+			if value != c.want || wrong != c.wrong {
+				t.Errorf("%s: got %q, wrong %t; want %q, %t", c.reason, value, wrong, c.want, c.wrong)
 			}
 		})
 	}
@@ -146,17 +143,11 @@ func TestOnPod(t *testing.T) {
 		{"a Pod is adopted", update(pod(""), pod("b")), []string{"b"}},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			controller := &Controller{clock: clocktesting.NewFakePassiveClock(now), bursts: newBursts(),
-				alarms: queue.NewAlarms(clock.RealClock{})}
-			woken := priorityqueue.New[reconcile.Request]("test")
-			t.Cleanup(woken.ShutDown)
-			if err := controller.alarms.Source().Start(t.Context(), woken); err != nil {
-				t.Fatal(err)
-			}
-			c.happen(controller.onPod(), woken)
+			controller := &Controller{clock: clock.RealClock{}, alarms: queue.NewAlarms(clock.RealClock{})}
+			c.happen(controller.onPod(), nil)
 			var got []string
-			for rs := range controller.bursts.byRS {
-				got = append(got, rs.Name)
+			for rs := range controller.bursts.Range {
+				got = append(got, rs.(types.NamespacedName).Name)
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -166,96 +157,82 @@ func TestOnPod(t *testing.T) {
 	}
 }
 
+// TestBursts sends events about a ReplicaSet, and reconciles it when its alarm fires. The Pods must be counted soon
+// after the last event. During a long burst, they must be counted at regular times.
 func TestBursts(t *testing.T) {
-	rs := types.NamespacedName{Namespace: "default", Name: "web"}
-	cases := map[string]struct {
+	every := func(interval, during time.Duration) (events []time.Duration) {
+		for at := time.Duration(0); at <= during; at += interval {
+			events = append(events, at)
+		}
+		return events
+	}
+	for _, c := range []struct {
 		reason string
 		events []time.Duration // since the first event
-		want   time.Duration   // when the Pods are counted
-		over   bool            // the burst is over at that time
+		want   []time.Duration // when the Pods are counted
 	}{
-		"One": {"the Pods are counted soon after a single event", []time.Duration{0}, 500 * time.Millisecond, true},
-		"Two": {"another event delays the count", []time.Duration{0, 400 * time.Millisecond},
-			900 * time.Millisecond, true},
-		"Endless": {"a long burst cannot delay the count forever", []time.Duration{0, 9700 * time.Millisecond},
-			10 * time.Second, false},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			bursts := newBursts()
-			for _, at := range c.events {
-				if due := bursts.note(rs, now.Add(at)); due.Sub(now) > c.want {
-					t.Errorf("%s: due after %s", c.reason, due.Sub(now))
+		{"a single event", []time.Duration{0}, []time.Duration{500 * time.Millisecond}},
+		{"another event delays the count", []time.Duration{0, 400 * time.Millisecond},
+			[]time.Duration{900 * time.Millisecond}},
+		{"a later event is another burst", []time.Duration{0, time.Second},
+			[]time.Duration{500 * time.Millisecond, 1500 * time.Millisecond}},
+		{"a long burst", every(30*time.Millisecond, 25*time.Second),
+			[]time.Duration{10 * time.Second, 20*time.Second + 20*time.Millisecond,
+				25*time.Second + 490*time.Millisecond}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if diff := cmp.Diff(c.want, countsAfter(t, c.events)); diff != "" {
+					t.Errorf("the Pods are counted at (-want +got):\n%s", diff)
 				}
-			}
-			last := c.events[len(c.events)-1]
-			if due, next := bursts.look(rs, now.Add(last)); due || next.Sub(now) != c.want {
-				t.Errorf("%s: due: %v; next after %s, want %s", c.reason, due, next.Sub(now), c.want)
-			}
-			due, next := bursts.look(rs, now.Add(c.want))
-			if !due || next.IsZero() != c.over || (len(bursts.byRS) == 0) != c.over {
-				t.Errorf("%s: due: %v; next at %s; bursts: %v", c.reason, due, next, bursts.byRS)
-			}
-			if due, next := bursts.look(rs, latest(next, now.Add(c.want))); !due || !next.IsZero() ||
-				len(bursts.byRS) > 0 {
-				t.Errorf("%s: due: %v; next at %s; bursts: %v", c.reason, due, next, bursts.byRS)
-			}
+			})
 		})
 	}
 }
 
-// TestBurstsOnStandby checks that a standby replica, which does not count Pods, does not store an unlimited number of
-// bursts.
-func TestBurstsOnStandby(t *testing.T) {
-	bursts := newBursts()
-	for i := range 1000 {
-		bursts.note(types.NamespacedName{Name: fmt.Sprint(i)}, now.Add(time.Duration(i)*time.Second))
-		if stored := len(bursts.byRS); stored > 25 { // one per second, and none older than 2*patience
-			t.Fatalf("%d bursts are stored after %d events, want at most 25", stored, i+1)
+// countsAfter returns when the Pods of a ReplicaSet are counted if there are events at these times.
+func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
+	t.Helper()
+	begin, rs := time.Now(), types.NamespacedName{Namespace: "default", Name: "web"}
+	c := &Controller{client: &countedClient{counted: func() { counts = append(counts, time.Since(begin)) }},
+		clock: clock.RealClock{}, alarms: queue.NewAlarms(clock.RealClock{})}
+	woken := priorityqueue.New[reconcile.Request]("test")
+	defer woken.ShutDown()
+	if err := c.alarms.Source().Start(t.Context(), woken); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for request, shutdown := woken.Get(); !shutdown; request, shutdown = woken.Get() {
+			if _, err := c.Reconcile(t.Context(), request); err != nil {
+				t.Error(err)
+			}
+			woken.Done(request)
 		}
+	}()
+	for _, at := range events {
+		time.Sleep(at - time.Since(begin))
+		c.wake(rs)
+		synctest.Wait()
 	}
-	if count, _ := bursts.look(types.NamespacedName{Name: "0"}, now.Add(1000*time.Second)); !count {
-		t.Error("a ReplicaSet whose burst was dropped is not counted")
-	}
-	if _, ok := bursts.byRS[types.NamespacedName{Name: "999"}]; !ok {
-		t.Error("a current burst was dropped")
-	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	return counts
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+// countedClient has a ReplicaSet with the correct label, and calls a function when its Pods are counted.
+type countedClient struct {
+	client.Client
+	counted func()
 }
 
-// TestEndlessBurst simulates an event every 50 ms, the rate at which kube-controller-manager creates Pods, with a pause
-// of 400 ms every two seconds. The Pods must be counted at regular times.
-func TestEndlessBurst(t *testing.T) {
-	const tick, during = 50 * time.Millisecond, time.Minute
-	rs, bursts, alarm := types.NamespacedName{Name: "web"}, newBursts(), time.Time{}
-	counts, last := 0, now
-	for at := now; at.Sub(now) < during; at = at.Add(tick) {
-		if at.Sub(now)%(2*time.Second) > 400*time.Millisecond {
-			alarm = bursts.note(rs, at)
-		}
-		if alarm.IsZero() || at.Before(alarm) {
-			continue
-		}
-		var due bool
-		due, alarm = bursts.look(rs, at)
-		if !due {
-			continue
-		}
-		counts++
-		if late := at.Sub(last); late > patience+time.Second {
-			t.Errorf("no count for %s", late)
-		}
-		last = at
-	}
-	if want := int(during / patience); counts > want || counts < want-1 {
-		t.Errorf("counted %d times in %s, want %d", counts, during, want)
-	}
+func (c *countedClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	into.SetLabels(map[string]string{"": "0"})
+	return nil
+}
+
+func (c *countedClient) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	c.counted()
+	return nil
 }
 
 func TestValidate(t *testing.T) {
@@ -277,7 +254,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestStrip(t *testing.T) {
+func TestTrim(t *testing.T) {
 	full := metav1.ObjectMeta{
 		Namespace: "default", Name: "web", UID: "1", ResourceVersion: "2", DeletionTimestamp: new(metav1.NewTime(now)),
 		GenerateName: "w", Finalizers: []string{"a/b"},

@@ -22,6 +22,9 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
+// autoscalersByTarget is the index of autoscalers by what they scale.
+const autoscalersByTarget = "useless/target"
+
 // conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
 // HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables
 // its own autoscalers again.
@@ -33,13 +36,11 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 		hpa := &autoscalers[i]
 		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
 			return fmt.Sprintf("%s %s would undo a stop, so there is none: "+
-				"pause it with its annotation autoscaling.keda.sh/paused-replicas instead",
-				owner.Kind, owner.Name)
+				"pause it with its annotation autoscaling.keda.sh/paused-replicas instead", owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
-			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop then, "+
-				"so there is none: make its minReplicas at least 1",
-				hpa.Name)
+			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop "+
+				"then, so there is none: make its minReplicas at least 1", hpa.Name)
 		}
 		if s.StopReplicas > 0 {
 			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; `+
@@ -56,29 +57,55 @@ func scalesToZero(o client.Object) bool {
 	return least != nil && *least == 0
 }
 
-// autoscalersOf returns the autoscalers of a Deployment. They belong to the cache.
+// trimAutoscaler keeps the fields that the controller reads.
+func trimAutoscaler(o any) (any, error) {
+	hpa, ok := o.(*autoscalingv2.HorizontalPodAutoscaler)
+	if !ok {
+		return o, nil
+	}
+	return &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: hpa.Namespace, Name: hpa.Name, UID: hpa.UID, ResourceVersion: hpa.ResourceVersion,
+			OwnerReferences: hpa.OwnerReferences,
+		},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: hpa.Spec.ScaleTargetRef, MinReplicas: hpa.Spec.MinReplicas,
+		},
+	}, nil
+}
+
+func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
+		func(o client.Object) []string { return []string{target(o)} })
+}
+
+// autoscalersOf returns the autoscalers of a workload. They belong to the cache.
 func (c *Controller) autoscalersOf(
-	ctx context.Context, d *appsv1.Deployment,
+	ctx context.Context, o client.Object,
 ) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
+	if c.kind.onOff {
+		return nil, nil
+	}
 	list := &autoscalingv2.HorizontalPodAutoscalerList{}
-	err := c.client.List(ctx, list, client.InNamespace(d.Namespace), client.MatchingFields{autoscalersByTarget: d.Name},
-		client.UnsafeDisableDeepCopy)
+	err := c.client.List(ctx, list, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{autoscalersByTarget: c.gvk.Kind + "/" + o.GetName()}, client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
-// target returns the name of the Deployment that an autoscaler scales, or an empty string.
+// target returns the kind and the name of the workload that an autoscaler scales, such as Deployment/web, or an empty
+// string.
 func target(o client.Object) string {
 	ref := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.ScaleTargetRef
 	group, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil || group.Group != appsv1.GroupName || ref.Kind != "Deployment" {
+	if err != nil || group.Group != appsv1.GroupName {
 		return ""
 	}
-	return ref.Name
+	return ref.Kind + "/" + ref.Name
 }
 
-// deploymentOf returns the request for the Deployment that an autoscaler scales.
-func deploymentOf(_ context.Context, o client.Object) []reconcile.Request {
-	if name := target(o); name != "" {
+// targetOf returns the request for the workload of this kind that an autoscaler scales.
+func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Request {
+	if name, ok := strings.CutPrefix(target(o), c.gvk.Kind+"/"); ok {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 	}
 	return nil

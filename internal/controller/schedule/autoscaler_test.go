@@ -61,7 +61,8 @@ func TestConflict(t *testing.T) {
 			newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
 		"KEDA": {"KEDA enables its autoscaler again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
 			"ScaledObject events would undo a stop", true},
-		"Controlled": {"other controllers do not enable their autoscalers again", 0, newAutoscaler(controlledBy("example.com/v1")), "", true},
+		"Controlled": {"other controllers do not enable their autoscalers again", 0,
+			newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trimmed, err := trimAutoscaler(c.autoscaler)

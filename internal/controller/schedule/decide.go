@@ -5,27 +5,34 @@ package schedule
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/schedule"
 )
 
-// plan is what to do about a Deployment.
+// longestWait bounds the time until the operator notices that its clock was set. A reconcile without a due event costs
+// no request.
+const longestWait = 10 * time.Minute
+
+// plan is what to do about a workload.
 type plan struct {
 	transition transition
 	outcome    outcome
 	due        time.Time       // when the start or stop was due
 	fired      bool            // it became due by time; false if an edit or a new record made it count
-	replicas   int32           // the replicas afterwards
+	level      int32           // the level afterwards
 	record     schedule.Record // the annotations afterwards
-	next       time.Time       // when the next start or stop is due; zero for never
+	warning    warning         // an event for the user; zero for none
+	wakeUp     time.Time       // when to reconcile next; zero for after the next change
 }
+
+// warning is the content of a Warning event.
+type warning struct{ reason, action, note string }
 
 // transition is the change that an event of the schedule requires.
 type transition string
@@ -33,7 +40,7 @@ type transition string
 const (
 	start   transition = "start"
 	stop    transition = "stop"
-	removal transition = "remove" // the schedule is gone, so the operator restores the replicas from before the stop
+	removal transition = "remove" // the schedule is gone, so the operator restores the level from before the stop
 )
 
 // outcome is the result of a transition.
@@ -42,20 +49,52 @@ type outcome string
 const (
 	nothing   outcome = ""                // it was handled before, or has to wait: nothing is written
 	noted     outcome = "noted"           // a new schedule without an event so far
-	scaled    outcome = "scaled"          // the replicas change
-	unchanged outcome = "unchanged"       // the replicas are right already, or the right number is not known
+	scaled    outcome = "scaled"          // the level changes
+	unchanged outcome = "unchanged"       // the level is right already, or the right one is not known
 	suspended outcome = "suspended"       // the transition is skipped
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
-// decide returns what the last event of a schedule means for a Deployment. Each event is handled once. A stop that an
-// autoscaler would undo waits.
-func decide(d *appsv1.Deployment, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
-	record := schedule.ReadRecord(d.Annotations)
+// decide returns what to do about a workload. A user must fix an invalid schedule, and that change causes a reconcile.
+func (k *kind) decide(
+	o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, zone *time.Location, now time.Time,
+) plan {
+	annotations := o.GetAnnotations()
+	if schedule.IsUnscheduled(annotations) && schedule.HasRecord(annotations) {
+		return k.remove(o)
+	}
+	s, problems := k.parse(o, zone)
+	if len(problems) > 0 {
+		reason, note := schedule.Explain(problems)
+		return plan{warning: warning{reason, "Parse", note}}
+	}
+	note := conflict(s, autoscalers)
+	p := k.decideEvent(o, s, note != "", now)
+	if note != "" {
+		p.warning = warning{v1beta1.EventAutoscalerConflict, "Stop", note}
+	}
+	return p
+}
+
+// remove undoes a stop and removes the record.
+func (k *kind) remove(o client.Object) plan {
+	p := plan{transition: removal, level: k.level(o)}
+	p.raise(schedule.ReadRecord(o.GetAnnotations()).Original)
+	p.record = schedule.Record{}
+	return p
+}
+
+// decideEvent returns what the last event of a schedule means for a workload. Each event is handled once. A stop that
+// an autoscaler would undo waits.
+func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
+	record := schedule.ReadRecord(o.GetAnnotations())
 	last, next, isStop := s.Events(now)
-	p := plan{transition: start, due: last.At, replicas: replicas(d), record: record, next: next}
+	p := plan{transition: start, due: last.At, level: k.level(o), record: record, wakeUp: now.Add(longestWait)}
 	if isStop {
 		p.transition = stop
+	}
+	if !next.IsZero() && next.Before(p.wakeUp) {
+		p.wakeUp = next
 	}
 	edited := record.Observed != s.Observed
 	handled := record.Handled(now)
@@ -71,67 +110,39 @@ func decide(d *appsv1.Deployment, s *schedule.Schedule, autoscaled bool, now tim
 	case skipped:
 		p.outcome = suspended
 	case isStop:
-		p.stop(s.StopReplicas, edited)
+		p.lower(s.StopReplicas, edited)
 	default:
-		p.start(cmp.Or(s.StartReplicas, record.Original))
+		p.raise(cmp.Or(s.StartReplicas, record.Original))
 	}
 	return p
 }
 
-// stop scales down and records the replicas. After an edit, an earlier stop may have scaled down already. Then the
-// record keeps the higher number.
-func (p *plan) stop(target int32, edited bool) {
+// lower stops a workload: it lowers the level and records the one before. After an edit, an earlier stop may have
+// lowered it already. Then the record keeps the higher one.
+func (p *plan) lower(target int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
-	if p.replicas <= target {
+	if p.level <= target {
 		return
 	}
-	if !edited || p.replicas > p.record.Original {
-		p.record.Original = p.replicas
+	if !edited || p.level > p.record.Original {
+		p.record.Original = p.level
 	}
-	p.outcome, p.replicas = scaled, target
+	p.outcome, p.level = scaled, target
 }
 
-// start scales up and removes the number that a stop has recorded. A target of zero means that the number is not known.
-func (p *plan) start(target int32) {
+// raise starts a workload: it raises the level and removes the one that a stop has recorded. A target of zero means
+// that it is not known.
+func (p *plan) raise(target int32) {
 	p.outcome, p.record.State, p.record.Original = unchanged, v1beta1.ScheduleStarted, 0
-	if p.replicas < target {
-		p.outcome, p.replicas = scaled, target
+	if p.level < target {
+		p.outcome, p.level = scaled, target
 	}
 }
 
-// remove undoes a stop and removes the record.
-func remove(d *appsv1.Deployment) plan {
-	p := plan{transition: removal, replicas: replicas(d)}
-	p.start(schedule.ReadRecord(d.Annotations).Original)
-	p.record = schedule.Record{}
-	return p
-}
-
-// apply changes a Deployment as planned.
-func (p *plan) apply(d *appsv1.Deployment) {
+// apply changes a workload as planned.
+func (k *kind) apply(o client.Object, p plan) {
 	if p.outcome == scaled {
-		d.Spec.Replicas = new(p.replicas)
+		k.setLevel(o, p.level)
 	}
-	p.record.Write(d.Annotations)
-}
-
-// attempt describes the change that failed.
-func (p *plan) attempt(d *appsv1.Deployment) string {
-	if p.outcome != scaled {
-		return "Could not record when the next start or stop is due"
-	}
-	return fmt.Sprintf("Could not scale from %d to %d replicas", replicas(d), p.replicas)
-}
-
-func replicas(d *appsv1.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
-
-// leftAlone reports whether a Deployment must not be scaled: it is being deleted, its rollout is paused, or it has a
-// controller that decides about its replicas.
-func leftAlone(d *appsv1.Deployment) bool {
-	return !d.DeletionTimestamp.IsZero() || d.Spec.Paused || metav1.GetControllerOfNoCopy(d) != nil
+	p.record.Write(o.GetAnnotations(), k.onOff)
 }

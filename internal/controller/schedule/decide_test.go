@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -63,7 +64,7 @@ func observed(state, last string) func(*appsv1.Deployment) {
 		_, next, _ := s.Events(at(last))
 		r := schedule.ReadRecord(d.Annotations)
 		r.Last, r.Next, r.State, r.Observed = at(last), next, state, s.Observed
-		r.Write(d.Annotations)
+		r.Write(d.Annotations, false)
 	}
 }
 
@@ -85,7 +86,7 @@ func summarize(p plan) summary {
 	if p.outcome == nothing {
 		return summary{}
 	}
-	return summary{p.transition, p.outcome, p.replicas, p.record.Original, p.due.Format("Mon 15:04"), p.record.State,
+	return summary{p.transition, p.outcome, p.level, p.record.Original, p.due.Format("Mon 15:04"), p.record.State,
 		p.fired}
 }
 
@@ -370,26 +371,41 @@ func TestDecide(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s, problems := schedule.Parse(c.deployment.Annotations, time.UTC)
-			if len(problems) > 0 {
-				t.Fatal(problems)
+			var autoscalers []autoscalingv2.HorizontalPodAutoscaler
+			if c.autoscaled {
+				autoscalers = append(autoscalers, *newAutoscaler(atLeast(0)))
 			}
-			p := decide(c.deployment, s, c.autoscaled, at(c.now))
+			p := deployments.decide(c.deployment, autoscalers, time.UTC, at(c.now))
+			if p.warning.note != "" != c.autoscaled {
+				t.Errorf("%s: got warning %q", c.reason, p.warning)
+			}
 			if diff := cmp.Diff(c.want, summarize(p)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
-			if !p.next.After(at(c.now)) {
-				t.Errorf("the next event is at %s, want after %s", p.next, c.now)
+			if wait := p.wakeUp.Sub(at(c.now)); wait <= 0 || wait > longestWait {
+				t.Errorf("the next reconcile is after %s, want at most %s", wait, longestWait)
 			}
 			before := c.deployment.DeepCopy()
-			p.apply(c.deployment)
-			if again := decide(c.deployment, s, c.autoscaled, at(c.now)); again.outcome != nothing {
+			deployments.apply(c.deployment, p)
+			if again := deployments.decide(c.deployment, autoscalers, time.UTC, at(c.now)); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v", summarize(again))
 			}
 			if diff := cmp.Diff(before, c.deployment); p.outcome == nothing && diff != "" {
 				t.Errorf("the plan is empty, but apply changed the Deployment (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDecideInvalid decides about an invalid schedule. Nothing may change, not even if an earlier stop is recorded.
+func TestDecideInvalid(t *testing.T) {
+	d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+		with(v1beta1.StartScheduleAnnotation, "25:00"))
+	got := deployments.decide(d, nil, time.UTC, at("2026-11-23 07:00"))
+	note := `useless.container.training/start-schedule "25:00": 25:00 is not a time of day from 00:00 to 23:59; ` +
+		`use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`
+	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}}); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
@@ -421,9 +437,12 @@ func TestRemove(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := remove(c.deployment)
-			p.apply(c.deployment)
-			if got := replicas(c.deployment); got != c.want || p.replicas != c.want {
+			p := deployments.decide(c.deployment, nil, time.UTC, now)
+			if p.transition != removal || !p.wakeUp.IsZero() {
+				t.Errorf("%s: got %+v, want a removal and no further reconcile", c.reason, p)
+			}
+			deployments.apply(c.deployment, p)
+			if got := deployments.level(c.deployment); got != c.want || p.level != c.want {
 				t.Errorf("%s: got %d replicas, want %d", c.reason, got, c.want)
 			}
 			if diff := cmp.Diff(map[string]string{}, c.deployment.Annotations); diff != "" {
@@ -433,7 +452,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestLeftAlone(t *testing.T) {
+func TestLeaveAlone(t *testing.T) {
 	for reason, c := range map[string]struct {
 		change func(*appsv1.Deployment)
 		want   bool
@@ -442,11 +461,13 @@ func TestLeftAlone(t *testing.T) {
 		"being deleted": {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) },
 			true},
 		"rollout paused": {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
-		"controlled":     {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}} }, true},
+		"controlled": {func(d *appsv1.Deployment) {
+			d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}}
+		}, true},
 		"owned but not controlled": {func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{}} },
 			false},
 	} {
-		if got := leftAlone(newDeployment(1, c.change)); got != c.want {
+		if got := deployments.leaveAlone(newDeployment(1, c.change)); got != c.want {
 			t.Errorf("%s: got %t, want %t", reason, got, c.want)
 		}
 	}
@@ -457,13 +478,12 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 	look func(at time.Time, p plan)) {
 	t.Helper()
 	for at := from; !at.After(to); at = at.Add(every) {
-		s, problems := schedule.Parse(d.Annotations, time.UTC)
-		if len(problems) > 0 {
-			t.Fatal(problems)
+		p := deployments.decide(d, nil, time.UTC, at)
+		if p.warning != (warning{}) {
+			t.Fatal(p.warning)
 		}
-		p := decide(d, s, false, at)
 		if p.outcome != nothing {
-			p.apply(d)
+			deployments.apply(d, p)
 		}
 		look(at, p)
 	}
@@ -480,7 +500,7 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 		if weekend || clock < "06:30" || clock >= "22:10" {
 			want = 0
 		}
-		if got := replicas(d); got != want {
+		if got := deployments.level(d); got != want {
 			t.Fatalf("on %s there are %d replicas, want %d", now.Format("Monday 15:04"), got, want)
 		}
 	})
@@ -494,8 +514,8 @@ func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
 		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute,
 			func(_ time.Time, p plan) {
-				if replicas(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
-					t.Errorf("after %s there are %d replicas, want 3: %+v", late, replicas(d), summarize(p))
+				if deployments.level(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
+					t.Errorf("after %s there are %d replicas, want 3: %+v", late, deployments.level(d), summarize(p))
 				}
 			})
 	}

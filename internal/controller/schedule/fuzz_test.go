@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
 )
@@ -52,19 +54,23 @@ func FuzzDecide(f *testing.F) {
 		if len(problems) > 0 || replicas < 0 {
 			t.Skip(problems)
 		}
+		var autoscalers []autoscalingv2.HorizontalPodAutoscaler
+		if autoscaled {
+			autoscalers = append(autoscalers, *newAutoscaler(atLeast(0)))
+		}
 		d, now := newDeployment(replicas), century(unix)
 		d.Annotations = annotations
 		for range 3 { // three events, alternating starts and stops
 			before := *d.Spec.Replicas
-			p := decide(d, s, autoscaled, now)
+			p := deployments.decide(d, autoscalers, time.UTC, now)
 			checkPlan(t, p, before, now)
 			if p.outcome != nothing {
-				p.apply(d)
+				deployments.apply(d, p)
 			}
-			if again := decide(d, s, autoscaled, now); again.outcome != nothing {
+			if again := deployments.decide(d, autoscalers, time.UTC, now); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v, then %+v", p, again)
 			}
-			if now = p.next; now.IsZero() {
+			if _, now, _ = s.Events(now); now.IsZero() {
 				t.Fatalf("there is no next event: %+v", p)
 			}
 		}
@@ -79,24 +85,24 @@ func timeOfDay(minutes uint16) string {
 
 func checkPlan(t *testing.T, p plan, before int32, now time.Time) {
 	t.Helper()
-	if p.due.After(now) || !p.next.After(now) {
-		t.Errorf("now is %s, but due is %s and next is %s", now, p.due, p.next)
+	if p.due.After(now) || !p.wakeUp.After(now) {
+		t.Errorf("now is %s, but due is %s and the next reconcile is at %s", now, p.due, p.wakeUp)
 	}
 	checkReplicas(t, p, before)
 }
 
 func checkReplicas(t *testing.T, p plan, before int32) {
 	t.Helper()
-	if (p.outcome == scaled) != (p.replicas != before) {
-		t.Errorf("outcome %s, but the replicas change from %d to %d", p.outcome, before, p.replicas)
+	if (p.outcome == scaled) != (p.level != before) {
+		t.Errorf("outcome %s, but the replicas change from %d to %d", p.outcome, before, p.level)
 	}
 	recorded := p.record.Original
-	if p.transition == stop && (p.replicas > before || p.outcome == scaled && recorded < before) {
-		t.Errorf("a stop scales from %d to %d, and records %d", before, p.replicas, recorded)
+	if p.transition == stop && (p.level > before || p.outcome == scaled && recorded < before) {
+		t.Errorf("a stop scales from %d to %d, and records %d", before, p.level, recorded)
 	}
 	if done := p.outcome == scaled || p.outcome == unchanged; p.transition == start &&
-		(p.replicas < before || done && recorded != 0) {
-		t.Errorf("a start scales from %d to %d, and still records %d", before, p.replicas, recorded)
+		(p.level < before || done && recorded != 0) {
+		t.Errorf("a start scales from %d to %d, and still records %d", before, p.level, recorded)
 	}
 }
 
@@ -107,8 +113,10 @@ func checkRemoval(t *testing.T, annotations map[string]string, replicas int32, f
 	d := newDeployment(replicas)
 	d.Annotations = annotations
 	want := max(replicas, schedule.ReadRecord(annotations).Original)
-	p := remove(d)
-	p.apply(d)
+	delete(annotations, v1beta1.StartScheduleAnnotation)
+	delete(annotations, v1beta1.StopScheduleAnnotation)
+	p := deployments.decide(d, nil, time.UTC, century(0))
+	deployments.apply(d, p)
 	if *d.Spec.Replicas != want || schedule.HasRecord(d.Annotations) || d.Annotations["example.com/else"] != foreign {
 		t.Errorf("after the removal there are %d replicas, want %d; annotations %v", *d.Spec.Replicas, want,
 			d.Annotations)

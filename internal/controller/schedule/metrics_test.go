@@ -24,14 +24,14 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// deployments is a cache of Deployments.
-type deployments []appsv1.Deployment
+// cachedDeployments is a cache of Deployments.
+type cachedDeployments []appsv1.Deployment
 
-func (deployments) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (cachedDeployments) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	panic("not implemented")
 }
 
-func (d deployments) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (d cachedDeployments) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	list.(*appsv1.DeploymentList).Items = d
 	return nil
 }
@@ -45,7 +45,7 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	stopped := observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")
-	var cached deployments
+	var cached cachedDeployments
 	for _, d := range []*appsv1.Deployment{
 		newDeployment(3, requests, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 		newDeployment(3, requests), // not reconciled yet
@@ -65,24 +65,25 @@ func TestCollector(t *testing.T) {
 		cached = append(cached, *d)
 	}
 	want := `
-# HELP useless_schedule_deployments Number of Deployments with a schedule, by the state of the schedule.
-# TYPE useless_schedule_deployments gauge
-useless_schedule_deployments{namespace="default",state="invalid"} 1
-useless_schedule_deployments{namespace="default",state="started"} 3
-useless_schedule_deployments{namespace="default",state="stopped"} 3
-useless_schedule_deployments{namespace="default",state="suspended"} 2
-useless_schedule_deployments{namespace="other",state="invalid"} 1
-# HELP useless_schedule_saved_cpu_cores CPU requests of the replicas that schedules have removed.
+# HELP useless_schedule_saved_cpu_cores CPU requests of the replicas and VirtualMachines that schedules have stopped.
 # TYPE useless_schedule_saved_cpu_cores gauge
-useless_schedule_saved_cpu_cores{namespace="default"} 2.5
-useless_schedule_saved_cpu_cores{namespace="other"} 0
-# HELP useless_schedule_saved_memory_bytes Memory requests of the replicas that schedules have removed.
+useless_schedule_saved_cpu_cores{kind="deployments",namespace="default"} 2.5
+useless_schedule_saved_cpu_cores{kind="deployments",namespace="other"} 0
+# HELP useless_schedule_saved_memory_bytes Memory requests of the replicas and VirtualMachines that schedules have stopped.
 # TYPE useless_schedule_saved_memory_bytes gauge
-useless_schedule_saved_memory_bytes{namespace="default"} 6.7108864e+08
-useless_schedule_saved_memory_bytes{namespace="other"} 0
+useless_schedule_saved_memory_bytes{kind="deployments",namespace="default"} 6.7108864e+08
+useless_schedule_saved_memory_bytes{kind="deployments",namespace="other"} 0
+# HELP useless_schedule_workloads Number of workloads with a schedule, by the state of the schedule.
+# TYPE useless_schedule_workloads gauge
+useless_schedule_workloads{kind="deployments",namespace="default",state="invalid"} 1
+useless_schedule_workloads{kind="deployments",namespace="default",state="started"} 3
+useless_schedule_workloads{kind="deployments",namespace="default",state="stopped"} 3
+useless_schedule_workloads{kind="deployments",namespace="default",state="suspended"} 2
+useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"} 1
 `
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC})
+	workloads := collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC, []*kind{deployments}}
+	registry.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	response := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response,
 		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
@@ -111,16 +112,17 @@ func TestTrimDeployment(t *testing.T) {
 	})
 	want := newDeployment(3, func(d *appsv1.Deployment) {
 		d.Spec.Paused = true
-		d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
+		d.Spec.Template.Spec.Containers = []corev1.Container{
+			{Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}
 	})
-	trimmed, err := trimDeployment(d)
+	trimmed, err := deployments.transform(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, trimmed); diff != "" {
 		t.Errorf("cached Deployment (-want +got):\n%s", diff)
 	}
-	if other, err := trimDeployment("something else"); err != nil || other != "something else" {
+	if other, err := deployments.transform("something else"); err != nil || other != "something else" {
 		t.Errorf("an object of another type becomes %v, %v", other, err)
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientevents "k8s.io/client-go/tools/events"
@@ -28,33 +28,34 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/events"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/queue"
 	"container.training/useless/internal/schedule"
 )
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
-// TestYear simulates a year of 1,000 Deployments, or of 100 with -short. Users scale, edit schedules and remove them.
-// The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After each reconcile,
-// the test computes the expected Deployment with code that it does not share with the controller. The operator must
-// write if and only if an event was due or a user has edited the schedule.
+// TestYear simulates a year of 1,000 workloads, or of 100 with -short, of all kinds. Users scale, edit schedules and
+// remove them. The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After each
+// reconcile, the test computes the expected workload with code that it does not share with the controller. The operator
+// must write if and only if an event was due or a user has edited the schedule.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
-	deployments := 1000
+	workloads := 1000
 	if testing.Short() {
-		deployments = 100
+		workloads = 100
 	}
 	timetables := newTimetables(t)
 	for half := range 2 {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
 			t.Parallel()
 			events := 0
-			for i := range deployments / 2 {
+			for i := range workloads / 2 {
 				events += newWorld(t, timetables, 2*i+half).year()
 			}
 			t.Logf("%d events", events)
-			if events < 30*deployments {
-				t.Errorf("there were only %d events, want at least %d", events, 30*deployments)
+			if events < 30*workloads {
+				t.Errorf("there were only %d events, want at least %d", events, 30*workloads)
 			}
 		})
 	}
@@ -132,9 +133,10 @@ func newTimetables(t *testing.T) timetables {
 	return all
 }
 
-// A world is a Deployment, its users, the operator, and the expected state.
+// A world is a workload, its users, the operator, and the expected state.
 type world struct {
 	*testing.T
+	kind       *kind
 	random     *rand.Rand
 	timetables timetables
 	name       int
@@ -151,7 +153,7 @@ type world struct {
 	suspendUntil                time.Time
 
 	// The expected state.
-	replicas, original   int
+	level, original      int // for a kind without replicas, 1 is on and 0 is off
 	state                string
 	lastEvent, nextEvent time.Time // the recorded last and next event
 	edited               bool
@@ -159,35 +161,35 @@ type world struct {
 	next time.Time // the next event
 }
 
-// A fakeClient has one Deployment and no autoscaler. Its cache may lag.
+// A fakeClient has one workload and no autoscaler. Its cache may lag.
 type fakeClient struct {
 	client.Client
-	stored, cached *appsv1.Deployment
+	stored, cached client.Object
 	writes         int
 }
 
 func (s *fakeClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	s.cached.DeepCopyInto(into.(*appsv1.Deployment))
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(s.cached.DeepCopyObject()).Elem())
 	return nil
 }
 
 func (s *fakeClient) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 func (s *fakeClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
-	if o.GetResourceVersion() != s.stored.ResourceVersion {
-		return apierrors.NewConflict(schema.GroupResource{Group: appsv1.GroupName, Resource: "deployments"},
+	if o.GetResourceVersion() != s.stored.GetResourceVersion() {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "workloads"},
 			o.GetName(), nil)
 	}
 	s.writes++
-	s.store(o.(*appsv1.Deployment).DeepCopy())
-	o.SetResourceVersion(s.stored.ResourceVersion)
+	s.store(o.DeepCopyObject().(client.Object))
+	o.SetResourceVersion(s.stored.GetResourceVersion())
 	return nil
 }
 
-func (s *fakeClient) store(d *appsv1.Deployment) {
-	version, _ := strconv.Atoi(d.ResourceVersion)
-	d.ResourceVersion = strconv.Itoa(version + 1)
-	s.stored = d
+func (s *fakeClient) store(o client.Object) {
+	version, _ := strconv.Atoi(o.GetResourceVersion())
+	o.SetResourceVersion(strconv.Itoa(version + 1))
+	s.stored = o
 }
 
 // noEvents discards Kubernetes events.
@@ -197,19 +199,15 @@ func (noEvents) GetEventRecorder(string) recorder.EventRecorder { return &client
 
 func newWorld(t *testing.T, timetables timetables, name int) *world {
 	t.Helper()
-	w := &world{T: t, random: rand.New(rand.NewPCG(*seed, uint64(name))), timetables: timetables, name: name,
-		now: yearBegins}
-	metrics, err := newMetrics(prometheus.NewRegistry(), collector{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.replicas = w.random.IntN(6)
+	w := &world{T: t, kind: kinds[name%len(kinds)], random: rand.New(rand.NewPCG(*seed, uint64(name))),
+		timetables: timetables, name: name, now: yearBegins}
+	w.level = w.anyLevel()
 	w.api = &fakeClient{}
-	w.api.store(newDeployment(int32(w.replicas)))
+	w.api.store(newWorkload(w.kind, int32(w.level)))
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
 	w.controller = &Controller{
-		client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}), metrics: metrics,
-		warnings: newWarnings(), alarms: queue.NewAlarms(w.clock),
+		kind: w.kind, client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}),
+		metrics: newMetrics(prometheus.NewRegistry(), collector{}), alarms: queue.NewAlarms(w.clock),
 	}
 	woken := priorityqueue.New[reconcile.Request]("test")
 	t.Cleanup(woken.ShutDown)
@@ -221,8 +219,8 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 
 func (w *world) failf(format string, args ...any) {
 	w.Helper()
-	w.Fatalf("seed %d, deployment %d, %s, annotations %v: %s", *seed, w.name, w.now, w.api.stored.Annotations,
-		fmt.Sprintf(format, args...))
+	w.Fatalf("seed %d, %s %d, %s, annotations %v: %s", *seed, w.kind.name, w.name, w.now,
+		w.api.stored.GetAnnotations(), fmt.Sprintf(format, args...))
 }
 
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
@@ -265,30 +263,54 @@ func (w *world) sleep() {
 	}
 }
 
+// newWorkload returns a workload of a kind with the schedule office.
+func newWorkload(k *kind, level int32) client.Object {
+	o := k.object.DeepCopyObject().(client.Object)
+	o.SetNamespace("default")
+	o.SetName("w")
+	o.SetAnnotations(maps.Clone(office))
+	k.setLevel(o, level)
+	return o
+}
+
+// set sets an annotation, or removes it if the value is empty.
+func set(o client.Object, key, value string) {
+	if o.GetAnnotations()[key] = value; value == "" {
+		delete(o.GetAnnotations(), key)
+	}
+}
+
+func (w *world) anyLevel() int {
+	if w.kind.onOff {
+		return w.random.IntN(2)
+	}
+	return w.random.IntN(6)
+}
+
 func (w *world) scaleByHand() {
-	w.replicas = w.random.IntN(6)
-	w.change(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(w.replicas)) })
+	w.level = w.anyLevel()
+	w.change(func(o client.Object) { w.kind.setLevel(o, int32(w.level)) })
 }
 
-// change changes the Deployment as a user.
-func (w *world) change(change func(*appsv1.Deployment)) {
-	d := w.api.stored.DeepCopy()
-	change(d)
-	w.api.store(d)
+// change changes the workload as a user.
+func (w *world) change(change func(client.Object)) {
+	o := w.api.stored.DeepCopyObject().(client.Object)
+	change(o)
+	w.api.store(o)
 }
 
-// unschedule removes the schedule, and for every other Deployment also its settings.
+// unschedule removes the schedule, and for half of the workloads also its settings.
 func (w *world) unschedule() {
 	w.start, w.stop = "", ""
-	w.change(func(d *appsv1.Deployment) {
-		with(v1beta1.StartScheduleAnnotation, "")(d)
-		with(v1beta1.StopScheduleAnnotation, "")(d)
-		if w.name%2 == 0 {
+	w.change(func(o client.Object) {
+		set(o, v1beta1.StartScheduleAnnotation, "")
+		set(o, v1beta1.StopScheduleAnnotation, "")
+		if w.pick(2) {
 			for _, key := range []string{
 				v1beta1.TimeZoneAnnotation, v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation,
 				v1beta1.SuspendAnnotation, v1beta1.SuspendUntilAnnotation, v1beta1.ExcludeDatesAnnotation,
 			} {
-				with(key, "")(d)
+				set(o, key, "")
 			}
 		}
 	})
@@ -305,8 +327,10 @@ func (w *world) edit() {
 		for w.start == w.stop {
 			w.stop = w.someRecurrence()
 		}
-		w.stopReplicas, w.startReplicas = w.random.IntN(3), 0
-		if w.pick(3) {
+		if w.stopReplicas, w.startReplicas = 0, 0; !w.kind.onOff {
+			w.stopReplicas = w.random.IntN(3)
+		}
+		if !w.kind.onOff && w.pick(3) {
 			w.startReplicas = w.stopReplicas + 1 + w.random.IntN(4)
 		}
 		w.exclude = [2]string{}
@@ -322,12 +346,15 @@ func (w *world) edit() {
 func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(recurrences))].text }
 
 // annotate writes the users' settings, and records whether the schedule differs.
-func (w *world) annotate(d *appsv1.Deployment) {
+func (w *world) annotate(o client.Object) {
 	wanted := map[string]string{
 		v1beta1.StartScheduleAnnotation: w.start, v1beta1.StopScheduleAnnotation: w.stop,
 		v1beta1.TimeZoneAnnotation:     w.zone,
-		v1beta1.StopReplicasAnnotation: strconv.Itoa(w.stopReplicas), v1beta1.StartReplicasAnnotation: "",
+		v1beta1.StopReplicasAnnotation: "", v1beta1.StartReplicasAnnotation: "",
 		v1beta1.ExcludeDatesAnnotation: "",
+	}
+	if !w.kind.onOff {
+		wanted[v1beta1.StopReplicasAnnotation] = strconv.Itoa(w.stopReplicas)
 	}
 	if w.startReplicas > 0 {
 		wanted[v1beta1.StartReplicasAnnotation] = strconv.Itoa(w.startReplicas)
@@ -336,20 +363,20 @@ func (w *world) annotate(d *appsv1.Deployment) {
 		wanted[v1beta1.ExcludeDatesAnnotation] = w.exclude[0] + "/" + w.exclude[1]
 	}
 	for key, value := range wanted {
-		w.edited = w.edited || d.Annotations[key] != value
-		with(key, value)(d)
+		w.edited = w.edited || o.GetAnnotations()[key] != value
+		set(o, key, value)
 	}
-	with(v1beta1.SuspendAnnotation, strconv.FormatBool(w.suspended))(d)
-	with(v1beta1.SuspendUntilAnnotation, "")(d)
+	set(o, v1beta1.SuspendAnnotation, strconv.FormatBool(w.suspended))
+	set(o, v1beta1.SuspendUntilAnnotation, "")
 	if !w.suspendUntil.IsZero() {
-		with(v1beta1.SuspendUntilAnnotation, w.suspendUntil.Format(time.RFC3339))(d)
+		set(o, v1beta1.SuspendUntilAnnotation, w.suspendUntil.Format(time.RFC3339))
 	}
 }
 
 // operator runs one reconcile and compares the result with the expected state.
 func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
-		w.controller.warnings = newWarnings() // simulates a restart
+		w.controller.warned = memory.Memory[warned]{} // simulates a restart
 	}
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0
@@ -362,8 +389,8 @@ func (w *world) operator() (wrote bool) {
 	if wrote = w.api.writes > 0; wrote != due || w.api.writes > 1 {
 		w.failf("the operator wrote %d times; a write was due: %t", w.api.writes, due)
 	}
-	if got := int(replicas(w.api.stored)); got != w.replicas {
-		w.failf("there are %d replicas, want %d", got, w.replicas)
+	if got := int(w.kind.level(w.api.stored)); got != w.level {
+		w.failf("the level is %d, want %d", got, w.level)
 	}
 	w.checkRecord()
 	w.plan(w.controller.alarms.Next(request))
@@ -380,7 +407,8 @@ func (w *world) checkRecord() {
 		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.lastEvent),
 		v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.nextEvent),
 		v1beta1.ScheduleStateAnnotation:    w.state,
-		v1beta1.OriginalReplicasAnnotation: strings.TrimPrefix(strconv.Itoa(w.original), "0"),
+		v1beta1.OriginalReplicasAnnotation: w.originalReplicas(),
+		v1beta1.OriginalStateAnnotation:    w.originalState(),
 	} {
 		if value != "" {
 			want[key] = value
@@ -388,7 +416,7 @@ func (w *world) checkRecord() {
 	}
 	got := map[string]string{}
 	for _, key := range recordKeys() {
-		if value, ok := w.api.stored.Annotations[key]; ok &&
+		if value, ok := w.api.stored.GetAnnotations()[key]; ok &&
 			(key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
 			got[key] = value
 		}
@@ -396,6 +424,22 @@ func (w *world) checkRecord() {
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.failf("record (-want +got):\n%s", diff)
 	}
+}
+
+// originalReplicas returns the expected annotation, or an empty string.
+func (w *world) originalReplicas() string {
+	if w.kind.onOff || w.original == 0 {
+		return ""
+	}
+	return strconv.Itoa(w.original)
+}
+
+// originalState returns the expected annotation, or an empty string.
+func (w *world) originalState() string {
+	if !w.kind.onOff || w.original == 0 {
+		return ""
+	}
+	return "Active"
 }
 
 // plan computes the next event, and checks that the operator has an alarm for it.
@@ -412,7 +456,7 @@ func (w *world) plan(got time.Time) {
 }
 
 // reconcileStale reconciles with a cache from before the last write. The API server must reject the write.
-func (w *world) reconcileStale(before *appsv1.Deployment) {
+func (w *world) reconcileStale(before client.Object) {
 	w.api.cached, w.api.writes = before, 0
 	_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
 	if w.api.writes > 0 || !apierrors.IsConflict(err) {
@@ -424,7 +468,7 @@ func (w *world) reconcileStale(before *appsv1.Deployment) {
 func (w *world) rule() bool {
 	if w.start == "" {
 		recorded := !w.lastEvent.IsZero()
-		w.replicas = max(w.replicas, w.original)
+		w.level = max(w.level, w.original)
 		w.original, w.state, w.lastEvent, w.nextEvent, w.edited = 0, "", time.Time{}, time.Time{}, true
 		return recorded
 	}
@@ -438,9 +482,9 @@ func (w *world) rule() bool {
 	case w.suspended || last.Before(w.suspendUntil):
 	case isStop:
 		w.state = "Stopped"
-		if w.replicas > w.stopReplicas {
-			// A stop records the replicas. If an edit repeats it, keep the record of the first stop.
-			if w.replicas, w.original = w.stopReplicas, w.replicas; wasEdited {
+		if w.level > w.stopReplicas {
+			// A stop records the level. If an edit repeats it, keep the record of the first stop.
+			if w.level, w.original = w.stopReplicas, w.level; wasEdited {
 				w.original = max(w.original, recorded)
 			}
 		}
@@ -449,7 +493,7 @@ func (w *world) rule() bool {
 		if target == 0 {
 			target = w.original
 		}
-		w.replicas, w.original, w.state = max(w.replicas, target), 0, "Started"
+		w.level, w.original, w.state = max(w.level, target), 0, "Started"
 	}
 	return true
 }
@@ -508,7 +552,8 @@ func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
 
 func recordKeys() []string {
 	return []string{
-		v1beta1.OriginalReplicasAnnotation, v1beta1.LastScheduleTimeAnnotation, v1beta1.NextScheduleTimeAnnotation,
+		v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalStateAnnotation, v1beta1.LastScheduleTimeAnnotation,
+		v1beta1.NextScheduleTimeAnnotation,
 		v1beta1.ScheduleStateAnnotation, v1beta1.ObservedScheduleAnnotation,
 	}
 }

@@ -1,0 +1,130 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/schedule"
+)
+
+// A kind is a kind of workload: how to read it, stop it and start it. Its functions are pure. A kind either has
+// replicas or is on and off. The level of a workload is its number of replicas, or 1 for on and 0 for off.
+//
+// To add a kind, write a file such as cronjob.go and add a line to kinds.
+type kind struct {
+	name   string // in --schedule-kinds: the plural in lower case
+	object client.Object
+	list   client.ObjectList
+	onOff  bool // the kind has no replicas
+
+	level    func(client.Object) int32
+	setLevel func(client.Object, int32)
+	// describe describes a change of the level in an event, without a full stop.
+	describe func(before, after int32) string
+	// requests returns what each level requests from the cluster. Nil means nothing.
+	requests func(client.Object) corev1.ResourceList
+	// isPaused reports whether the kind's own field tells controllers to do nothing. Nil means no.
+	isPaused func(client.Object) bool
+	// trim returns a copy with only the fields that the functions read. Nil means that another controller reads the
+	// other fields.
+	trim func(client.Object) client.Object
+}
+
+// kinds has all kinds, in the order in which --schedule-kinds shows them.
+var kinds = []*kind{deployments, statefulSets, cronJobs, virtualMachines}
+
+// Kinds returns the names of all kinds.
+func Kinds() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// kindsNamed returns the kinds with these names, or an error that names the flag. No name means all kinds.
+func kindsNamed(names []string) ([]*kind, error) {
+	if len(names) == 0 {
+		return kinds, nil
+	}
+	for _, name := range names {
+		if !slices.Contains(Kinds(), name) {
+			return nil, fmt.Errorf("invalid value %q for flag --schedule-kinds: choose from %s",
+				name, strings.Join(Kinds(), ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return !slices.Contains(names, k.name) }), nil
+}
+
+// transform trims an object before it is cached.
+func (k *kind) transform(o any) (any, error) {
+	if object, ok := o.(client.Object); ok {
+		return k.trim(object), nil
+	}
+	return o, nil
+}
+
+// parse reads the schedule of a workload. It returns either a schedule or all problems.
+func (k *kind) parse(o client.Object, zone *time.Location) (*schedule.Schedule, []schedule.Problem) {
+	s, problems := schedule.Parse(o.GetAnnotations(), zone)
+	if k.onOff {
+		problems = append(problems, schedule.ReplicasOfNone(o.GetAnnotations())...)
+	}
+	return s, problems
+}
+
+// leaveAlone reports whether a workload must not be changed: it is being deleted, it is paused, or it has a controller
+// that decides about it.
+func (k *kind) leaveAlone(o client.Object) bool {
+	return !o.GetDeletionTimestamp().IsZero() || metav1.GetControllerOfNoCopy(o) != nil ||
+		k.isPaused != nil && k.isPaused(o)
+}
+
+// scaledReplicas describes a change of the number of replicas.
+func scaledReplicas(before, after int32) string {
+	direction := "in"
+	if after > before {
+		direction = "out"
+	}
+	return fmt.Sprintf("Scaled %s from %d to %d replicas", direction, before, after)
+}
+
+// requestsOf returns what a Pod requests. A container without a request counts with its limit.
+func requestsOf(pod *corev1.PodSpec) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for _, container := range pod.Containers {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			quantity, ok := container.Resources.Requests[name]
+			if !ok {
+				quantity = container.Resources.Limits[name]
+			}
+			total := sum[name]
+			total.Add(quantity)
+			sum[name] = total
+		}
+	}
+	return sum
+}
+
+// trimPod returns a Pod with only the resources of its containers.
+func trimPod(pod *corev1.PodSpec) (trimmed corev1.PodSpec) {
+	for _, c := range pod.Containers {
+		trimmed.Containers = append(trimmed.Containers, corev1.Container{Resources: c.Resources})
+	}
+	return trimmed
+}
+
+// trimMeta returns metadata without the fields that repeat the whole object.
+func trimMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
+	meta.ManagedFields = nil
+	delete(meta.Annotations, corev1.LastAppliedConfigAnnotation)
+	return meta
+}

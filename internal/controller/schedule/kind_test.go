@@ -1,0 +1,233 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
+)
+
+// TestStopAndStart stops a workload of each kind and starts it again. In between, a user may change it.
+func TestStopAndStart(t *testing.T) {
+	for _, c := range []struct {
+		reason          string
+		kind            *kind
+		before          int32 // the level before the stop
+		byUser          int32 // the level that a user sets after the stop; -1 for none
+		stopped, after  int32
+		saved           string // what the stop saves
+		stop, startNote string // the events; empty for none
+	}{
+		{"a stop scales a StatefulSet in, and a start restores its replicas", statefulSets, 3, -1, 0, 3,
+			"original-replicas=3", "Scaled in from 3 to 0 replicas", "Scaled out from 0 to 3 replicas"},
+		{"a StatefulSet that a user scales after the stop keeps its replicas", statefulSets, 3, 5, 0, 5,
+			"original-replicas=3", "Scaled in from 3 to 0 replicas", ""},
+		{"a stop suspends a CronJob, and a start resumes it", cronJobs, 1, -1, 0, 1,
+			"original-state=Active", "Suspended", "Resumed"},
+		{"a start does not resume a CronJob that a user had suspended before the stop", cronJobs, 0, -1, 0, 0,
+			"", "", ""},
+		{"a CronJob that a user resumes after the stop stays resumed", cronJobs, 1, 1, 0, 1,
+			"original-state=Active", "Suspended", ""},
+		{"a stop deactivates a VirtualMachine, and a start activates it", virtualMachines, 1, -1, 0, 1,
+			"original-state=Active", "Set the action to inactive", "Set the action to active"},
+		{"a start does not activate a VirtualMachine that a user had deactivated", virtualMachines, 0, -1, 0, 0,
+			"", "", ""},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			o := newWorkload(c.kind, c.before)
+			if note := execute(t, c.kind, o, "2026-11-20 20:00"); note != c.stop {
+				t.Errorf("the stop emits %q, want %q", note, c.stop)
+			}
+			if got := c.kind.level(o); got != c.stopped {
+				t.Errorf("after the stop, the level is %d, want %d", got, c.stopped)
+			}
+			if got := savedIn(o); got != c.saved {
+				t.Errorf("the stop saves %q, want %q", got, c.saved)
+			}
+			if c.byUser >= 0 {
+				c.kind.setLevel(o, c.byUser)
+			}
+			if note := execute(t, c.kind, o, "2026-11-23 07:00"); note != c.startNote {
+				t.Errorf("the start emits %q, want %q", note, c.startNote)
+			}
+			if got := c.kind.level(o); got != c.after || savedIn(o) != "" {
+				t.Errorf("after the start, the level is %d, want %d; saved %q", got, c.after, savedIn(o))
+			}
+		})
+	}
+}
+
+// execute executes the last event of a workload, and returns the description of the change, or an empty string.
+func execute(t *testing.T, k *kind, o client.Object, now string) string {
+	t.Helper()
+	p := k.decide(o, nil, time.UTC, at(now))
+	if p.warning != (warning{}) {
+		t.Fatal(p.warning)
+	}
+	before := k.level(o)
+	k.apply(o, p)
+	if p.outcome != scaled {
+		return ""
+	}
+	return k.describe(before, p.level)
+}
+
+// savedIn returns the annotations in which a stop saves the previous state.
+func savedIn(o client.Object) string {
+	var saved []string
+	for _, key := range []string{v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalStateAnnotation} {
+		if value, ok := o.GetAnnotations()[key]; ok {
+			saved = append(saved, key[strings.Index(key, "/")+1:]+"="+value)
+		}
+	}
+	return strings.Join(saved, ",")
+}
+
+func TestRemovalRestoresEachKind(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			o := newWorkload(k, 1)
+			execute(t, k, o, "2026-11-20 20:00")
+			set(o, v1beta1.StartScheduleAnnotation, "")
+			set(o, v1beta1.StopScheduleAnnotation, "")
+			k.apply(o, k.decide(o, nil, time.UTC, now))
+			if got := k.level(o); got != 1 {
+				t.Errorf("the level is %d, want 1", got)
+			}
+			if diff := cmp.Diff(map[string]string{}, o.GetAnnotations()); diff != "" {
+				t.Errorf("remaining annotations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReplicasOfNone gives a CronJob annotations about replicas. Without an error, a user would wait for an effect.
+func TestReplicasOfNone(t *testing.T) {
+	o := newWorkload(cronJobs, 1)
+	set(o, v1beta1.StopReplicasAnnotation, "1")
+	_, problems := cronJobs.parse(o, time.UTC)
+	_, note := schedule.Explain(problems)
+	want := `useless.container.training/stop-replicas "1": this kind of workload has no replicas; remove it`
+	if note != want {
+		t.Errorf("got %s\nwant %s", note, want)
+	}
+	if _, problems := statefulSets.parse(o, time.UTC); len(problems) > 0 {
+		t.Errorf("a StatefulSet has replicas, but got %v", problems)
+	}
+}
+
+// TestTrim requires that the cache keeps all fields that the functions of a kind read.
+func TestTrim(t *testing.T) {
+	pod := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web",
+		Resources: corev1.ResourceRequirements{Requests: resources("1", "1Gi")}}}}}
+	for _, c := range []struct {
+		reason string
+		kind   *kind
+		full   client.Object
+	}{
+		{"a Deployment", deployments, &appsv1.Deployment{
+			Spec: appsv1.DeploymentSpec{Replicas: new(int32(3)), Paused: true, Template: pod}}},
+		{"a StatefulSet", statefulSets, &appsv1.StatefulSet{
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), Template: pod}}},
+		{"a suspended CronJob", cronJobs, &batchv1.CronJob{
+			Spec: batchv1.CronJobSpec{Schedule: "@daily", Suspend: new(true)}}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			c.full.SetName("w")
+			c.full.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl"}})
+			c.full.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "other": "kept"})
+			trimmed, err := c.kind.transform(c.full.DeepCopyObject())
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := trimmed.(client.Object)
+			if diff := cmp.Diff(map[string]string{"other": "kept"}, o.GetAnnotations()); diff != "" {
+				t.Errorf("annotations (-want +got):\n%s", diff)
+			}
+			if o.GetManagedFields() != nil || o.GetName() != "w" {
+				t.Errorf("metadata: %v", o)
+			}
+			if diff := cmp.Diff(readBy(c.kind, c.full), readBy(c.kind, o)); diff != "" {
+				t.Errorf("what the functions return (-full +trimmed):\n%s", diff)
+			}
+		})
+	}
+}
+
+// readBy returns what the functions of a kind read.
+func readBy(k *kind, o client.Object) (read struct {
+	Level    int32
+	Paused   bool
+	Requests corev1.ResourceList
+}) {
+	read.Level, read.Paused = k.level(o), k.leaveAlone(o)
+	if k.requests != nil {
+		read.Requests = k.requests(o)
+	}
+	return read
+}
+
+func TestSaved(t *testing.T) {
+	stopped := func(k *kind) client.Object {
+		o := newWorkload(k, 1)
+		execute(t, k, o, "2026-11-20 20:00")
+		return o
+	}
+	vm := stopped(virtualMachines).(*v1alpha1.VirtualMachine)
+	vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("2"), resource.MustParse("4Gi")
+	for _, c := range []struct {
+		reason string
+		kind   *kind
+		object client.Object
+		want   corev1.ResourceList
+	}{
+		{"a stopped VirtualMachine requests its resources no more", virtualMachines, vm, resources("2", "4Gi")},
+		{"a running VirtualMachine saves nothing", virtualMachines, newWorkload(virtualMachines, 1),
+			corev1.ResourceList{}},
+		{"a CronJob requests nothing by itself", cronJobs, stopped(cronJobs), corev1.ResourceList{}},
+	} {
+		if diff := cmp.Diff(c.want, c.kind.saved(c.object)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+		}
+	}
+}
+
+func TestKindsNamed(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  []string
+		err   string
+	}{
+		{nil, Kinds(), ""},
+		{[]string{"cronjobs", "deployments"}, []string{"deployments", "cronjobs"}, ""},
+		{[]string{"deployments", "cronjobs", "deployments"}, []string{"deployments", "cronjobs"}, ""},
+		{[]string{"Deployment"}, nil, `invalid value "Deployment" for flag --schedule-kinds: choose from ` +
+			"deployments, statefulsets, cronjobs, virtualmachines"},
+	} {
+		selected, err := kindsNamed(c.names)
+		var got []string
+		for _, k := range selected {
+			got = append(got, k.name)
+		}
+		if err != nil && err.Error() != c.err || err == nil && c.err != "" {
+			t.Errorf("%q: got error %v, want %s", c.names, err, c.err)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", c.names, diff)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;watch;patch
+
+// virtualMachines get the action inactive. The cache has all their fields, because their own controller reads them.
+var virtualMachines = &kind{
+	name:   "virtualmachines",
+	object: &v1alpha1.VirtualMachine{},
+	list:   &v1alpha1.VirtualMachineList{},
+	onOff:  true,
+	level: func(o client.Object) int32 {
+		if o.(*v1alpha1.VirtualMachine).Spec.Action == v1alpha1.ActionInactive {
+			return 0
+		}
+		return 1
+	},
+	setLevel: func(o client.Object, level int32) {
+		action := v1alpha1.ActionActive
+		if level == 0 {
+			action = v1alpha1.ActionInactive
+		}
+		o.(*v1alpha1.VirtualMachine).Spec.Action = action
+	},
+	describe: func(_, after int32) string {
+		if after == 0 {
+			return "Set the action to inactive"
+		}
+		return "Set the action to active"
+	},
+	requests: func(o client.Object) corev1.ResourceList {
+		resource := o.(*v1alpha1.VirtualMachine).Spec.Resource
+		return corev1.ResourceList{corev1.ResourceCPU: resource.CPU, corev1.ResourceMemory: resource.Memory}
+	},
+}
