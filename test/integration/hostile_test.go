@@ -391,7 +391,10 @@ func (s *webhookCaller) attacks() []attack {
 			"conversion of an endless list of Machines", 2, false,
 			send(convertURL, json, -1, flood(before+object(1), ","+object(1000), endless), "request body too large"),
 		},
-		{"review of 100 MB", 4, false, send(validateURL, json, size, flood(admission+`"`, "x", size), "413 ")},
+		{
+			"review of 100 MB", 4, false,
+			send(validateURL, json, size, flood(admission+`"`, "x", size), "request entity is too large", "503 "),
+		},
 		{
 			"endless review", 4, false,
 			send(validateURL, json, -1, flood(admission+`"`, "x", endless), "request entity is too large", "503 "),
