@@ -10,7 +10,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,13 +22,14 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1alpha1"
@@ -77,8 +81,9 @@ func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
-	certificate := &certificates.Source{}
-	managerOptions, err := o.manager(certificate, ctx.Done())
+	webhookTLS := &tls.Config{}
+	limitTLS(webhookTLS)
+	managerOptions, err := o.manager(ctx, webhookTLS)
 	if err != nil {
 		return nil, err
 	}
@@ -94,14 +99,14 @@ func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	}
 	// The manager serves /healthz and /readyz only if there is a check.
 	if err := errors.Join(
-		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping), o.watchSuspension(mgr),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping), o.exitAfterSuspension(mgr),
 	); err != nil {
 		return nil, err
 	}
 	if !o.webhooks {
 		return mgr, nil
 	}
-	return mgr, o.setupWebhooks(ctx, mgr, certificate)
+	return mgr, o.setupWebhooks(ctx, mgr, webhookTLS)
 }
 
 // newScheme returns a scheme with the types of Kubernetes and of this operator.
@@ -121,8 +126,8 @@ func limitTLS(c *tls.Config) {
 	c.MinVersion = tls.VersionTLS13
 }
 
-// manager returns the manager's options. The webhook server closes its connections after draining is closed.
-func (o *options) manager(certificate *certificates.Source, draining <-chan struct{}) (ctrl.Options, error) {
+// manager returns the manager's options. The webhook server starts to drain its connections when running is done.
+func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl.Options, error) {
 	cacheOptions, err := o.controllers.CacheOptions()
 	if err == nil && o.selfManagedCerts {
 		cacheOptions.ByObject, err = informer.Merge(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
@@ -148,7 +153,8 @@ func (o *options) manager(certificate *certificates.Source, draining <-chan stru
 		RetryPeriod: new(time.Second),
 		// Shorter than the termination grace period of the Pod, so that the Lease is released in time.
 		GracefulShutdownTimeout: new(5 * time.Second),
-		WebhookServer:           o.webhookServer(certificate, draining),
+		WebhookServer: server.New(
+			running, net.JoinHostPort(o.webhookHost, strconv.Itoa(o.webhookPort)), webhookTLS),
 	}, nil
 }
 
@@ -165,35 +171,35 @@ func (o *options) metricsServer() metricsserver.Options {
 	return options
 }
 
-func (o *options) webhookServer(certificate *certificates.Source, draining <-chan struct{}) server.Server {
-	tlsOptions := []func(*tls.Config){limitTLS}
-	if o.selfManagedCerts {
-		tlsOptions = append(tlsOptions, func(c *tls.Config) { c.GetCertificate = certificate.GetCertificate })
-	}
-	return server.New(ctrlwebhook.Options{
-		Host:    o.webhookHost,
-		Port:    o.webhookPort,
-		CertDir: o.webhookCertDir,
-		TLSOpts: tlsOptions,
-	}, draining)
-}
-
-func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, certificate *certificates.Source) error {
+// setupWebhooks adds the webhooks to a manager, and their certificate to the TLS configuration.
+func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, config *tls.Config) error {
 	if err := admission.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
 		return fmt.Errorf("set up the admission webhooks: %w", err)
 	}
 	if err := conversion.Setup(mgr); err != nil {
 		return fmt.Errorf("set up the conversion webhook: %w", err)
 	}
-	if o.selfManagedCerts {
-		if err := certificate.Setup(ctx, mgr, o.namespace, o.webhookCertDir); err != nil {
-			return fmt.Errorf("set up the certificates: %w", err)
-		}
-		if err := mgr.AddReadyzCheck("certificates", certificate.Injected); err != nil {
-			return err
-		}
+	if err := o.setupCertificate(ctx, mgr, config); err != nil {
+		return fmt.Errorf("set up the certificate of the webhooks: %w", err)
 	}
 	return mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker())
+}
+
+func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config *tls.Config) error {
+	if o.selfManagedCerts {
+		source, err := certificates.Setup(ctx, mgr, o.namespace, o.webhookCertDir)
+		if err != nil {
+			return err
+		}
+		config.GetCertificate = source.GetCertificate
+		return mgr.AddReadyzCheck("certificates", source.Injected)
+	}
+	watcher, err := certwatcher.New(filepath.Join(o.webhookCertDir, "tls.crt"), filepath.Join(o.webhookCertDir, "tls.key"))
+	if err != nil {
+		return err
+	}
+	config.GetCertificate = watcher.GetCertificate
+	return mgr.Add(watcher)
 }
 
 // delayed returns a context that is canceled a delay after its parent. During the delay, a stopping replica still
@@ -202,4 +208,42 @@ func delayed(parent context.Context, delay time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })
 	return ctx
+}
+
+// renewDeadline is how long a leader continues without renewing its Lease. It is shorter than the Lease's duration of
+// 15 s.
+const renewDeadline = 10 * time.Second
+
+// exitAfterSuspension exits the process if it was suspended past the renew deadline: another replica may lead. The
+// leader election would let the process continue for another renewDeadline with stale data. The process exits without
+// releasing the Lease, because another replica may hold it.
+func (o *options) exitAfterSuspension(mgr ctrl.Manager) error {
+	if !o.leaderElect {
+		return nil
+	}
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // runs on the leader only
+		if suspended := waitForSuspension(ctx, clock.RealClock{}); suspended > 0 {
+			mgr.GetLogger().Info("Exiting: the process was suspended, and another replica may lead",
+				"suspended", suspended.String())
+			os.Exit(1)
+		}
+		return nil
+	}))
+}
+
+// waitForSuspension returns how long the process was suspended, if that was past the renew deadline. It returns 0 when
+// the context is canceled.
+func waitForSuspension(ctx context.Context, clock clock.WithTicker) time.Duration {
+	ticker := clock.NewTicker(time.Second)
+	defer ticker.Stop()
+	for last := clock.Now(); ; last = clock.Now() {
+		select {
+		case <-ctx.Done():
+			return 0
+		case <-ticker.C():
+			if suspended := clock.Since(last); suspended >= renewDeadline {
+				return suspended
+			}
+		}
+	}
 }

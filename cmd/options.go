@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"container.training/useless/internal/controller"
-	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
@@ -143,23 +141,14 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		variable := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		for _, value := range values(f, getenv(variable)) {
+		// Only an annotation can have several values, one per line.
+		for _, value := range strings.FieldsFunc(getenv(variable), func(r rune) bool { return r == '\n' }) {
 			if err := flags.Set(f.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("invalid value %q for environment variable %s: %w", value, variable, err))
 			}
 		}
 	})
 	return errors.Join(errs...)
-}
-
-// values returns the values of a flag in an environment variable. Only annotations can have several values, one per
-// line.
-func values(f *flag.Flag, text string) []string {
-	lines := []string{text}
-	if _, ok := f.Value.(*ingress.Annotations); ok {
-		lines = strings.Split(text, "\n")
-	}
-	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 // validate returns an error for an invalid value. The controllers read a zero value as the default, so a zero value on

@@ -26,7 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Names of objects in config/ that contain certificates or belong to the webhooks.
@@ -65,33 +64,20 @@ func (s *Source) Injected(*http.Request) error {
 
 // Setup adds the rotator of the certificates in a namespace to a manager. The directory must be writable, because the
 // rotator becomes ready only when the directory contains the certificate.
-func (s *Source) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) error {
+func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Source, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the certificate directory: %w", err)
+		return nil, fmt.Errorf("create the certificate directory: %w", err)
 	}
-	secrets, err := mgr.GetCache().GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return err
+	s := &Source{injected: make(chan struct{})}
+	if err := s.watchSecret(ctx, mgr, dir); err != nil {
+		return nil, err
 	}
-	logger := log.FromContext(ctx).WithName("certificates")
-	load := func(object any) {
-		if err := s.load(object.(*corev1.Secret), dir); err != nil {
-			logger.Error(err, "Cannot load the serving certificate", "secret", SecretName)
-		}
-	}
-	if _, err := secrets.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    load,
-		UpdateFunc: func(_, object any) { load(object) },
-	}); err != nil {
-		return err
-	}
-	s.injected = make(chan struct{})
-	host := ServiceName + "." + namespace + ".svc"
 	narrow, err := newNarrowManager(mgr)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return rotator.AddRotator(narrow, &rotator.CertRotator{
+	host := ServiceName + "." + namespace + ".svc"
+	return s, rotator.AddRotator(narrow, &rotator.CertRotator{
 		SecretKey:      types.NamespacedName{Namespace: namespace, Name: SecretName},
 		CertDir:        dir,
 		CAName:         "useless-operator-ca",
@@ -105,6 +91,24 @@ func (s *Source) Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir str
 			{Name: MachineCRD, Type: rotator.CRDConversion},
 		},
 	})
+}
+
+// watchSecret loads the certificate from the Secret in the manager's cache whenever it changes.
+func (s *Source) watchSecret(ctx context.Context, mgr ctrl.Manager, dir string) error {
+	secrets, err := mgr.GetCache().GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	load := func(object any) {
+		if err := s.load(object.(*corev1.Secret), dir); err != nil {
+			mgr.GetLogger().Error(err, "Cannot load the serving certificate", "secret", SecretName)
+		}
+	}
+	_, err = secrets.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    load,
+		UpdateFunc: func(_, object any) { load(object) },
+	})
+	return err
 }
 
 // CacheOptions limits the manager's cache of Secrets to the Secret with the certificates.

@@ -13,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,33 +26,26 @@ import (
 func New(
 	lw toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers,
 ) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(consistent{lw, fmt.Sprintf("%T", object)}, object, resync, indexers)
+	return toolscache.NewSharedIndexInformer(consistent(lw, object), object, resync, indexers)
 }
 
 // notStreamed is logged for each list.
 const notStreamed = "Reading all objects with a list, " +
 	"because the API server does not stream them (Kubernetes before 1.34)"
 
-type consistent struct {
-	toolscache.ListerWatcher
-
-	kind string // for the log
-}
-
-// ListWithContext implements toolscache.ListerWithContext. client-go calls it only if the API server streams no list.
-func (c consistent) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	if options.Continue == "" { // the first page
-		log.FromContext(ctx).Info(notStreamed, "type", c.kind)
+// consistent returns lw with consistent lists. client-go calls the list only if the API server streams no list.
+func consistent(lw toolscache.ListerWatcher, object runtime.Object) *toolscache.ListWatch {
+	wrapped := toolscache.ToListerWatcherWithContext(lw)
+	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		if options.Continue == "" { // the first page
+			log.FromContext(ctx).Info(notStreamed, "type", fmt.Sprintf("%T", object))
+		}
+		if options.ResourceVersion == "0" { // a cached list
+			options.ResourceVersion = "" // a consistent list
+		}
+		return wrapped.ListWithContext(ctx, options)
 	}
-	if options.ResourceVersion == "0" { // a cached list
-		options.ResourceVersion = "" // a consistent list
-	}
-	return toolscache.ToListerWithContext(c.ListerWatcher).ListWithContext(ctx, options)
-}
-
-// WatchWithContext implements toolscache.WatcherWithContext.
-func (c consistent) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	return toolscache.ToWatcherWithContext(c.ListerWatcher).WatchWithContext(ctx, options)
+	return &toolscache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: wrapped.WatchWithContext}
 }
 
 // Store returns the store of the informer for a kind, with additional indexes. Callers must not change its objects,

@@ -23,12 +23,12 @@ import (
 // TestList lists in pages, as a client does if the API server streams no list.
 func TestList(t *testing.T) {
 	var requests, lines []string
-	lister := consistent{kind: "*v1.Pod", ListerWatcher: &toolscache.ListWatch{
+	lister := consistent(&toolscache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			requests = append(requests, "version "+options.ResourceVersion+", from "+options.Continue)
 			return &corev1.PodList{}, nil
 		},
-	}}
+	}, &corev1.Pod{})
 	ctx := log.IntoContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	for _, options := range []metav1.ListOptions{
 		{ResourceVersion: "0"},      // the first page of a cached list

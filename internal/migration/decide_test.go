@@ -69,7 +69,7 @@ func TestDecide(t *testing.T) {
 		}, "old"), wantErr: "things.example.com"},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
-			got, err := decide(resource{crd: tt.crd.Name, converted: tt.converted}, tt.crd)
+			got, err := decide(Resource{CRD: tt.crd.Name, Converted: tt.converted}, tt.crd)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || got != nil {
 					t.Errorf("got %v and error %v, want an error with %q", got, err, tt.wantErr)

@@ -14,10 +14,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	operatorsv2 "github.com/operator-framework/api/pkg/operators/v2"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,10 +41,20 @@ const (
 	// It receives the change through a watch, and Kubernetes allows 5 s for that. A request in progress can last
 	// another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
-
-	// reportInterval is the time between two log lines of a pass.
-	reportInterval = 10 * time.Second
 )
+
+// Resource is a kind of object that is migrated.
+type Resource struct {
+	CRD       string // the name of its CustomResourceDefinition
+	Converted bool   // whether a webhook must convert between its versions
+}
+
+// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same ones.
+var Resources = []Resource{
+	{CRD: "machines.useless.container.training", Converted: true},
+	{CRD: "switches.useless.container.training"},
+	{CRD: "virtualmachines.cloudnative.tw"},
+}
 
 // retries are the delays after errors. The conversion webhook can be unavailable for a moment, or until a user fixes
 // it.
@@ -57,11 +69,6 @@ type Migrator struct {
 	olm    *reporter
 }
 
-var (
-	_ manager.Runnable               = &Migrator{}
-	_ manager.LeaderElectionRunnable = &Migrator{}
-)
-
 // Setup adds the migration to a manager.
 func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 	scheme := runtime.NewScheme()
@@ -75,11 +82,9 @@ func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 		return err
 	}
 	logger := mgr.GetLogger().WithName("migration")
-	return mgr.Add(&Migrator{client: c, clock: clock, log: logger, olm: newReporter(c, logger)})
+	m := &Migrator{client: c, clock: clock, log: logger, olm: newReporter(c, logger)}
+	return mgr.Add(manager.RunnableFunc(m.Start)) // runs on the leader only
 }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (m *Migrator) NeedLeaderElection() bool { return true }
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=machines.useless.container.training;switches.useless.container.training;virtualmachines.cloudnative.tw,verbs=get
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=machines.useless.container.training;switches.useless.container.training;virtualmachines.cloudnative.tw,verbs=update
@@ -115,9 +120,9 @@ func (m *Migrator) try(ctx context.Context, previous error) error {
 
 // read returns the pending migrations. An error of one resource does not affect the others.
 func (m *Migrator) read(ctx context.Context) (pending []*migration, errs error) {
-	for _, r := range resources {
+	for _, r := range Resources {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		err := m.client.Get(ctx, client.ObjectKey{Name: r.crd}, crd)
+		err := m.client.Get(ctx, client.ObjectKey{Name: r.CRD}, crd)
 		if apierrors.IsNotFound(err) {
 			continue // without a CustomResourceDefinition, there are no objects
 		}
@@ -133,6 +138,31 @@ func (m *Migrator) read(ctx context.Context) (pending []*migration, errs error) 
 	return pending, errs
 }
 
+// migration is the pending rewrite of all objects of a CustomResourceDefinition.
+type migration struct {
+	crd *apiextensionsv1.CustomResourceDefinition // as read before the first pass
+	to  schema.GroupVersionKind                   // the storage version
+}
+
+// decide returns the migration that a CustomResourceDefinition needs, or nil. It returns an error if the migration
+// would fail or lose data.
+func decide(r Resource, crd *apiextensionsv1.CustomResourceDefinition) (*migration, error) {
+	storage, err := apihelpers.GetCRDStorageVersion(crd)
+	if err != nil {
+		return nil, fmt.Errorf("CustomResourceDefinition %s: %w", crd.Name, err)
+	}
+	switch conversion := crd.Spec.Conversion; {
+	case !crd.DeletionTimestamp.IsZero() || slices.Equal(crd.Status.StoredVersions, []string{storage}):
+		return nil, nil
+	case r.Converted && (conversion == nil || conversion.Strategy != apiextensionsv1.WebhookConverter):
+		// The API server would only change the apiVersion, and drop the fields that the new version does not have.
+		return nil, fmt.Errorf("CustomResourceDefinition %s has no conversion webhook, and a rewrite would lose fields: "+
+			"apply its manifest again", crd.Name)
+	}
+	to := schema.GroupVersionKind{Group: crd.Spec.Group, Version: storage, Kind: crd.Spec.Names.Kind}
+	return &migration{crd, to}, nil
+}
+
 // migrate rewrites objects in passes, with settleDelay between them. A pass without writes proves that all objects are
 // stored in the new version. The first pass is no proof: the API server may not know the new storage version yet, and
 // then it writes nothing.
@@ -141,9 +171,15 @@ func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 		return nil
 	}
 	for pass := 1; ; pass++ {
-		rewritten, err := m.pass(ctx, pass, pending)
-		if err != nil {
-			return err
+		rewritten := 0
+		var errs error
+		for _, migration := range pending {
+			n, err := m.rewriteAll(ctx, pass, migration)
+			rewritten += n
+			errs = errors.Join(errs, err)
+		}
+		if errs != nil {
+			return errs
 		}
 		if rewritten == 0 && pass > 1 {
 			return m.prune(ctx, pending)
@@ -154,16 +190,6 @@ func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 		case <-m.clock.After(settleDelay):
 		}
 	}
-}
-
-// pass rewrites all objects once, and returns how many of them were stored in another version.
-func (m *Migrator) pass(ctx context.Context, pass int, pending []*migration) (rewritten int, errs error) {
-	for _, migration := range pending {
-		n, err := m.rewriteAll(ctx, pass, migration)
-		rewritten += n
-		errs = errors.Join(errs, err)
-	}
-	return rewritten, errs
 }
 
 // prune removes all versions but the storage version from status.storedVersions. The update has the resourceVersion
@@ -186,8 +212,7 @@ func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 
 // rewriteAll rewrites every object of a resource, and returns how many of them were stored in another version.
 func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migration) (rewritten int, _ error) {
-	log := m.log.WithValues("resource", migration.crd.Name, "version", migration.to.Version, "pass", pass)
-	p := newProgress(log, m.clock)
+	start, objects := m.clock.Now(), 0
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(migration.to.GroupVersion().WithKind(migration.crd.Spec.Names.ListKind))
 	for more, next := true, ""; more; more = next != "" {
@@ -199,7 +224,7 @@ func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migratio
 		if err != nil {
 			return 0, fmt.Errorf("list %s: %w", migration.crd.Name, err)
 		}
-		p.page(list)
+		objects += len(list.Items)
 		for _, object := range list.Items {
 			changed, err := m.rewrite(ctx, migration.to, &object)
 			if err != nil {
@@ -208,11 +233,11 @@ func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migratio
 			if changed {
 				rewritten++
 			}
-			p.one()
 		}
 		next = list.GetContinue()
 	}
-	p.end(rewritten)
+	m.log.Info("Finished a pass", "resource", migration.crd.Name, "version", migration.to.Version, "pass", pass,
+		"rewritten", rewritten, "objects", objects, "duration", m.clock.Since(start).String())
 	return rewritten, nil
 }
 

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/operator-framework/operator-lib/conditions"
@@ -23,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -204,7 +202,7 @@ func TestMigrate(t *testing.T) {
 func (tt *migrateTest) run(t *testing.T) {
 	s := &tt.server
 	s.fill(tt.stored)
-	todo, err := decide(resource{}, aCRD(nil, "old", "new"))
+	todo, err := decide(Resource{}, aCRD(nil, "old", "new"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,34 +327,6 @@ func TestTry(t *testing.T) {
 				t.Errorf("got %d writes and stored versions %v", s.writes, s.pruned)
 			}
 		})
-	}
-}
-
-func TestProgress(t *testing.T) {
-	var lines []string
-	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
-	now := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	p := newProgress(log, now)
-	for _, rest := range []*int64{new(int64(30)), new(int64(15)), nil} {
-		p.page(&metav1.PartialObjectMetadataList{
-			ListMeta: metav1.ListMeta{RemainingItemCount: rest}, Items: make([]metav1.PartialObjectMetadata, 15),
-		})
-		for range 15 {
-			now.SetTime(now.Now().Add(time.Second))
-			p.one()
-		}
-	}
-	p.end(7)
-	want := []string{
-		`"level"=0 "msg"="Rewriting objects that are stored in another version" "objects"=45`,
-		`"level"=0 "msg"="Still rewriting" "done"=10 "objects"=45`,
-		`"level"=0 "msg"="Still rewriting" "done"=20 "objects"=45`,
-		`"level"=0 "msg"="Still rewriting" "done"=30 "objects"=45`,
-		`"level"=0 "msg"="Still rewriting" "done"=40 "objects"=45`,
-		`"level"=0 "msg"="Finished a pass" "rewritten"=7 "objects"=45 "duration"="45s"`,
-	}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
 	}
 }
 

@@ -135,7 +135,7 @@ var mutants = []mutant{
 		{"internal/migration", "Migrator.prune", assignment, "StoredVersions", ``},
 	}, tests: []string{"./internal/migration"}},
 	{class: 30, mistake: "A new CA certificate is not injected into the conversion webhook", edits: []edit{
-		{"internal/certificates", "Source.Setup", element, "CRDConversion", ``},
+		{"internal/certificates", "Setup", element, "CRDConversion", ``},
 	}, tests: []string{"./test/integration -run ^TestSelfManagedCertificates$"}},
 
 	// Scale and the control plane.

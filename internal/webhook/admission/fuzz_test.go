@@ -18,6 +18,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -153,6 +154,11 @@ func FuzzOverlap(f *testing.F) {
 		if err != nil {
 			t.Skip(err)
 		}
+		for _, r := range slices.Concat(requirements(a), requirements(b)) {
+			if r.Operator() == selection.GreaterThan || r.Operator() == selection.LessThan {
+				t.Skip("the selector of a Machine cannot have this operator")
+			}
+		}
 		related := slices.ContainsFunc(requirements(a), func(r labels.Requirement) bool { return mentions(b, r.Key()) })
 		got := overlap(a, b)
 		if got != overlap(b, a) {
@@ -188,7 +194,10 @@ func TestAbusiveReviews(t *testing.T) {
 			"9,000 nested lists that end", before + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}}", 0,
 			http.StatusOK, `"allowed":false`,
 		},
-		{"a declared length above 7 MiB", "", 100 << 20, http.StatusRequestEntityTooLarge, "larger than 7 MiB"},
+		{
+			"more than 7 MiB", before + `"` + strings.Repeat("x", 8<<20), 0,
+			http.StatusOK, "request entity is too large",
+		},
 		{
 			"more than 7 MiB without a declared length", before + `"` + strings.Repeat("x", 8<<20), -1,
 			http.StatusOK, "request entity is too large",

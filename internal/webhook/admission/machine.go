@@ -218,6 +218,46 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	return warnings
 }
 
+// overlap reports whether two selectors have a label key in common and some object could match both. It ignores
+// selectors without a common key: an object could match both, but users rarely intend that.
+func overlap(a, b labels.Selector) bool {
+	byKey := map[string]labels.Requirements{}
+	for _, requirement := range slices.Concat(requirements(a), requirements(b)) {
+		byKey[requirement.Key()] = append(byKey[requirement.Key()], requirement)
+	}
+	related := false
+	for key, all := range byKey {
+		if !satisfiable(key, all) {
+			return false
+		}
+		related = related || mentions(a, key) && mentions(b, key)
+	}
+	return related
+}
+
+// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they name, any other
+// value, and no label.
+func satisfiable(key string, all labels.Requirements) bool {
+	candidates := []labels.Set{{}, {key: "?"}} // no requirement names an invalid value
+	for _, requirement := range all {
+		for value := range requirement.Values() {
+			candidates = append(candidates, labels.Set{key: value})
+		}
+	}
+	return slices.ContainsFunc(candidates, func(candidate labels.Set) bool {
+		return !slices.ContainsFunc(all, func(r labels.Requirement) bool { return !r.Matches(candidate) })
+	})
+}
+
+func mentions(selector labels.Selector, key string) bool {
+	return slices.ContainsFunc(requirements(selector), func(r labels.Requirement) bool { return r.Key() == key })
+}
+
+func requirements(selector labels.Selector) labels.Requirements {
+	all, _ := selector.Requirements()
+	return all
+}
+
 // scaleValidator validates updates of the scale subresource, which the API server does not send as a Machine.
 type scaleValidator struct {
 	maxSwitches int32

@@ -8,38 +8,30 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-
-	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
 // BenchmarkConversion measures the time of a review, with this handler and with controller-runtime's handler.
 func BenchmarkConversion(b *testing.B) {
-	stock, err := conversiontest.Stock()
-	if err != nil {
-		b.Fatal(err)
-	}
+	stock := newStock(b)
 	for _, objects := range []int{1, 500, 10_000} {
-		body, err := conversiontest.Machines(objects)
-		if err != nil {
-			b.Fatal(err)
-		}
+		body := machines(b, objects)
 		for _, contender := range []struct {
 			name    string
 			handler http.Handler
-		}{{"ours", conversiontest.Handler()}, {"stock", stock}} {
+		}{{"ours", newHandler()}, {"stock", stock}} {
 			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, contender.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					request := conversiontest.NewRequest(bytes.NewReader(body))
+					request := newRequest(bytes.NewReader(body))
 					contender.handler.ServeHTTP(discard{http.Header{}}, request)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")
 			})
 			b.Run(fmt.Sprintf("TLS/objects=%d/%s", objects, contender.name), func(b *testing.B) {
-				server, client := conversiontest.Serve(contender.handler)
+				server, client := serve(contender.handler)
 				defer server.Close()
 				for b.Loop() {
-					if err := conversiontest.Call(b.Context(), server, client, body); err != nil {
+					if err := send(b.Context(), server, client, body); err != nil {
 						b.Fatal(err)
 					}
 				}

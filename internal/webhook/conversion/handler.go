@@ -5,13 +5,14 @@ package conversion
 
 import (
 	"bufio"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	"golang.org/x/sync/semaphore"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -27,21 +28,11 @@ const (
 	// maxObject is the size of the largest object. The API server accepts no object above 3 MiB.
 	maxObject = 4 << 20
 
-	// maxMessage bounds an error in the log and in the answer, because an error quotes input of the client.
-	maxMessage = 1 << 10
-
 	machineKind = "Machine"
-	contentType = "application/json"
 
-	bufferSize = 32 << 10
-)
-
-var (
-	errTooLarge    = fmt.Errorf("an object is larger than %d MiB", maxObject>>20)
-	errContentType = errors.New("the content type must be " + contentType)
-	errNoUID       = errors.New("a review must have a request with a uid")
-	errOrder       = errors.New("a request must have one desiredAPIVersion, and one list of objects after it")
-	errPanic       = errors.New("internal error occurred during conversion")
+	// The uid and the result follow the objects, so that the answer can report a failure after the first objects.
+	answerStart = `{"kind":"` + reviewKind + `","apiVersion":"` + reviewVersion + `","response":{"convertedObjects":[`
+	answerEnd   = `],"uid":%s,"result":%s}}` + "\n"
 )
 
 // Handler answers ConversionReviews of Machines. It needs an eighth to a third of the time of controller-runtime's
@@ -61,58 +52,43 @@ func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 // ServeHTTP implements http.Handler. If an object cannot be converted, the answer is a failed review with the reason.
 // The status is 400 if the request is not a review, and 413 if it is too large.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex() // otherwise net/http stops reading after the first write
-	in := &body{Reader: http.MaxBytesReader(w, r.Body, maxReview), ctx: r.Context(), large: h.large}
-	defer in.close()
-	c := &call{converters: h.converters, in: in, out: bufio.NewWriterSize(w, bufferSize)}
-	w.Header().Set("Content-Type", contentType)
-	err := c.run(r)
-	if err != nil {
-		err = errors.New(truncate(err.Error()))
-		ctrl.Log.WithName("conversion").Error(err, "Failed to convert", "request", truncate(c.review.Request.UID))
-	}
-	if c.status != 0 {
-		http.Error(w, err.Error(), c.status)
+	if r.ContentLength > maxReview {
+		http.Error(w, "the review is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	_, _ = io.Copy(io.Discard, in.Reader) // a client may read the answer only after it has sent everything
-	c.finish(err)
+	_ = http.NewResponseController(w).EnableFullDuplex() // otherwise net/http stops reading after the first write
+	w.Header().Set("Content-Type", "application/json")
+	body := http.MaxBytesReader(w, r.Body, maxReview)
+	c := &call{Handler: h, ctx: r.Context(), body: body, out: bufio.NewWriterSize(w, 32<<10)}
+	defer c.release()
+	err := c.run()
+	var message string
+	if err != nil {
+		message = fmt.Sprintf("%.1024s", err.Error()) // an error quotes input of the client
+		ctrl.Log.WithName("conversion").Error(errors.New(message), "Failed to convert")
+	}
+	switch {
+	case err == nil || c.converted > 0:
+	case errors.Is(err, errTooLarge):
+		http.Error(w, message, http.StatusRequestEntityTooLarge)
+		return
+	case c.review.Request.UID == "":
+		http.Error(w, message, http.StatusBadRequest)
+		return
+	}
+	_, _ = io.Copy(io.Discard, body) // a client may read the answer only after it has sent everything
+	c.finish(message)
 }
 
-func truncate(text string) string {
-	if len(text) <= maxMessage {
-		return text
+// finish ends the answer and sends it. An empty message means success. It ignores write errors, because only a lost
+// connection causes one.
+func (c *call) finish(message string) {
+	result := metav1.Status{Status: metav1.StatusSuccess}
+	if message != "" {
+		result = metav1.Status{Status: metav1.StatusFailure, Message: message}
 	}
-	return text[:maxMessage] + "…"
-}
-
-// body reads a request. It limits the size of one object, and the number of concurrent requests with a large object.
-type body struct {
-	io.Reader
-	ctx     context.Context
-	large   *semaphore.Weighted
-	size    int // bytes read since the end of the last object
-	hasSlot bool
-}
-
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
-	if b.size > maxObject {
-		return 0, errTooLarge
-	}
-	if b.size > server.LargeBytes && !b.hasSlot {
-		if err := b.large.Acquire(b.ctx, 1); err != nil {
-			return 0, err
-		}
-		b.hasSlot = true
-	}
-	n, err := b.Reader.Read(p)
-	b.size += n
-	return n, err
-}
-
-func (b *body) close() {
-	if b.hasSlot {
-		b.large.Release(1)
-	}
+	uid, _ := json.Marshal(c.review.Request.UID) // replaces invalid UTF-8
+	quoted, _ := json.Marshal(result)
+	fmt.Fprintf(c.out, answerEnd, uid, quoted)
+	_ = c.out.Flush()
 }

@@ -27,7 +27,6 @@ import (
 
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/webhook/conversion/conversiontest"
 )
 
 const uid = "4d5cb7a3-7d0e-4b1c-9d0a-1b2c3d4e5f60"
@@ -40,17 +39,14 @@ var (
 // post calls a handler without a network connection.
 func post(handler http.Handler, body []byte) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, conversiontest.NewRequest(bytes.NewReader(body)))
+	handler.ServeHTTP(recorder, newRequest(bytes.NewReader(body)))
 	return recorder
 }
 
 // convert sends objects to a handler and checks the parts that each answer must have.
 func convert(t testing.TB, handler http.Handler, version string, objects ...[]byte) *apiextensionsv1.ConversionResponse {
 	t.Helper()
-	body, err := conversiontest.Review(uid, version, objects...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := review(t, version, objects...)
 	recorder := post(handler, body)
 	if recorder.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", recorder.Code, recorder.Body)
@@ -170,11 +166,8 @@ func FuzzHandler(f *testing.F) {
 	for _, spoke := range spokes {
 		f.Add([]byte(spoke))
 	}
-	ours := conversiontest.Handler()
-	stock, err := conversiontest.Stock()
-	if err != nil {
-		f.Fatal(err)
-	}
+	ours := newHandler()
+	stock := newStock(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var object map[string]any
 		if json.Unmarshal(raw, &object) != nil || object == nil {
@@ -227,7 +220,7 @@ func TestReviews(t *testing.T) {
 	}{
 		{"a valid review", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
 		{"members in another order", request(desired + "," + id + `,"objects":[` + machine + "," + machine + "]"), 200, "", 2},
-		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "one list of objects after it", 0},
+		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "one list of objects after them", 0},
 		{
 			"the kind comes last",
 			`{"request":{` + id + "," + desired + `,"objects":[` + machine + `]},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
@@ -246,8 +239,8 @@ func TestReviews(t *testing.T) {
 		{"no uid", request(desired + `,"objects":[` + machine + "]"), 400, "must have a request with a uid", 0},
 		{"a uid that is not a string", request(`"uid":7`), 400, `unmarshal JSON number into Go string within "/request/uid"`, 0},
 
-		{"another version after the objects", request(id + "," + desired + `,"objects":[` + machine + `],"desiredAPIVersion":"v2"`), 200, "must have one desiredAPIVersion", 0},
-		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after it", 0},
+		{"another version after the objects", request(id + "," + desired + `,"objects":[` + machine + `],"desiredAPIVersion":"v2"`), 200, "one desiredAPIVersion", 0},
+		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after them", 0},
 		{
 			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
 			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,
@@ -263,7 +256,7 @@ func TestReviews(t *testing.T) {
 			"an unknown desired version", request(id + `,"desiredAPIVersion":"useless.container.training/v2","objects":[` + machine + "]"),
 			200, "object 0: cannot convert useless.container.training/v1beta1, Kind=Machine to useless.container.training/v2", 0,
 		},
-		{"no desired version", request(id + `,"objects":[` + machine + "]"), 200, "must have one desiredAPIVersion", 0},
+		{"no desired version", request(id + `,"objects":[` + machine + "]"), 200, "one desiredAPIVersion", 0},
 		{
 			"an object of an unknown version", request(id + "," + desired + `,"objects":[` + strings.Replace(machine, "v1beta1", "v2", 1) + "]"),
 			200, "cannot convert useless.container.training/v2, Kind=Machine to useless.container.training/v1alpha1", 0,
@@ -282,7 +275,7 @@ func TestReviews(t *testing.T) {
 			200, "object 1: json: cannot unmarshal string into Go struct field", 0,
 		},
 	}
-	handler := conversiontest.Handler()
+	handler := newHandler()
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			recorder := post(handler, []byte(test.body))
@@ -306,29 +299,6 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestContentTypes sends a review with different content types.
-func TestContentTypes(t *testing.T) {
-	body, err := conversiontest.Review(uid, alpha, conversiontest.Machine(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for contentType, want := range map[string]int{
-		"application/json":                http.StatusOK,
-		"Application/JSON; charset=UTF-8": http.StatusOK,
-		"":                                http.StatusUnsupportedMediaType,
-		"text/plain":                      http.StatusUnsupportedMediaType,
-		"application/yaml":                http.StatusUnsupportedMediaType,
-		"application/json/":               http.StatusUnsupportedMediaType,
-	} {
-		recorder, request := httptest.NewRecorder(), conversiontest.NewRequest(bytes.NewReader(body))
-		request.Header.Set("Content-Type", contentType)
-		conversiontest.Handler().ServeHTTP(recorder, request)
-		if recorder.Code != want {
-			t.Errorf("%q: status %d, want %d: %s", contentType, recorder.Code, want, recorder.Body)
-		}
-	}
-}
-
 // TestLongErrors sends long values that the error quotes. The answer must have only the beginning of the error.
 func TestLongErrors(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
@@ -337,7 +307,7 @@ func TestLongErrors(t *testing.T) {
 		fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, beta, long),
 		fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine","spec":{"switches":{%q:3,"count":%[2]q}}}`, beta, long),
 	} {
-		response := convert(t, conversiontest.Handler(), alpha, []byte(object))
+		response := convert(t, newHandler(), alpha, []byte(object))
 		if succeeded(response) || len(response.Result.Message) > 2<<10 {
 			t.Errorf("the error for %.100s… has %d bytes: %.100s", object, len(response.Result.Message), response.Result.Message)
 		}
@@ -346,8 +316,8 @@ func TestLongErrors(t *testing.T) {
 
 // TestOwnVersion converts an object to the version that it already has.
 func TestOwnVersion(t *testing.T) {
-	object := conversiontest.Machine(1)
-	response := convert(t, conversiontest.Handler(), beta, object)
+	object := machine(1)
+	response := convert(t, newHandler(), beta, object)
 	if !succeeded(response) {
 		t.Fatal(response.Result.Message)
 	}
@@ -362,21 +332,15 @@ func TestManyObjects(t *testing.T) {
 	const count = 300
 	objects := make([][]byte, count)
 	for i := range objects {
-		objects[i] = conversiontest.Machine(i)
+		objects[i] = machine(i)
 	}
-	body, err := conversiontest.Review(uid, alpha, objects...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stock, err := conversiontest.Stock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := review(t, alpha, objects...)
+	stock := newStock(t)
 	want := answer(t, post(stock, body).Body.Bytes())
 
 	// controller-runtime's server wraps handlers like this.
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
-	server, client := conversiontest.Serve(promhttp.InstrumentHandlerCounter(requests, conversiontest.Handler()))
+	server, client := serve(promhttp.InstrumentHandlerCounter(requests, newHandler()))
 	defer server.Close()
 	for range 2 { // over one connection
 		response, err := client.Post(server.URL, "application/json", bytes.NewReader(body))
@@ -406,13 +370,10 @@ func TestManyObjects(t *testing.T) {
 // TestFailureHalfway sends 3,000 objects, and the one in the middle is invalid. Before the handler reads it, it has
 // already sent a part of the answer.
 func TestFailureHalfway(t *testing.T) {
-	objects := slices.Repeat([][]byte{conversiontest.Machine(1)}, 3000)
+	objects := slices.Repeat([][]byte{machine(1)}, 3000)
 	objects[1500] = []byte(`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","spec":"up"}`)
-	body, err := conversiontest.Review(uid, alpha, objects...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, client := conversiontest.Serve(conversiontest.Handler())
+	body := review(t, alpha, objects...)
+	server, client := serve(newHandler())
 	defer server.Close()
 	response, err := client.Post(server.URL, "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -482,10 +443,10 @@ func heap() uint64 {
 func TestMemory(t *testing.T) {
 	const size, atLeast, most = 10_000, 10_000, 32 << 20
 	response := &gauge{ResponseWriter: httptest.NewRecorder()}
-	request := conversiontest.NewRequest(newEndless(padded(size)))
+	request := newRequest(newEndless(padded(size)))
 	runtime.GC()
 	before := heap()
-	conversiontest.Handler().ServeHTTP(response, request)
+	newHandler().ServeHTTP(response, request)
 	if response.written < size*atLeast {
 		t.Errorf("the handler stopped reading after %d bytes", response.written)
 	}
@@ -511,15 +472,15 @@ func TestTooLarge(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			recorder := httptest.NewRecorder()
-			request := conversiontest.NewRequest(newEndless(test.object))
+			request := newRequest(newEndless(test.object))
 			request.ContentLength = test.length
-			conversiontest.Handler().ServeHTTP(recorder, request)
+			newHandler().ServeHTTP(recorder, request)
 			if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "large") {
 				t.Errorf("got status %d: %s", recorder.Code, recorder.Body)
 			}
 		})
 	}
-	if response := convert(t, conversiontest.Handler(), alpha, padded(3<<20)); !succeeded(response) {
+	if response := convert(t, newHandler(), alpha, padded(3<<20)); !succeeded(response) {
 		t.Errorf("cannot convert the API server's largest object: %v", response.Result)
 	}
 }
@@ -528,17 +489,14 @@ func TestTooLarge(t *testing.T) {
 // slot. A small object must not wait.
 func TestManyLargeObjectsAtOnce(t *testing.T) {
 	const clients, slots = 8, 2
-	object, small := padded(3<<20), conversiontest.Machine(1)
+	object, small := padded(3<<20), machine(1)
 	synctest.Test(t, func(t *testing.T) {
-		handler := conversiontest.Handler()
+		handler := newHandler()
 		var taken [clients]atomic.Int64
 		var rest [clients]chan struct{}
 		var answers errgroup.Group
 		for i := range clients {
-			body, err := conversiontest.Review(uid, alpha, object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := review(t, alpha, object)
 			in, out := io.Pipe()
 			rest[i] = make(chan struct{})
 			go func() {
@@ -550,10 +508,10 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 			}()
 			answers.Go(func() error {
 				recorder := httptest.NewRecorder()
-				request := conversiontest.NewRequest(in)
+				request := newRequest(in)
 				request.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", i)
 				handler.ServeHTTP(recorder, request)
-				if text := recorder.Body.String(); !strings.HasSuffix(text, `"result":{"status":"Success"}}}`+"\n") {
+				if text := recorder.Body.String(); !strings.HasSuffix(text, `"result":{"metadata":{},"status":"Success"}}}`+"\n") {
 					return fmt.Errorf("status %d: %d bytes", recorder.Code, len(text))
 				}
 				return nil
@@ -585,22 +543,16 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 // need at most a third of the allocations of controller-runtime's handler. An object in a long list must need as few
 // allocations as one in a short list.
 func TestAllocations(t *testing.T) {
-	stock, err := conversiontest.Stock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stock := newStock(t)
 	perObject := func(handler http.Handler, count int) float64 {
-		body, err := conversiontest.Machines(count)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := machines(t, count)
 		response := discard{http.Header{}}
 		// With the race detector, sync.Pool drops buffers at random. The number of runs makes the average stable.
 		return testing.AllocsPerRun(max(5, 500/count), func() {
-			handler.ServeHTTP(response, conversiontest.NewRequest(bytes.NewReader(body)))
+			handler.ServeHTTP(response, newRequest(bytes.NewReader(body)))
 		}) / float64(count)
 	}
-	ours := conversiontest.Handler()
+	ours := newHandler()
 	for _, count := range []int{1, 100} {
 		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3 {
 			t.Errorf("%d objects: %.1f allocations per object, and %.1f with controller-runtime's handler", count, ours, stock)

@@ -5,31 +5,29 @@ package conversion
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"mime"
-	"net/http"
+	"io"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion/metrics"
+
+	"container.training/useless/internal/webhook/server"
 )
 
 const (
 	reviewKind    = "ConversionReview"
 	reviewVersion = "apiextensions.k8s.io/v1"
-
-	// The uid and the result follow the objects, so that the answer can report a failure after the first objects.
-	answerStart = `{"kind":"` + reviewKind + `","apiVersion":"` + reviewVersion + `","response":{"convertedObjects":[`
 )
 
-// The API server accepts duplicate names and invalid UTF-8, so the operator must not reject them.
 var (
-	jsonOptions   = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	reviewOptions = json.JoinOptions(jsonOptions, json.WithUnmarshalers(json.UnmarshalFromFunc(
-		func(in *jsontext.Decoder, list *objects) error { return list.call.convertList(in) })))
+	// The API server accepts duplicate names and invalid UTF-8, so the operator must not reject them.
+	jsonOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+	errTooLarge = fmt.Errorf("an object is larger than %d MiB", maxObject>>20)
+	errRequest  = errors.New(
+		"a review must have a request with a uid and one desiredAPIVersion, and one list of objects after them")
 )
 
 // review is a ConversionReview.
@@ -46,6 +44,12 @@ type review struct {
 // objects is the list of objects. The call converts it while it is decoded.
 type objects struct{ call *call }
 
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (o *objects) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	o.call.listErr = o.call.convertList(in)
+	return o.call.listErr
+}
+
 // object is a Machine of any version.
 type object struct {
 	Kind       string         `json:"kind"`
@@ -58,35 +62,48 @@ type object struct {
 
 // call converts one review.
 type call struct {
-	converters map[versionPair]converter
-	in         *body
-	out        *bufio.Writer
+	*Handler
+	ctx     context.Context
+	body    io.Reader
+	size    int  // bytes read since the end of the last object
+	hasSlot bool // for large objects
+	out     *bufio.Writer
 
-	review  review
-	desired string // version of the converted objects; empty before the list
-	object  object // the current object
-	started bool   // whether a part of the answer is in out
-	listErr error  // of the list of objects
-	status  int    // HTTP status of an error that a review cannot report, or 0
+	review    review
+	desired   string // version of the converted objects; empty before the list
+	object    object // the current object
+	converted int    // number of objects in the answer
+	listErr   error  // of the list of objects
 }
 
-// run converts all objects of a request. A panic becomes an error.
-func (c *call) run(r *http.Request) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			metrics.WebhookPanics.WithLabelValues().Inc()
-			for _, handle := range utilruntime.PanicHandlers {
-				handle(c.in.ctx, r)
-			}
-			err = errPanic
-		}
-		c.status = c.statusOf(err)
-	}()
-	if err := checkHeader(r); err != nil {
-		return err
+// Read implements io.Reader. It limits the size of one object, and the number of concurrent requests with a large
+// object.
+func (c *call) Read(p []byte) (int, error) {
+	if c.size > maxObject {
+		return 0, errTooLarge
 	}
+	if c.size > server.LargeBytes && !c.hasSlot {
+		if err := c.large.Acquire(c.ctx, 1); err != nil {
+			return 0, err
+		}
+		c.hasSlot = true
+	}
+	n, err := c.body.Read(p)
+	c.size += n
+	return n, err
+}
+
+func (c *call) release() {
+	if c.hasSlot {
+		c.large.Release(1)
+	}
+}
+
+// run adds all converted objects of the request to the answer.
+func (c *call) run() error {
+	c.out.WriteString(answerStart)
 	c.review.Request.Objects.call = c
-	err = json.UnmarshalRead(c.in, &c.review, reviewOptions)
+	err := json.UnmarshalRead(c, &c.review, jsonOptions)
 	switch {
 	case c.listErr != nil:
 		return c.listErr
@@ -94,39 +111,10 @@ func (c *call) run(r *http.Request) (err error) {
 		return withoutPath(err)
 	case c.review.Kind != reviewKind || c.review.APIVersion != reviewVersion:
 		return fmt.Errorf("want a %s of %s, got %q of %q", reviewKind, reviewVersion, c.review.Kind, c.review.APIVersion)
-	case c.review.Request.UID == "":
-		return errNoUID
-	case c.desired != "" && c.desired != c.review.Request.Desired:
-		return errOrder
+	case c.review.Request.UID == "" || c.desired != "" && c.desired != c.review.Request.Desired:
+		return errRequest
 	}
 	return nil
-}
-
-// checkHeader rejects a request before its body is read.
-func checkHeader(r *http.Request) error {
-	if r.ContentLength > maxReview {
-		return &http.MaxBytesError{Limit: maxReview}
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != contentType {
-		return errContentType
-	}
-	return nil
-}
-
-// statusOf returns the HTTP status of an error that a review cannot report, or 0.
-func (c *call) statusOf(err error) int {
-	_, tooLong := errors.AsType[*http.MaxBytesError](err)
-	switch {
-	case err == nil || c.started:
-		return 0
-	case tooLong || errors.Is(err, errTooLarge):
-		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, errContentType):
-		return http.StatusUnsupportedMediaType
-	case c.review.Request.UID == "":
-		return http.StatusBadRequest
-	}
-	return 0
 }
 
 // withoutPath removes the path from a syntax error, because jsontext reads the path from a buffer that may have moved.
@@ -138,29 +126,27 @@ func withoutPath(err error) error {
 }
 
 // convertList converts a list of objects, which may be null, and adds them to the answer.
-func (c *call) convertList(in *jsontext.Decoder) (err error) {
-	defer func() { c.listErr = err }()
-	switch request := c.review.Request; {
+func (c *call) convertList(in *jsontext.Decoder) error {
+	request := &c.review.Request
+	switch {
 	case in.PeekKind() == 'n':
 		return in.SkipValue()
-	case request.UID == "":
-		return errNoUID
-	case request.Desired == "" || c.desired != "":
-		return errOrder
+	case request.UID == "" || request.Desired == "" || c.desired != "":
+		return errRequest
 	}
-	c.desired = c.review.Request.Desired
+	c.desired = request.Desired
 	if token, err := in.ReadToken(); err != nil {
 		return withoutPath(err)
 	} else if token.Kind() != '[' {
 		return errors.New("the objects must be a list")
 	}
-	for i := 0; in.PeekKind() != ']'; i++ {
+	for in.PeekKind() != ']' {
 		if err := c.convert(in); err != nil {
-			return fmt.Errorf("object %d: %w", i, err)
+			return fmt.Errorf("object %d: %w", c.converted, err)
 		}
-		c.in.size = 0
+		c.size = 0
 	}
-	_, err = in.ReadToken()
+	_, err := in.ReadToken()
 	return err
 }
 
@@ -185,39 +171,9 @@ func (c *call) convert(in *jsontext.Decoder) error {
 	if o.Metadata.Kind() != '{' { // the API server accepts no object without metadata
 		o.Metadata = jsontext.Value("{}")
 	}
-	if c.started {
+	if c.converted > 0 {
 		c.out.WriteByte(',')
 	}
-	c.start()
+	c.converted++
 	return json.MarshalWrite(c.out, o, jsonOptions)
-}
-
-func (c *call) start() {
-	if !c.started {
-		c.out.WriteString(answerStart)
-		c.started = true
-	}
-}
-
-// finish ends the answer and sends it. It ignores write errors, because only a lost connection causes one.
-func (c *call) finish(err error) {
-	c.start()
-	status := metav1.StatusSuccess
-	if err != nil {
-		status = metav1.StatusFailure
-	}
-	c.quote(`],"uid":`, c.review.Request.UID)
-	c.quote(`,"result":{"status":`, status)
-	if err != nil {
-		c.quote(`,"message":`, err.Error())
-	}
-	c.out.WriteString("}}}\n")
-	_ = c.out.Flush()
-}
-
-// quote writes a name, and text as a JSON string.
-func (c *call) quote(name, text string) {
-	c.out.WriteString(name)
-	quoted, _ := jsontext.AppendQuote(c.out.AvailableBuffer(), text) // invalid UTF-8 is replaced
-	c.out.Write(quoted)
 }

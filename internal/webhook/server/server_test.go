@@ -13,20 +13,21 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/utils/clock"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
 // realClock is the clock of the test: synctest replaces the time.
 var realClock clock.RealClock
 
 // newServer returns a server with one webhook at /.
-func newServer(draining <-chan struct{}, hook http.HandlerFunc) Server {
-	s := New(ctrlwebhook.Options{}, draining)
+func newServer(running context.Context, hook http.HandlerFunc) Server {
+	s := New(running, "", nil)
 	s.Register("/", hook)
 	return s
 }
@@ -90,7 +91,7 @@ func TestSlowClients(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				listener := make(pipeListener, 1)
 				client, closed := listener.connect()
-				s := newServer(nil, func(w http.ResponseWriter, r *http.Request) {
+				s := newServer(t.Context(), func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					for range len(r.Header.Get("X-Long")) * 1000 {
 						if _, err := io.WriteString(w, strings.Repeat("x", 1000)); err != nil {
@@ -139,7 +140,7 @@ func TestLongHeaders(t *testing.T) {
 	defer serving.Wait()
 	defer cancel()
 	serving.Go(func() {
-		if err := newServer(nil, func(http.ResponseWriter, *http.Request) {}).serve(ctx, listener); err != nil {
+		if err := newServer(t.Context(), func(http.ResponseWriter, *http.Request) {}).serve(ctx, listener); err != nil {
 			t.Error(err)
 		}
 	})
@@ -165,8 +166,9 @@ func TestLongHeaders(t *testing.T) {
 // TestDrain sends calls before and after the server starts to drain. The first call after the start of draining reuses
 // the connection, and the next call needs a new one.
 func TestDrain(t *testing.T) {
-	draining := make(chan struct{})
-	server := httptest.NewServer(newServer(draining, func(http.ResponseWriter, *http.Request) {}).WebhookMux())
+	running, drain := context.WithCancel(t.Context())
+	defer drain()
+	server := httptest.NewServer(newServer(running, func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	reused := func() (reused bool) {
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
@@ -195,7 +197,7 @@ func TestDrain(t *testing.T) {
 		{"the answer to that call has closed it", false, false},
 	} {
 		if step.drain {
-			close(draining)
+			drain()
 		}
 		if got := reused(); got != step.want {
 			t.Errorf("%s: reused is %t, want %t", step.reason, got, step.want)
@@ -220,7 +222,7 @@ func TestShutdown(t *testing.T) {
 				listener := make(pipeListener, 2)
 				idle, _ := listener.connect()
 				busy, _ := listener.connect()
-				s := newServer(nil, func(_ http.ResponseWriter, r *http.Request) {
+				s := newServer(t.Context(), func(_ http.ResponseWriter, r *http.Request) {
 					select {
 					case <-time.After(tt.request):
 					case <-r.Context().Done():
@@ -256,4 +258,40 @@ func TestShutdown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLargeReviews sends more large reviews than there are slots. No review ends by itself, so the webhook must end
+// each of them after reviewTimeout. A small review must not wait.
+func TestLargeReviews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var serving atomic.Int64
+		hook := LimitReviews(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.ContentLength > LargeBytes {
+				serving.Add(1)
+				<-r.Context().Done()
+			}
+		}), semaphore.NewWeighted(MaxLarge))
+		call := func(length int64) int {
+			recorder, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
+			request.ContentLength = length
+			hook.ServeHTTP(recorder, request)
+			return recorder.Code
+		}
+		start := realClock.Now()
+		var all sync.WaitGroup
+		for range MaxLarge + 3 {
+			all.Go(func() { call(LargeBytes + 1) })
+		}
+		synctest.Wait()
+		if got := serving.Load(); got != MaxLarge {
+			t.Errorf("%d large reviews are served at the same time, want %d", got, MaxLarge)
+		}
+		if code := call(LargeBytes); code != http.StatusOK || realClock.Since(start) > 0 {
+			t.Errorf("a small review got status %d after %s", code, realClock.Since(start))
+		}
+		all.Wait()
+		if took := realClock.Since(start); took != reviewTimeout {
+			t.Errorf("the last review ended after %s, want %s", took, reviewTimeout)
+		}
+	})
 }

@@ -1,9 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversiontest helps to test and benchmark the conversion webhook. It has Machines as the API server sends
-// them, controller-runtime's handler for comparison, and a client that calls a handler as the API server does.
-package conversiontest
+package conversion_test
 
 import (
 	"bytes"
@@ -15,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,26 +27,25 @@ import (
 	"container.training/useless/internal/webhook/conversion"
 )
 
-const contentType = "application/json"
-
-// Scheme returns the scheme of all versions of Machine.
-func Scheme() *runtime.Scheme {
+// newScheme returns a scheme with all versions of Machine.
+func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(v1beta1.AddToScheme(scheme))
 	return scheme
 }
 
-// Handler returns the operator's handler.
-func Handler() *conversion.Handler {
-	handler, err := conversion.NewHandler(Scheme())
+// newHandler returns the operator's handler.
+func newHandler() *conversion.Handler {
+	handler, err := conversion.NewHandler(newScheme())
 	utilruntime.Must(err)
 	return handler
 }
 
-// Stock returns controller-runtime's handler with the operator's conversion functions.
-func Stock() (http.Handler, error) {
-	scheme := Scheme()
+// newStock returns controller-runtime's handler with the operator's conversion functions.
+func newStock(t testing.TB) http.Handler {
+	t.Helper()
+	scheme := newScheme()
 	converter, err := ctrlconversion.NewHubSpokeConverter(&v1beta1.Machine{}, ctrlconversion.NewSpokeConverter(&v1alpha1.Machine{},
 		func(_ context.Context, src *v1beta1.Machine, dst *v1alpha1.Machine) error {
 			dst.ObjectMeta, dst.Spec, dst.Status = src.ObjectMeta, conversion.SpecToV1alpha1(src.Spec), src.Status
@@ -58,38 +56,38 @@ func Stock() (http.Handler, error) {
 			return nil
 		}))(scheme)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
 	registry := ctrlconversion.NewRegistry()
 	if err := registry.RegisterConverter(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), converter); err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return ctrlconversion.NewWebhookHandler(scheme, registry), nil
+	return ctrlconversion.NewWebhookHandler(scheme, registry)
 }
 
-// Serve starts a server with TLS and HTTP/1.1, and returns a client that keeps connections open, as the API server
+// serve starts a server with TLS and HTTP/1.1, and returns a client that keeps connections open, as the API server
 // does. The caller closes the server.
-func Serve(handler http.Handler) (*httptest.Server, *http.Client) {
+func serve(handler http.Handler) (*httptest.Server, *http.Client) {
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{NextProtos: []string{"http/1.1"}}
 	server.StartTLS()
 	return server, server.Client()
 }
 
-// NewRequest returns a request with a body, for a call of a handler without a network.
-func NewRequest(body io.Reader) *http.Request {
+// newRequest returns a request with a body, for a call of a handler without a network.
+func newRequest(body io.Reader) *http.Request {
 	request := httptest.NewRequest(http.MethodPost, "/convert", body)
-	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("Content-Type", "application/json")
 	return request
 }
 
-// Call sends a request to the server and discards the answer.
-func Call(ctx context.Context, server *httptest.Server, client *http.Client, body []byte) error {
+// send sends a request to the server and discards the answer.
+func send(ctx context.Context, server *httptest.Server, client *http.Client, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/convert", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
 		return err
@@ -102,34 +100,40 @@ func Call(ctx context.Context, server *httptest.Server, client *http.Client, bod
 	return err
 }
 
-// Machines returns the body of a request to convert count Machines from the stored version.
-func Machines(count int) ([]byte, error) {
+// machines returns the body of a request to convert count Machines from the stored version.
+func machines(t testing.TB, count int) []byte {
+	t.Helper()
 	objects := make([][]byte, count)
 	for i := range objects {
-		objects[i] = Machine(i)
+		objects[i] = machine(i)
 	}
-	return Review("4d5cb7a3-7d0e-4b1c-9d0a-1b2c3d4e5f60", v1alpha1.GroupVersion.String(), objects...)
+	return review(t, alpha, objects...)
 }
 
-// Review returns the body of a request to convert objects to a version.
-func Review(uid, version string, objects ...[]byte) ([]byte, error) {
+// review returns the body of a request to convert objects to a version.
+func review(t testing.TB, version string, objects ...[]byte) []byte {
+	t.Helper()
 	raw := make([]runtime.RawExtension, len(objects))
 	for i, object := range objects {
 		raw[i].Raw = object
 	}
-	return json.Marshal(apiextensionsv1.ConversionReview{
+	body, err := json.Marshal(apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
 		Request:  &apiextensionsv1.ConversionRequest{UID: types.UID(uid), DesiredAPIVersion: version, Objects: raw},
 		Response: &apiextensionsv1.ConversionResponse{}, // the API server sends an empty response
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
 }
 
-// Machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it: created with kubectl, with a finalizer
+// machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it: created with kubectl, with a finalizer
 // and all switches down.
-func Machine(i int) []byte { return fmt.Appendf(nil, machine, i) }
+func machine(i int) []byte { return fmt.Appendf(nil, machineFormat, i) }
 
 // The keys are in the API server's order.
-const machine = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{` +
+const machineFormat = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{` +
 	`"creationTimestamp":"2026-11-20T09:00:00Z","finalizers":["useless.container.training/machine"],"generation":1,"labels":{"team":"useless"},` +
 	`"managedFields":[` +
 	`{"apiVersion":"useless.container.training/v1beta1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:team":{}}},"f:spec":{".":{},"f:flip":{".":{},"f:delaySeconds":{},"f:intervalSeconds":{}},"f:position":{},"f:switches":{".":{},"f:count":{},"f:template":{".":{},"f:metadata":{".":{},"f:labels":{".":{},"f:room":{}}}}}}},"manager":"kubectl-create","operation":"Update","time":"2026-11-20T09:00:00Z"},` +

@@ -1,0 +1,36 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// TestWaitForSuspension runs a leader for a minute, and then suspends it.
+func TestWaitForSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := clocktesting.NewFakeClock(time.Now())
+		suspended := make(chan time.Duration, 1)
+		go func() { suspended <- waitForSuspension(t.Context(), clock) }()
+		for range 60 {
+			synctest.Wait()
+			clock.Step(time.Second)
+		}
+		synctest.Wait()
+		clock.Step(renewDeadline - time.Millisecond)
+		synctest.Wait()
+		if len(suspended) > 0 {
+			t.Fatalf("ended after a suspension of %s, which is too short", <-suspended)
+		}
+		clock.Step(renewDeadline)
+		synctest.Wait()
+		if len(suspended) != 1 || <-suspended != renewDeadline {
+			t.Errorf("did not end after a suspension of %s", renewDeadline)
+		}
+	})
+}
