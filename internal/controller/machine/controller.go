@@ -113,7 +113,7 @@ func (o Options) Setup(
 		clock:     clock,
 		events:    events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
 		metrics:   metrics,
-		finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer),
+		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer},
 		flips:     newFlipMemory(),
 		alarms:    queue.NewAlarms(clock),
 		slots:     make(slots, maxConcurrent),
@@ -142,6 +142,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, m, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
+		c.finalizer.Forget(request.NamespacedName)
 		c.flips.forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil

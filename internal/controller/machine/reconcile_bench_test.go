@@ -158,7 +158,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 		t.Fatal(err)
 	}
 	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory(),
-		finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer)}
+		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer}}
 	c.alarms = queue.NewAlarms(c.clock)
 	c.client, err = client.New(&rest.Config{},
 		client.Options{Scheme: scheme, Mapper: mapper, Cache: &client.CacheOptions{

@@ -160,7 +160,7 @@ func (o Options) newController(
 			metrics:  metrics,
 			wake:     make(chan event.TypedGenericEvent[client.ObjectKey]),
 		},
-		finalizer: patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
+		finalizer: &patch.Finalizer{Name: v1alpha1.VirtualMachineFinalizer},
 		retries:   queue.NewRateLimiter(firstRetry),
 		alarms:    queue.NewAlarms(clock),
 	}, err
@@ -233,6 +233,7 @@ func (c *Controller) forget(request reconcile.Request) {
 	c.retries.Forget(request)
 	c.alarms.Set(request, time.Time{})
 	c.crashing.Delete(request.NamespacedName)
+	c.finalizer.Forget(request.NamespacedName)
 }
 
 // writeStatus writes the status if it has changed, and emits the events about the change.
