@@ -253,38 +253,25 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 	})
 }
 
-// flip turns Switches down. It records the time of the last response, and the next interval begins at that time. The
-// time in the annotation of the Switch is a little earlier, because it is set before the request.
+// flip turns Switches down. It remembers the time of the response, and the next interval begins at that time. The time
+// in the annotation of the Switch is a little earlier, because it is set before the request.
 func (a *action) flip(ctx context.Context, due []flip) error {
-	last := a.flips.of(a.machine)
-	var done, attempted atomic.Bool
-	err := forEach(due, func(flip flip) error {
+	return forEach(due, func(flip flip) error {
 		err := a.turnDown(ctx, flip.sw, func() {
-			done.Store(true)
+			a.flipped.Keep(a.machine, a.clock.Now())
 			a.metrics.lateness.Observe(a.clock.Since(flip.due).Seconds())
 			a.events.Normal(a.machine, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
 		})
 		if apierror.IsUnanswered(err) {
-			attempted.Store(true)
+			a.attempted.Keep(a.machine, a.clock.Now())
 		}
 		if apierror.IsRefused(err) {
-			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for
-			// it.
+			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for it.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{flip.sw}, instant(again)))
 		}
 		return err
 	})
-	if done.Load() {
-		last = flips{done: a.clock.Now()}
-	}
-	if attempted.Load() {
-		last.attempted = a.clock.Now()
-	}
-	if done.Load() || attempted.Load() {
-		a.flips.record(a.machine, last)
-	}
-	return err
 }
 
 // turnDown writes the position and the time in one request. With two requests, a crash between them would lose one.

@@ -30,6 +30,7 @@ import (
 	"container.training/useless/internal/apierror"
 	"container.training/useless/internal/events"
 	"container.training/useless/internal/informer"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/pause"
 	"container.training/useless/internal/queue"
@@ -75,9 +76,13 @@ type Controller struct {
 	events    *events.Recorder
 	metrics   *metrics
 	finalizer *patch.Finalizer
-	flips     *flipMemory
 	alarms    *queue.Alarms
 	slots     slots // for creations and deletions of all Machines
+
+	// The times of the last flip and of the last attempt, because the objects do not record them in two cases. A user
+	// deletes the Switch before the status of the Machine has the time. Or the answer to the request was lost. A restart
+	// clears the memory. That is safe except in these two cases, which an operator cannot detect after a restart.
+	flipped, attempted memory.Memory[time.Time]
 }
 
 // CacheOptions returns options that remove fields from cached Machines and Switches. No controller reads these fields.
@@ -114,7 +119,6 @@ func (o Options) Setup(
 		events:    events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
 		metrics:   metrics,
 		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer},
-		flips:     newFlipMemory(),
 		alarms:    queue.NewAlarms(clock),
 		slots:     make(slots, maxConcurrent),
 	}
@@ -143,7 +147,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err):
 		c.finalizer.Forget(request.NamespacedName)
-		c.flips.forget(request.NamespacedName)
+		c.flipped.Forget(request.NamespacedName)
+		c.attempted.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -161,8 +166,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p := decide(m, switches, c.flips.of(m), c.clock.Now())
-	p.confirm = p.confirm && m == cached // if AddFinalizer wrote the Machine, m is already the current object
+	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
+	p := decide(m, switches, remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
 	c.alarms.Set(request, p.next)
 	done, actErr := c.act(ctx, m, p)
 	if done.stale {

@@ -58,16 +58,23 @@ type flip struct {
 // worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
+// remembered are times of the last flip of a Machine that no object may record. A zero time means that there was none.
+type remembered struct {
+	flipped   time.Time // a Switch was turned down
+	attempted time.Time // a Switch may have been turned down: the request failed without an answer
+}
+
 // decide returns what to do about a Machine. The argument switches has its own Switches and those in its namespace
-// without a controller. The argument known has flips that the objects may not record.
-func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known flips, now time.Time) plan {
+// without a controller. The argument fresh is true if m is an answer of the API server, and not from the cache.
+func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fresh bool, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
 		return plan{invalid: err}
 	}
 	p := plan{selector: selector, mine: own(m, switches)}
-	p.lastFlip = lastFlip(m, switches, known.done, now) // includes Switches that are being deleted
+	p.lastFlip = lastFlip(m, switches, known.flipped, now) // includes Switches that are being deleted
 	staying := p.scale(m, p.claim(m, switches, now), now)
+	p.confirm = len(p.adopt)+p.create > 0 && !fresh
 	if p.position(m, staying); !p.raising {
 		p.flips(m, staying, known.attempted, now)
 	}
@@ -119,7 +126,6 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 // first to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
-	p.confirm = len(p.adopt) > 0 || missing > 0
 	if missing >= 0 {
 		p.create = min(missing, maxInOnePass)
 		return mine

@@ -101,7 +101,7 @@ func (w *world) sleep() {
 
 // operator runs one reconcile. If it crashes, it skips some of its writes and loses its memory.
 func (w *world) operator(crashes bool) {
-	p := decide(w.machine, w.switches, flips{done: w.flipped}, w.now)
+	p := decide(w.machine, w.switches, remembered{flipped: w.flipped}, false, w.now)
 	w.next = p.next
 	writes := []func(){}
 	for _, sw := range p.notice {

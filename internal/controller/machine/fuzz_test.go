@@ -121,7 +121,7 @@ func (w *settling) decide() plan {
 	for _, sw := range w.switches {
 		switches = append(switches, sw.DeepCopy())
 	}
-	p := decide(w.machine, w.switches, flips{}, w.now)
+	p := decide(w.machine, w.switches, remembered{}, false, w.now)
 	if !reflect.DeepEqual(m, w.machine) || !reflect.DeepEqual(switches, w.switches) {
 		w.Errorf("decide changed an object:\n%s", cmp.Diff(switches, w.switches))
 	}

@@ -157,7 +157,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory(),
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)),
 		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer}}
 	c.alarms = queue.NewAlarms(c.clock)
 	c.client, err = client.New(&rest.Config{},
