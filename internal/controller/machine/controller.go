@@ -106,17 +106,14 @@ func (o Options) Setup(
 	if err != nil {
 		return err
 	}
-	metrics, err := newMetrics(registerer, machines)
-	if err != nil {
-		return err
-	}
+	metrics := newMetrics(registerer, machines)
 	c := &Controller{
 		client:    mgr.GetClient(),
 		reader:    mgr.GetAPIReader(),
 		switches:  switches,
 		machines:  machines,
 		clock:     clock,
-		events:    events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
+		events:    events.NewRecorder(mgr).WithLimit(eventsPerSecond, eventsBurst, clock, metrics.dropped),
 		metrics:   metrics,
 		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer},
 		alarms:    queue.NewAlarms(clock),

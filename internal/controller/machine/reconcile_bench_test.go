@@ -173,9 +173,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	if c.machines, err = informer.Store(t.Context(), informers, &v1beta1.Machine{}, machineIndexers); err != nil {
 		t.Fatal(err)
 	}
-	if c.metrics, err = newMetrics(prometheus.NewRegistry(), c.machines); err != nil {
-		t.Fatal(err)
-	}
+	c.metrics = newMetrics(prometheus.NewRegistry(), c.machines)
 	go func() { _ = informers.Start(t.Context()) }()
 	if !informers.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache did not fill")
