@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,13 +168,9 @@ func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err err
 	for next, size := 0, 1; next < len(missing) && err == nil; size = min(2*size, maxConcurrent) {
 		batch := missing[next:min(next+size, len(missing))]
 		next += len(batch)
-		err = forEach(batch, a.slots.limit(func(sw *v1beta1.Switch) error {
-			if err := a.client.Create(ctx, sw); err != nil {
-				return err
-			}
-			a.changed(sw)
-			return nil
-		}))
+		err = forEach(batch, func(sw *v1beta1.Switch) error {
+			return a.limited(ctx, sw, func() error { return a.client.Create(ctx, sw) })
+		})
 	}
 	if n := len(a.written) - before; n > 0 {
 		a.events.Normal(a.machine, missing[0], v1beta1.EventScaled, "Create", "Created %d %s", n, plural(n))
@@ -189,20 +186,32 @@ func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err err
 // removed the label of a Switch to keep it.
 func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 	before := len(a.written)
-	err := forEach(switches, a.slots.limit(func(sw *v1beta1.Switch) error {
-		switch err := a.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion}); {
-		case apierror.IsGone(err):
-			return nil
-		case err != nil:
+	err := forEach(switches, func(sw *v1beta1.Switch) error {
+		err := a.limited(ctx, sw, func() error {
+			return a.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion})
+		})
+		if apierror.IgnoreGone(err) != nil {
 			return fmt.Errorf("delete switch %s: %w", sw.Name, err)
 		}
-		a.changed(sw)
 		return nil
-	}))
+	})
 	if n := len(a.written) - before; n > 0 {
 		a.events.Normal(a.machine, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
 	}
 	return err
+}
+
+// limited creates or deletes a Switch. It waits while maxConcurrent such requests are sent for all Machines.
+func (a *action) limited(ctx context.Context, sw *v1beta1.Switch, request func() error) error {
+	if err := a.slots.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer a.slots.Release(1)
+	if err := request(); err != nil {
+		return err
+	}
+	a.changed(sw)
+	return nil
 }
 
 // raise turns Switches up because the Machine's position is up. A refusal, for example by an admission policy, is not
@@ -362,25 +371,11 @@ func forEach[T any](items []T, do func(T) error) error {
 	for i, item := range items {
 		group.Go(func() error {
 			errs[i] = do(item)
-			return errs[i]
+			return nil
 		})
 	}
-	if group.Wait() == nil {
-		return nil
-	}
-	return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
-}
-
-// slots is a semaphore.
-type slots chan struct{}
-
-// limit returns a function that waits for a slot before it calls the given one.
-func (s slots) limit(do func(*v1beta1.Switch) error) func(*v1beta1.Switch) error {
-	return func(sw *v1beta1.Switch) error {
-		s <- struct{}{}
-		defer func() { <-s }()
-		return do(sw)
-	}
+	_ = group.Wait() // the errors are in errs
+	return cmp.Or(errs...)
 }
 
 func plural(n int) string {

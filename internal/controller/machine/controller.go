@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -77,7 +78,7 @@ type Controller struct {
 	metrics   *metrics
 	finalizer *patch.Finalizer
 	alarms    *queue.Alarms
-	slots     slots // for creations and deletions of all Machines
+	slots     *semaphore.Weighted // for creations and deletions of all Machines
 
 	// The times of the last flip and of the last attempt, because the objects do not record them in two cases. A user
 	// deletes the Switch before the status of the Machine has the time. Or the answer to the request was lost. A restart
@@ -117,7 +118,7 @@ func (o Options) Setup(
 		metrics:   metrics,
 		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer},
 		alarms:    queue.NewAlarms(clock),
-		slots:     make(slots, maxConcurrent),
+		slots:     semaphore.NewWeighted(maxConcurrent),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
