@@ -71,7 +71,7 @@ func FuzzRecord(f *testing.F) {
 			v1beta1.ScheduleStateAnnotation: state, v1beta1.ObservedScheduleAnnotation: observed, v1beta1.StartScheduleAnnotation: original, "example.com/else": last,
 		}
 		first := ReadRecord(annotations)
-		if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(maxClockSkew)) {
+		if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(v1beta1.MaxClockSkew)) {
 			t.Errorf("got invalid record %+v from %v", first, annotations)
 		}
 		first.Write(annotations)

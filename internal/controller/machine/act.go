@@ -34,7 +34,7 @@ const (
 	// flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is the delay until the controller retries a refused flip. It is less than maxClockSkew.
+	// refusedFlipRetry is the delay until the controller retries a refused flip. It is less than v1beta1.MaxClockSkew.
 	refusedFlipRetry = 5 * time.Second
 )
 
@@ -49,7 +49,7 @@ type outcome struct {
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
-		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, instant(c.clock.Now())))
+		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, microTime(c.clock.Now())))
 		return outcome{stale: a.wrote()}, errors.Join(err, a.settle(ctx))
 	}
 	missing := a.missing(p)
@@ -243,7 +243,9 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	if !lower {
 		return nil
 	}
-	_, err := patch.Object(ctx, a.client, a.machine, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
+	_, err := patch.Object(ctx, a.client, a.machine, func(m *v1beta1.Machine) {
+		m.Spec.Position = v1beta1.PositionDown
+	})
 	a.lowered = err == nil
 	return apierror.IgnoreGone(err)
 }
@@ -264,12 +266,12 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 
 // flip turns Switches down. It remembers the time of the response, and the next interval begins at that time. The time
 // in the annotation of the Switch is a little earlier, because it is set before the request.
-func (a *action) flip(ctx context.Context, due []flip) error {
-	return forEach(due, func(flip flip) error {
-		err := a.turnDown(ctx, flip.sw, func() {
+func (a *action) flip(ctx context.Context, due []dueSwitch) error {
+	return forEach(due, func(d dueSwitch) error {
+		err := a.turnDown(ctx, d.sw, func() {
 			a.flipped.Keep(a.machine, a.clock.Now())
-			a.metrics.lateness.Observe(a.clock.Since(flip.due).Seconds())
-			a.events.Normal(a.machine, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
+			a.metrics.lateness.Observe(a.clock.Since(d.due).Seconds())
+			a.events.Normal(a.machine, d.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", d.sw.Name)
 		})
 		if apierror.IsUnanswered(err) {
 			a.attempted.Keep(a.machine, a.clock.Now())
@@ -277,7 +279,7 @@ func (a *action) flip(ctx context.Context, due []flip) error {
 		if apierror.IsRefused(err) {
 			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for it.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
-			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{flip.sw}, instant(again)))
+			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
 		}
 		return err
 	})
@@ -285,7 +287,7 @@ func (a *action) flip(ctx context.Context, due []flip) error {
 
 // turnDown writes the position and the time in one request. With two requests, a crash between them would lose one.
 func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) error {
-	at := instant(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
+	at := microTime(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
 		sw.Spec.Position = v1beta1.PositionDown
 		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, at)
@@ -323,13 +325,11 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 // powerDown turns down the Switches that are up. It retries a write only after a conflict. Any other failed write must
 // not block the deletion of the Machine.
 func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
-	switches, err := c.read(m)
-	if err != nil {
-		return err
-	}
-	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) || !isUp(sw) })
+	up := slices.DeleteFunc(own(m, c.read(m)), func(sw *v1beta1.Switch) bool {
+		return pause.IsPaused(sw) || !isUp(sw)
+	})
 	a := &action{Controller: c, machine: m}
-	err = forEach(up, func(sw *v1beta1.Switch) error {
+	err := forEach(up, func(sw *v1beta1.Switch) error {
 		err := a.turnDown(ctx, sw, func() {})
 		if err != nil && !apierrors.IsConflict(err) {
 			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine is deleted", "switch", sw.Name)

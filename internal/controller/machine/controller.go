@@ -160,12 +160,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if m, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
-	switches, err := c.read(m)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
 	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
-	p := decide(m, switches, remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
+	p := decide(m, c.read(m), remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
 	c.alarms.Set(request, p.next)
 	done, actErr := c.act(ctx, m, p)
 	if done.stale {
@@ -176,24 +172,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match
 // its selector. They belong to the cache and must not be changed.
-func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
+func (c *Controller) read(m *v1beta1.Machine) []*v1beta1.Switch {
 	// Read orphans first. A Switch that is adopted between the two reads is then in both results. In the other order,
 	// it could be in neither.
-	orphans, err := c.switches.ByIndex(orphansByLabel, selectorKey(m))
-	if err != nil {
-		return nil, err
-	}
-	own, err := c.switches.ByIndex(switchesByOwner, ownerKey(m.Namespace, m.UID))
-	if err != nil {
-		return nil, err
-	}
-	switches := make([]*v1beta1.Switch, 0, len(own)+len(orphans))
-	for _, objects := range [][]any{own, orphans} {
-		for _, object := range objects {
-			switches = append(switches, object.(*v1beta1.Switch))
-		}
-	}
-	return switches, nil
+	orphans := byIndex[*v1beta1.Switch](c.switches, orphansByLabel, selectorKey(m))
+	return append(byIndex[*v1beta1.Switch](c.switches, switchesByOwner, ownerKey(m.Namespace, m.UID)), orphans...)
 }
 
 // writeStatus writes the status if it has changed, and the event that belongs to the change.

@@ -17,9 +17,6 @@ import (
 	"container.training/useless/internal/pause"
 )
 
-// maxClockSkew is the largest difference between the clocks of two nodes that is tolerated.
-const maxClockSkew = 10 * time.Second
-
 // maxInOnePass bounds the Switches that one reconcile creates or deletes. Otherwise a large Machine would occupy a
 // worker while flips of other Machines are due. The events of these Switches cause the next reconcile.
 const maxInOnePass = 100
@@ -40,15 +37,15 @@ type plan struct {
 	lower   bool              // set the Machine's position back to down
 
 	notice []*v1beta1.Switch // set seenAt: they are up
-	flip   []flip            // turn down
+	flip   []dueSwitch       // turn down
 
 	lastFlip time.Time // when a Switch of the Machine was last turned down; zero for never
 	raising  bool      // this plan carries out the position up
 	next     time.Time // when the next flip is due; zero for never
 }
 
-// flip is a Switch to turn down.
-type flip struct {
+// dueSwitch is a Switch to turn down.
+type dueSwitch struct {
 	sw  *v1beta1.Switch
 	due time.Time
 }
@@ -76,7 +73,7 @@ func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fr
 	staying := p.scale(m, p.claim(m, switches, now), now)
 	p.confirm = len(p.adopt)+p.create > 0 && !fresh
 	if p.position(m, staying); !p.raising {
-		p.flips(m, staying, known.attempted, now)
+		p.findDue(m, staying, known.attempted, now)
 	}
 	if p.isUrgent() {
 		return plan{
@@ -179,12 +176,12 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	}
 }
 
-// flips decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
+// findDue decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
 // the flip delay. In one flip interval, the operator turns down one Switch: the Switch that has been up longest.
 //
 // An attempted flip counts for the interval, but not for lastFlip, which goes into the status. Otherwise each failed
 // attempt would change the status, and that change would cause the next attempt at once.
-func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
+func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := p.lastFlip
 	if credible(attempted, now) {
@@ -208,7 +205,7 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 			p.next = due
 			break
 		}
-		p.flip = append(p.flip, flip{sw, due})
+		p.flip = append(p.flip, dueSwitch{sw, due})
 		if interval > 0 {
 			last = now
 		}
@@ -248,11 +245,9 @@ func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return at
 }
 
-// credible reports whether something can have happened at a time. A time further ahead than maxClockSkew was written by
-// a user, or by a leader whose clock was wrong. The operator must not wait for it: that could take years.
-func credible(at, now time.Time) bool {
-	return !at.After(now.Add(maxClockSkew))
-}
+// credible reports whether something can have happened at a time. The operator must not wait for a wrong time: that
+// could take years.
+func credible(at, now time.Time) bool { return !at.After(now.Add(v1beta1.MaxClockSkew)) }
 
 // names returns a function that returns the next free name for a Switch, the lowest ordinal first. So an operator with
 // an outdated cache chooses a name that already exists, and the API server rejects it. With random names, the operator

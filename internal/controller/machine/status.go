@@ -38,7 +38,7 @@ func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.
 	if m.Spec.Position != v1beta1.PositionUp || p.raising && done.raised {
 		status.Position = m.Spec.Position
 	}
-	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(p.lastFlip))
+	status.LastFlipTime = keepEqual(status.LastFlipTime, microTime(p.lastFlip))
 	setConditions(&status, wanted(m), done.scaling, now)
 	return status
 }
@@ -143,9 +143,9 @@ func conditionSetter(
 	}
 }
 
-// instant rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero time
+// microTime rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero time
 // becomes nil.
-func instant(t time.Time) *metav1.MicroTime {
+func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}
