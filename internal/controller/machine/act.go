@@ -45,12 +45,14 @@ type outcome struct {
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
-// act carries out a plan. Its steps are independent: a step that fails does not prevent the others.
+// act carries out a plan. A failed step does not prevent the others, with two exceptions. Nothing is created if a Switch
+// could not be released. Nothing else happens if the Machine could not be confirmed. An urgent plan only flips and
+// notices.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
-		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, microTime(c.clock.Now())))
-		return outcome{stale: a.wrote()}, errors.Join(err, a.settle(ctx))
+		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, microTime(c.clock.Now())), a.settle(ctx))
+		return outcome{stale: a.wrote()}, err
 	}
 	missing := a.missing(p)
 	if p.confirm {

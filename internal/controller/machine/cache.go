@@ -22,8 +22,7 @@ import (
 // maxSiblings bounds the Machines for which newTransform remembers a cached Switch (LRU).
 const maxSiblings = 1 << 14
 
-// newTransform returns a function that removes fields from Machines and Switches before they are cached. No controller
-// reads these fields.
+// newTransform returns a function that trims Machines and Switches before they are cached.
 func newTransform() toolscache.TransformFunc {
 	siblings := lru.New(maxSiblings)
 	return func(cached any) (any, error) {

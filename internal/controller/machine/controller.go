@@ -86,7 +86,7 @@ type Controller struct {
 	flipped, attempted memory.Memory[time.Time]
 }
 
-// CacheOptions returns options that remove fields from cached Machines and Switches. No controller reads these fields.
+// CacheOptions returns options that remove fields from cached Machines and Switches.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	transform := newTransform()
 	return map[client.Object]cache.ByObject{
@@ -187,8 +187,8 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 		return apierror.IgnoreGone(err)
 	}
 	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
-		c.events.Warning(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches",
-			status.Switches.Total, wanted(m))
+		c.events.Warning(m, reason, "Create",
+			"A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
 	}
 	return nil
 }

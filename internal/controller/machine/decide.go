@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/pause"
@@ -88,7 +89,8 @@ func (p *plan) claim(m *v1beta1.Machine, switches []*v1beta1.Switch, now time.Ti
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
-		case p.selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw):
+		case p.selector.Matches(labels.Set(sw.Labels)) != orphan:
+		case !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw):
 		case orphan:
 			p.adopt = append(p.adopt, sw)
 		case metav1.IsControlledBy(sw, m) && !onlyRecordOfLastFlip(sw, m, now):
@@ -103,7 +105,9 @@ func without(switches, others []*v1beta1.Switch) []*v1beta1.Switch {
 	if len(others) == 0 {
 		return switches
 	}
-	return slices.DeleteFunc(slices.Clone(switches), func(sw *v1beta1.Switch) bool { return slices.Contains(others, sw) })
+	return slices.DeleteFunc(slices.Clone(switches), func(sw *v1beta1.Switch) bool {
+		return slices.Contains(others, sw)
+	})
 }
 
 // own returns the Switches that the Machine controls and that are not being deleted, sorted by name.
@@ -183,10 +187,7 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 // attempt would change the status, and that change would cause the next attempt at once.
 func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
-	last := p.lastFlip
-	if credible(attempted, now) {
-		last = latest(last, attempted)
-	}
+	last := latest(p.lastFlip, credible(attempted, now))
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {
@@ -220,12 +221,9 @@ func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, no
 // lastFlip returns the latest time at which one of the Machine's Switches was turned down. It uses the objects and the
 // time that the controller remembers.
 func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now time.Time) time.Time {
-	var last time.Time
-	if credible(remembered, now) {
-		last = remembered
-	}
-	if at := m.Status.LastFlipTime; at != nil && credible(at.Time, now) {
-		last = latest(last, at.Time)
+	last := credible(remembered, now)
+	if at := m.Status.LastFlipTime; at != nil {
+		last = latest(last, credible(at.Time, now))
 	}
 	for _, sw := range switches {
 		if metav1.IsControlledBy(sw, m) {
@@ -238,16 +236,18 @@ func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now ti
 // flippedAt returns when the operator last turned a Switch down. It is zero for never, and for a value that the
 // operator cannot have written.
 func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
-	if err != nil || !credible(at, now) {
+	at, _ := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]) // zero for an invalid time
+	return credible(at, now)
+}
+
+// credible returns a recorded time, or zero if nothing can have happened then. The operator must not wait for a wrong
+// time: that could take years.
+func credible(at, now time.Time) time.Time {
+	if at.After(now.Add(v1beta1.MaxClockSkew)) {
 		return time.Time{}
 	}
 	return at
 }
-
-// credible reports whether something can have happened at a time. The operator must not wait for a wrong time: that
-// could take years.
-func credible(at, now time.Time) bool { return !at.After(now.Add(v1beta1.MaxClockSkew)) }
 
 // names returns a function that returns the next free name for a Switch, the lowest ordinal first. So an operator with
 // an outdated cache chooses a name that already exists, and the API server rejects it. With random names, the operator
@@ -283,8 +283,7 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 	return name[:digits], ordinal
 }
 
-// seenAt returns when the operator noticed that a Switch is up. It returns now if the operator has not noticed that
-// before.
+// seenAt returns when the operator noticed that a Switch is up. That is now if it has not noticed that before.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	if !noticed(sw, now) {
 		return now
@@ -294,7 +293,8 @@ func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 
 // noticed reports whether a Switch was noticed since it was last turned. Its generation changes only when it is turned.
 func noticed(sw *v1beta1.Switch, now time.Time) bool {
-	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation && credible(sw.Status.SeenAt.Time, now)
+	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation &&
+		!credible(sw.Status.SeenAt.Time, now).IsZero()
 }
 
 func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }
@@ -305,10 +305,7 @@ func wanted(m *v1beta1.Machine) int32 {
 }
 
 func seconds(value *int32) time.Duration {
-	if value == nil {
-		value = new(v1beta1.DefaultFlipSeconds)
-	}
-	return time.Duration(*value) * time.Second
+	return time.Duration(ptr.Deref(value, v1beta1.DefaultFlipSeconds)) * time.Second
 }
 
 func latest(a, b time.Time) time.Time {

@@ -86,7 +86,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	message := fmt.Sprintf("%d of %d switches", counts.Total, wanted)
 	switch {
 	case apierror.IsQuotaExceeded(scaling):
-		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
+		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded
+		message += ": a ResourceQuota refuses more"
 	case scaling != nil && !apierrors.IsConflict(scaling) && !apierrors.IsAlreadyExists(scaling):
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScalingFailed
 		message = sameFailure(status, message, scaling)
@@ -95,19 +96,17 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	}
 	set(v1beta1.ConditionScaled, scaled, reason, message)
 
-	resting := metav1.ConditionTrue
 	if counts.Up == 0 {
-		set(v1beta1.ConditionResting, resting, v1beta1.ReasonAllDown, "All switches are down")
+		set(v1beta1.ConditionResting, metav1.ConditionTrue, v1beta1.ReasonAllDown, "All switches are down")
 	} else {
-		resting = metav1.ConditionFalse
-		set(v1beta1.ConditionResting, resting, v1beta1.ReasonSwitchesUp,
+		set(v1beta1.ConditionResting, metav1.ConditionFalse, v1beta1.ReasonSwitchesUp,
 			fmt.Sprintf("%d of %d switches are up", counts.Up, counts.Total))
 	}
 
 	switch {
 	case scaled != metav1.ConditionTrue:
 		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNotScaled, message)
-	case resting != metav1.ConditionTrue:
+	case counts.Up > 0:
 		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonSwitchesUp, "Switches are up")
 	default:
 		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches are there, and down")
