@@ -26,8 +26,7 @@ const Reporter = "useless-operator"
 // Recorder emits events.
 type Recorder struct {
 	recorder events.EventRecorder
-	limit    *Limit // nil for no limit
-	dropped  prometheus.Counter
+	limit    *limit // nil for no limit
 }
 
 // NewRecorder returns a Recorder without a limit.
@@ -35,17 +34,22 @@ func NewRecorder(mgr recorder.Provider) *Recorder {
 	return &Recorder{recorder: mgr.GetEventRecorder(Reporter)}
 }
 
-// WithLimit returns a Recorder that drops Normal events above a limit and counts them. Each event costs a request, and
-// thousands of objects can change at the same time. The objects' status has the same information. Warnings are never
-// dropped.
-func (r *Recorder) WithLimit(limit *Limit, dropped prometheus.Counter) *Recorder {
-	return &Recorder{recorder: r.recorder, limit: limit, dropped: dropped}
+// WithLimit returns a Recorder that drops Normal events above a limit and counts them. In each namespace it accepts
+// burst events at once, and perSecond after that. Each event costs a request, and thousands of objects can change at
+// the same time. The objects' status has the same information. Warnings are never dropped.
+func (r *Recorder) WithLimit(
+	perSecond float32, burst int, clock clock.PassiveClock, dropped prometheus.Counter,
+) *Recorder {
+	newLimiter := func() flowcontrol.PassiveRateLimiter {
+		return flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(perSecond, burst, clock)
+	}
+	return &Recorder{r.recorder, &limit{dropped: dropped, newLimiter: newLimiter, limiters: lru.New(maxLimiters)}}
 }
 
 // Normal emits a Normal event about an object; related may be nil.
 func (r *Recorder) Normal(about, related client.Object, reason, action, note string, args ...any) {
 	if r.limit != nil && !r.limit.tryAccept(about.GetNamespace()) {
-		r.dropped.Inc()
+		r.limit.dropped.Inc()
 		return
 	}
 	var object runtime.Object // a nil client.Object must not become a runtime.Object that is not nil
@@ -72,12 +76,11 @@ func Truncate(message string) string {
 	return strings.ToValidUTF8(message[:maxLength-len(end)], "") + end
 }
 
-// Limit is a rate limit for each namespace. If thousands of objects change in one namespace, the other namespaces still
+// limit is a rate limit for each namespace. If thousands of objects change in one namespace, the other namespaces still
 // get their events.
-type Limit struct {
-	perSecond float32
-	burst     int
-	clock     clock.PassiveClock
+type limit struct {
+	dropped    prometheus.Counter
+	newLimiter func() flowcontrol.PassiveRateLimiter
 
 	mu       sync.Mutex
 	limiters *lru.Cache // by namespace
@@ -86,17 +89,12 @@ type Limit struct {
 // maxLimiters bounds the namespaces with a rate limiter of their own. The least recently used one is dropped.
 const maxLimiters = 1024
 
-// NewLimit returns a Limit that accepts burst events at once in each namespace, and perSecond after that.
-func NewLimit(perSecond float32, burst int, clock clock.PassiveClock) *Limit {
-	return &Limit{perSecond: perSecond, burst: burst, clock: clock, limiters: lru.New(maxLimiters)}
-}
-
-func (l *Limit) tryAccept(namespace string) bool {
+func (l *limit) tryAccept(namespace string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limiter, ok := l.limiters.Get(namespace)
 	if !ok {
-		limiter = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(l.perSecond, l.burst, l.clock)
+		limiter = l.newLimiter()
 		l.limiters.Add(namespace, limiter)
 	}
 	return limiter.(flowcontrol.PassiveRateLimiter).TryAccept()

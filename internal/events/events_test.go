@@ -63,7 +63,7 @@ func TestLimit(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 	dropped := &counter{}
 	recorder := &notes{}
-	limited := (&Recorder{recorder: recorder}).WithLimit(NewLimit(1, 2, clock), dropped)
+	limited := (&Recorder{recorder: recorder}).WithLimit(1, 2, clock, dropped)
 	var got []string
 	record := func(emit func()) {
 		recorder.note = "nothing"

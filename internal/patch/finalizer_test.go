@@ -42,7 +42,7 @@ func TestFinalizer(t *testing.T) {
 		{"a failed removal is retried", errors.New("no"), true, true},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
-			f, w := NewFinalizer("example.com/finalizer"), &writer{err: tt.err}
+			f, w := &Finalizer{Name: "example.com/finalizer"}, &writer{err: tt.err}
 			m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{UID: "1", Finalizers: []string{"example.com/finalizer", "other"}}}
 			if !f.Holds(m) {
 				t.Error("the finalizer does not hold the object before it is removed")
@@ -56,6 +56,9 @@ func TestFinalizer(t *testing.T) {
 			again := m.DeepCopy()
 			if again.UID = types.UID("2"); !f.Holds(again) {
 				t.Error("the finalizer does not hold another object of the same name")
+			}
+			if f.Forget(client.ObjectKeyFromObject(m)); !f.Holds(m) {
+				t.Error("the finalizer remembers an object that does not exist any more")
 			}
 		})
 	}

@@ -11,11 +11,12 @@ import (
 	"reflect"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/lru"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/memory"
 )
 
 // Object applies a change to a copy of an object, sends a patch and returns the API server's answer. The given object
@@ -43,42 +44,35 @@ func Status[T client.Object, S any](
 	return changed, c.Status().Patch(ctx, changed, from(read))
 }
 
-// Finalizer is a finalizer of one controller. It remembers the last objects from which it was removed, because the
-// cache can still show the removed finalizer for a while. When the last finalizer is removed, the answer has no newer
-// resource version, so a read cannot wait for that change.
+// Finalizer is a finalizer of one controller. It remembers the objects from which it was removed, because the cache can
+// still show the removed finalizer for a while. When the last finalizer is removed, the answer has no newer resource
+// version, so a read cannot wait for that change.
 type Finalizer struct {
-	name    string
-	removed *lru.Cache // of UIDs
-}
-
-// maxRemoved bounds the objects that a Finalizer remembers. For a forgotten object, the controller may send a second
-// removal, which fails without harm.
-const maxRemoved = 4096
-
-// NewFinalizer returns a finalizer with a name.
-func NewFinalizer(name string) *Finalizer {
-	return &Finalizer{name: name, removed: lru.New(maxRemoved)}
+	Name    string
+	removed memory.Memory[bool]
 }
 
 // Holds reports whether an object has the finalizer.
 func (f *Finalizer) Holds(object client.Object) bool {
-	_, removed := f.removed.Get(object.GetUID())
-	return !removed && controllerutil.ContainsFinalizer(object, f.name)
+	return controllerutil.ContainsFinalizer(object, f.Name) && !f.removed.Of(object)
 }
+
+// Forget drops what is remembered of an object. A controller calls it when the object does not exist any more.
+func (f *Finalizer) Forget(key types.NamespacedName) { f.removed.Forget(key) }
 
 // AddFinalizer adds a finalizer and returns the resulting object.
 func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) (T, error) {
-	if controllerutil.ContainsFinalizer(read, f.name) {
+	if controllerutil.ContainsFinalizer(read, f.Name) {
 		return read, nil
 	}
-	return Object(ctx, c, read, func(object T) { controllerutil.AddFinalizer(object, f.name) })
+	return Object(ctx, c, read, func(object T) { controllerutil.AddFinalizer(object, f.Name) })
 }
 
 // RemoveFinalizer removes a finalizer. It returns nil if the object does not exist any more.
 func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) error {
-	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.name) })
+	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.Name) })
 	if err = apierror.IgnoreGone(err); err == nil {
-		f.removed.Add(read.GetUID(), nil)
+		f.removed.Keep(read, true)
 	}
 	return err
 }
@@ -99,9 +93,8 @@ type Counter struct{ *prometheus.CounterVec }
 // NewCounter returns a Counter that has both results from the start, so that an alert sees the step from 0 to 1.
 func NewCounter(name, help string) Counter {
 	c := Counter{prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})}
-	for _, result := range []string{ResultSuccess, ResultError} {
-		c.WithLabelValues(result)
-	}
+	c.WithLabelValues(ResultSuccess)
+	c.WithLabelValues(ResultError)
 	return c
 }
 

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// FirstRetry is the delay before the first retry of a failed reconcile. It doubles with each failure.
-	FirstRetry = 5 * time.Millisecond
+	// firstRetry is the delay before the first retry of a failed reconcile. It doubles with each failure.
+	firstRetry = 5 * time.Millisecond
 
 	// LastRetry is the longest delay. It bounds the time until the operator notices that the cause is fixed.
 	LastRetry = time.Minute
@@ -37,7 +37,7 @@ const (
 func Options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
-		RateLimiter:             NewRateLimiter(FirstRetry),
+		RateLimiter:             NewRateLimiter(firstRetry),
 		ReconciliationTimeout:   timeout,
 	}
 }
@@ -96,18 +96,13 @@ func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	}
 	a.alarms[request] = alarm{at, time.AfterFunc(at.Sub(a.clock.Now()), func() {
 		<-a.started
-		a.drop(request, at)
+		a.mu.Lock()
+		if a.alarms[request].at.Equal(at) { // Set has not replaced it
+			delete(a.alarms, request)
+		}
+		a.mu.Unlock()
 		a.queue.AddWithOpts(priorityqueue.AddOpts{Priority: new(DuePriority)}, request)
 	})}
-}
-
-// drop removes an alarm that has fired, unless Set has replaced it.
-func (a *Alarms) drop(request reconcile.Request, at time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.alarms[request].at.Equal(at) {
-		delete(a.alarms, request)
-	}
 }
 
 // Next returns when the alarm of an object fires, or the zero time if it has no alarm.

@@ -74,7 +74,7 @@ func FuzzRecord(f *testing.F) {
 		for _, onOff := range []bool{false, true} {
 			annotations := maps.Clone(annotations)
 			first := ReadRecord(annotations)
-			if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(maxClockSkew)) {
+			if first.Original < 0 || first.Handled(recordTime).After(recordTime.Add(v1beta1.MaxClockSkew)) {
 				t.Errorf("got invalid record %+v from %v", first, annotations)
 			}
 			first.Write(annotations, onOff)

@@ -11,9 +11,6 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// maxClockSkew is the tolerated difference between the clocks of two nodes.
-const maxClockSkew = 10 * time.Second
-
 // Record is the operator's record in the annotations of a workload. An invalid value counts as absent.
 type Record struct {
 	Original   int32     // the replicas before the stop, or 1 for a workload without replicas; 0 for none
@@ -57,11 +54,10 @@ func readTime(text string) time.Time {
 	return at
 }
 
-// Handled returns the time of the last start or stop that was handled, or zero. A time more than maxClockSkew in the
-// future was written by a user or with a wrong clock. The operator must not wait for it, because that could take
-// years.
+// Handled returns the time of the last start or stop that was handled, or zero. The operator must not wait for a time
+// that is wrong, because that could take years.
 func (r Record) Handled(now time.Time) time.Time {
-	if r.Last.After(now.Add(maxClockSkew)) {
+	if r.Last.After(now.Add(v1beta1.MaxClockSkew)) {
 		return time.Time{}
 	}
 	return r.Last

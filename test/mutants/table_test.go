@@ -111,7 +111,7 @@ var mutants = []mutant{
 		{machine, "Controller.Reconcile", statement, "next", ``},
 	}},
 	{class: 23, mistake: "Times are truncated to seconds", edits: []edit{
-		{machine, "instant", call, "Truncate", `$param1.Truncate(time.Second)`},
+		{machine, "microTime", call, "Truncate", `$param1.Truncate(time.Second)`},
 	}},
 	{class: 24, mistake: "The status is written even if it has not changed", edits: []edit{
 		{patch, "Status", ifStatement, "reflect.DeepEqual", ``},

@@ -3,6 +3,12 @@
 
 package v1beta1
 
+import "time"
+
+// MaxClockSkew is the largest difference between the clocks of two nodes that the operator tolerates. It ignores a time
+// in an annotation or a status that is further in the future: a user wrote it, or a leader whose clock was wrong.
+const MaxClockSkew = 10 * time.Second
+
 // Labels, finalizers and annotations that the operator reads or writes.
 const (
 	// MachineLabel selects the switches of a Machine without a selector. Its value is the Machine's name.

@@ -19,11 +19,6 @@ var (
 
 	// SchemeGroupVersion is GroupVersion under the name that generated clients know.
 	SchemeGroupVersion = GroupVersion
-
-	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-
-	// AddToScheme registers the types of this package in a scheme.
-	AddToScheme = schemeBuilder.AddToScheme
 )
 
 // Resource returns a resource of this group, for generated listers and their errors.
@@ -31,7 +26,8 @@ func Resource(resource string) schema.GroupResource {
 	return GroupVersion.WithResource(resource).GroupResource()
 }
 
-func addKnownTypes(scheme *runtime.Scheme) error {
+// AddToScheme registers the types of this package in a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &Machine{}, &MachineList{}, &Switch{}, &SwitchList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ const (
 	// flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is the delay until the controller retries a refused flip. It is less than maxClockSkew.
+	// refusedFlipRetry is the delay until the controller retries a refused flip. It is less than v1beta1.MaxClockSkew.
 	refusedFlipRetry = 5 * time.Second
 )
 
@@ -44,12 +45,14 @@ type outcome struct {
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
-// act carries out a plan. Its steps are independent: a step that fails does not prevent the others.
+// act carries out a plan. A failed step does not prevent the others, with two exceptions. Nothing is created if a Switch
+// could not be released. Nothing else happens if the Machine could not be confirmed. An urgent plan only flips and
+// notices.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
-		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, instant(c.clock.Now())))
-		return outcome{stale: a.wrote()}, errors.Join(err, a.settle(ctx))
+		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, microTime(c.clock.Now())), a.settle(ctx))
+		return outcome{stale: a.wrote()}, err
 	}
 	missing := a.missing(p)
 	if p.confirm {
@@ -167,13 +170,9 @@ func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err err
 	for next, size := 0, 1; next < len(missing) && err == nil; size = min(2*size, maxConcurrent) {
 		batch := missing[next:min(next+size, len(missing))]
 		next += len(batch)
-		err = forEach(batch, a.slots.limit(func(sw *v1beta1.Switch) error {
-			if err := a.client.Create(ctx, sw); err != nil {
-				return err
-			}
-			a.changed(sw)
-			return nil
-		}))
+		err = forEach(batch, func(sw *v1beta1.Switch) error {
+			return a.limited(ctx, sw, func() error { return a.client.Create(ctx, sw) })
+		})
 	}
 	if n := len(a.written) - before; n > 0 {
 		a.events.Normal(a.machine, missing[0], v1beta1.EventScaled, "Create", "Created %d %s", n, plural(n))
@@ -189,20 +188,32 @@ func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err err
 // removed the label of a Switch to keep it.
 func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 	before := len(a.written)
-	err := forEach(switches, a.slots.limit(func(sw *v1beta1.Switch) error {
-		switch err := a.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion}); {
-		case apierror.IsGone(err):
-			return nil
-		case err != nil:
+	err := forEach(switches, func(sw *v1beta1.Switch) error {
+		err := a.limited(ctx, sw, func() error {
+			return a.client.Delete(ctx, sw, client.Preconditions{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion})
+		})
+		if apierror.IgnoreGone(err) != nil {
 			return fmt.Errorf("delete switch %s: %w", sw.Name, err)
 		}
-		a.changed(sw)
 		return nil
-	}))
+	})
 	if n := len(a.written) - before; n > 0 {
 		a.events.Normal(a.machine, switches[0], v1beta1.EventScaled, "Delete", "Deleted %d %s", n, plural(n))
 	}
 	return err
+}
+
+// limited creates or deletes a Switch. It waits while maxConcurrent such requests are sent for all Machines.
+func (a *action) limited(ctx context.Context, sw *v1beta1.Switch, request func() error) error {
+	if err := a.slots.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer a.slots.Release(1)
+	if err := request(); err != nil {
+		return err
+	}
+	a.changed(sw)
+	return nil
 }
 
 // raise turns Switches up because the Machine's position is up. A refusal, for example by an admission policy, is not
@@ -234,7 +245,9 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	if !lower {
 		return nil
 	}
-	_, err := patch.Object(ctx, a.client, a.machine, func(m *v1beta1.Machine) { m.Spec.Position = v1beta1.PositionDown })
+	_, err := patch.Object(ctx, a.client, a.machine, func(m *v1beta1.Machine) {
+		m.Spec.Position = v1beta1.PositionDown
+	})
 	a.lowered = err == nil
 	return apierror.IgnoreGone(err)
 }
@@ -253,43 +266,30 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 	})
 }
 
-// flip turns Switches down. It records the time of the last response, and the next interval begins at that time. The
-// time in the annotation of the Switch is a little earlier, because it is set before the request.
-func (a *action) flip(ctx context.Context, due []flip) error {
-	last := a.flips.of(a.machine)
-	var done, attempted atomic.Bool
-	err := forEach(due, func(flip flip) error {
-		err := a.turnDown(ctx, flip.sw, func() {
-			done.Store(true)
-			a.metrics.lateness.Observe(a.clock.Since(flip.due).Seconds())
-			a.events.Normal(a.machine, flip.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", flip.sw.Name)
+// flip turns Switches down. It remembers the time of the response, and the next interval begins at that time. The time
+// in the annotation of the Switch is a little earlier, because it is set before the request.
+func (a *action) flip(ctx context.Context, due []dueSwitch) error {
+	return forEach(due, func(d dueSwitch) error {
+		err := a.turnDown(ctx, d.sw, func() {
+			a.flipped.Keep(a.machine, a.clock.Now())
+			a.metrics.lateness.Observe(a.clock.Since(d.due).Seconds())
+			a.events.Normal(a.machine, d.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", d.sw.Name)
 		})
 		if apierror.IsUnanswered(err) {
-			attempted.Store(true)
+			a.attempted.Keep(a.machine, a.clock.Now())
 		}
 		if apierror.IsRefused(err) {
-			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for
-			// it.
+			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for it.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
-			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{flip.sw}, instant(again)))
+			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
 		}
 		return err
 	})
-	if done.Load() {
-		last = flips{done: a.clock.Now()}
-	}
-	if attempted.Load() {
-		last.attempted = a.clock.Now()
-	}
-	if done.Load() || attempted.Load() {
-		a.flips.record(a.machine, last)
-	}
-	return err
 }
 
 // turnDown writes the position and the time in one request. With two requests, a crash between them would lose one.
 func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) error {
-	at := instant(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
+	at := microTime(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
 		sw.Spec.Position = v1beta1.PositionDown
 		metav1.SetMetaDataAnnotation(&sw.ObjectMeta, v1beta1.FlippedAtAnnotation, at)
@@ -327,13 +327,11 @@ func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 // powerDown turns down the Switches that are up. It retries a write only after a conflict. Any other failed write must
 // not block the deletion of the Machine.
 func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
-	switches, err := c.read(m)
-	if err != nil {
-		return err
-	}
-	up := slices.DeleteFunc(own(m, switches), func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) || !isUp(sw) })
+	up := slices.DeleteFunc(own(m, c.read(m)), func(sw *v1beta1.Switch) bool {
+		return pause.IsPaused(sw) || !isUp(sw)
+	})
 	a := &action{Controller: c, machine: m}
-	err = forEach(up, func(sw *v1beta1.Switch) error {
+	err := forEach(up, func(sw *v1beta1.Switch) error {
 		err := a.turnDown(ctx, sw, func() {})
 		if err != nil && !apierrors.IsConflict(err) {
 			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine is deleted", "switch", sw.Name)
@@ -375,25 +373,11 @@ func forEach[T any](items []T, do func(T) error) error {
 	for i, item := range items {
 		group.Go(func() error {
 			errs[i] = do(item)
-			return errs[i]
+			return nil
 		})
 	}
-	if group.Wait() == nil {
-		return nil
-	}
-	return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
-}
-
-// slots is a semaphore.
-type slots chan struct{}
-
-// limit returns a function that waits for a slot before it calls the given one.
-func (s slots) limit(do func(*v1beta1.Switch) error) func(*v1beta1.Switch) error {
-	return func(sw *v1beta1.Switch) error {
-		s <- struct{}{}
-		defer func() { <-s }()
-		return do(sw)
-	}
+	_ = group.Wait() // the errors are in errs
+	return cmp.Or(errs...)
 }
 
 func plural(n int) string {

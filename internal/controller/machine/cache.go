@@ -22,24 +22,23 @@ import (
 // maxSiblings bounds the Machines for which newTransform remembers a cached Switch (LRU).
 const maxSiblings = 1 << 14
 
-// newTransform returns a function that removes fields from Machines and Switches before they are cached. No controller
-// reads these fields.
+// newTransform returns a function that trims Machines and Switches before they are cached.
 func newTransform() toolscache.TransformFunc {
 	siblings := lru.New(maxSiblings)
 	return func(cached any) (any, error) {
 		switch object := cached.(type) {
 		case *v1beta1.Machine:
-			strip(object)
+			trim(object)
 		case *v1beta1.Switch:
-			strip(object)
+			trim(object)
 			share(siblings, object)
 		}
 		return cached, nil
 	}
 }
 
-// strip removes the fields that no controller reads. The kind is not needed, because the Go type implies it.
-func strip(object client.Object) {
+// trim removes the fields that no controller reads. The kind is not needed, because the Go type implies it.
+func trim(object client.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	object.SetManagedFields(nil)
 	delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation) // a copy of the whole object
@@ -75,6 +74,19 @@ var (
 	switchIndexers  = toolscache.Indexers{switchesByOwner: indexByOwner, orphansByLabel: indexOrphans}
 	machineIndexers = toolscache.Indexers{machinesSelecting: indexSelecting}
 )
+
+// byIndex returns the objects with a key of an index. They belong to the cache and must not be changed.
+func byIndex[T client.Object](store toolscache.Indexer, index, key string) []T {
+	found, err := store.ByIndex(index, key)
+	if err != nil {
+		panic(err) // the index does not exist: a mistake in Setup
+	}
+	objects := make([]T, 0, len(found))
+	for _, object := range found {
+		objects = append(objects, object.(T))
+	}
+	return objects
+}
 
 // indexByOwner indexes Switches by their namespace and the UID of their controller. The namespace is part of the key,
 // because a Switch and its owner must be in the same namespace.

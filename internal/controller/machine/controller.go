@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -30,6 +31,7 @@ import (
 	"container.training/useless/internal/apierror"
 	"container.training/useless/internal/events"
 	"container.training/useless/internal/informer"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/pause"
 	"container.training/useless/internal/queue"
@@ -75,12 +77,16 @@ type Controller struct {
 	events    *events.Recorder
 	metrics   *metrics
 	finalizer *patch.Finalizer
-	flips     *flipMemory
 	alarms    *queue.Alarms
-	slots     slots // for creations and deletions of all Machines
+	slots     *semaphore.Weighted // for creations and deletions of all Machines
+
+	// The times of the last flip and of the last attempt, because the objects do not record them in two cases. A user
+	// deletes the Switch before the status of the Machine has the time. Or the answer to the request was lost. A restart
+	// clears the memory. That is safe except in these two cases, which an operator cannot detect after a restart.
+	flipped, attempted memory.Memory[time.Time]
 }
 
-// CacheOptions returns options that remove fields from cached Machines and Switches. No controller reads these fields.
+// CacheOptions returns options that remove fields from cached Machines and Switches.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	transform := newTransform()
 	return map[client.Object]cache.ByObject{
@@ -101,22 +107,18 @@ func (o Options) Setup(
 	if err != nil {
 		return err
 	}
-	metrics, err := newMetrics(registerer, machines)
-	if err != nil {
-		return err
-	}
+	metrics := newMetrics(registerer, machines)
 	c := &Controller{
 		client:    mgr.GetClient(),
 		reader:    mgr.GetAPIReader(),
 		switches:  switches,
 		machines:  machines,
 		clock:     clock,
-		events:    events.NewRecorder(mgr).WithLimit(events.NewLimit(eventsPerSecond, eventsBurst, clock), metrics.dropped),
+		events:    events.NewRecorder(mgr).WithLimit(eventsPerSecond, eventsBurst, clock, metrics.dropped),
 		metrics:   metrics,
-		finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer),
-		flips:     newFlipMemory(),
+		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer},
 		alarms:    queue.NewAlarms(clock),
-		slots:     make(slots, maxConcurrent),
+		slots:     semaphore.NewWeighted(maxConcurrent),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
@@ -142,7 +144,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, m, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.flips.forget(request.NamespacedName)
+		c.finalizer.Forget(request.NamespacedName)
+		c.flipped.Forget(request.NamespacedName)
+		c.attempted.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -156,12 +160,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if m, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
-	switches, err := c.read(m)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	p := decide(m, switches, c.flips.of(m), c.clock.Now())
-	p.confirm = p.confirm && m == cached // if AddFinalizer wrote the Machine, m is already the current object
+	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
+	p := decide(m, c.read(m), remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
 	c.alarms.Set(request, p.next)
 	done, actErr := c.act(ctx, m, p)
 	if done.stale {
@@ -172,24 +172,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match
 // its selector. They belong to the cache and must not be changed.
-func (c *Controller) read(m *v1beta1.Machine) ([]*v1beta1.Switch, error) {
+func (c *Controller) read(m *v1beta1.Machine) []*v1beta1.Switch {
 	// Read orphans first. A Switch that is adopted between the two reads is then in both results. In the other order,
 	// it could be in neither.
-	orphans, err := c.switches.ByIndex(orphansByLabel, selectorKey(m))
-	if err != nil {
-		return nil, err
-	}
-	own, err := c.switches.ByIndex(switchesByOwner, ownerKey(m.Namespace, m.UID))
-	if err != nil {
-		return nil, err
-	}
-	switches := make([]*v1beta1.Switch, 0, len(own)+len(orphans))
-	for _, objects := range [][]any{own, orphans} {
-		for _, object := range objects {
-			switches = append(switches, object.(*v1beta1.Switch))
-		}
-	}
-	return switches, nil
+	orphans := byIndex[*v1beta1.Switch](c.switches, orphansByLabel, selectorKey(m))
+	return append(byIndex[*v1beta1.Switch](c.switches, switchesByOwner, ownerKey(m.Namespace, m.UID)), orphans...)
 }
 
 // writeStatus writes the status if it has changed, and the event that belongs to the change.
@@ -200,8 +187,8 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 		return apierror.IgnoreGone(err)
 	}
 	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
-		c.events.Warning(m, v1beta1.ReasonQuotaExceeded, "Create", "A ResourceQuota refuses more than %d of %d switches",
-			status.Switches.Total, wanted(m))
+		c.events.Warning(m, reason, "Create",
+			"A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
 	}
 	return nil
 }

@@ -12,13 +12,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/pause"
 )
-
-// maxClockSkew is the largest difference between the clocks of two nodes that is tolerated.
-const maxClockSkew = 10 * time.Second
 
 // maxInOnePass bounds the Switches that one reconcile creates or deletes. Otherwise a large Machine would occupy a
 // worker while flips of other Machines are due. The events of these Switches cause the next reconcile.
@@ -40,15 +38,15 @@ type plan struct {
 	lower   bool              // set the Machine's position back to down
 
 	notice []*v1beta1.Switch // set seenAt: they are up
-	flip   []flip            // turn down
+	flip   []dueSwitch       // turn down
 
 	lastFlip time.Time // when a Switch of the Machine was last turned down; zero for never
 	raising  bool      // this plan carries out the position up
 	next     time.Time // when the next flip is due; zero for never
 }
 
-// flip is a Switch to turn down.
-type flip struct {
+// dueSwitch is a Switch to turn down.
+type dueSwitch struct {
 	sw  *v1beta1.Switch
 	due time.Time
 }
@@ -58,18 +56,25 @@ type flip struct {
 // worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
+// remembered are times of the last flip of a Machine that no object may record. A zero time means that there was none.
+type remembered struct {
+	flipped   time.Time // a Switch was turned down
+	attempted time.Time // a Switch may have been turned down: the request failed without an answer
+}
+
 // decide returns what to do about a Machine. The argument switches has its own Switches and those in its namespace
-// without a controller. The argument known has flips that the objects may not record.
-func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known flips, now time.Time) plan {
+// without a controller. The argument fresh is true if m is an answer of the API server, and not from the cache.
+func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fresh bool, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
 		return plan{invalid: err}
 	}
 	p := plan{selector: selector, mine: own(m, switches)}
-	p.lastFlip = lastFlip(m, switches, known.done, now) // includes Switches that are being deleted
+	p.lastFlip = lastFlip(m, switches, known.flipped, now) // includes Switches that are being deleted
 	staying := p.scale(m, p.claim(m, switches, now), now)
+	p.confirm = len(p.adopt)+p.create > 0 && !fresh
 	if p.position(m, staying); !p.raising {
-		p.flips(m, staying, known.attempted, now)
+		p.findDue(m, staying, known.attempted, now)
 	}
 	if p.isUrgent() {
 		return plan{
@@ -84,7 +89,8 @@ func (p *plan) claim(m *v1beta1.Machine, switches []*v1beta1.Switch, now time.Ti
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
-		case p.selector.Matches(labels.Set(sw.Labels)) != orphan || !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw):
+		case p.selector.Matches(labels.Set(sw.Labels)) != orphan:
+		case !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw):
 		case orphan:
 			p.adopt = append(p.adopt, sw)
 		case metav1.IsControlledBy(sw, m) && !onlyRecordOfLastFlip(sw, m, now):
@@ -99,7 +105,9 @@ func without(switches, others []*v1beta1.Switch) []*v1beta1.Switch {
 	if len(others) == 0 {
 		return switches
 	}
-	return slices.DeleteFunc(slices.Clone(switches), func(sw *v1beta1.Switch) bool { return slices.Contains(others, sw) })
+	return slices.DeleteFunc(slices.Clone(switches), func(sw *v1beta1.Switch) bool {
+		return slices.Contains(others, sw)
+	})
 }
 
 // own returns the Switches that the Machine controls and that are not being deleted, sorted by name.
@@ -119,7 +127,6 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 // first to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
-	p.confirm = len(p.adopt) > 0 || missing > 0
 	if missing >= 0 {
 		p.create = min(missing, maxInOnePass)
 		return mine
@@ -173,17 +180,14 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	}
 }
 
-// flips decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
+// findDue decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
 // the flip delay. In one flip interval, the operator turns down one Switch: the Switch that has been up longest.
 //
 // An attempted flip counts for the interval, but not for lastFlip, which goes into the status. Otherwise each failed
 // attempt would change the status, and that change would cause the next attempt at once.
-func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
+func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
-	last := p.lastFlip
-	if credible(attempted, now) {
-		last = latest(last, attempted)
-	}
+	last := latest(p.lastFlip, credible(attempted, now))
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
 		switch {
@@ -202,7 +206,7 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 			p.next = due
 			break
 		}
-		p.flip = append(p.flip, flip{sw, due})
+		p.flip = append(p.flip, dueSwitch{sw, due})
 		if interval > 0 {
 			last = now
 		}
@@ -217,12 +221,9 @@ func (p *plan) flips(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now 
 // lastFlip returns the latest time at which one of the Machine's Switches was turned down. It uses the objects and the
 // time that the controller remembers.
 func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now time.Time) time.Time {
-	var last time.Time
-	if credible(remembered, now) {
-		last = remembered
-	}
-	if at := m.Status.LastFlipTime; at != nil && credible(at.Time, now) {
-		last = latest(last, at.Time)
+	last := credible(remembered, now)
+	if at := m.Status.LastFlipTime; at != nil {
+		last = latest(last, credible(at.Time, now))
 	}
 	for _, sw := range switches {
 		if metav1.IsControlledBy(sw, m) {
@@ -235,17 +236,17 @@ func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now ti
 // flippedAt returns when the operator last turned a Switch down. It is zero for never, and for a value that the
 // operator cannot have written.
 func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
-	if err != nil || !credible(at, now) {
+	at, _ := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]) // zero for an invalid time
+	return credible(at, now)
+}
+
+// credible returns a recorded time, or zero if nothing can have happened then. The operator must not wait for a wrong
+// time: that could take years.
+func credible(at, now time.Time) time.Time {
+	if at.After(now.Add(v1beta1.MaxClockSkew)) {
 		return time.Time{}
 	}
 	return at
-}
-
-// credible reports whether something can have happened at a time. A time further ahead than maxClockSkew was written by
-// a user, or by a leader whose clock was wrong. The operator must not wait for it: that could take years.
-func credible(at, now time.Time) bool {
-	return !at.After(now.Add(maxClockSkew))
 }
 
 // names returns a function that returns the next free name for a Switch, the lowest ordinal first. So an operator with
@@ -282,8 +283,7 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 	return name[:digits], ordinal
 }
 
-// seenAt returns when the operator noticed that a Switch is up. It returns now if the operator has not noticed that
-// before.
+// seenAt returns when the operator noticed that a Switch is up. That is now if it has not noticed that before.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	if !noticed(sw, now) {
 		return now
@@ -293,7 +293,8 @@ func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 
 // noticed reports whether a Switch was noticed since it was last turned. Its generation changes only when it is turned.
 func noticed(sw *v1beta1.Switch, now time.Time) bool {
-	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation && credible(sw.Status.SeenAt.Time, now)
+	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation &&
+		!credible(sw.Status.SeenAt.Time, now).IsZero()
 }
 
 func isUp(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp }
@@ -304,10 +305,7 @@ func wanted(m *v1beta1.Machine) int32 {
 }
 
 func seconds(value *int32) time.Duration {
-	if value == nil {
-		value = new(v1beta1.DefaultFlipSeconds)
-	}
-	return time.Duration(*value) * time.Second
+	return time.Duration(ptr.Deref(value, v1beta1.DefaultFlipSeconds)) * time.Second
 }
 
 func latest(a, b time.Time) time.Time {

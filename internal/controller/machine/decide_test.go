@@ -128,13 +128,20 @@ func TestDecide(t *testing.T) {
 		reason   string
 		machine  *v1beta1.Machine
 		switches []*v1beta1.Switch
-		known    flips
+		known    remembered
+		fresh    bool
 		want     summary
 	}{
 		"New": {
 			reason:  "a Machine without switches gets all of them",
 			machine: newMachine(3),
 			want:    summary{Confirm: true, Create: 3},
+		},
+		"NewAndFresh": {
+			reason:  "an answer of the API server needs no confirmation",
+			machine: newMachine(3),
+			fresh:   true,
+			want:    summary{Create: 3},
 		},
 		"NewAndLarge": {
 			reason:  "one reconcile creates at most 100 switches, so that other Machines do not wait long",
@@ -291,28 +298,35 @@ func TestDecide(t *testing.T) {
 			machine: newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
 				newTestSwitch("m-1", flipped(2*time.Second))},
-			known: flips{done: now.Add(-time.Second)},
+			known: remembered{flipped: now.Add(-time.Second)},
 			want:  summary{Next: 4 * time.Second},
 		},
 		"IntervalByAttempt": {
 			reason:   "the interval begins at a flip whose response was lost",
 			machine:  newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)), newTestSwitch("m-1")},
-			known:    flips{attempted: now.Add(-time.Second)},
+			known:    remembered{attempted: now.Add(-time.Second)},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"OlderMemory": {
 			reason:   "the interval begins at the flip in the status, if it is newer than the process's memory",
 			machine:  newMachine(1, lastFlipped(time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
-			known:    flips{done: now.Add(-time.Minute)},
+			known:    remembered{flipped: now.Add(-time.Minute)},
+			want:     summary{Next: 4 * time.Second},
+		},
+		"OlderAttempt": {
+			reason:   "the interval begins at the flip in the status, if it is newer than a flip whose response was lost",
+			machine:  newMachine(1, lastFlipped(time.Second)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
+			known:    remembered{attempted: now.Add(-time.Minute)},
 			want:     summary{Next: 4 * time.Second},
 		},
 		"ClockTurnedBack": {
 			reason:   "a remembered flip in the future, after the clock was set back, does not delay a flip",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
-			known:    flips{done: now.Add(time.Hour), attempted: now.Add(time.Hour)},
+			known:    remembered{flipped: now.Add(time.Hour), attempted: now.Add(time.Hour)},
 			want:     summary{Flip: []string{"m-0"}},
 		},
 		"IntervalBySurplus": {
@@ -438,7 +452,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, summarize(decide(c.machine, c.switches, c.known, now))); diff != "" {
+			if diff := cmp.Diff(c.want, summarize(decide(c.machine, c.switches, c.known, c.fresh, now))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})

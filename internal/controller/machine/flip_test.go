@@ -101,12 +101,12 @@ func (w *world) sleep() {
 
 // operator runs one reconcile. If it crashes, it skips some of its writes and loses its memory.
 func (w *world) operator(crashes bool) {
-	p := decide(w.machine, w.switches, flips{done: w.flipped}, w.now)
+	p := decide(w.machine, w.switches, remembered{flipped: w.flipped}, false, w.now)
 	w.next = p.next
 	writes := []func(){}
 	for _, sw := range p.notice {
 		writes = append(writes, func() {
-			sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: instant(w.now)}
+			sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: microTime(w.now)}
 		})
 	}
 	for _, sw := range p.forget {
@@ -129,7 +129,7 @@ func (w *world) operator(crashes bool) {
 	}
 }
 
-func (w *world) flip(f flip) {
+func (w *world) flip(f dueSwitch) {
 	w.Helper()
 	delay, interval := seconds(w.machine.Spec.Flip.DelaySeconds), seconds(w.machine.Spec.Flip.IntervalSeconds)
 	switch {
@@ -151,5 +151,5 @@ func (w *world) flip(f flip) {
 	w.lastFlip, w.flipped = w.now, w.now
 	w.turn(f.sw, v1beta1.PositionDown)
 	metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation,
-		instant(w.now).Format(metav1.RFC3339Micro))
+		microTime(w.now).Format(metav1.RFC3339Micro))
 }

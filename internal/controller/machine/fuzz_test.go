@@ -121,7 +121,7 @@ func (w *settling) decide() plan {
 	for _, sw := range w.switches {
 		switches = append(switches, sw.DeepCopy())
 	}
-	p := decide(w.machine, w.switches, flips{}, w.now)
+	p := decide(w.machine, w.switches, remembered{}, false, w.now)
 	if !reflect.DeepEqual(m, w.machine) || !reflect.DeepEqual(switches, w.switches) {
 		w.Errorf("decide changed an object:\n%s", cmp.Diff(switches, w.switches))
 	}
@@ -235,7 +235,7 @@ func (w *settling) apply(p plan) {
 		turn(sw, v1beta1.PositionUp)
 	}
 	for _, sw := range p.notice {
-		sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: instant(w.now)}
+		sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: microTime(w.now)}
 	}
 	for _, sw := range p.forget {
 		sw.Status.SeenAt = nil
@@ -243,7 +243,7 @@ func (w *settling) apply(p plan) {
 	for _, f := range p.flip {
 		turn(f.sw, v1beta1.PositionDown)
 		metav1.SetMetaDataAnnotation(&f.sw.ObjectMeta, v1beta1.FlippedAtAnnotation,
-			instant(w.now).Format(metav1.RFC3339Micro))
+			microTime(w.now).Format(metav1.RFC3339Micro))
 	}
 	w.switches = without(w.switches, p.surplus)
 	for range p.create {
@@ -281,7 +281,7 @@ func FuzzStatus(f *testing.F) {
 		m.Status = newStatus(m, p, done, now)
 		again := newStatus(m, p, done, now.Add(time.Duration(abs(later)%86400)*time.Second))
 		seen := func(sw *v1beta1.Switch) bool {
-			return sw.Status.SeenAt != nil && sw.Status.SeenAt.After(now.Add(maxClockSkew))
+			return sw.Status.SeenAt != nil && sw.Status.SeenAt.After(now.Add(v1beta1.MaxClockSkew))
 		}
 		// such a seenAt becomes valid later
 		if !reflect.DeepEqual(m.Status, again) && !slices.ContainsFunc(mine, seen) {

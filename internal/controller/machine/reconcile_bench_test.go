@@ -157,8 +157,8 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), flips: newFlipMemory(),
-		finalizer: patch.NewFinalizer(v1beta1.MachineFinalizer)}
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)),
+		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer}}
 	c.alarms = queue.NewAlarms(c.clock)
 	c.client, err = client.New(&rest.Config{},
 		client.Options{Scheme: scheme, Mapper: mapper, Cache: &client.CacheOptions{
@@ -173,9 +173,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	if c.machines, err = informer.Store(t.Context(), informers, &v1beta1.Machine{}, machineIndexers); err != nil {
 		t.Fatal(err)
 	}
-	if c.metrics, err = newMetrics(prometheus.NewRegistry(), c.machines); err != nil {
-		t.Fatal(err)
-	}
+	c.metrics = newMetrics(prometheus.NewRegistry(), c.machines)
 	go func() { _ = informers.Start(t.Context()) }()
 	if !informers.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache did not fill")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.
 	if m.Spec.Position != v1beta1.PositionUp || p.raising && done.raised {
 		status.Position = m.Spec.Position
 	}
-	status.LastFlipTime = keepEqual(status.LastFlipTime, instant(p.lastFlip))
+	status.LastFlipTime = keepEqual(status.LastFlipTime, microTime(p.lastFlip))
 	setConditions(&status, wanted(m), done.scaling, now)
 	return status
 }
@@ -85,7 +86,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	message := fmt.Sprintf("%d of %d switches", counts.Total, wanted)
 	switch {
 	case apierror.IsQuotaExceeded(scaling):
-		scaled, reason, message = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded, message+": a ResourceQuota refuses more"
+		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded
+		message += ": a ResourceQuota refuses more"
 	case scaling != nil && !apierrors.IsConflict(scaling) && !apierrors.IsAlreadyExists(scaling):
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScalingFailed
 		message = sameFailure(status, message, scaling)
@@ -94,19 +96,17 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	}
 	set(v1beta1.ConditionScaled, scaled, reason, message)
 
-	resting := metav1.ConditionTrue
 	if counts.Up == 0 {
-		set(v1beta1.ConditionResting, resting, v1beta1.ReasonAllDown, "All switches are down")
+		set(v1beta1.ConditionResting, metav1.ConditionTrue, v1beta1.ReasonAllDown, "All switches are down")
 	} else {
-		resting = metav1.ConditionFalse
-		set(v1beta1.ConditionResting, resting, v1beta1.ReasonSwitchesUp,
+		set(v1beta1.ConditionResting, metav1.ConditionFalse, v1beta1.ReasonSwitchesUp,
 			fmt.Sprintf("%d of %d switches are up", counts.Up, counts.Total))
 	}
 
 	switch {
 	case scaled != metav1.ConditionTrue:
 		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNotScaled, message)
-	case resting != metav1.ConditionTrue:
+	case counts.Up > 0:
 		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonSwitchesUp, "Switches are up")
 	default:
 		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches are there, and down")
@@ -142,9 +142,9 @@ func conditionSetter(
 	}
 }
 
-// instant rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero time
+// microTime rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero time
 // becomes nil.
-func instant(t time.Time) *metav1.MicroTime {
+func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}
@@ -159,55 +159,46 @@ type metrics struct {
 
 // newMetrics registers the controller's metrics. Machines are counted in their store for each scrape, so that the
 // numbers cannot drift.
-func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) (*metrics, error) {
-	m := &metrics{
-		flips: prometheus.NewCounter(prometheus.CounterOpts{
+func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) *metrics {
+	factory := promauto.With(registerer)
+	registerer.MustRegister(prometheus.CollectorFunc(func(collected chan<- prometheus.Metric) {
+		countMachines(machines, collected)
+	}))
+	return &metrics{
+		flips: factory.NewCounter(prometheus.CounterOpts{
 			Name: "useless_flips_total",
 			Help: "Number of switches that were turned down.",
 		}),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+		lateness: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_flip_lateness_seconds",
 			Help:    "Time from the instant at which a switch was due until it was turned down.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+		dropped: factory.NewCounter(prometheus.CounterOpts{
 			Name: "useless_events_dropped_total",
 			Help: "Number of events about Machines that were dropped because there were too many.",
 		}),
 	}
-	for _, collector := range []prometheus.Collector{m.flips, m.lateness, m.dropped, collector{machines}} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
 var machinesDesc = prometheus.NewDesc("useless_machines", "Number of Machines by condition and its status.",
 	[]string{"condition", "status"}, nil)
 
-// collector counts the Machines of a store by condition.
-type collector struct {
-	machines toolscache.Store
-}
-
-// Describe implements prometheus.Collector.
-func (collector) Describe(descs chan<- *prometheus.Desc) { descs <- machinesDesc }
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(collected chan<- prometheus.Metric) {
+// countMachines counts the Machines of a store by condition.
+func countMachines(machines toolscache.Store, collected chan<- prometheus.Metric) {
 	type key struct{ condition, status string }
 	counts := map[key]int{}
 	for _, condition := range []string{v1beta1.ConditionScaled, v1beta1.ConditionResting, v1beta1.ConditionReady} {
 		// Both exist from the start, so that an alert sees the step from 0 to 1.
 		counts[key{condition, "True"}], counts[key{condition, "False"}] = 0, 0
 	}
-	for _, object := range c.machines.List() {
+	for _, object := range machines.List() {
 		for _, condition := range object.(*v1beta1.Machine).Status.Conditions {
 			counts[key{condition.Type, string(condition.Status)}]++
 		}
 	}
 	for key, n := range counts {
-		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), key.condition, key.status)
+		collected <- prometheus.MustNewConstMetric(
+			machinesDesc, prometheus.GaugeValue, float64(n), key.condition, key.status)
 	}
 }

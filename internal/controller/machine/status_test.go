@@ -157,11 +157,11 @@ func TestNewStatusIsStable(t *testing.T) {
 	}
 }
 
-func TestInstantNeverRoundsDown(t *testing.T) {
+func TestMicroTimeNeverRoundsDown(t *testing.T) {
 	for nanoseconds, want := range map[time.Duration]time.Duration{
 		0: 0, 1: time.Microsecond, 999: time.Microsecond, 1000: time.Microsecond, 1001: 2 * time.Microsecond,
 	} {
-		if got := instant(now.Add(nanoseconds)).Sub(now); got != want {
+		if got := microTime(now.Add(nanoseconds)).Sub(now); got != want {
 			t.Errorf("%s becomes %s, want %s", nanoseconds, got, want)
 		}
 	}

@@ -30,9 +30,9 @@ const userPriority = 50
 // workQueue has the Machines that wait for a worker.
 type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// waking returns an event handler that adds Machines to the queue. The function machines returns the Machines that an
-// object concerns.
-func waking(machines func(client.Object) []reconcile.Request) handler.EventHandler {
+// waking returns an event handler that adds Machines to the queue. The function machines returns the names of the
+// Machines that an object concerns, in its namespace.
+func waking(machines func(client.Object) []string) handler.EventHandler {
 	wake := func(q workQueue, byUser bool, objects ...client.Object) {
 		var options priorityqueue.AddOpts // without one, the queue uses handler.LowPriority for the initial list
 		if byUser {
@@ -40,7 +40,10 @@ func waking(machines func(client.Object) []reconcile.Request) handler.EventHandl
 		}
 		requests := sets.New[reconcile.Request]()
 		for _, object := range objects {
-			requests.Insert(machines(object)...)
+			for _, name := range machines(object) {
+				key := types.NamespacedName{Namespace: object.GetNamespace(), Name: name}
+				requests.Insert(reconcile.Request{NamespacedName: key})
+			}
 		}
 		q.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(options, requests.UnsortedList()...)
 	}
@@ -68,52 +71,39 @@ func changedByUser(old, updated client.Object) bool {
 		!maps.Equal(old.GetLabels(), updated.GetLabels()) || !maps.Equal(before, after)
 }
 
-// itself returns the request for a Machine.
-func itself(machine client.Object) []reconcile.Request {
-	return []reconcile.Request{requestOf(machine.GetNamespace(), machine.GetName())}
-}
+// itself returns the name of a Machine.
+func itself(machine client.Object) []string { return []string{machine.GetName()} }
 
-// machinesOf returns the Machines that an event of a Switch concerns. These are its controller, the Machines that
-// select it, and the Machine that would give a Switch the same name.
-func (c *Controller) machinesOf(object client.Object) []reconcile.Request {
-	wake := func(name string) reconcile.Request { return requestOf(object.GetNamespace(), name) }
-	var requests []reconcile.Request
+// machinesOf returns the names of the Machines that an event of a Switch concerns. These are its controller, the
+// Machines that select it, and the Machine that would give a Switch the same name.
+func (c *Controller) machinesOf(object client.Object) (names []string) {
 	prefix, _ := splitOrdinal(object.GetName())
 	if name, ok := strings.CutSuffix(prefix, "-"); ok {
-		requests = append(requests, wake(name))
+		names = append(names, name)
 	}
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "Machine" {
-		requests = append(requests, wake(owner.Name))
+		names = append(names, owner.Name)
 	}
 	if name := object.GetLabels()[v1beta1.MachineLabel]; name != "" {
-		requests = append(requests, wake(name))
+		names = append(names, name)
 	}
 	for _, m := range c.mayBeSelecting(object) {
 		if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
-			requests = append(requests, wake(m.Name))
+			names = append(names, m.Name)
 		}
 	}
-	return requests
+	return names
 }
 
 // mayBeSelecting returns the Machines whose selector requires a label of the object, or has no matchLabels.
-func (c *Controller) mayBeSelecting(object client.Object) (machines []*v1beta1.Machine) {
-	add := func(label, value string) {
-		selecting, err := c.machines.ByIndex(machinesSelecting, labelKey(object.GetNamespace(), label, value))
-		if err != nil {
-			panic(err) // the index does not exist: a mistake in Setup
-		}
-		for _, machine := range selecting {
-			machines = append(machines, machine.(*v1beta1.Machine))
-		}
+func (c *Controller) mayBeSelecting(object client.Object) []*v1beta1.Machine {
+	requiring := func(label, value string) []*v1beta1.Machine {
+		key := labelKey(object.GetNamespace(), label, value)
+		return byIndex[*v1beta1.Machine](c.machines, machinesSelecting, key)
 	}
-	add(noLabel, "")
+	machines := requiring(noLabel, "")
 	for label, value := range object.GetLabels() {
-		add(label, value)
+		machines = append(machines, requiring(label, value)...)
 	}
 	return machines
-}
-
-func requestOf(namespace, name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }

@@ -118,10 +118,7 @@ func TestMachinesOf(t *testing.T) {
 			[]string{"m", "m", "plain"}},
 	} {
 		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Labels = tt.labels })
-		var got []string
-		for _, request := range c.machinesOf(sw) {
-			got = append(got, request.Name)
-		}
+		got := c.machinesOf(sw)
 		slices.Sort(got)
 		if diff := gocmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.reason, diff)

@@ -134,7 +134,7 @@ func (o Options) Setup(
 		events:     events.NewRecorder(mgr),
 		metrics:    metrics,
 		usage:      usage,
-		finalizer:  patch.NewFinalizer(v1alpha1.VirtualMachineFinalizer),
+		finalizer:  &patch.Finalizer{Name: v1alpha1.VirtualMachineFinalizer},
 		retries:    queue.NewRateLimiter(firstRetry),
 		alarms:     queue.NewAlarms(clock),
 		unlabelled: lru.New(maxUnlabelled),
@@ -232,6 +232,7 @@ func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool
 // forget drops the data about a VirtualMachine that does not exist any more.
 func (c *Controller) forget(request reconcile.Request) {
 	c.crashing.Forget(request.NamespacedName)
+	c.finalizer.Forget(request.NamespacedName)
 	c.wakeUp(request, time.Time{}, false)
 }
 
