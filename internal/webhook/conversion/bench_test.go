@@ -23,20 +23,20 @@ func BenchmarkConversion(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, contender := range []struct {
+		for _, subject := range []struct {
 			name    string
 			handler http.Handler
 		}{{"ours", conversiontest.Handler()}, {"stock", stock}} {
-			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, contender.name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, subject.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					request := conversiontest.NewRequest(bytes.NewReader(body))
-					contender.handler.ServeHTTP(discard{http.Header{}}, request)
+					subject.handler.ServeHTTP(discard{http.Header{}}, request)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")
 			})
-			b.Run(fmt.Sprintf("TLS/objects=%d/%s", objects, contender.name), func(b *testing.B) {
-				server, client := conversiontest.Serve(contender.handler)
+			b.Run(fmt.Sprintf("TLS/objects=%d/%s", objects, subject.name), func(b *testing.B) {
+				server, client := conversiontest.Serve(subject.handler)
 				defer server.Close()
 				for b.Loop() {
 					if err := conversiontest.Call(b.Context(), server, client, body); err != nil {
