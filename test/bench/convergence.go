@@ -39,8 +39,7 @@ func minimalClient(rev *revision) subject {
 		if err != nil {
 			return nil, err
 		}
-		p, err := e.run("minimal", self, "minimal", e.key)
-		return &process{Process: p}, err
+		return e.run("minimal", self, "minimal", e.key)
 	}}
 }
 
@@ -49,19 +48,22 @@ func replicaSetController(rev *revision) subject {
 	return subject{name: "replicaset", kind: replicaSets, rev: rev, start: func(e *environment) (*process, error) {
 		args := append(cluster.ControllerManagerArgs(),
 			"--controllers=replicaset-controller", "--kube-api-qps=100000", "--kube-api-burst=100000")
-		p, err := e.run("replicaset", e.plane.Programs.Path("kube-controller-manager"), args...)
-		return &process{Process: p}, err
+		return e.run("replicaset", e.plane.Programs.Path("kube-controller-manager"), args...)
 	}}
 }
+
+// compared are the sizes of races between two revisions, with work for 150 turns at the speed of docs/performance.md.
+var compared = []size{{6_000, 10}, {100, 1_000}}
 
 // convergence measures how fast Machines get their Switches.
 //
 // Values of a round:
-//   - seconds, children, cpu_contender_seconds: the CPU time of the subject
+//   - seconds, children, cpu_subject_seconds: the CPU time of the subject
 //
 // Values of all rounds:
 //   - children, ended: 1 if all parents have converged
-//   - peak_contender_bytes: the maximum resident memory of the subject
+//   - peak_subject_bytes: the maximum resident memory of the subject
+//   - requests: of an operator
 func convergence(ctx context.Context, b *bench) error {
 	two := []subject{asInstalled(b.ours), minimalClient(b.ours)}
 	three := append(two[:2:2], replicaSetController(b.ours))
@@ -72,10 +74,14 @@ func convergence(ctx context.Context, b *bench) error {
 	}
 	switch {
 	case b.base != nil:
-		both := append(two, asInstalled(b.base))
-		races = []race{
-			{b, size{1_000, 10}, time.Second, 20, both},
-			{b, size{100, 1_000}, 2 * time.Second, 12, both},
+		rounds := 150
+		if b.quick {
+			rounds = 40
+		}
+		races = nil
+		for _, s := range compared {
+			both := []subject{asInstalled(b.ours), asInstalled(b.base)}
+			races = append(races, race{b, s, time.Second, rounds, both})
 		}
 	case b.quick:
 		races = races[:1]
@@ -110,7 +116,7 @@ type runner struct {
 	ended   bool // all parents have converged
 }
 
-// run measures the subjects until the first one has finished, or until the last round.
+// run measures the subjects until all have finished, or until the last round.
 func (r *race) run(ctx context.Context) (err error) {
 	runners, err := r.prepareAll(ctx)
 	defer func() {
@@ -128,8 +134,8 @@ func (r *race) run(ctx context.Context) (err error) {
 	if err := awaitQuiet(ctx, environments...); err != nil {
 		return err
 	}
-	first := runners[0]
-	for round := 1; round <= r.rounds && !first.ended; round++ {
+	works := func(r *runner) bool { return !r.ended }
+	for round := 1; round <= r.rounds && slices.ContainsFunc(runners, works); round++ {
 		for _, runner := range runners {
 			if err := r.runTurn(ctx, runner, round); err != nil {
 				return fmt.Errorf("measure %s: %w", runner.name, err)
@@ -138,7 +144,7 @@ func (r *race) run(ctx context.Context) (err error) {
 		slices.Reverse(runners) // the order is A B, B A, A B, …
 	}
 	for _, runner := range runners {
-		if err := r.recordSum(runner); err != nil {
+		if err := r.recordSum(ctx, runner); err != nil {
 			return err
 		}
 	}
@@ -194,7 +200,7 @@ func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 		return runner.env.awaitConverged(ctx, runner.kind, r.size)
 	}
 	values := map[string]float64{
-		"seconds": seconds, "children": float64(runner.done - from), "cpu_contender_seconds": cpuAfter - cpuBefore,
+		"seconds": seconds, "children": float64(runner.done - from), "cpu_subject_seconds": cpuAfter - cpuBefore,
 	}
 	r.log("%s: round %d: %s: %.0f/s", r.size, round, runner.name, values["children"]/values["seconds"])
 	record := Record{Case: r.size.String(), Subject: runner.name, Round: round, Values: values}
@@ -218,14 +224,23 @@ func (r *runner) resume(ctx context.Context) (err error) {
 }
 
 // recordSum records the values of all rounds.
-func (r *race) recordSum(runner *runner) error {
-	_, peak, err := memory(runner.process.Process)
+func (r *race) recordSum(ctx context.Context, runner *runner) error {
+	peak, err := peakMemory(runner.process.Process)
 	if err != nil {
 		return err
 	}
-	values := map[string]float64{"children": float64(runner.done), "ended": 0, "peak_contender_bytes": peak}
+	values := map[string]float64{"children": float64(runner.done), "ended": 0, "peak_subject_bytes": peak}
 	if runner.ended {
 		values["ended"] = 1
+	}
+	if runner.process.metrics != "" { // only a process that is not suspended answers
+		err = runner.process.Signal(syscall.SIGCONT)
+		if err == nil {
+			values["requests"], err = runner.process.metric(ctx, "rest_client_requests_total", nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return r.record(Record{Case: r.size.String(), Subject: runner.name, Values: values})
 }

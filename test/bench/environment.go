@@ -78,8 +78,14 @@ func withoutReplicaSets() []string {
 	})
 }
 
+// connect creates the clients, and starts a process that only serves the webhooks.
 func (e *environment) connect(ctx context.Context) (err error) {
-	if e.admin, err = client.NewWithWatch(e.plane.Config, client.Options{Scheme: newScheme()}); err != nil {
+	scheme := runtime.NewScheme()
+	builder := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, v1beta1.AddToScheme)
+	if err := builder.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if e.admin, err = client.NewWithWatch(e.plane.Config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	clientset, err := kubernetes.NewForConfig(e.plane.Config)
@@ -91,26 +97,11 @@ func (e *environment) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return e.serveWebhooks(ctx)
-}
-
-// serveWebhooks starts a process that only serves the webhooks.
-func (e *environment) serveWebhooks(ctx context.Context) error {
 	p, err := e.startManager("converter", "--controllers=-machine", "--webhooks")
 	if err != nil {
 		return err
 	}
 	return p.awaitReady(ctx)
-}
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			panic(err)
-		}
-	}
-	return scheme
 }
 
 // A process is a running operator, or another controller.
@@ -131,17 +122,15 @@ func (e *environment) startManager(name string, args ...string) (*process, error
 	if err != nil {
 		return nil, err
 	}
-	p := &process{
-		metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", metricsPort),
-		ready:   fmt.Sprintf("http://127.0.0.1:%d/readyz", probePort),
-	}
 	all := append([]string{
 		"--kubeconfig=" + e.key, "--namespace=useless-system", "--max-switches=1000", "--webhooks=false",
 		"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", e.port), "--webhook-cert-dir=" + e.certs,
 		"--metrics-secure=false", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort),
 		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probePort),
 	}, args...)
-	p.Process, err = e.run(name, e.rev.manager, all...)
+	p, err := e.run(name, e.rev.manager, all...)
+	p.metrics = fmt.Sprintf("http://127.0.0.1:%d/metrics", metricsPort)
+	p.ready = fmt.Sprintf("http://127.0.0.1:%d/readyz", probePort)
 	return p, err
 }
 
@@ -154,7 +143,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 }
 
 // run starts a program. It ends with the environment.
-func (e *environment) run(name, path string, args ...string) (*cluster.Process, error) {
+func (e *environment) run(name, path string, args ...string) (*process, error) {
 	p, err := cluster.StartProcess(cluster.Command{
 		Name: name, Path: path, Args: args, Dir: e.plane.Dir, Log: filepath.Join(e.plane.Dir, name+".log"),
 		Env: []string{"GOMEMLIMIT=200MiB"}, // as in config/manager
@@ -162,7 +151,7 @@ func (e *environment) run(name, path string, args ...string) (*cluster.Process, 
 	if err == nil {
 		e.processes = append(e.processes, p)
 	}
-	return p, err
+	return &process{Process: p}, err
 }
 
 // all returns the processes of the control plane and the others.

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -174,7 +176,9 @@ func (u *users) watch(ctx context.Context) (<-chan flip, error) {
 	for i := range list.Items {
 		u.checker.Add(invariants.Revision{Type: watch.Added, Object: &list.Items[i]})
 	}
-	watcher, err := follow(ctx, list.ResourceVersion, group.Switches(metav1.NamespaceDefault).Watch)
+	// The API server may end the watch of a client that it considers slow. A RetryWatcher continues then.
+	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, list.ResourceVersion,
+		&cache.ListWatch{WatchFuncWithContext: group.Switches(metav1.NamespaceDefault).Watch})
 	if err != nil {
 		return nil, err
 	}

@@ -44,14 +44,26 @@ type group struct {
 	why   string // why goals are missed; may be empty
 }
 
-// comparisons compare the revision with the one of -base.
+// noWorse is the limit of all comparisons.
+var noWorse = atLeast(0.97)
+
+// comparisons compare the revision with the one of -base. A figure above 1 means that the revision is better.
 func comparisons() []goal {
+	const needs = "base / ours, "
+	flips := func(cost string) measurement { return ratio("lateness", "base", 1, cost, "", "1000x10, 50/s") }
+	start := func(cost string) measurement { return ratio("large", "base", 1, cost, "", "start") }
+	creating := func(group int, cost, work string) measurement {
+		return ratio("convergence", "base", group, cost, work, compared[0].String(), compared[1].String())
+	}
 	return []goal{
-		{"Switches per second, ours / base, 1000x10", atLeast(1), number, rate("1000x10", "base")},
-		{"Switches per second, ours / base, 100x1000", atLeast(1), number, rate("100x1000", "base")},
-		{"p99 of the lateness, ours / base, 1000x10, 50 flips/s", atMost(1), number, latenessRatio("1000x10, 50/s")},
-		{"p99 of the lateness, ours / base, 1000x10, 100 flips/s", atMost(1), number, latenessRatio("1000x10, 100/s")},
-		{"p99 of the lateness, ours / base, 10000x1, 200 flips/s", atMost(1), number, latenessRatio("10000x1, 200/s")},
+		{"ours / base, Switches per second", noWorse, number, creating(2, "seconds", "children")},
+		{needs + "CPU time for a Switch", noWorse, number, creating(2, "cpu_subject_seconds", "children")},
+		{needs + "requests for a Switch", noWorse, number, creating(0, "requests", "children")},
+		{needs + "maximum memory while Switches are created", noWorse, number, creating(0, "peak_subject_bytes", "")},
+		{needs + "maximum memory during a start", noWorse, number, start("peak_bytes")},
+		{needs + "time to start", noWorse, number, start("seconds")},
+		{needs + "p50 of the lateness, 50 flips/s", noWorse, number, flips("lateness_p50_seconds")},
+		{needs + "p99 of the lateness, 50 flips/s", noWorse, number, flips("lateness_p99_seconds")},
 	}
 }
 
@@ -84,12 +96,12 @@ func convergenceGoals() []goal {
 }
 
 func flipGoals() []goal {
-	const p99 = "lateness_p99_seconds"
+	p99 := func(kase string) measurement { return typical("lateness", kase, "lateness_p99_seconds") }
 	const wrong = "wrong flips: early, too close to another flip, or repeated"
 	return []goal{
-		{"p99 of the lateness, 1000x10, 50 flips/s", atMost(25e-3), duration, whole("lateness", "1000x10, 50/s", p99)},
-		{"p99 of the lateness, 1000x10, 100 flips/s", atMost(25e-3), duration, whole("lateness", "1000x10, 100/s", p99)},
-		{"p99 of the lateness, 10000x1, 200 flips/s", atMost(100e-3), duration, whole("lateness", "10000x1, 200/s", p99)},
+		{"p99 of the lateness, 1000x10, 50 flips/s", atMost(25e-3), duration, p99("1000x10, 50/s")},
+		{"p99 of the lateness, 1000x10, 100 flips/s", atMost(25e-3), duration, p99("1000x10, 100/s")},
+		{"p99 of the lateness, 10000x1, 200 flips/s", atMost(100e-3), duration, p99("10000x1, 200/s")},
 		{wrong, atMost(0), number, wrongFlips("lateness")},
 		{
 			"maximum lateness after the leader receives SIGTERM", atMost(2.5), duration,
@@ -119,27 +131,46 @@ func largeGoals() []goal {
 // rate compares how many children per second the operator and another subject create. Two turns count as one, because
 // the second turn has the opposite order.
 func rate(kase, reference string) measurement {
-	return ratio("convergence", kase, reference, "ours", 2, "children")
+	return ratio("convergence", reference, 2, "seconds", "children", kase)
 }
 
-// ratio compares the time that two subjects need for a unit of work: the median of the ratios in all groups of rounds.
-func ratio(experiment, kase, subject, reference string, group int, work string) measurement {
+// ratio divides what another subject needs for a unit of work by what the operator needs. The estimate is the median
+// over all cases and groups of rounds. A group of 0 rounds means the record of all rounds.
+func ratio(experiment, reference string, group int, cost, work string, kases ...string) measurement {
 	return func(r results) (estimate, bool) {
 		var ratios []float64
-		for rounds := range slices.Chunk(r.byRound(experiment, kase, subject, reference), group) {
-			var seconds, units [2]float64
-			for _, round := range rounds {
-				for i, values := range round {
-					seconds[i] += values["seconds"]
-					units[i] += values[work]
+		for _, kase := range kases {
+			rounds := r.byRound(experiment, kase, reference, "ours")
+			if all := r.round(0, experiment, kase, reference, "ours"); group == 0 && all != nil {
+				rounds = [][]map[string]float64{all}
+			}
+			for some := range slices.Chunk(rounds, max(group, 1)) {
+				reference, ours := costOf(some, 0, cost, work), costOf(some, 1, cost, work)
+				if reference > 0 && ours > 0 {
+					ratios = append(ratios, reference/ours)
 				}
 			}
-			if units[0] > 0 && units[1] > 0 {
-				ratios = append(ratios, seconds[0]/units[0]/(seconds[1]/units[1]))
-			}
 		}
-		return bootstrapAny(ratios)
+		return bootstrap(ratios)
 	}
+}
+
+// costOf returns what a subject needs for a unit of work. Without the name of the work, a round is a unit. It returns 0
+// if there was no work.
+func costOf(rounds [][]map[string]float64, subject int, cost, work string) float64 {
+	costs, units := 0., 0.
+	for _, round := range rounds {
+		costs += round[subject][cost]
+		if work == "" {
+			units++
+		} else {
+			units += round[subject][work]
+		}
+	}
+	if units == 0 {
+		return 0
+	}
+	return costs / units
 }
 
 // typical returns the median of a value of the operator over all rounds.
@@ -151,33 +182,7 @@ func typical(experiment, kase, key string) measurement {
 				values = append(values, value)
 			}
 		}
-		return bootstrapAny(values)
-	}
-}
-
-func bootstrapAny(values []float64) (estimate, bool) {
-	if len(values) == 0 {
-		return estimate{}, false
-	}
-	return bootstrap(values), true
-}
-
-// whole returns a value of the operator that was recorded for all rounds.
-func whole(experiment, kase, key string) measurement {
-	return func(r results) (estimate, bool) {
-		record, ok := r.sum(experiment, kase, "ours")
-		value, measured := record.Values[key]
-		return exactly(value), ok && measured
-	}
-}
-
-// latenessRatio compares the lateness with that of the base.
-func latenessRatio(kase string) measurement {
-	return func(r results) (estimate, bool) {
-		ours, measured := r.sum("lateness", kase, "ours")
-		base, compared := r.sum("lateness", kase, "base")
-		const p99 = "lateness_p99_seconds"
-		return exactly(ours.Values[p99] / base.Values[p99]), measured && compared
+		return bootstrap(values)
 	}
 }
 
@@ -186,7 +191,7 @@ func wrongFlips(experiment string) measurement {
 	return func(r results) (estimate, bool) {
 		found, n := false, 0.
 		for _, record := range r {
-			if record.Experiment == experiment && record.Subject == "ours" && record.Round == 0 {
+			if record.Experiment == experiment && record.Subject == "ours" {
 				found = true
 				n += record.Values[invariants.Early] + record.Values[invariants.Crowded] + record.Values[invariants.Doubled]
 			}

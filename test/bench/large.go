@@ -13,37 +13,29 @@ import (
 )
 
 // large measures the operator among as many Machines as possible: a restart, and the rest after it.
-func large(ctx context.Context, b *bench) (err error) {
+// With a base, the two revisions restart in turns, more often, among fewer Machines.
+func large(ctx context.Context, b *bench) error {
 	rounds, rest := 5, 10*time.Minute
 	if b.quick {
 		rest = 15 * time.Second
+	} else if b.base != nil {
+		rounds = 15
 	}
-	b.log("%s: preparing", b.large())
-	e, err := newEnvironment(ctx, b.programs, b.ours)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, e.stop()) }()
-	if err := e.populateAtRest(ctx, b.large()); err != nil {
-		return err
-	}
-	for round := range rounds {
+	return b.atRest(ctx, b.large(), rounds, func(e *environment, round int) error {
 		e.killProcesses()
-		p, err := b.restart(ctx, e, round+1)
-		if err != nil {
+		p, err := b.restart(ctx, e, round)
+		if err != nil || b.base != nil || round < rounds {
 			return err
 		}
-		if round+1 == rounds {
-			return errors.Join(awaitQuiet(ctx, e), b.rest(ctx, p, rest))
-		}
-	}
-	return nil
+		return errors.Join(awaitQuiet(ctx, e), b.rest(ctx, p, rest))
+	})
 }
 
 // restart starts the operator with its webhooks and waits until it has reconciled every Machine.
 //
 // Values:
-//   - seconds, cpu_seconds, resident_bytes, peak_bytes: of the operator
+//   - seconds
+//   - peak_bytes: the maximum resident memory of the operator
 //   - writes: requests of all clients that are not reads
 func (b *bench) restart(ctx context.Context, e *environment, round int) (*process, error) {
 	before, err := e.writes(ctx)
@@ -51,7 +43,7 @@ func (b *bench) restart(ctx context.Context, e *environment, round int) (*proces
 		return nil, err
 	}
 	start := time.Now()
-	p, err := e.startManager(b.ours.name, "--webhooks")
+	p, err := e.startManager(e.rev.name, "--webhooks")
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +51,7 @@ func (b *bench) restart(ctx context.Context, e *environment, round int) (*proces
 		return nil, err
 	}
 	values := map[string]float64{"seconds": time.Since(start).Seconds()}
-	if values["cpu_seconds"], err = cpuSeconds(p.Process); err != nil {
-		return nil, err
-	}
-	if values["resident_bytes"], values["peak_bytes"], err = memory(p.Process); err != nil {
+	if values["peak_bytes"], err = peakMemory(p.Process); err != nil {
 		return nil, err
 	}
 	after, err := e.writes(ctx)
@@ -70,9 +59,9 @@ func (b *bench) restart(ctx context.Context, e *environment, round int) (*proces
 		return nil, err
 	}
 	values["writes"] = after - before
-	b.log("%s: a restart took %.1fs, %.0f writes and at most %.0f MiB of memory", b.large(),
+	b.log("%s: a restart of %s took %.1fs, %.0f writes and at most %.0f MiB of memory", b.large(), e.rev.name,
 		values["seconds"], values["writes"], values["peak_bytes"]/(1<<20))
-	return p, b.record(Record{Case: "start", Subject: b.ours.name, Round: round, Values: values})
+	return p, b.record(Record{Case: "start", Subject: e.rev.name, Round: round, Values: values})
 }
 
 // rest records what the operator does while nothing changes, as experiment "idle".
@@ -114,12 +103,7 @@ func (p *process) activity(ctx context.Context) (values map[string]float64, err 
 	if values["requests"], err = p.metric(ctx, "rest_client_requests_total", nil); err != nil {
 		return nil, err
 	}
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		n, err := p.metric(ctx, "rest_client_requests_total", prometheus.Labels{"method": method})
-		if err != nil {
-			return nil, err
-		}
-		values["writes"] += n
-	}
-	return values, nil
+	reads, err := p.metric(ctx, "rest_client_requests_total", prometheus.Labels{"method": http.MethodGet})
+	values["writes"] = values["requests"] - reads
+	return values, err
 }

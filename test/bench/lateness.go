@@ -12,58 +12,41 @@ import (
 
 // lateness measures how late flips are while independent users turn Switches up. A case is a size and a rate of
 // flips. A flip is due when the operator has seen the Switch up for the delay, and when the interval since the
-// Machine's last flip is over.
+// Machine's last flip is over. With a base, the two revisions take turns in rounds.
 //
 // Values of the flips that were due under full load:
 //   - flips, flips_per_second
 //   - lateness_p50_seconds, lateness_p99_seconds, lateness_max_seconds: until the watch event
 //
-// Values of the whole run:
+// Values of all flips:
 //   - early, crowded, doubled: wrong flips
 //   - skipped: requests that were left out because no Machine was at rest
 //   - users_late_p99_seconds: how late the users were
 func lateness(ctx context.Context, b *bench) error {
-	loads := []struct {
-		size  size
-		rates []float64
-	}{
-		{size{1_000, 10}, []float64{50, 100}},
-		{size{10_000, 1}, []float64{200}},
+	const warmup, length = 7 * time.Second, 20 * time.Second
+	small, wide := size{1_000, 10}, size{10_000, 1}
+	switch {
+	case b.quick:
+		return b.latenessAt(ctx, 2, load{small, 50, warmup, length / 2})
+	case b.base != nil:
+		return b.latenessAt(ctx, 8, load{small, 50, warmup, length})
 	}
-	if b.quick {
-		loads, loads[0].rates = loads[:1], loads[0].rates[:1]
-	}
-	for _, l := range loads {
-		for _, rev := range b.revisions() {
-			if err := b.latenessOf(ctx, rev, l.size, l.rates); err != nil {
-				return fmt.Errorf("%s: %s: %w", l.size, rev.name, err)
-			}
-		}
-	}
-	return nil
+	return errors.Join(
+		b.latenessAt(ctx, 1, load{small, 50, warmup, length}, load{small, 100, warmup, length}),
+		b.latenessAt(ctx, 1, load{wide, 200, warmup, length}),
+	)
 }
 
-// latenessOf measures a revision at one rate after the other.
-func (b *bench) latenessOf(ctx context.Context, rev *revision, s size, rates []float64) (err error) {
-	b.log("%s: preparing", s)
-	e, err := newEnvironment(ctx, b.programs, rev)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, e.stop()) }()
-	if err := e.populateAtRest(ctx, s); err != nil {
-		return err
-	}
-	for _, rate := range rates {
-		l := load{size: s, perSecond: rate, warmup: 7 * time.Second, length: 20 * time.Second}
-		if b.quick {
-			l.length = 10 * time.Second
+// latenessAt measures the revisions in rounds, at one load of the same size after the other.
+func (b *bench) latenessAt(ctx context.Context, rounds int, loads ...load) error {
+	return b.atRest(ctx, loads[0].size, rounds, func(e *environment, round int) error {
+		for _, l := range loads {
+			if err := l.measure(ctx, b, e, round); err != nil {
+				return fmt.Errorf("%s: %s: %w", l, e.rev.name, err)
+			}
 		}
-		if err := l.measure(ctx, b, e); err != nil {
-			return fmt.Errorf("%g/s: %w", rate, err)
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // A load is a rate of flips.
@@ -77,7 +60,7 @@ type load struct {
 func (l load) String() string { return fmt.Sprintf("%s, %g/s", l.size, l.perSecond) }
 
 // measure records the lateness of an operator whose Machines are at rest.
-func (l load) measure(ctx context.Context, b *bench, e *environment) error {
+func (l load) measure(ctx context.Context, b *bench, e *environment, round int) error {
 	u := newUsers(e, l.size)
 	loaded, cancel := context.WithTimeout(ctx, l.warmup+l.length)
 	defer cancel()
@@ -92,10 +75,11 @@ func (l load) measure(ctx context.Context, b *bench, e *environment) error {
 		values["flips"] = float64(len(measured))
 		values["flips_per_second"] = float64(len(measured)) / l.length.Seconds()
 		addLateness(values, measured)
-		b.log("%s: %.0f flips/s, late by %.1f ms (p50), %.1f ms (p99)", l, values["flips_per_second"],
+		b.log("%s: %s: %.0f flips/s, late by %.1f ms (p50), %.1f ms (p99)", l, e.rev.name, values["flips_per_second"],
 			1e3*values["lateness_p50_seconds"], 1e3*values["lateness_p99_seconds"])
 	}
-	return errors.Join(b.record(Record{Case: l.String(), Subject: e.rev.name, Values: values}), faults)
+	record := Record{Case: l.String(), Subject: e.rev.name, Round: round, Values: values}
+	return errors.Join(b.record(record), faults)
 }
 
 // due returns the flips that were due after the warmup and before the end of the load.

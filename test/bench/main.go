@@ -16,7 +16,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -63,28 +62,24 @@ func runMinimal(ctx context.Context, args []string) error {
 
 // A bench is one run of experiments.
 type bench struct {
-	programs cluster.Programs
-	ours     *revision
-	base     *revision // nil without -base
-	quick    bool
-	start    time.Time
-	current  string   // name of the running experiment
-	file     *os.File // where the records are written
-	records  results
-}
-
-// revisions returns the revisions to measure.
-func (b *bench) revisions() []*revision {
-	if b.base == nil {
-		return []*revision{b.ours}
-	}
-	return []*revision{b.ours, b.base}
+	programs  cluster.Programs
+	ours      *revision
+	base      *revision   // nil without -base
+	revisions []*revision // ours and base
+	quick     bool
+	start     time.Time
+	current   string   // name of the running experiment
+	file      *os.File // where the records are written
+	records   results
 }
 
 // large returns the largest number of Machines and Switches that the run measures.
 func (b *bench) large() size {
-	if b.quick {
+	switch {
+	case b.quick:
 		return size{1_000, 10}
+	case b.base != nil:
+		return size{2_000, 10}
 	}
 	return size{10_000, 10}
 }
@@ -103,18 +98,17 @@ func (b *bench) log(format string, args ...any) {
 
 // An experiment measures one property of the operator.
 type experiment struct {
-	name     string
-	run      func(ctx context.Context, b *bench) error
-	compares bool // it also measures the revision of -base
+	name string
+	run  func(ctx context.Context, b *bench) error
 }
 
-func experiments() []experiment {
-	return []experiment{
-		{name: "lateness", run: lateness, compares: true},
-		{name: "failover", run: failover},
-		{name: "convergence", run: convergence, compares: true},
-		{name: "large", run: large},
+// experiments returns all experiments, or those that compare revisions.
+func experiments(comparing bool) []experiment {
+	all := []experiment{{"lateness", lateness}, {"convergence", convergence}, {"large", large}}
+	if comparing {
+		return all
 	}
+	return append(all, experiment{"failover", failover})
 }
 
 type options struct {
@@ -125,37 +119,32 @@ type options struct {
 }
 
 func measure(ctx context.Context, args []string) (err error) {
-	all := experiments()
-	names := make([]string, len(all))
-	for i, e := range all {
-		names[i] = e.name
-	}
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "run fewer and smaller measurements")
-	flags.StringVar(&o.only, "only", "", "run one experiment: "+strings.Join(names, ", "))
-	flags.StringVar(&o.base, "base", "", "also measure the operator of this commit, and compare the two")
+	flags.StringVar(&o.only, "only", "", "run one experiment: lateness, convergence, large or failover")
+	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit; without failover")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.only != "" && !slices.Contains(names, o.only) {
-		return fmt.Errorf("unknown experiment %q: use one of %s", o.only, strings.Join(names, ", "))
+	selected := slices.DeleteFunc(experiments(o.base != ""), func(e experiment) bool {
+		return o.only != "" && o.only != e.name
+	})
+	if len(selected) == 0 {
+		return fmt.Errorf("invalid value %q for flag -only: no such experiment, or it does not compare", o.only)
 	}
 	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
 	}
-	failed := b.runAll(ctx, o.only)
+	failed := b.runAll(ctx, selected)
 	return errors.Join(failed, printFigures(os.Stdout, b.records), b.file.Close())
 }
 
-// runAll runs all experiments, or one. It continues after a failure.
-func (b *bench) runAll(ctx context.Context, only string) (failed error) {
-	for _, e := range experiments() {
-		if only != "" && only != e.name || b.base != nil && !e.compares {
-			continue
-		}
+// runAll runs experiments. It continues after a failure.
+func (b *bench) runAll(ctx context.Context, selected []experiment) (failed error) {
+	for _, e := range selected {
 		b.current = e.name
 		if err := e.run(ctx, b); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
@@ -179,17 +168,15 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	if b.programs, err = cluster.Build(ctx, os.Stderr); err != nil {
 		return nil, err
 	}
-	dir, err := os.Getwd()
-	if err != nil {
+	if b.ours, err = newRevision(ctx, "ours", ".", o.out); err != nil {
 		return nil, err
 	}
-	if b.ours, err = newRevision(ctx, "ours", dir, o.out); err != nil {
-		return nil, err
-	}
+	b.revisions = []*revision{b.ours}
 	if o.base != "" {
 		if b.base, err = checkOut(ctx, o.base, o.out); err != nil {
 			return nil, err
 		}
+		b.revisions = append(b.revisions, b.base)
 	}
 	machine, err := describeMachine(ctx, b.programs)
 	if err != nil {
@@ -197,6 +184,9 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	}
 	if o.quick {
 		machine.Values["quick"] = 1
+	}
+	if o.base != "" {
+		machine.Text["base"] = o.base
 	}
 	if b.file, err = os.Create(filepath.Join(o.out, resultsFile)); err != nil {
 		return nil, err

@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
@@ -32,14 +30,14 @@ func cpuSeconds(p *cluster.Process) (float64, error) {
 	return stat.CPUTime(), err
 }
 
-// memory returns the present and the maximum resident memory of a process, in bytes.
-func memory(p *cluster.Process) (resident, peak float64, err error) {
+// peakMemory returns the maximum resident memory of a process, in bytes.
+func peakMemory(p *cluster.Process) (float64, error) {
 	proc, err := procfs.NewProc(p.PID())
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	status, err := proc.NewStatus()
-	return float64(status.VmRSS), float64(status.VmHWM), err
+	return float64(status.VmHWM), err
 }
 
 // writes returns how many requests of all clients the API server has answered that are not reads. It counts only
@@ -49,15 +47,10 @@ func (e *environment) writes(ctx context.Context) (sum float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	families, err := parseMetrics(string(data))
-	for _, metric := range families["apiserver_request_total"].GetMetric() {
-		labels := labelsOf(metric)
-		if slices.Contains([]string{"machines", "switches", "events"}, labels["resource"]) &&
-			!slices.Contains([]string{"GET", "LIST", "WATCH"}, labels["verb"]) {
-			sum += metric.GetCounter().GetValue()
-		}
-	}
-	return sum, err
+	return sumOf(string(data), "apiserver_request_total", func(labels prometheus.Labels) bool {
+		return slices.Contains([]string{"machines", "switches", "events"}, labels["resource"]) &&
+			!slices.Contains([]string{"GET", "LIST", "WATCH"}, labels["verb"])
+	})
 }
 
 // metric returns the sum of a counter or gauge over all series with the labels.
@@ -66,47 +59,41 @@ func (p *process) metric(ctx context.Context, name string, labels prometheus.Lab
 	if err != nil {
 		return 0, err
 	}
-	families, err := parseMetrics(data)
-	for _, metric := range families[name].GetMetric() {
-		matches, has := true, labelsOf(metric)
+	return sumOf(data, name, func(has prometheus.Labels) bool {
 		for key, value := range labels {
-			matches = matches && has[key] == value
+			if has[key] != value {
+				return false
+			}
 		}
-		if matches {
-			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
-		}
-	}
-	return sum, err
+		return true
+	})
 }
 
 // awaitReconciles waits until the operator has reconciled Machines at least n times.
 func (p *process) awaitReconciles(ctx context.Context, n int) error {
-	for {
+	return cluster.Await(ctx, []*cluster.Process{p.Process}, func(ctx context.Context) error {
 		done, err := p.metric(ctx, "controller_runtime_reconcile_total", prometheus.Labels{"controller": "machine"})
-		if err == nil && done >= float64(n) {
-			return nil
+		if err == nil && done < float64(n) {
+			err = fmt.Errorf("it has reconciled %.0f Machines", done)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.Done():
-			return p.Err()
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return err
+	})
 }
 
-func parseMetrics(text string) (map[string]*dto.MetricFamily, error) {
+// sumOf returns the sum of a counter or gauge in a response over all series with matching labels.
+func sumOf(text, name string, matches func(prometheus.Labels) bool) (sum float64, err error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(strings.NewReader(text))
-}
-
-func labelsOf(metric *dto.Metric) map[string]string {
-	labels := map[string]string{}
-	for _, pair := range metric.GetLabel() {
-		labels[pair.GetName()] = pair.GetValue()
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	for _, metric := range families[name].GetMetric() {
+		labels := prometheus.Labels{}
+		for _, pair := range metric.GetLabel() {
+			labels[pair.GetName()] = pair.GetValue()
+		}
+		if matches(labels) {
+			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+		}
 	}
-	return labels
+	return sum, err
 }
 
 // fetch returns the body of an HTTP response. A status other than 200 is an error.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
-	toolswatch "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -93,16 +92,46 @@ func (e *environment) populate(ctx context.Context, k kind, s size) error {
 	return group.Wait()
 }
 
-// populateAtRest creates Machines and starts an operator, which creates their Switches. It returns when nothing is
-// left to do.
-func (e *environment) populateAtRest(ctx context.Context, s size) error {
-	if err := e.populate(ctx, machines, s); err != nil {
+// atRest measures each revision in each round, in its own environment: an operator has created the Switches of all
+// Machines, and has nothing left to do.
+func (b *bench) atRest(
+	ctx context.Context, s size, rounds int, measure func(e *environment, round int) error,
+) (err error) {
+	b.log("%s: preparing", s)
+	var environments []*environment
+	defer func() {
+		for _, e := range environments {
+			err = errors.Join(err, e.stop())
+		}
+	}()
+	for _, rev := range b.revisions {
+		e, err := newEnvironment(ctx, b.programs, rev)
+		if err != nil {
+			return err
+		}
+		environments = append(environments, e)
+		if err := e.populate(ctx, machines, s); err != nil {
+			return err
+		}
+		if _, err := e.startManager(rev.name); err != nil {
+			return err
+		}
+		if err := e.awaitConverged(ctx, machines, s); err != nil {
+			return err
+		}
+	}
+	if err := awaitQuiet(ctx, environments...); err != nil {
 		return err
 	}
-	if _, err := e.startManager(e.rev.name); err != nil {
-		return err
+	for round := 1; round <= rounds; round++ {
+		for _, e := range environments {
+			if err := measure(e, round); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(environments) // the order is A B, B A, A B, …
 	}
-	return errors.Join(e.awaitConverged(ctx, machines, s), awaitQuiet(ctx, e))
+	return nil
 }
 
 // count returns the number of children. It lists one child and reads the remaining number from the response.
@@ -147,10 +176,4 @@ func (e *environment) allConverged(ctx context.Context, k kind) (bool, error) {
 		return nil
 	})
 	return converged, err
-}
-
-// follow watches from a resourceVersion until the context ends. It continues if the API server ends the watch, as the
-// API server does with clients that it considers slow.
-func follow(ctx context.Context, version string, w cache.WatchFuncWithContext) (*toolswatch.RetryWatcher, error) {
-	return toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: w})
 }

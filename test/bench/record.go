@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -22,7 +21,7 @@ type Record struct {
 	// Case is the size or the kind of the load, such as "1000x10".
 	Case string `json:"case,omitempty"`
 	// Subject is the measured program, such as "ours".
-	Subject string `json:"contender,omitempty"`
+	Subject string `json:"subject,omitempty"`
 	// Round counts repetitions from 1. Records of the same round can be compared. Zero means all rounds.
 	Round int `json:"round,omitempty"`
 	// Values are the measured numbers. A name ends with its unit, as in Prometheus.
@@ -48,38 +47,41 @@ func readRecords(from io.Reader) (all results, err error) {
 
 // byRound returns the values of some subjects in each round that has all of them.
 func (r results) byRound(experiment, kase string, subjects ...string) (rounds [][]map[string]float64) {
-	found := map[string]map[string]float64{}
-	key := func(subject string, round int) string { return fmt.Sprint(subject, " ", round) }
 	last := 0
 	for _, record := range r {
-		if record.Experiment == experiment && record.Case == kase {
-			found[key(record.Subject, record.Round)] = record.Values
-			last = max(last, record.Round)
-		}
+		last = max(last, record.Round)
 	}
-	for i := 1; i <= last; i++ {
-		var round []map[string]float64
-		for _, subject := range subjects {
-			if values, ok := found[key(subject, i)]; ok {
-				round = append(round, values)
-			}
-		}
-		if len(round) == len(subjects) {
+	for n := 1; n <= last; n++ {
+		if round := r.round(n, experiment, kase, subjects...); round != nil {
 			rounds = append(rounds, round)
 		}
 	}
 	return rounds
 }
 
-// sum returns the record of all rounds.
-func (r results) sum(experiment, kase, subject string) (Record, bool) {
-	i := slices.IndexFunc(r, func(r Record) bool {
-		return r.Experiment == experiment && r.Case == kase && r.Subject == subject && r.Round == 0
-	})
-	if i < 0 {
-		return Record{}, false
+// round returns the values of some subjects in a round, or nil if a subject has none. Round 0 has the values of all
+// rounds.
+func (r results) round(n int, experiment, kase string, subjects ...string) (round []map[string]float64) {
+	for _, subject := range subjects {
+		i := slices.IndexFunc(r, func(r Record) bool {
+			return r.Experiment == experiment && r.Case == kase && r.Subject == subject && r.Round == n
+		})
+		if i < 0 {
+			return nil
+		}
+		round = append(round, r[i].Values)
 	}
-	return r[i], true
+	return round
+}
+
+// machine returns the description of the machine and of the run.
+func (r results) machine() (machine Record) {
+	for _, record := range r {
+		if record.Experiment == "machine" {
+			machine = record
+		}
+	}
+	return machine
 }
 
 // An estimate is a number with its 95 % interval.
@@ -91,9 +93,12 @@ type estimate struct {
 func exactly(value float64) estimate { return estimate{value, value, value} }
 
 // bootstrap returns the median of values with its 95 % bootstrap interval from 10,000 resamples. The resamples are
-// the same in each call.
-func bootstrap(values []float64) estimate {
+// the same in each call. It returns false if there are no values.
+func bootstrap(values []float64) (estimate, bool) {
 	const resamples = 10_000
+	if len(values) == 0 {
+		return estimate{}, false
+	}
 	random := rand.New(rand.NewPCG(1, 2))
 	medians := make([]float64, resamples)
 	sample := make([]float64, len(values))
@@ -104,7 +109,7 @@ func bootstrap(values []float64) estimate {
 		medians[i] = median(sample)
 	}
 	slices.Sort(medians)
-	return estimate{median(values), medians[resamples*25/1000], medians[resamples*975/1000]}
+	return estimate{median(values), medians[resamples*25/1000], medians[resamples*975/1000]}, true
 }
 
 // median returns the value in the middle, or the mean of the two values in the middle.

@@ -11,7 +11,7 @@ import (
 )
 
 func TestReadRecords(t *testing.T) {
-	const lines = `{"experiment":"convergence","case":"10x1","contender":"ours","round":1,"values":{"seconds":1.5}}
+	const lines = `{"experiment":"convergence","case":"10x1","subject":"ours","round":1,"values":{"seconds":1.5}}
 {"experiment":"machine","values":{},"text":{"go":"go1.26"}}
 `
 	got, err := readRecords(strings.NewReader(lines))
@@ -43,15 +43,15 @@ func TestStatistics(t *testing.T) {
 }
 
 func TestBootstrap(t *testing.T) {
-	if got := bootstrap([]float64{2, 2, 2, 2, 2}); got != exactly(2) {
+	if got, _ := bootstrap([]float64{2, 2, 2, 2, 2}); got != exactly(2) {
 		t.Errorf("interval of equal values is %+v, want %+v", got, exactly(2))
 	}
 	values := []float64{1, 2, 3, 4, 100}
-	got := bootstrap(values)
+	got, _ := bootstrap(values)
 	if want := (estimate{3, 1, 100}); got != want {
 		t.Errorf("interval of %v is %+v, want %+v", values, got, want)
 	}
-	if again := bootstrap(values); again != got {
+	if again, _ := bootstrap(values); again != got {
 		t.Errorf("the same values gave %+v, then %+v", got, again)
 	}
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -74,9 +73,9 @@ func publish(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read the records: %w", err)
 	}
 	p := &page{Races: newRaceTables(records), records: records}
-	p.Machine, _ = records.sum("machine", "", "")
-	if p.Machine.Values["quick"] != 0 {
-		return nil, errors.New("the records are from make bench-quick: run make bench")
+	p.Machine = records.machine()
+	if p.Machine.Values["quick"] != 0 || p.Machine.Text["base"] != "" {
+		return nil, errors.New("the records are from make bench-quick or from a comparison: run make bench")
 	}
 	for _, g := range groups() {
 		table := goalTable{Title: g.title, Why: g.why}
@@ -122,7 +121,7 @@ func (p *page) Value(what string) (string, error) {
 
 // Rate returns how many Switches per second the operator creates.
 func (p *page) Rate(kase string) string {
-	e, ok := bootstrapAny(rates(p.records, kase, "ours"))
+	e, ok := bootstrap(rates(p.records, kase, "ours"))
 	if !ok {
 		return notMeasured
 	}
@@ -147,6 +146,8 @@ func newGoalRow(records results, g goal) goalRow {
 		row.Measured, row.Met = e.write(g.format), "no"
 		if g.limit.metBy(e) {
 			row.Met = "yes"
+		} else if g.limit == noWorse && e.high >= noWorse.value {
+			row.Met = "unclear" // the limit is in the interval
 		}
 	}
 	return row
@@ -178,25 +179,19 @@ func newRaceTables(records results) (tables []raceTable) {
 		}
 		tables = append(tables, table)
 	}
-	slices.SortFunc(tables, func(a, b raceTable) int {
-		x, y := parseSize(a.Case), parseSize(b.Case)
-		return cmp.Or(cmp.Compare(x.switches, y.switches), cmp.Compare(x.machines, y.machines))
+	slices.SortStableFunc(tables, func(a, b raceTable) int {
+		return parseSize(a.Case).total() - parseSize(b.Case).total()
 	})
 	return tables
 }
 
 func newRaceRow(records results, kase, subject string) raceRow {
-	seconds, children := 0., 0.
-	for _, round := range records.byRound("convergence", kase, subject) {
-		seconds += round[0]["cpu_contender_seconds"]
-		children += round[0]["children"]
+	cpu := costOf(records.byRound("convergence", kase, subject), 0, "cpu_subject_seconds", "children")
+	row := raceRow{Name: subject, Rate: unknown, Ratio: unknown, CPU: number(1000 * cpu), Peak: unknown}
+	if all := records.round(0, "convergence", kase, subject); all != nil {
+		row.Peak = byteSize(all[0]["peak_subject_bytes"])
 	}
-	sum, _ := records.sum("convergence", kase, subject)
-	row := raceRow{
-		Name: subject, Rate: unknown, Ratio: unknown,
-		CPU: number(1000 * seconds / children), Peak: byteSize(sum.Values["peak_contender_bytes"]),
-	}
-	if e, ok := bootstrapAny(rates(records, kase, subject)); ok {
+	if e, ok := bootstrap(rates(records, kase, subject)); ok {
 		row.Rate = e.write(number)
 	}
 	if e, ok := rate(kase, subject)(records); ok && subject != "ours" {
@@ -205,14 +200,19 @@ func newRaceRow(records results, kase, subject string) raceRow {
 	return row
 }
 
-// printFigures prints all figures with records.
+// printFigures prints all figures with records, or the comparisons with a base.
 func printFigures(w io.Writer, records results) error {
-	goals := comparisons()
-	for _, g := range groups() {
-		goals = append(goals, g.goals...)
+	machine := records.machine()
+	var goals []goal
+	if machine.Text["base"] != "" {
+		goals = comparisons()
+	} else {
+		for _, g := range groups() {
+			goals = append(goals, g.goals...)
+		}
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if machine, _ := records.sum("machine", "", ""); machine.Values["quick"] != 0 {
+	if machine.Values["quick"] != 0 {
 		fmt.Fprintln(table, "This was a quick run: some sizes are smaller than the text says.")
 	}
 	fmt.Fprintln(table, "figure\tgoal\tmeasured\tmet")

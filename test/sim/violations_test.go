@@ -24,7 +24,7 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// violations checks invariants that test/history does not check:
+// violations checks invariants that test/internal/invariants does not check:
 //   - Of a ReplicaSet, the operator changes only its label.
 //   - Of an Ingress, the operator changes only its annotation.
 //   - Of a VirtualMachine, the operator changes only its finalizers and its status.

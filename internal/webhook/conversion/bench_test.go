@@ -15,20 +15,20 @@ func BenchmarkConversion(b *testing.B) {
 	stock := newStock(b)
 	for _, objects := range []int{1, 500, 10_000} {
 		body := machines(b, objects)
-		for _, contender := range []struct {
+		for _, subject := range []struct {
 			name    string
 			handler http.Handler
 		}{{"ours", newHandler()}, {"stock", stock}} {
-			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, contender.name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("in process/objects=%d/%s", objects, subject.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					request := newRequest(bytes.NewReader(body))
-					contender.handler.ServeHTTP(discard{http.Header{}}, request)
+					subject.handler.ServeHTTP(discard{http.Header{}}, request)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")
 			})
-			b.Run(fmt.Sprintf("TLS/objects=%d/%s", objects, contender.name), func(b *testing.B) {
-				server, client := serve(contender.handler)
+			b.Run(fmt.Sprintf("TLS/objects=%d/%s", objects, subject.name), func(b *testing.B) {
+				server, client := serve(subject.handler)
 				defer server.Close()
 				for b.Loop() {
 					if err := send(b.Context(), server, client, body); err != nil {
