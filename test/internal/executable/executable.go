@@ -102,7 +102,7 @@ func Name(path, dir, name string) (string, error) {
 	return named, os.Symlink(path, named)
 }
 
-// Output runs a command and returns its standard output. Its standard error is only part of the error: the go command,
+// Output runs a command and returns its standard output, also if the command fails. Its standard error is only part of the error: the go command,
 // for example, reports downloads there.
 func Output(command *exec.Cmd) (string, error) {
 	out, err := command.Output()
@@ -110,7 +110,7 @@ func Output(command *exec.Cmd) (string, error) {
 		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", command, err)
+		err = fmt.Errorf("%s: %w", command, err)
 	}
-	return string(out), nil
+	return string(out), err
 }
