@@ -1,3 +1,8 @@
+# The user's go.work and GOFLAGS, such as -mod=mod, do not apply here. The values of a command line do: make test GOFLAGS=-v.
+# With -buildvcs, go build runs git, which refuses a clone that belongs to another user.
+export GOWORK := off
+export GOFLAGS := -buildvcs=false -mod=readonly
+
 # The version of this tree, from the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
 # The image name in config/manager. The manifests get IMG instead.
@@ -139,7 +144,8 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 # Packages with tests that start a control plane or run simulations.
 CLUSTER_TESTS := test/integration test/chaos client hack/cluster test/bundle test/mutants test/sim
-UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell go list ./...))
+# make before version 4.4 runs $(shell) without the exported variables.
+UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
 # test/integration takes longest and mostly waits, so it starts first and runs in parallel with the others.
 ALL_TESTS := ./test/integration ./...
 

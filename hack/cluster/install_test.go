@@ -33,7 +33,7 @@ func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 			t.Fatal(err)
 		}
 	}
-	out, err := cp.Kubectl(t.Context(), "get", "gadgets", "-n", "installed", "-o", "name").CombinedOutput()
+	out, err := cp.Kubectl(t.Context(), "get", "gadgets", "-n", "installed", "-o", "name").Output()
 	if err != nil || strings.Count(string(out), "gadget.test.useless.container.training/gadget-") != 2 {
 		t.Errorf("want two gadgets, one of each installation: error %v, got\n%s", err, out)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +26,7 @@ type Command struct {
 	Path string
 	// Args are the program's arguments, without its name.
 	Args []string
-	// Env is added to this process's own environment.
+	// Env is added to this process's own environment, without its variables USELESS_*.
 	Env []string
 	// Dir is the working directory; empty means this process's own.
 	Dir string
@@ -54,7 +55,7 @@ func StartProcess(c Command) (*Process, error) {
 
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, log, log
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Env = append(environment(), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 
@@ -76,6 +77,12 @@ func StartProcess(c Command) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
 	return p, nil
+}
+
+// environment returns this process's environment without the variables USELESS_*. An operator would take its flags from
+// them.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "USELESS_") })
 }
 
 // Name returns the name of the process in errors.

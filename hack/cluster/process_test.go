@@ -22,7 +22,7 @@ func run(t *testing.T, script string) *Process {
 		Name: "the script",
 		Path: "/bin/sh",
 		Args: []string{"-c", script},
-		Env:  []string{"GREETING=hello"},
+		Env:  []string{"GREETING=hello", "USELESS_OWN=own"},
 		Log:  filepath.Join(t.TempDir(), "log"),
 	})
 	if err != nil {
@@ -34,6 +34,8 @@ func run(t *testing.T, script string) *Process {
 }
 
 func TestProcess(t *testing.T) {
+	t.Setenv("USELESS_INHERITED", "inherited")
+	t.Setenv("HOME", "/home/user")
 	for _, test := range []struct {
 		reason string
 		script string
@@ -43,6 +45,11 @@ func TestProcess(t *testing.T) {
 		reason: "exit status 0 is no error",
 		script: "echo $GREETING",
 		end:    func(p *Process) { <-p.Done() },
+	}, {
+		reason: "a program inherits the environment, except the variables of an operator",
+		script: "echo $HOME $USELESS_OWN $USELESS_INHERITED; exit 3",
+		end:    func(p *Process) { <-p.Done() },
+		want:   "the script: exit status 3; the end of its log:\n\t/home/user own",
 	}, {
 		reason: "the error of a failed program contains its output",
 		script: "echo $GREETING; exit 3",

@@ -36,7 +36,7 @@ const (
 )
 
 // warmUp is the maximum duration of up on two cores, when everything is built.
-const warmUp = time.Minute
+const warmUp = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(commandVariable) != "" {
@@ -163,23 +163,26 @@ func (m *machine) start(t *testing.T, cmd *exec.Cmd) {
 	m.cgroup = fmt.Sprint(cgroupPrefix, cmd.Process.Pid)
 }
 
-// run runs a node command and returns its output and exit code.
+// run runs a node command and returns its output and exit code. The output contains the standard error only if the
+// command has failed.
 func (m *machine) run(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	cmd := m.command(t.Context(), args...)
-	var text bytes.Buffer
-	cmd.Stdout = &text
+	var text, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &problems
 	if args[0] == "up" {
-		cmd.Stdout = io.MultiWriter(&text, t.Output())
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(&text, t.Output()), io.MultiWriter(&problems, t.Output())
 	}
-	cmd.Stderr = cmd.Stdout
 	if args[0] == "up" && m.cgroup == "" {
 		m.start(t, cmd)
 		_ = cmd.Wait()
 	} else {
 		_ = cmd.Run()
 	}
-	return text.String(), cmd.ProcessState.ExitCode()
+	if code = cmd.ProcessState.ExitCode(); code != 0 {
+		return text.String() + problems.String(), code
+	}
+	return text.String(), 0
 }
 
 // must runs a node command and fails the test unless it succeeds.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"container.training/useless/test/internal/executable"
 )
 
 const packageName = "useless-operator"
@@ -85,7 +87,7 @@ func checkSucceeded(t *testing.T, namespace, version string) {
 func checkScorecard(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "scorecard")
-	output := must(t, "operator-sdk", "scorecard", absolute(t, repository, "bundle"), "--namespace", namespace, "--wait-time", "3m",
+	output := stdout(t, "operator-sdk", "scorecard", absolute(t, repository, "bundle"), "--namespace", namespace, "--wait-time", "3m",
 		"--storage-image", registry+"/"+busyboxImage, "--untar-image", registry+"/"+busyboxImage, "--pod-security", "restricted")
 	if got := strings.Count(output, "State: pass"); got != 6 {
 		t.Errorf("%d of 6 tests passed:\n%s", got, output)
@@ -158,9 +160,9 @@ func leftovers(t *testing.T) (left []string) {
 	kinds := slices.DeleteFunc(strings.Fields(stdout(t, "kubectl", "api-resources", "--verbs=list", "-o", "name")), func(kind string) bool {
 		return strings.HasPrefix(kind, "events") // events expire
 	})
-	output, err := try(t, "", "kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name")
+	output, err := executable.Output(exec.Command("kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name"))
 	if err != nil {
-		return []string{"unknown, kubectl failed: " + output} // a kind was removed in the meantime
+		return []string{"unknown: " + err.Error()} // a kind was removed in the meantime
 	}
 	for name := range strings.Lines(output) {
 		if strings.Contains(name, "useless") || strings.Contains(name, "cloudnative.tw") {

@@ -57,7 +57,7 @@ func stdout(t *testing.T, command ...string) string {
 	cmd.Dir = workDir
 	output, err := executable.Output(cmd)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, output)
 	}
 	return output
 }

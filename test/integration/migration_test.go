@@ -509,11 +509,11 @@ var noMountNamespaces = sync.OnceValue(func() error {
 	return nil
 })
 
-// installOLM creates what OLM creates for an operator: an OperatorCondition, and a Role to write it.
+// installOLM creates what OLM creates for an operator: an OperatorCondition, and a Role to write it. On a machine without
+// mount namespaces, it creates nothing and returns an olm without a launcher.
 func installOLM(t *testing.T) olm {
 	t.Helper()
-	if err := noMountNamespaces(); err != nil {
-		t.Logf("the OperatorCondition is not tested: users cannot create mount namespaces on this machine: %v", err)
+	if noMountNamespaces() != nil {
 		return olm{}
 	}
 	definition := crds.OperatorCondition()
@@ -548,21 +548,26 @@ func installOLM(t *testing.T) olm {
 }
 
 // waitForUpgradeable waits until the condition Upgradeable of the OperatorCondition has this status and a message that
-// begins with message.
+// begins with message. It is a subtest, which is skipped on a machine without an OperatorCondition.
 func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, message string) {
 	t.Helper()
-	if o.launcher == nil {
-		return
-	}
-	eventually(t, defaultTimeout, func() (bool, string) {
-		condition := &operatorsv2.OperatorCondition{}
-		if err := admin(t).Get(t.Context(), o.condition, condition); err != nil {
-			return false, err.Error()
+	passed := t.Run("the condition Upgradeable is "+string(status), func(t *testing.T) {
+		if o.launcher == nil {
+			t.Skipf("users cannot create mount namespaces on this machine: %v", noMountNamespaces())
 		}
-		upgradeable := meta.FindStatusCondition(condition.Spec.Conditions, operatorsv2.Upgradeable)
-		ok := upgradeable != nil && upgradeable.Status == status && strings.HasPrefix(upgradeable.Message, message)
-		return ok, fmt.Sprintf("the condition Upgradeable is %v, not %s with %q", upgradeable, status, message)
+		eventually(t, defaultTimeout, func() (bool, string) {
+			condition := &operatorsv2.OperatorCondition{}
+			if err := admin(t).Get(t.Context(), o.condition, condition); err != nil {
+				return false, err.Error()
+			}
+			upgradeable := meta.FindStatusCondition(condition.Spec.Conditions, operatorsv2.Upgradeable)
+			ok := upgradeable != nil && upgradeable.Status == status && strings.HasPrefix(upgradeable.Message, message)
+			return ok, fmt.Sprintf("the condition Upgradeable is %v, not %s with %q", upgradeable, status, message)
+		})
 	})
+	if !passed {
+		t.FailNow()
+	}
 }
 
 // leaveNotUpgradeable sets the condition Upgradeable to False, as an operator that crashed during a migration leaves

@@ -442,7 +442,7 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 	hook := admissionregistrationv1.ValidatingWebhook{
 		Name:                    "down.example.com",
-		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1")},
+		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://127.0.0.1:%d", freePort(t)))},
 		NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
 		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},

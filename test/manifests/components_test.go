@@ -46,11 +46,16 @@ func kustomize(t *testing.T, kustomization string) []byte {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := executable.Inputs(filepath.Join(clone, "config")); err != nil {
+		t.Fatal(err)
+	}
 	command := exec.CommandContext(t.Context(), kustomize, "build", dir)
+	// Standard error is separate from the manifests, but a warning of kustomize itself is a failure: for example, a
+	// field of a kustomization is deprecated.
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	rendered, err := command.Output()
-	if err != nil || strings.Contains(stderr.String(), "Warning: ") { // for example, of a deprecated field
+	if err != nil || strings.Contains(stderr.String(), "Warning: ") {
 		t.Fatalf("kustomize: %v\n%s", err, stderr.String())
 	}
 	return rendered

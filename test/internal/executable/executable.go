@@ -8,6 +8,7 @@ package executable
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,11 @@ func build(race bool) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("build the operator: %w", err)
 	}
+	err = Inputs(filepath.Join(root, "api"), filepath.Join(root, "cmd"), filepath.Join(root, "internal"),
+		filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("build the operator: %w", err)
+	}
 	// Without -buildvcs=false, go build runs git, which refuses a clone that belongs to another user.
 	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w"}
 	if path = filepath.Join(root, "bin", "test", "manager"); race {
@@ -60,6 +66,17 @@ func build(race bool) (path string, err error) {
 	}
 	built[race] = path
 	return path, nil
+}
+
+// Inputs makes cached test results depend on files, and on all files in folders. go test stores the size and time of
+// each file that a test process opens or inspects. It does not see the files that a child process reads.
+func Inputs(paths ...string) error {
+	for _, path := range paths {
+		if err := filepath.WalkDir(path, func(_ string, _ fs.DirEntry, err error) error { return err }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lock waits until no other process builds the same program.
@@ -85,7 +102,7 @@ func Name(path, dir, name string) (string, error) {
 	return named, os.Symlink(path, named)
 }
 
-// Output runs a command and returns its standard output. Its standard error is only part of the error: the go command,
+// Output runs a command and returns its standard output, also if the command fails. Its standard error is only part of the error: the go command,
 // for example, reports downloads there.
 func Output(command *exec.Cmd) (string, error) {
 	out, err := command.Output()
@@ -93,7 +110,7 @@ func Output(command *exec.Cmd) (string, error) {
 		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", command, err)
+		err = fmt.Errorf("%s: %w", command, err)
 	}
-	return string(out), nil
+	return string(out), err
 }
