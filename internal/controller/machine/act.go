@@ -45,9 +45,8 @@ type outcome struct {
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
-// act carries out a plan. A failed step does not prevent the others, with two exceptions. Nothing is created if a Switch
-// could not be released. Nothing else happens if the Machine could not be confirmed. An urgent plan only flips and
-// notices.
+// act carries out a plan. An urgent plan only flips and notices. A failed step does not prevent the others, with two
+// exceptions. Nothing is created if a Switch was not released. Nothing is done at all if the Machine was not confirmed.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
@@ -279,7 +278,7 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 			a.attempted.Keep(a.machine, a.clock.Now())
 		}
 		if apierror.IsRefused(err) {
-			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next Switch does not wait for it.
+			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next one does not wait for it.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
 		}
@@ -334,7 +333,8 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	err := forEach(up, func(sw *v1beta1.Switch) error {
 		err := a.turnDown(ctx, sw, func() {})
 		if err != nil && !apierrors.IsConflict(err) {
-			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine is deleted", "switch", sw.Name)
+			log.FromContext(ctx).Error(err, "Cannot turn a switch down before the Machine is deleted",
+				"switch", sw.Name)
 			return nil
 		}
 		return err

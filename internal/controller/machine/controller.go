@@ -81,8 +81,9 @@ type Controller struct {
 	slots     *semaphore.Weighted // for creations and deletions of all Machines
 
 	// The times of the last flip and of the last attempt, because the objects do not record them in two cases. A user
-	// deletes the Switch before the status of the Machine has the time. Or the answer to the request was lost. A restart
-	// clears the memory. That is safe except in these two cases, which an operator cannot detect after a restart.
+	// deletes the Switch before the status of the Machine has the time. Or the answer to the request was lost. A
+	// restart clears the memory. That is safe except in these two cases, which an operator cannot detect after a
+	// restart.
 	flipped, attempted memory.Memory[time.Time]
 }
 

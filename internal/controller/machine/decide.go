@@ -180,8 +180,8 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	}
 }
 
-// findDue decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up for
-// the flip delay. In one flip interval, the operator turns down one Switch: the Switch that has been up longest.
+// findDue decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up
+// for the flip delay. In one flip interval, the operator turns down one Switch: the Switch that has been up longest.
 //
 // An attempted flip counts for the interval, but not for lastFlip, which goes into the status. Otherwise each failed
 // attempt would change the status, and that change would cause the next attempt at once.

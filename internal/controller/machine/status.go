@@ -142,8 +142,8 @@ func conditionSetter(
 	}
 }
 
-// microTime rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero time
-// becomes nil.
+// microTime rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero
+// time becomes nil.
 func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
