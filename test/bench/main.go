@@ -102,13 +102,13 @@ type experiment struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-// experiments returns all experiments, or those that compare revisions.
+// experiments returns all experiments, or the experiments that compare revisions.
 func experiments(comparing bool) []experiment {
-	all := []experiment{{"lateness", lateness}, {"convergence", convergence}, {"large", large}}
+	all := []experiment{{"lateness", lateness}, {"convergence", convergence}, {"large", large}, {"failover", failover}}
 	if comparing {
-		return all
+		return all[:3]
 	}
-	return append(all, experiment{"failover", failover})
+	return all
 }
 
 type options struct {

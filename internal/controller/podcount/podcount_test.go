@@ -193,9 +193,10 @@ func TestBursts(t *testing.T) {
 // countsAfter returns when the Pods of a ReplicaSet are counted if there are events at these times.
 func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
 	t.Helper()
-	begin, rs := time.Now(), types.NamespacedName{Namespace: "default", Name: "web"}
-	c := &Controller{client: &countedClient{counted: func() { counts = append(counts, time.Since(begin)) }},
-		clock: clock.RealClock{}, alarms: queue.NewAlarms(clock.RealClock{})}
+	clock := clock.RealClock{} // the clock of the synctest bubble
+	begin, rs := clock.Now(), types.NamespacedName{Namespace: "default", Name: "web"}
+	c := &Controller{client: &countedClient{counted: func() { counts = append(counts, clock.Since(begin)) }},
+		clock: clock, alarms: queue.NewAlarms(clock)}
 	woken := priorityqueue.New[reconcile.Request]("test")
 	defer woken.ShutDown()
 	if err := c.alarms.Source().Start(t.Context(), woken); err != nil {
@@ -210,11 +211,11 @@ func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) 
 		}
 	}()
 	for _, at := range events {
-		time.Sleep(at - time.Since(begin))
+		clock.Sleep(at - clock.Since(begin))
 		c.wake(rs)
 		synctest.Wait()
 	}
-	time.Sleep(time.Minute)
+	clock.Sleep(time.Minute)
 	synctest.Wait()
 	return counts
 }

@@ -89,12 +89,9 @@ func (k *kind) remove(o client.Object) plan {
 func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
 	record := schedule.ReadRecord(o.GetAnnotations())
 	last, next, isStop := s.Events(now)
-	p := plan{transition: start, due: last.At, level: k.level(o), record: record, wakeUp: now.Add(longestWait)}
+	p := plan{transition: start, due: last.At, level: k.level(o), record: record, wakeUp: wakeUp(next, now)}
 	if isStop {
 		p.transition = stop
-	}
-	if !next.IsZero() && next.Before(p.wakeUp) {
-		p.wakeUp = next
 	}
 	edited := record.Observed != s.Observed
 	handled := record.Handled(now)
@@ -117,6 +114,15 @@ func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled boo
 	return p
 }
 
+// wakeUp returns when to reconcile next: at the next event (zero for never), but at the latest after longestWait.
+func wakeUp(next, now time.Time) time.Time {
+	latest := now.Add(longestWait)
+	if next.IsZero() || next.After(latest) {
+		return latest
+	}
+	return next
+}
+
 // lower stops a workload: it lowers the level and records the one before. After an edit, an earlier stop may have
 // lowered it already. Then the record keeps the higher one.
 func (p *plan) lower(target int32, edited bool) {
@@ -130,8 +136,8 @@ func (p *plan) lower(target int32, edited bool) {
 	p.outcome, p.level = scaled, target
 }
 
-// raise starts a workload: it raises the level and removes the one that a stop has recorded. A target of zero means
-// that it is not known.
+// raise starts a workload: it raises the level and removes the level that a stop has recorded. A target of zero
+// means that this level is not known.
 func (p *plan) raise(target int32) {
 	p.outcome, p.record.State, p.record.Original = unchanged, v1beta1.ScheduleStarted, 0
 	if p.level < target {

@@ -32,7 +32,7 @@ type kind struct {
 	describe func(before, after int32) string
 	// requests returns what each level requests from the cluster. Nil means nothing.
 	requests func(client.Object) corev1.ResourceList
-	// isPaused reports whether the kind's own field tells controllers to do nothing. Nil means no.
+	// isPaused reports whether a field of the kind pauses the workload. Nil means no.
 	isPaused func(client.Object) bool
 	// trim returns a copy with only the fields that the functions read. Nil means that another controller reads the
 	// other fields.

@@ -52,11 +52,16 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time, fresh b
 	case retry != nil:
 		return plan{next: retry.Time}
 	}
-	p := plan{resize: !hasResources(pod, vm)}
+	return plan{resize: !hasResources(pod, vm), next: whenStable(pod, failures)}
+}
+
+// whenStable returns when the controller forgets the failures of earlier Pods, or zero if the Pod is not ready or there
+// are none.
+func whenStable(pod *corev1.Pod, failures int32) time.Time {
 	if since, ready := readySince(pod); ready && failures > 0 {
-		p.next = since.Add(stableAfter)
+		return since.Add(stableAfter)
 	}
-	return p
+	return time.Time{}
 }
 
 // failuresOf returns the number of Pods that failed in a row, and when the failed Pod is replaced (nil if it has not

@@ -235,8 +235,8 @@ func overlap(a, b labels.Selector) bool {
 	return related
 }
 
-// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they name, any other
-// value, and no label.
+// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they
+// name, any other value, and no label.
 func satisfiable(key string, all labels.Requirements) bool {
 	candidates := []labels.Set{{}, {key: "?"}} // no requirement names an invalid value
 	for _, requirement := range all {
