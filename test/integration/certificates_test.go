@@ -31,22 +31,19 @@ const webhookService = "useless-webhook-service.useless-system.svc"
 
 // TestSelfManagedCertificates runs the operator with self-managed certificates, as dist/install.yaml does. The
 // certificate is for the webhooks' Service, but this API server calls them at an IP address. Until the test ends,
-// webhook calls fail.
+// webhook calls fail. An admission policy holds the certificate back until the operator has reported that it is not ready.
 func TestSelfManagedCertificates(t *testing.T) {
 	useExclusiveCluster(t)
 	installed := caBundles(t)
 	restoreWebhooks(t)
+	allow := forbidUpdates(t, certificateSecret(t), corev1.GroupName, "secrets", "false", `{"metadata":{"labels":{"held":"back"}}}`)
 	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
-
-	unready := false
 	eventually(t, defaultTimeout, func() (bool, string) {
 		status, body := operator.probe(t, "/readyz")
-		unready = unready || status == http.StatusInternalServerError
-		return status == http.StatusOK, body
+		return status == http.StatusInternalServerError, fmt.Sprintf("without a certificate, /readyz: %d %s", status, body)
 	})
-	if !unready {
-		t.Error("the operator was ready before it had a certificate")
-	}
+	allow()
+	operator.waitUntilReady(t)
 	secret := certificateSecret(t)
 	for _, key := range []string{"ca.crt", "ca.key", corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
 		if len(secret.Data[key]) == 0 {
