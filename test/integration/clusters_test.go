@@ -13,10 +13,17 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 	"container.training/useless/hack/cluster/standin"
 	"container.training/useless/test/internal/invariants"
@@ -79,11 +86,49 @@ func useExclusiveCluster(t testing.TB) {
 		t.Fatal("start a control plane: ", err)
 	}
 	t.Cleanup(func() {
+		if err := c.clean(); err != nil {
+			t.Errorf("no other test can use the control plane: %v", err)
+			return
+		}
 		clusters.Lock()
 		defer clusters.Unlock()
 		clusters.free = append(clusters.free, c)
 	})
 	assigned.Store(t.Name(), c)
+}
+
+// clean deletes all Machines and VirtualMachines. Otherwise, the operator of the next test would process them, and its
+// metrics would count that. No operator runs, so clean removes the finalizers.
+func (c *testCluster) clean() error {
+	ctx := context.Background()
+	remaining := ""
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
+		remaining = ""
+		for _, list := range []client.ObjectList{&v1beta1.MachineList{}, &cloudnativev1alpha1.VirtualMachineList{}} {
+			if err := c.admin.List(ctx, list); err != nil {
+				return false, err
+			}
+			err := meta.EachListItem(list, func(item runtime.Object) error {
+				object := item.(client.Object)
+				remaining = fmt.Sprintf("%T %s/%s remains", object, object.GetNamespace(), object.GetName())
+				if len(object.GetFinalizers()) > 0 {
+					patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+					if err := c.admin.Patch(ctx, object, patch); err != nil {
+						return client.IgnoreNotFound(err)
+					}
+				}
+				return client.IgnoreNotFound(c.admin.Delete(ctx, object))
+			})
+			if err != nil {
+				return false, err
+			}
+		}
+		return remaining == "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("delete Machines and VirtualMachines: %w %s", err, remaining)
+	}
+	return nil
 }
 
 // takeCluster returns a control plane that no test uses, and starts one if there is none. Control planes are reused, so
