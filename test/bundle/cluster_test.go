@@ -42,7 +42,7 @@ import (
 
 const (
 	namespace = "operators" // OLM's default namespace for operators
-	patience  = 30 * time.Second
+	patience  = 2 * time.Minute
 )
 
 // TestOnAPIServer installs the bundle as OLM does, but without Pods. It runs the operator as a process, with the

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -611,7 +610,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 		spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{"tier": "front"}}
 	})
 	for _, name := range []string{"plain", "front"} {
-		waitForPositions(t, namespace, name, "d", 10*time.Second)
+		waitForPositions(t, namespace, name, "d", defaultTimeout)
 	}
 
 	for i, test := range []struct {
@@ -660,7 +659,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 		other := createMachine(t, namespace, "other", func(spec *v1beta1.MachineSpec) {
 			spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{"machine": "late"}}
 		})
-		waitForPositions(t, namespace, other.Name, "d", 10*time.Second)
+		waitForPositions(t, namespace, other.Name, "d", defaultTimeout)
 		_, stderr, err := kubectl(t, "{apiVersion: useless.container.training/v1beta1, kind: Machine, metadata: {name: late}}", "create", "-n", namespace, "-f", "-")
 		if want := "Warning: selector machine=late overlaps the selector of Machine other, machine=late: "; err != nil || !strings.Contains(stderr, want) {
 			t.Errorf("%v, with %q on standard error, which lacks %q", err, stderr, want)
@@ -811,7 +810,7 @@ func TestWithoutWebhook(t *testing.T) {
 		for _, version := range []string{beta, alpha} {
 			mustKubectl(t, fmt.Sprintf("{apiVersion: useless.container.training/%s, kind: Machine, metadata: {name: created-as-%[1]s}}", version),
 				"create", "-n", ns, "-f", "-")
-			waitForPositions(t, ns, "created-as-"+version, "d", 10*time.Second)
+			waitForPositions(t, ns, "created-as-"+version, "d", defaultTimeout)
 		}
 	}
 	stop()
@@ -913,12 +912,12 @@ func testChangedAndDeleted(t *testing.T, namespace, name string) {
 
 	// The operator writes the Machine's status: one switch is up.
 	turnUp(t, namespace, name+"-0")
-	waitForPositions(t, namespace, name, "u", 10*time.Second)
+	waitForPositions(t, namespace, name, "u", defaultTimeout)
 	mustKubectl(t, "", "patch", "machine", name, "-n", namespace, "--subresource=status", "--type=merge",
 		"-p", `{"status": {"lastFlipTime": "2020-01-01T00:00:00.000000Z"}}`)
 
-	mustKubectl(t, "", "delete", "machine", name, "-n", namespace, "--timeout=20s")
-	eventually(t, 20*time.Second, func() (bool, string) {
+	mustKubectl(t, "", "delete", "machine", name, "-n", namespace, "--timeout=1m")
+	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name + "-0"}, &v1beta1.Switch{})
 		return apierrors.IsNotFound(err), fmt.Sprintf("the switch exists, or cannot be read: %v", err)
 	})
@@ -931,7 +930,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	stop := runOperatorFor(t, operatorOptions{maxSwitches: 100})
 	for _, name := range []string{"large", "doomed"} {
 		createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 50 })
-		waitForPositions(t, namespace, name, strings.Repeat("d", 50), 20*time.Second)
+		waitForPositions(t, namespace, name, strings.Repeat("d", 50), defaultTimeout)
 	}
 	stop()
 	runOperatorFor(t, operatorOptions{maxSwitches: 10})
@@ -944,7 +943,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	if got := getMachine(t, namespace, "large").Labels["colour"]; got != "red" {
 		t.Errorf("the label is %q", got)
 	}
-	mustKubectl(t, "", "delete", "machine", "doomed", "-n", namespace, "--timeout=20s") // the finalizer can be removed
+	mustKubectl(t, "", "delete", "machine", "doomed", "-n", namespace, "--timeout=1m") // the finalizer can be removed
 
 	for _, version := range []string{beta, alpha} {
 		for seconds, field := range map[string]string{"0": "spec.flip.delaySeconds", "1": "spec.flip.intervalSeconds"} {
@@ -954,9 +953,9 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 		}
 	}
 	// The operator still reconciles the Machine and writes its status.
-	waitForPositions(t, namespace, "large", strings.Repeat("d", 50), 10*time.Second)
+	waitForPositions(t, namespace, "large", strings.Repeat("d", 50), defaultTimeout)
 	turnUp(t, namespace, "large-7")
-	eventually(t, 10*time.Second, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		m := getMachine(t, namespace, "large")
 		return m.Status.LastFlipTime != nil && m.Status.Switches.Down == 50, fmt.Sprintf("status is %+v", m.Status)
 	})
@@ -967,7 +966,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	}{{51, true}, {40, false}, {41, true}, {45, true}, {40, false}, {5, false}, {11, true}, {10, false}, {1, false}} {
 		setCount(t, namespace, "large", step.count, step.rejected)
 	}
-	waitForPositions(t, namespace, "large", "d", 10*time.Second)
+	waitForPositions(t, namespace, "large", "d", defaultTimeout)
 }
 
 // setCount sets a Machine's count by an update in each version and by kubectl scale. The operator allows 10 switches.

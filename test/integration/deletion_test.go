@@ -138,7 +138,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	}
 	setPaused(t, newVirtualMachine(namespace, "b"), true)
 	mustKubectl(t, "", "delete", "namespace", namespace, "--wait=false")
-	eventually(t, defaultTimeout, func() (bool, string) {
+	eventually(t, 2*defaultTimeout, func() (bool, string) {
 		object := &corev1.Namespace{}
 		err := admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, object)
 		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // the conditions say what blocks the deletion

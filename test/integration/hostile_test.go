@@ -60,7 +60,7 @@ func TestHostileClients(t *testing.T) {
 	start := time.Now()
 	// The abusive clients run in a process of their own with low priority. In a cluster, they would not
 	// share the operator's processors.
-	attackers := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
+	attackers := exec.CommandContext(t.Context(), "nice", "-n", "5", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
 	attackers.Env = append(os.Environ(), abusiveClientsVariable+"="+s.url)
 	if out, err := attackers.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -127,8 +127,8 @@ func TestConnectionExhaustion(t *testing.T) {
 	took = max(took, s.call(t, "admission", validateURL, admissionReview(
 		fmt.Sprintf(`{"metadata":{"name":"m","annotations":{"pad":%q}},"spec":{"switches":{"count":3}}}`, strings.Repeat("x", 100_000)))))
 	t.Logf("the slowest call took %s", took)
-	if took > 3*time.Second {
-		t.Errorf("a call took %s, want at most 3s", took)
+	if took > 5*time.Second { // the API server's timeout
+		t.Errorf("a call took %s, want at most 5s", took)
 	}
 	s.operator.waitUntilReady(t)
 }

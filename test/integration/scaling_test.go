@@ -68,7 +68,7 @@ func testQuotaFlip(t *testing.T, namespace string) {
 		t.Fatalf("%d flips, want 1:\n%s", len(found), describe(switches.all(t)))
 	}
 	checkFlips(t, found, 12*time.Second, 5*time.Second)
-	if late := lateness(found, 12*time.Second, 5*time.Second)[0]; late > 4*time.Second {
+	if late := lateness(found, 12*time.Second, 5*time.Second)[0]; late > 8*time.Second {
 		t.Errorf("turned down %s late", late)
 	}
 	if found := meta.FindStatusCondition(getMachine(t, namespace, "m").Status.Conditions, v1beta1.ConditionScaled); found.Reason != v1beta1.ReasonQuotaExceeded {

@@ -51,7 +51,7 @@ func TestHostileTenant(t *testing.T) {
 
 	createHostileObjects(t, tenant, victim, owners)
 	requests.waitUntilIdle(t)
-	mustKubectl(t, "", "delete", "namespace", tenant, "--timeout=60s")
+	mustKubectl(t, "", "delete", "namespace", tenant, "--timeout=110s")
 	requests.waitUntilIdle(t)
 	if diff := cmp.Diff(map[string]int(nil), requests.of(victim)); diff != "" {
 		t.Errorf("requests about the victim's namespace (-want +got):\n%s", diff)

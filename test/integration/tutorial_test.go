@@ -25,8 +25,8 @@ kind: Machine
 metadata: {name: machine-1}
 spec: {switchPosition: up}
 `, "create", "-n", namespace, "-f", "-")
-		waitForPositions(t, namespace, "machine-1", "u", 10*time.Second)
-		eventually(t, 15*time.Second, func() (bool, string) {
+		waitForPositions(t, namespace, "machine-1", "u", defaultTimeout)
+		eventually(t, defaultTimeout, func() (bool, string) {
 			m := getMachine(t, namespace, "machine-1")
 			return m.Spec.Position == v1beta1.PositionDown && m.Status.Positions == "d", fmt.Sprintf("%+v", m)
 		})
@@ -44,7 +44,7 @@ kind: Machine
 metadata: {name: machine-2}
 spec: {switches: 3}
 `, "create", "-n", namespace, "-f", "-")
-		waitForPositions(t, namespace, "machine-2", "ddd", 10*time.Second)
+		waitForPositions(t, namespace, "machine-2", "ddd", defaultTimeout)
 
 		mustKubectl(t, `
 apiVersion: useless.container.training/v1alpha1
@@ -54,7 +54,7 @@ spec: {position: up}
 `, "create", "-n", namespace, "-f", "-")
 		// There are now four switches. The operator deletes a switch that is down and keeps the new one, which is up. The name
 		// of the new switch sorts last.
-		waitForPositions(t, namespace, "machine-2", "ddu", 10*time.Second)
-		waitForPositions(t, namespace, "machine-2", "ddd", 10*time.Second)
+		waitForPositions(t, namespace, "machine-2", "ddu", defaultTimeout)
+		waitForPositions(t, namespace, "machine-2", "ddd", defaultTimeout)
 	})
 }

@@ -532,7 +532,7 @@ func TestColumns(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
 	createMachine(t, namespace, "columns", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 2 })
-	waitForPositions(t, namespace, "columns", "dd", 10*time.Second)
+	waitForPositions(t, namespace, "columns", "dd", defaultTimeout)
 	mustKubectl(t, "{apiVersion: useless.container.training/v1beta1, kind: Switch, metadata: {name: lone}, spec: {position: up}}",
 		"create", "-n", namespace, "-f", "-")
 	mustKubectl(t, "", "patch", "switch", "lone", "-n", namespace, "--subresource=status", "--type=merge",
@@ -612,7 +612,7 @@ func TestScaleSubresource(t *testing.T) {
 		replicas int
 	}{{beta, 4}, {alpha, 2}} {
 		mustKubectl(t, "", "scale", resource("machines", step.version), "scaled", "-n", namespace, fmt.Sprintf("--replicas=%d", step.replicas))
-		waitForPositions(t, namespace, "scaled", strings.Repeat("d", step.replicas), 10*time.Second)
+		waitForPositions(t, namespace, "scaled", strings.Repeat("d", step.replicas), defaultTimeout)
 		if got := len(switchesOf(t, m)); got != step.replicas {
 			t.Errorf("the Machine has %d switches, want %d", got, step.replicas)
 		}

@@ -248,8 +248,8 @@ func (s *side) counts(ctx context.Context, kind string, used, hard resource.Quan
 	return used.Value() == n && apierrors.IsForbidden(err) == (n >= hard.Value()), ignoreForbidden(err)
 }
 
-// poll calls check until it returns true, for up to 30 seconds.
+// poll calls check until it returns true, for up to two minutes.
 func poll(t *testing.T, check wait.ConditionWithContextFunc) error {
 	t.Helper()
-	return wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, check)
+	return wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 2*time.Minute, true, check)
 }

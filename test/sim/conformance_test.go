@@ -609,7 +609,7 @@ func (s *side) events(t *testing.T, until string) (all [][]watchEvent) {
 					some = append(some, watchEvent{object.GetName(), event.Type, seen})
 				}
 				before[object.GetName()] = seen
-			case <-time.After(30 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatalf("the watch of %s did not deliver the last event", watched.kind)
 			}
 		}

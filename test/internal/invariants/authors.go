@@ -22,7 +22,7 @@ import (
 
 // auditPatience is how long to wait for the audit log line of a revision. A line is missing if the API server was
 // killed before it answered the request.
-const auditPatience = 3 * time.Second
+const auditPatience = 10 * time.Second
 
 // AuditLog describes the audit log, which names the author of each write.
 type AuditLog struct {
