@@ -20,12 +20,12 @@ import (
 	"container.training/useless/client/versioned"
 )
 
-// This program watches the VirtualMachines of a namespace while it makes one, stops it and deletes it.
+// This program watches the VirtualMachines of a namespace while it creates, stops and deletes one.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	// The cluster is that of the current context in $KUBECONFIG or ~/.kube/config.
+	// The current context in $KUBECONFIG or ~/.kube/config selects the cluster.
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
 		log.Fatal(err)
@@ -35,7 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// The clientset reads and writes.
+	// The clientset sends requests to the API server.
 	vms := clientset.CloudnativeV1alpha1().VirtualMachines(metav1.NamespaceDefault)
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "test-vm"}, Spec: v1alpha1.VirtualMachineSpec{
 		Resource: v1alpha1.ResourceSpec{CPU: resource.MustParse("2"), Memory: resource.MustParse("4G")},
@@ -44,8 +44,8 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// The informer keeps a copy of what there is, and tells of every change to it, one after the other. All that is made by
-	// one factory shares one watch for each kind; without WithNamespace, it would be one of all namespaces.
+	// The informer keeps a copy of all objects and calls the handler for each change, one after the other. All informers and
+	// listers of a factory share one watch for each kind. Without WithNamespace, they watch all namespaces.
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(metav1.NamespaceDefault))
 	watched := factory.Cloudnative().V1alpha1().VirtualMachines()
 	gone := make(chan struct{})
@@ -53,12 +53,12 @@ func Example() {
 		AddFunc: func(added any) {
 			fmt.Println("added", added.(*v1alpha1.VirtualMachine).Name)
 		},
-		UpdateFunc: func(before, now any) { // also of the status
+		UpdateFunc: func(before, now any) { // also called for changes of the status
 			if before, now := before.(*v1alpha1.VirtualMachine), now.(*v1alpha1.VirtualMachine); before.Generation != now.Generation {
 				fmt.Println("changed", now.Name, "to", now.Spec.Action)
 			}
 		},
-		DeleteFunc: func(deleted any) { // where the watch was interrupted, only the key of what is gone
+		DeleteFunc: func(deleted any) { // after an interrupted watch, this may be only the object's key
 			name, _ := cache.DeletionHandlingObjectToName(deleted)
 			fmt.Println("deleted", name.Name)
 			close(gone)
@@ -72,7 +72,7 @@ func Example() {
 		log.Fatal(ctx.Err())
 	}
 
-	// The lister reads that copy, without a request. Callers share the returned object and must not change it.
+	// The lister reads the informer's copy and sends no request. Callers share the returned object and must not change it.
 	found, err := watched.Lister().VirtualMachines(metav1.NamespaceDefault).Get("test-vm")
 	if err != nil {
 		log.Fatal(err)

@@ -149,15 +149,28 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	}
 }
 
+// testKilled kills an operator during the migration. An admission policy prevents that it rewrites the last Machine before.
 func (u *upgrade) testKilled(t *testing.T) {
+	names := make([]string, restedMachines())
+	for i := range names {
+		names[i] = fmt.Sprintf("m%d", i)
+	}
+	last := newMachine(u.rested, slices.Max(names)) // the operator rewrites objects in the order of their names
+	const patch = `{"metadata":{"labels":{"held":"back"}}}`
+	allow := forbidUpdates(t, last, v1beta1.GroupVersion.Group, "machines", "false", patch)
 	operator := u.migrator(t)
 	u.machines.until(t, "some Machines are rewritten", func(changes []change[*v1beta1.Machine]) bool { return len(changes) >= 5 })
 	operator.Kill()
 	stored := storedIn(t, "machines/"+u.rested+"/")
 	t.Logf("number of Machines by stored version when the operator was killed: %v", stored)
 	if stored[alpha] == 0 {
-		t.Error("the operator had rewritten all Machines before it was killed: the test proves nothing")
+		t.Error("the operator had rewritten all Machines before it was killed, although the policy prevents that")
 	}
+	allow()
+	eventually(t, defaultTimeout, func() (bool, string) {
+		err := admin(t).Patch(t.Context(), last.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+		return err == nil, fmt.Sprint("the API server still enforces the policy: ", err)
+	})
 	for _, plural := range plurals {
 		if versions := crd(t, plural).Status.StoredVersions; !slices.Contains(versions, alpha) {
 			t.Errorf("status.storedVersions of %s is %v, want v1alpha1 in it", plural, versions)

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -285,21 +286,37 @@ func (r permission) String() string {
 }
 
 // TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists. On an API server before 1.34, it
-// always does. For a newer API server, the test disables streaming in the operator's client.
+// always does. For a newer API server, the test disables streaming in the operator's client. The operator logs each list.
+// It logs none if it streams.
 func TestCachesWithoutStreamedLists(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)
 	grantPermissions(t, ingress.Name)
 	restoreWebhooks(t)
-	env := []string{"KUBE_FEATURE_WatchListClient=false"}
-	if olderThan(t, 34, noStreams) {
-		env = nil
+	args := []string{
+		"--controllers=*,podcount,ingress", "--ingress-annotation=foo=bar",
+		"--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir=" + t.TempDir(),
 	}
-	operator := startOperator(t, env, "--controllers=*,podcount,ingress", "--ingress-annotation=foo=bar",
-		"--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
+	const message = "because the API server does not stream them"
+	var env []string
+	if !olderThan(t, 34, noStreams) {
+		env = []string{"KUBE_FEATURE_WatchListClient=false"}
+		streaming := startedOperator(t, args...)
+		if log := streaming.Log(); strings.Contains(log, message) {
+			t.Errorf("the operator logs lists, although the API server streams them:\n%s", log)
+		}
+		streaming.Kill()
+	}
+	operator := startOperator(t, env, args...)
 	operator.waitUntilReady(t)
-	if !strings.Contains(operator.Log(), "the API server does not stream them") {
-		t.Error("the operator's log does not say that the API server does not stream lists")
+	for _, kind := range []string{
+		"*v1beta1.Machine", "*v1beta1.Switch", "*v1.Deployment", "*v2.HorizontalPodAutoscaler", "*v1alpha1.VirtualMachine",
+		"*v1.Pod", "*v1.PartialObjectMetadata", "*v1.Secret",
+	} {
+		line := regexp.MustCompile(message + `.*"type":"` + regexp.QuoteMeta(kind) + `"`)
+		if log := operator.Log(); !line.MatchString(log) {
+			t.Errorf("the operator's log does not say that it lists objects of the type %s:\n%s", kind, log)
+		}
 	}
 	namespace := newNamespace(t)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
