@@ -45,13 +45,13 @@ const (
 
 // Setup adds the admission webhooks to a manager. They reject Machines with more switches than maxSwitches.
 func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Machine{}, selectorIndex, func(object client.Object) []string {
+	index := func(object client.Object) []string {
 		if object.(*v1beta1.Machine).Spec.Switches.Selector == nil {
 			return nil
 		}
 		return []string{hasSelector}
-	})
-	if err != nil {
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Machine{}, selectorIndex, index); err != nil {
 		return err
 	}
 	validators := map[string]http.Handler{
@@ -235,8 +235,8 @@ func overlap(a, b labels.Selector) bool {
 	return related
 }
 
-// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they name, any other
-// value, and no label.
+// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they
+// name, any other value, and no label.
 func satisfiable(key string, all labels.Requirements) bool {
 	candidates := []labels.Set{{}, {key: "?"}} // no requirement names an invalid value
 	for _, requirement := range all {

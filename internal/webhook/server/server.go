@@ -37,8 +37,8 @@ const (
 	shutdownStep    = 200 * time.Millisecond
 
 	// LargeBytes is the size above which an object or a review needs one of MaxLarge slots: it is in memory several
-	// times, and a container has 256 MiB. A Machine with 1,000 switches has a tenth of this size. The admission webhooks
-	// share their slots, and the conversion webhook has its own.
+	// times, and a container has 256 MiB. A Machine with 1,000 switches has a tenth of this size. The admission
+	// webhooks share their slots, and the conversion webhook has its own.
 	LargeBytes = 64 << 10
 	MaxLarge   = 2
 )
