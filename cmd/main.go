@@ -194,7 +194,8 @@ func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config
 		config.GetCertificate = source.GetCertificate
 		return mgr.AddReadyzCheck("certificates", source.Injected)
 	}
-	watcher, err := certwatcher.New(filepath.Join(o.webhookCertDir, "tls.crt"), filepath.Join(o.webhookCertDir, "tls.key"))
+	watcher, err := certwatcher.New(
+		filepath.Join(o.webhookCertDir, "tls.crt"), filepath.Join(o.webhookCertDir, "tls.key"))
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,8 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 		// Only an annotation can have several values, one per line.
 		for _, value := range strings.FieldsFunc(getenv(variable), func(r rune) bool { return r == '\n' }) {
 			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("invalid value %q for environment variable %s: %w", value, variable, err))
+				errs = append(errs,
+					fmt.Errorf("invalid value %q for environment variable %s: %w", value, variable, err))
 			}
 		}
 	})
@@ -164,7 +165,8 @@ func (o *options) validate() error {
 	case c.Machine.ConcurrentSyncs == 0:
 		return errors.New("invalid value 0 for flag --concurrent-machine-syncs: must be from 1 to 256")
 	case c.VirtualMachine.Image == "":
-		return errors.New("invalid value \"\" for flag --vm-image: must be an image, such as " + virtualmachine.DefaultImage)
+		return errors.New("invalid value \"\" for flag --vm-image: must be an image, such as " +
+			virtualmachine.DefaultImage)
 	case c.VirtualMachine.UsageInterval == 0:
 		return errors.New("invalid value 0s for flag --vm-usage-interval: must be at least 1s, such as 30s")
 	case c.PodCount.Label == "":

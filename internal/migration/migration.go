@@ -156,8 +156,8 @@ func decide(r Resource, crd *apiextensionsv1.CustomResourceDefinition) (*migrati
 		return nil, nil
 	case r.Converted && (conversion == nil || conversion.Strategy != apiextensionsv1.WebhookConverter):
 		// The API server would only change the apiVersion, and drop the fields that the new version does not have.
-		return nil, fmt.Errorf("CustomResourceDefinition %s has no conversion webhook, and a rewrite would lose fields: "+
-			"apply its manifest again", crd.Name)
+		return nil, fmt.Errorf("CustomResourceDefinition %s has no conversion webhook, "+
+			"and a rewrite would lose fields: apply its manifest again", crd.Name)
 	}
 	to := schema.GroupVersionKind{Group: crd.Spec.Group, Version: storage, Kind: crd.Spec.Names.Kind}
 	return &migration{crd, to}, nil
@@ -257,7 +257,8 @@ func continueAfter(err error) string {
 func (m *Migrator) rewrite(
 	ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata,
 ) (bool, error) {
-	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: listed.Namespace, Name: listed.Name}}
+	object := &metav1.PartialObjectMetadata{}
+	object.Namespace, object.Name = listed.Namespace, listed.Name
 	object.SetGroupVersionKind(kind)
 	unlessChanged := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q}}`, listed.ResourceVersion)
 	err := m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, unlessChanged))

@@ -60,7 +60,8 @@ func (r *reporter) running(ctx context.Context, failure error) {
 // done reports that the migration is complete. If the report fails, the caller must retry, because the earlier report
 // still blocks all upgrades.
 func (r *reporter) done(ctx context.Context) error {
-	if err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All objects are stored in the storage version"); err != nil {
+	err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All objects are stored in the storage version")
+	if err != nil {
 		return fmt.Errorf("report the end of the migration to OLM: %w", err)
 	}
 	return nil

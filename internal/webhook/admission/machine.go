@@ -45,13 +45,13 @@ const (
 
 // Setup adds the admission webhooks to a manager. They reject Machines with more switches than maxSwitches.
 func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Machine{}, selectorIndex, func(object client.Object) []string {
+	index := func(object client.Object) []string {
 		if object.(*v1beta1.Machine).Spec.Switches.Selector == nil {
 			return nil
 		}
 		return []string{hasSelector}
-	})
-	if err != nil {
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Machine{}, selectorIndex, index); err != nil {
 		return err
 	}
 	validators := map[string]http.Handler{

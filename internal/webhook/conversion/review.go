@@ -110,7 +110,8 @@ func (c *call) run() error {
 	case err != nil:
 		return withoutPath(err)
 	case c.review.Kind != reviewKind || c.review.APIVersion != reviewVersion:
-		return fmt.Errorf("want a %s of %s, got %q of %q", reviewKind, reviewVersion, c.review.Kind, c.review.APIVersion)
+		return fmt.Errorf("want a %s of %s, got %q of %q",
+			reviewKind, reviewVersion, c.review.Kind, c.review.APIVersion)
 	case c.review.Request.UID == "" || c.desired != "" && c.desired != c.review.Request.Desired:
 		return errRequest
 	}
