@@ -39,7 +39,6 @@ const (
 	// LargeBytes is the size above which an object or a review needs one of MaxLarge slots: it is in memory several
 	// times, and a container has 256 MiB. A Machine with 1,000 switches has a tenth of this size.
 	LargeBytes = 64 << 10
-
 	// MaxLarge is the number of slots. The admission webhooks share theirs, and the conversion webhook has its own.
 	MaxLarge = 2
 )
@@ -100,8 +99,7 @@ func (s Server) serve(ctx context.Context, listener net.Listener) error {
 }
 
 // shutdown waits for requests, but not for connections without a request. API servers keep such connections in reserve.
-// http.Server waits until they are 5 s old (https://go.dev/issue/22682). That would delay the next leader by the same
-// time.
+// http.Server waits until they are 5 s old (https://go.dev/issue/22682). That would delay the next leader.
 func (s Server) shutdown(server *http.Server) {
 	for left, busy := shutdownTimeout, true; busy && left > 0; left -= shutdownStep {
 		busy = s.requests.Load() > 0 // if none is left, the last answers are written during the next step
