@@ -51,8 +51,8 @@ type SwitchStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// seenAt is when the operator noticed that the switch is up. It is absent while the switch is down. If the API server
-	// refuses to turn the switch down, the operator sets this to a later time, which delays the next attempt.
+	// seenAt is when the operator noticed that the switch is up. It is absent while the switch is down. If the API
+	// server refuses to turn the switch down, the operator sets this to a later time, which delays the next attempt.
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 }

@@ -163,7 +163,9 @@ func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMet
 		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Set", "Set %s", enumerate(p.set))
 	}
 	// An annotation stays if another field manager has applied it, too.
-	removed := slices.DeleteFunc(p.remove, func(key string) bool { return metav1.HasAnnotation(applied.ObjectMeta, key) })
+	removed := slices.DeleteFunc(p.remove, func(key string) bool {
+		return metav1.HasAnnotation(applied.ObjectMeta, key)
+	})
 	if len(removed) > 0 {
 		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Remove", "Removed %s", enumerate(removed))
 	}

@@ -71,7 +71,8 @@ func (a *Annotations) Set(pair string) error {
 		return fmt.Errorf("annotation key %q: %s", key, strings.Join(problems, "; "))
 	}
 	if strings.HasPrefix(key, v1beta1.GroupVersion.Group+"/") {
-		return fmt.Errorf("annotation key %q: keys in %s are reserved for the operator", key, v1beta1.GroupVersion.Group)
+		return fmt.Errorf("annotation key %q: keys in %s are reserved for the operator",
+			key, v1beta1.GroupVersion.Group)
 	}
 	if key == corev1.LastAppliedConfigAnnotation {
 		return fmt.Errorf("annotation key %q: this key is reserved for kubectl", key)
