@@ -11,11 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -28,25 +24,6 @@ type Options struct {
 
 // Validate returns nil, because Annotations.Set has validated the annotations.
 func (Options) Validate() error { return nil }
-
-// CacheOptions returns options that keep only the metadata that the controller reads. This includes the operator's own
-// managed fields.
-func (Options) CacheOptions() map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
-}
-
-// strip removes the metadata that the controller does not read.
-func strip(cached any) (any, error) {
-	ingress, ok := cached.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return cache.TransformStripManagedFields()(cached)
-	}
-	ingress.GenerateName, ingress.Labels, ingress.OwnerReferences, ingress.Finalizers = "", nil, nil, nil
-	delete(ingress.Annotations, corev1.LastAppliedConfigAnnotation)
-	ingress.ManagedFields = slices.DeleteFunc(ingress.ManagedFields,
-		func(entry metav1.ManagedFieldsEntry) bool { return !own(entry) })
-	return ingress, nil
-}
 
 // Annotations maps keys to values. It is a flag.Value: each use of the flag adds one annotation, as key=value.
 type Annotations map[string]string
