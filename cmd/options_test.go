@@ -26,6 +26,7 @@ func TestParse(t *testing.T) {
 		LeaderElect bool
 		Label       string
 		Annotations ingress.Annotations
+		Policy      ingress.Policy // Always if empty
 	}
 	cases := map[string]struct {
 		reason      string
@@ -102,6 +103,28 @@ func TestParse(t *testing.T) {
 			args:    []string{"--ingress-annotation=foo=bar"},
 			wantErr: "--ingress-annotation has no effect: enable the controller ingress with --controllers=*,ingress",
 		},
+		"Policy": {
+			reason: "a policy applies to the annotations",
+			args:   []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar", "--ingress-annotation-policy=IfNotPresent"},
+			want: result{Controllers: []string{"*", "ingress"}, MaxSwitches: 100, Label: "pod-count",
+				Annotations: ingress.Annotations{"foo": "bar"}, Policy: ingress.PolicyIfNotPresent},
+		},
+		"BadPolicy": {
+			reason:  "the names of the policies are case-sensitive, like those of Kubernetes",
+			args:    []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar", "--ingress-annotation-policy=always"},
+			wantErr: `invalid value "always" for flag --ingress-annotation-policy: must be Always or IfNotPresent`,
+		},
+		"NoPolicy": {
+			reason:      "an empty policy is invalid, and the environment variable does not replace it",
+			args:        []string{"--ingress-annotation-policy="},
+			environment: map[string]string{"USELESS_INGRESS_ANNOTATION_POLICY": "Always"},
+			wantErr:     `invalid value "" for flag --ingress-annotation-policy: must be Always or IfNotPresent`,
+		},
+		"UselessPolicy": {
+			reason:  "a policy without annotations is a mistake",
+			args:    []string{"--controllers=*,ingress", "--ingress-annotation-policy=IfNotPresent"},
+			wantErr: "--ingress-annotation-policy has no effect without --ingress-annotation",
+		},
 		"BadEnvironment": {
 			reason:      "the error names the environment variable, not the flag",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "many"},
@@ -165,8 +188,12 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if c.want.Policy == "" {
+				c.want.Policy = ingress.PolicyAlways
+			}
 			if diff := cmp.Diff(c.want, result{
 				o.controllers.Selection, o.maxSwitches, o.leaderElect, o.controllers.PodCount.Label, o.controllers.Ingress.Annotations,
+				o.controllers.Ingress.Policy,
 			}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}

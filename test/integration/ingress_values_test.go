@@ -150,6 +150,45 @@ func mergedMaps(all ...map[string]string) map[string]string {
 	return union
 }
 
+// TestIngressIfNotPresent runs operators with both policies.
+func TestIngressIfNotPresent(t *testing.T) {
+	useExclusiveCluster(t)
+	grantPermissions(t, ingress.Name)
+	mine := map[string]string{"foo": "mine"}
+	b := func(value string) map[string]string { return map[string]string{"b": value} }
+	flags := func(policy ingress.Policy, valueOfB string) ingress.Options {
+		return ingress.Options{Annotations: mergedMaps(fooBar, b(valueOfB)), Policy: policy}
+	}
+	web := createIngress(t, newNamespace(t), "web", mergedMaps(foreign, mine))
+	runIngressSteps(t, web, []ingressStep{
+		{
+			name: "only the absent annotation is set", flags: flags(ingress.PolicyIfNotPresent, "2"),
+			want: []map[string]string{mine, b("2")}, note: "Set annotation b", writes: 1,
+		},
+		{
+			name: "the operator's own value follows the configuration", flags: flags(ingress.PolicyIfNotPresent, "3"),
+			want: []map[string]string{mine, b("3")}, writes: 1,
+		},
+		{
+			name: "a value that another client has changed stays", change: `{"metadata":{"annotations":{"b":"changed"}}}`,
+			flags: flags(ingress.PolicyIfNotPresent, "3"), want: []map[string]string{mine, b("changed")},
+		},
+		{
+			name: "the policy Always overwrites both", flags: flags(ingress.PolicyAlways, "3"),
+			want: []map[string]string{fooBar, b("3"), overwritten(map[string]any{"b": "changed", "foo": "mine"})}, writes: 1,
+		},
+		{
+			name: "the policy IfNotPresent restores both", flags: flags(ingress.PolicyIfNotPresent, "3"),
+			want: []map[string]string{mine, b("changed")}, note: "Restored annotations b, foo", writes: 1,
+		},
+		{
+			name: "a removed annotation is set", change: `{"metadata":{"annotations":{"b":null}}}`,
+			flags: flags(ingress.PolicyIfNotPresent, "3"), want: []map[string]string{mine, b("3")}, writes: 1,
+		},
+		{name: "no annotations", want: []map[string]string{mine}, note: "Removed annotation b", writes: 1},
+	})
+}
+
 // TestIngressOfEarlierVersion starts the operator on an Ingress that an operator without saved values has written. That
 // operator has set one annotation and overwritten another annotation.
 func TestIngressOfEarlierVersion(t *testing.T) {
@@ -160,6 +199,10 @@ func TestIngressOfEarlierVersion(t *testing.T) {
 	applyAs(t, web, "useless-operator-ingress-annotations", before)
 	runIngressSteps(t, web, []ingressStep{
 		{name: "the same flags write nothing", flags: ingress.Options{Annotations: before}, want: []map[string]string{before}},
+		{
+			name:  "the policy IfNotPresent writes nothing",
+			flags: ingress.Options{Annotations: before, Policy: ingress.PolicyIfNotPresent}, want: []map[string]string{before},
+		},
 		{
 			name: "a dropped key is removed", flags: ingress.Options{Annotations: fooBar}, want: []map[string]string{fooBar},
 			note: "Removed annotation b", writes: 1,

@@ -78,7 +78,12 @@ func (o Options) wanted(s state) map[string]string {
 	if s.values[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled {
 		return nil
 	}
-	return o.Annotations
+	if o.Policy != PolicyIfNotPresent {
+		return o.Annotations
+	}
+	wanted := maps.Clone(o.Annotations)
+	maps.DeleteFunc(wanted, func(key, _ string) bool { return s.theirs(key) != nil })
+	return wanted
 }
 
 // byApply completes a plan with a server-side apply. It does not contain values that other managers have set, so that

@@ -360,6 +360,56 @@ func TestDecideSaves(t *testing.T) {
 	}
 }
 
+// TestDecideIfNotPresent has the cases in which the policy makes a difference.
+func TestDecideIfNotPresent(t *testing.T) {
+	fooBar := Annotations{"foo": "bar"}
+	foo := ours(fieldsOf(t, []string{"foo"}))
+	cases := map[string]struct {
+		reason  string
+		ingress *networkingv1.Ingress
+		want    plan
+	}{
+		"Absent": {
+			reason:  "an absent annotation is set",
+			ingress: newIngress(nil),
+			want:    plan{annotations: fooBar, set: []string{"foo"}, apply: fooBar},
+		},
+		"Present":      {reason: "another value stays", ingress: newIngress(map[string]string{"foo": "x"})},
+		"PresentEmpty": {reason: "an empty value stays", ingress: newIngress(map[string]string{"foo": ""})},
+		"Own": {
+			reason:  "the operator's own value follows the configuration",
+			ingress: newIngress(map[string]string{"foo": "old"}, foo),
+			want:    plan{annotations: fooBar, set: []string{"foo"}, apply: fooBar},
+		},
+		"Changed": {
+			reason:  "a value that another manager has changed since stays",
+			ingress: newIngress(map[string]string{"foo": "x"}, ours(fieldsOf(t, []string{"other"}))),
+		},
+		"Shared": {
+			reason: "the operator releases a value that another manager applies too",
+			ingress: newIngress(map[string]string{"foo": "old"}, foo,
+				entry("argocd", metav1.ManagedFieldsOperationApply, fieldsOf(t, []string{"foo"}))),
+			want: plan{release: []string{"foo"}},
+		},
+		"Overwritten": {
+			reason:  "a value that the policy Always has overwritten is restored",
+			ingress: newIngress(map[string]string{"foo": "bar", original: `{"foo":"x"}`}, patched(t, "foo")),
+			want: plan{restore: []string{"foo"},
+				patch: map[string]*string{"foo": new("x"), original: nil}},
+		},
+		"SavedAsNull": {
+			reason:  "an annotation without a value to restore stays",
+			ingress: newIngress(map[string]string{"foo": "bar", original: `{"foo":null}`}, patched(t, "foo")),
+			want:    plan{annotations: fooBar},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			checkDecision(t, c.reason, c.ingress, Options{Annotations: fooBar, Policy: PolicyIfNotPresent}, c.want)
+		})
+	}
+}
+
 // TestSavedValuesAreBounded requires that the saved values never exceed their limit, also in the encoding of JSON.
 func TestSavedValuesAreBounded(t *testing.T) {
 	saved := originals{}

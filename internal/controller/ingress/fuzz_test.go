@@ -38,17 +38,21 @@ func pairs(text string) map[string]string {
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
 	const saved = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{},"f:` + original + `":{}}}}`
-	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", "", []byte(owned), []byte(``))
+	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", "", []byte(owned), []byte(``), byte(0))
 	f.Add(v1beta1.IngressAnnotationsAnnotation+"="+v1beta1.IngressAnnotationsDisabled+"\nfoo=bar", "foo=bar", "foo=bar",
-		[]byte(owned), []byte(``))
+		[]byte(owned), []byte(``), byte(1))
 	f.Add("", "foo=\na=b", "a=c", []byte(`{"f:metadata":{"f:annotations":{".":{},"k:{\"a\":1}":{},"v:1":{},"i:3":{}}}}`),
-		[]byte(owned))
-	f.Add("foo=bar", "", "foo=baz", []byte(`[`), []byte(`{`))
-	f.Add("foo=bar\nold=2\n"+original+`={"foo":"x","old":null}`, "foo=baz", "old=2", []byte(``), []byte(saved))
-	f.Fuzz(func(t *testing.T, has, wants, wantsLater string, applied, updated []byte) {
+		[]byte(owned), byte(2))
+	f.Add("foo=bar", "", "foo=baz", []byte(`[`), []byte(`{`), byte(3))
+	f.Add("foo=bar\nold=2\n"+original+`={"foo":"x","old":null}`, "foo=baz", "old=2", []byte(``), []byte(saved), byte(0))
+	f.Fuzz(func(t *testing.T, has, wants, wantsLater string, applied, updated []byte, policies byte) {
 		w := newWorld(has, string(applied), string(updated))
-		for _, text := range []string{wants, wantsLater, ""} {
-			w.reconcile(t, Options{Annotations: valid(text)})
+		for i, text := range []string{wants, wantsLater, ""} {
+			o := Options{Annotations: valid(text)}
+			if policies>>i&1 == 1 {
+				o.Policy = PolicyIfNotPresent
+			}
+			w.reconcile(t, o)
 		}
 		for key, theirs := range w.theirs {
 			if got, ok := w.values[key]; !ok || got != theirs {
@@ -169,6 +173,9 @@ func checkPlan(t *testing.T, p plan, ingress *networkingv1.Ingress, o Options) {
 		if value, ok := wanted[key]; !ok || before[key] == value && hasKey(before, key) {
 			t.Errorf("the plan sets %q to %q; wanted %v, existing %v", key, value, wanted, before)
 		}
+	}
+	if foreign := sets.KeySet(before).Difference(owned); o.Policy == PolicyIfNotPresent && foreign.HasAny(p.set...) {
+		t.Errorf("the plan sets %q, but others have set %v", p.set, foreign)
 	}
 	undone := slices.Concat(p.remove, p.restore, p.release)
 	if !owned.HasAll(undone...) || sets.New(p.set...).HasAny(undone...) {

@@ -20,10 +20,50 @@ import (
 type Options struct {
 	// Annotations are set on every Ingress. Empty means none.
 	Annotations Annotations
+
+	// Policy is for annotations that have another value already. Empty means PolicyAlways.
+	Policy Policy
 }
 
-// Validate returns nil, because Annotations.Set has validated the annotations.
-func (Options) Validate() error { return nil }
+// Policy decides about annotations that another client has set.
+type Policy string
+
+// Policies.
+const (
+	// PolicyAlways overwrites the values of other clients.
+	PolicyAlways Policy = "Always"
+	// PolicyIfNotPresent sets an annotation only if no other client has set it.
+	PolicyIfNotPresent Policy = "IfNotPresent"
+)
+
+// Flags returns the names of the flags whose options are not the default.
+func (o Options) Flags() (flags []string) {
+	if len(o.Annotations) > 0 {
+		flags = append(flags, "--ingress-annotation")
+	}
+	if o.Policy != "" && o.Policy != PolicyAlways {
+		flags = append(flags, "--ingress-annotation-policy")
+	}
+	return flags
+}
+
+// Validate returns an error for an unknown policy, and for options that have no effect.
+// Annotations.Set has validated the annotations.
+func (o Options) Validate() error {
+	var errs []error
+	switch o.Policy {
+	case "", PolicyAlways, PolicyIfNotPresent:
+	default:
+		errs = append(errs, fmt.Errorf("invalid value %q for flag --ingress-annotation-policy: must be %s or %s",
+			o.Policy, PolicyAlways, PolicyIfNotPresent))
+	}
+	if len(o.Annotations) == 0 {
+		for _, flag := range o.Flags() {
+			errs = append(errs, fmt.Errorf("%s has no effect without --ingress-annotation", flag))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Annotations maps keys to values. It is a flag.Value: each use of the flag adds one annotation, as key=value.
 type Annotations map[string]string

@@ -4,6 +4,7 @@
 package ingress
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,5 +64,27 @@ func TestAnnotationsAsText(t *testing.T) {
 	annotations := Annotations{"foo": "bar", "a": "b"}
 	if got, want := annotations.String(), "a=b\nfoo=bar"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	fooBar := Annotations{"foo": "bar"}
+	for _, c := range []struct {
+		reason  string
+		options Options
+		wantErr string // empty if the options are valid
+	}{
+		{"the zero value is valid", Options{}, ""},
+		{"the default policy may be named", Options{Policy: PolicyAlways}, ""},
+		{"a policy for annotations", Options{Annotations: fooBar, Policy: PolicyIfNotPresent}, ""},
+		{"there are only two policies", Options{Annotations: fooBar, Policy: "Never"},
+			`invalid value "Never" for flag --ingress-annotation-policy: must be Always or IfNotPresent`},
+		{"without annotations, a policy has no effect", Options{Policy: PolicyIfNotPresent},
+			"--ingress-annotation-policy has no effect without --ingress-annotation"},
+	} {
+		err := c.options.Validate()
+		if got := fmt.Sprint(err); (err != nil || c.wantErr != "") && got != c.wantErr {
+			t.Errorf("%s: got error %q, want %q", c.reason, got, c.wantErr)
+		}
 	}
 }
