@@ -19,7 +19,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("--self-managed-certs", "USELESS_NAMESPACE=useless-system")
 	f.Add("--vm-usage-interval=1ns\n--default-time-zone=Local", "USELESS_MAX_SWITCHES=0")
 	f.Add("--ingress-annotation=a=b\n--pod-count-label=", "USELESS_INGRESS_ANNOTATION=c=d")
-	f.Add("--ingress-annotation-policy=IfNotPresent", "USELESS_INGRESS_ANNOTATION_POLICY=Never")
+	f.Add("--ingress-class=nginx\n--ingress-annotation-policy=IfNotPresent", "USELESS_INGRESS_CLASS=a,b")
 	f.Add("switch", "USELESS_VERSION=perhaps")
 	f.Fuzz(func(t *testing.T, lines, environment string) {
 		args := strings.Split(lines, "\n")

@@ -109,6 +109,8 @@ func (o *options) addControllerFlags(flags *flag.FlagSet) {
 		"a `key=value` annotation that the controller ingress sets on Ingresses; repeat the flag for more annotations")
 	flags.StringVar((*string)(&c.Ingress.Policy), "ingress-annotation-policy", string(ingress.PolicyAlways),
 		"Always overwrites annotations that other clients have set, IfNotPresent keeps them")
+	flags.Var(&c.Ingress.Classes, "ingress-class",
+		"the `name` of a class of Ingresses that get the annotations; repeat the flag for more classes (default: all)")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.IntVar(&c.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
 		"the number of Machines that are reconciled concurrently, from 1 to 256")
@@ -144,7 +146,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		variable := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		// Only an annotation can have several values, one per line.
+		// Only annotations and classes can have several values, one per line.
 		for _, value := range strings.FieldsFunc(getenv(variable), func(r rune) bool { return r == '\n' }) {
 			if err := flags.Set(f.Name, value); err != nil {
 				errs = append(errs,

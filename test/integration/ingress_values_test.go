@@ -78,6 +78,9 @@ func runIngressSteps(t *testing.T, web *networkingv1.Ingress, steps []ingressSte
 func waitForOther(t *testing.T, flags ingress.Options) {
 	t.Helper()
 	other := newIngress(newNamespace(t), "other", nil)
+	if len(flags.Classes) > 0 {
+		other.Spec.IngressClassName = &flags.Classes[0]
+	}
 	if err := admin(t).Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +190,51 @@ func TestIngressIfNotPresent(t *testing.T) {
 		},
 		{name: "no annotations", want: []map[string]string{mine}, note: "Removed annotation b", writes: 1},
 	})
+}
+
+// TestIngressClass changes the selected classes and the classes of Ingresses.
+func TestIngressClass(t *testing.T) {
+	useExclusiveCluster(t)
+	grantPermissions(t, ingress.Name)
+	mine := map[string]string{"foo": "mine"}
+	web := newIngress(newNamespace(t), "web", mergedMaps(foreign, mine))
+	web.Spec.IngressClassName = new("nginx")
+	if err := admin(t).Create(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	flags := func(classes ...string) ingress.Options { return ingress.Options{Annotations: fooBar, Classes: classes} }
+	saved := overwritten(map[string]any{"foo": "mine"})
+	runIngressSteps(t, web, []ingressStep{
+		{name: "another class", flags: flags("haproxy"), want: []map[string]string{mine}},
+		{name: "two classes", flags: flags("haproxy", "nginx"), want: []map[string]string{fooBar, saved}, writes: 1},
+		{name: "all classes", flags: flags(), want: []map[string]string{fooBar, saved}},
+		{name: "another class restores the value", flags: flags("haproxy"), want: []map[string]string{mine}, writes: 1},
+	})
+	t.Run("an Ingress changes its class", func(t *testing.T) { testIngressChangesClass(t, flags("nginx", "haproxy")) })
+}
+
+func testIngressChangesClass(t *testing.T, flags ingress.Options) {
+	runOperatorFor(t, operatorOptions{controllers: func(options *controller.Options) {
+		options.Selection = []string{"*", ingress.Name}
+		options.Ingress = flags
+	}})
+	const deprecated = "kubernetes.io/ingress.class"
+	namespace, mine := newNamespace(t), map[string]string{"foo": "mine"}
+	old, bare := createIngress(t, namespace, "old", map[string]string{deprecated: "haproxy"}), createIngress(t, namespace, "bare", mine)
+	waitForAnnotations(t, namespace, "old", map[string]string{deprecated: "haproxy"}, fooBar)
+	mergePatch(t, old, `{"metadata":{"annotations":{%q:"traefik"}}}`, deprecated)
+	waitForAnnotations(t, namespace, "old", map[string]string{deprecated: "traefik"})
+
+	waitForAnnotations(t, namespace, "bare", mine) // an Ingress without a class is not selected
+	for range 7 {                                  // often enough to be a conflict if the operator counted it as one
+		mergePatch(t, bare, `{"spec":{"ingressClassName":"nginx"}}`)
+		waitForAnnotations(t, namespace, "bare", fooBar, overwritten(map[string]any{"foo": "mine"}))
+		mergePatch(t, bare, `{"spec":{"ingressClassName":"traefik"}}`)
+		waitForAnnotations(t, namespace, "bare", mine)
+	}
+	if warnings := eventsOn(t, bare, ingress.EventAnnotationReverted); len(warnings) > 0 {
+		t.Errorf("unexpected events: %v", warnings)
+	}
 }
 
 // TestIngressOfEarlierVersion starts the operator on an Ingress that an operator without saved values has written. That

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// CacheOptions returns options that keep only the fields that the controller reads: the annotations, and which
-// managers own the annotations that the operator has set.
+// CacheOptions returns options that keep only the fields that the controller reads: the annotations, the class, and
+// which managers own the annotations that the operator has set.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
 }
@@ -29,7 +29,7 @@ func strip(cached any) (any, error) {
 	ingress.GenerateName, ingress.Labels, ingress.OwnerReferences, ingress.Finalizers = "", nil, nil, nil
 	delete(ingress.Annotations, corev1.LastAppliedConfigAnnotation)
 	ingress.ManagedFields = relevant(ingress.ManagedFields)
-	ingress.Spec = networkingv1.IngressSpec{}
+	ingress.Spec = networkingv1.IngressSpec{IngressClassName: ingress.Spec.IngressClassName}
 	ingress.Status = networkingv1.IngressStatus{}
 	return ingress, nil
 }

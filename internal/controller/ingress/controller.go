@@ -26,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -89,14 +90,25 @@ func (o Options) Setup(
 		histories: newHistories(),
 		alarms:    queue.NewAlarms(clock),
 	}
-	// Ignore other changes, because Ingress controllers write the status often.
-	changed := builder.WithPredicates(predicate.AnnotationChangedPredicate{}, pause.Predicate())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&networkingv1.Ingress{}, changed).
+		For(&networkingv1.Ingress{}, builder.WithPredicates(changed(), pause.Predicate())).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers)).
 		Complete(c)
+}
+
+// changed accepts changes of an Ingress's annotations and class. Ingress controllers write the status often.
+func changed() predicate.Predicate {
+	class := func(object client.Object) string {
+		if ingress, ok := object.(*networkingv1.Ingress); ok && ingress.Spec.IngressClassName != nil {
+			return *ingress.Spec.IngressClassName
+		}
+		return ""
+	}
+	return predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(update event.UpdateEvent) bool { return class(update.ObjectOld) != class(update.ObjectNew) },
+	})
 }
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch;patch

@@ -47,7 +47,7 @@ func (p plan) keys() []string {
 // managers. It also does everything else on an Ingress with saved values, because one request has to be enough.
 func decide(ingress *networkingv1.Ingress, o Options) plan {
 	s := stateOf(ingress)
-	p := plan{annotations: o.wanted(s)}
+	p := plan{annotations: o.wanted(ingress, s)}
 	mergePatch := len(s.saved) > 0
 	for _, key := range slices.Sorted(maps.Keys(p.annotations)) {
 		if value, ok := s.values[key]; !ok || value != p.annotations[key] {
@@ -74,8 +74,9 @@ func decide(ingress *networkingv1.Ingress, o Options) plan {
 }
 
 // wanted returns the annotations that the operator ensures on an Ingress.
-func (o Options) wanted(s state) map[string]string {
-	if s.values[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled {
+func (o Options) wanted(ingress *networkingv1.Ingress, s state) map[string]string {
+	if s.values[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled ||
+		!o.Classes.selects(s.classOf(ingress)) {
 		return nil
 	}
 	if o.Policy != PolicyIfNotPresent {

@@ -15,6 +15,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -24,6 +26,12 @@ func newIngress(annotations map[string]string, managed ...metav1.ManagedFieldsEn
 	return &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "web", UID: "1", Annotations: annotations, ManagedFields: managed,
 	}}
+}
+
+// withClass returns an Ingress of a class.
+func withClass(ingress *networkingv1.Ingress, class string) *networkingv1.Ingress {
+	ingress.Spec.IngressClassName = &class
+	return ingress
 }
 
 // entry returns an entry of metadata.managedFields.
@@ -410,6 +418,47 @@ func TestDecideIfNotPresent(t *testing.T) {
 	}
 }
 
+// TestDecideClass requires that Ingresses of other classes are handled like Ingresses that opted out.
+func TestDecideClass(t *testing.T) {
+	const deprecated = "kubernetes.io/ingress.class"
+	fooBar := Annotations{"foo": "bar"}
+	foo := ours(fieldsOf(t, []string{"foo"}))
+	setFoo := plan{annotations: fooBar, set: []string{"foo"}, apply: fooBar}
+	cases := map[string]struct {
+		reason  string
+		ingress *networkingv1.Ingress
+		want    plan
+	}{
+		"First":  {"an Ingress of a selected class", withClass(newIngress(nil), "nginx"), setFoo},
+		"Second": {"each selected class counts", withClass(newIngress(nil), "haproxy"), setFoo},
+		"Other":  {"an Ingress of another class needs no change", withClass(newIngress(nil), "traefik"), plan{}},
+		"None":   {"an Ingress without a class is not selected", newIngress(nil), plan{}},
+		"Deprecated": {"the deprecated annotation counts without the field",
+			newIngress(map[string]string{deprecated: "nginx"}), setFoo},
+		"Both": {"the field has precedence over the annotation",
+			withClass(newIngress(map[string]string{deprecated: "nginx"}), "traefik"), plan{}},
+		"Left": {"an Ingress that leaves the class loses the annotation",
+			withClass(newIngress(map[string]string{"foo": "bar"}, foo), "traefik"), plan{remove: []string{"foo"}}},
+		"LeftSaved": {"an Ingress that leaves the class gets the saved value back",
+			withClass(newIngress(map[string]string{"foo": "bar", original: `{"foo":"x"}`}, patched(t, "foo")), "traefik"),
+			plan{restore: []string{"foo"}, patch: map[string]*string{"foo": new("x"), original: nil}}},
+		"OwnClass": {"if the operator had set the class, it counts without that: one write has to be enough",
+			newIngress(map[string]string{deprecated: "nginx"}, ours(fieldsOf(t, []string{deprecated}))),
+			plan{remove: []string{deprecated}}},
+		"OverwrittenClass": {"if the operator had overwritten the class, the saved one counts",
+			newIngress(map[string]string{deprecated: "traefik", original: `{"kubernetes.io/ingress.class":"nginx"}`},
+				patched(t, deprecated)),
+			plan{annotations: fooBar, set: []string{"foo"}, restore: []string{deprecated}, patch: map[string]*string{
+				"foo": new("bar"), deprecated: new("nginx"), original: new(`{"foo":null}`)}}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			options := Options{Annotations: fooBar, Classes: Classes{"nginx", "haproxy"}}
+			checkDecision(t, c.reason, c.ingress, options, c.want)
+		})
+	}
+}
+
 // TestSavedValuesAreBounded requires that the saved values never exceed their limit, also in the encoding of JSON.
 func TestSavedValuesAreBounded(t *testing.T) {
 	saved := originals{}
@@ -461,16 +510,16 @@ func TestRivals(t *testing.T) {
 func TestStrip(t *testing.T) {
 	foo := ours(`{"f:metadata":{"f:annotations":{"f:foo":{}}}}`)
 	argo := entry("argocd", metav1.ManagedFieldsOperationApply, `{"f:metadata":{"f:annotations":{"f:foo":{}}}}`)
-	full := newIngress(map[string]string{"foo": "bar", corev1.LastAppliedConfigAnnotation: "{}",
+	full := withClass(newIngress(map[string]string{"foo": "bar", corev1.LastAppliedConfigAnnotation: "{}",
 		v1beta1.PausedAnnotation: "true"}, foo, patched(t),
 		entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:annotations":{"f:a":{}}},"f:spec":{}}`),
-		argo)
+		argo), "nginx")
 	full.ResourceVersion, full.GenerateName, full.Finalizers = "2", "w", []string{"a/b"}
 	full.Labels, full.OwnerReferences = map[string]string{"a": "b"}, []metav1.OwnerReference{{Name: "a"}}
 	full.Spec.Rules = []networkingv1.IngressRule{{Host: "example.com"}}
 	full.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
-	want := newIngress(map[string]string{"foo": "bar", v1beta1.PausedAnnotation: "true"},
-		foo, patched(t), argo)
+	want := withClass(newIngress(map[string]string{"foo": "bar", v1beta1.PausedAnnotation: "true"},
+		foo, patched(t), argo), "nginx")
 	want.ResourceVersion = "2"
 	for range 2 { // client-go may transform an object twice
 		if _, err := strip(full); err != nil {
@@ -479,6 +528,30 @@ func TestStrip(t *testing.T) {
 		if diff := cmp.Diff(want, full); diff != "" {
 			t.Errorf("cached (-want +got):\n%s", diff)
 		}
+	}
+}
+
+// TestChanged requires that only changes of annotations and the class cause a reconcile.
+func TestChanged(t *testing.T) {
+	status := newIngress(nil)
+	status.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
+	for _, c := range []struct {
+		reason        string
+		before, after client.Object
+		want          bool
+	}{
+		{"the status changes often", newIngress(nil), status, false},
+		{"an annotation", newIngress(nil), newIngress(map[string]string{"a": "b"}), true},
+		{"a new class", newIngress(nil), withClass(newIngress(nil), "nginx"), true},
+		{"another class", withClass(newIngress(nil), "haproxy"), withClass(newIngress(nil), "nginx"), true},
+		{"the same class", withClass(newIngress(nil), "nginx"), withClass(newIngress(nil), "nginx"), false},
+	} {
+		if got := changed().Update(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); got != c.want {
+			t.Errorf("%s: got %t", c.reason, got)
+		}
+	}
+	if !changed().Create(event.CreateEvent{Object: status}) || !changed().Delete(event.DeleteEvent{Object: status}) {
+		t.Error("creations and deletions are ignored")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -18,11 +19,14 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Annotations are set on every Ingress. Empty means none.
+	// Annotations are set on every selected Ingress. Empty means none.
 	Annotations Annotations
 
 	// Policy is for annotations that have another value already. Empty means PolicyAlways.
 	Policy Policy
+
+	// Classes select Ingresses by the name of their class. Empty selects all Ingresses.
+	Classes Classes
 }
 
 // Policy decides about annotations that another client has set.
@@ -44,11 +48,14 @@ func (o Options) Flags() (flags []string) {
 	if o.Policy != "" && o.Policy != PolicyAlways {
 		flags = append(flags, "--ingress-annotation-policy")
 	}
+	if len(o.Classes) > 0 {
+		flags = append(flags, "--ingress-class")
+	}
 	return flags
 }
 
-// Validate returns an error for an unknown policy, and for options that have no effect.
-// Annotations.Set has validated the annotations.
+// Validate returns an error for an unknown policy, and for options that have no effect or that contradict each other.
+// The methods Set have validated the annotations and the classes.
 func (o Options) Validate() error {
 	var errs []error
 	switch o.Policy {
@@ -61,6 +68,11 @@ func (o Options) Validate() error {
 		for _, flag := range o.Flags() {
 			errs = append(errs, fmt.Errorf("%s has no effect without --ingress-annotation", flag))
 		}
+	}
+	// Otherwise the operator would change the class by which it selects the Ingress, and then change it back.
+	if _, ok := o.Annotations[networkingv1beta1.AnnotationIngressClass]; ok && len(o.Classes) > 0 {
+		errs = append(errs, fmt.Errorf("--ingress-class cannot be used with --ingress-annotation=%s=...: "+
+			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
 	}
 	return errors.Join(errs...)
 }
@@ -103,3 +115,23 @@ func (a *Annotations) Set(pair string) error {
 	(*a)[key] = value
 	return nil
 }
+
+// Classes are names of IngressClasses. As a flag.Value, each use of the flag adds one name.
+type Classes []string
+
+// String implements flag.Value.
+func (c *Classes) String() string { return strings.Join(*c, "\n") }
+
+// Set implements flag.Value. It returns an error for a name that no IngressClass can have.
+func (c *Classes) Set(name string) error {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Errorf("class name %q: %s", name, strings.Join(problems, "; "))
+	}
+	if !slices.Contains(*c, name) {
+		*c = append(*c, name)
+	}
+	return nil
+}
+
+// selects reports whether an Ingress of this class is selected. The class is empty if the Ingress has none.
+func (c Classes) selects(class string) bool { return len(c) == 0 || slices.Contains(c, class) }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -67,6 +68,18 @@ func (s state) theirs(key string) *string {
 		return &value
 	}
 	return nil
+}
+
+// classOf returns the name of an Ingress's class, or "" if it has none. If the operator has set the deprecated
+// annotation, the value before that counts.
+func (s state) classOf(ingress *networkingv1.Ingress) string {
+	if name := ingress.Spec.IngressClassName; name != nil {
+		return *name
+	}
+	if name := s.theirs(networkingv1beta1.AnnotationIngressClass); name != nil {
+		return *name
+	}
+	return ""
 }
 
 // maxOriginals limits the size of the saved values in bytes. All annotations of an object have at most 256 KiB.
