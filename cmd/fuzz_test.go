@@ -8,6 +8,8 @@ import (
 	"flag"
 	"strings"
 	"testing"
+
+	"container.training/useless/internal/controller/ingress"
 )
 
 // FuzzParse parses any flags, one per line, and any environment. The result is an error, or options within their
@@ -17,6 +19,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("--self-managed-certs", "USELESS_NAMESPACE=useless-system")
 	f.Add("--vm-usage-interval=1ns\n--default-time-zone=Local", "USELESS_MAX_SWITCHES=0")
 	f.Add("--ingress-annotation=a=b\n--pod-count-label=", "USELESS_INGRESS_ANNOTATION=c=d")
+	f.Add("--ingress-class=nginx\n--ingress-annotation-policy=IfNotPresent", "USELESS_INGRESS_CLASS=a,b")
 	f.Add("switch", "USELESS_VERSION=perhaps")
 	f.Fuzz(func(t *testing.T, lines, environment string) {
 		args := strings.Split(lines, "\n")
@@ -37,8 +40,14 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if o.maxSwitches < 1 || o.maxSwitches > 1000 || o.selfManagedCerts && o.namespace == "" {
+		if !inRange(o) {
 			t.Errorf("parse accepts invalid options: %+v", o)
 		}
 	})
+}
+
+func inRange(o *options) bool {
+	policy := o.controllers.Ingress.Policy
+	return o.maxSwitches >= 1 && o.maxSwitches <= 1000 && (!o.selfManagedCerts || o.namespace != "") &&
+		(policy == ingress.PolicyAlways || policy == ingress.PolicyIfNotPresent)
 }

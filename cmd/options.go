@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/internal/controller/schedule"
@@ -106,6 +107,10 @@ func (o *options) addControllerFlags(flags *flag.FlagSet) {
 		"the label that the controller podcount sets on ReplicaSets")
 	flags.Var(&c.Ingress.Annotations, "ingress-annotation",
 		"a `key=value` annotation that the controller ingress sets on Ingresses; repeat the flag for more annotations")
+	flags.StringVar((*string)(&c.Ingress.Policy), "ingress-annotation-policy", string(ingress.PolicyAlways),
+		"Always overwrites annotations that other clients have set, IfNotPresent keeps them")
+	flags.Var(&c.Ingress.Classes, "ingress-class",
+		"the `name` of a class of Ingresses that get the annotations; repeat the flag for more classes (default: all)")
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.IntVar(&c.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
 		"the number of Machines that are reconciled concurrently, from 1 to 256")
@@ -141,7 +146,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		variable := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		// Only an annotation can have several values, one per line.
+		// Only annotations and classes can have several values, one per line.
 		for _, value := range strings.FieldsFunc(getenv(variable), func(r rune) bool { return r == '\n' }) {
 			if err := flags.Set(f.Name, value); err != nil {
 				errs = append(errs,
@@ -172,6 +177,8 @@ func (o *options) validate() error {
 	case c.PodCount.Label == "":
 		return errors.New("invalid value \"\" for flag --pod-count-label: " +
 			"must be a label key; for example, pod-count or example.com/pod-count")
+	case c.Ingress.Policy == "":
+		return errors.New("invalid value \"\" for flag --ingress-annotation-policy: must be Always or IfNotPresent")
 	}
 	return o.controllers.Validate()
 }

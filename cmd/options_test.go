@@ -26,6 +26,8 @@ func TestParse(t *testing.T) {
 		LeaderElect bool
 		Label       string
 		Annotations ingress.Annotations
+		Policy      ingress.Policy // Always if empty
+		Classes     ingress.Classes
 	}
 	cases := map[string]struct {
 		reason      string
@@ -102,6 +104,53 @@ func TestParse(t *testing.T) {
 			args:    []string{"--ingress-annotation=foo=bar"},
 			wantErr: "--ingress-annotation has no effect: enable the controller ingress with --controllers=*,ingress",
 		},
+		"ClassesAndPolicy": {
+			reason: "the policy and the classes apply to the annotations; each flag adds a class",
+			args: []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar", "--ingress-annotation-policy=IfNotPresent",
+				"--ingress-class=nginx", "--ingress-class=example.com", "--ingress-class=nginx"},
+			want: result{Controllers: []string{"*", "ingress"}, MaxSwitches: 100, Label: "pod-count",
+				Annotations: ingress.Annotations{"foo": "bar"}, Policy: ingress.PolicyIfNotPresent,
+				Classes: ingress.Classes{"nginx", "example.com"}},
+		},
+		"ClassesInEnvironment": {
+			reason: "an environment variable has one class per line",
+			environment: map[string]string{"USELESS_CONTROLLERS": "ingress", "USELESS_INGRESS_ANNOTATION": "foo=bar",
+				"USELESS_INGRESS_CLASS": "nginx\n\nhaproxy\n", "USELESS_INGRESS_ANNOTATION_POLICY": "IfNotPresent"},
+			want: result{Controllers: []string{"ingress"}, MaxSwitches: 100, Label: "pod-count",
+				Annotations: ingress.Annotations{"foo": "bar"}, Policy: ingress.PolicyIfNotPresent,
+				Classes: ingress.Classes{"nginx", "haproxy"}},
+		},
+		"BadClass": {
+			reason:  "a list of classes is a mistake: each value is one class",
+			args:    []string{"--ingress-class=nginx,haproxy"},
+			wantErr: `invalid value "nginx,haproxy" for flag -ingress-class: class name "nginx,haproxy": a lowercase RFC 1123 subdomain`,
+		},
+		"NoClass": {
+			reason:  "an empty class is a mistake: Ingresses without a class cannot be selected",
+			args:    []string{"--ingress-class="},
+			wantErr: `invalid value "" for flag -ingress-class: class name "": a lowercase RFC 1123 subdomain`,
+		},
+		"BadPolicy": {
+			reason:  "the names of the policies are case-sensitive, like those of Kubernetes",
+			args:    []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar", "--ingress-annotation-policy=always"},
+			wantErr: `invalid value "always" for flag --ingress-annotation-policy: must be Always or IfNotPresent`,
+		},
+		"NoPolicy": {
+			reason:      "an empty policy is invalid, and the environment variable does not replace it",
+			args:        []string{"--ingress-annotation-policy="},
+			environment: map[string]string{"USELESS_INGRESS_ANNOTATION_POLICY": "Always"},
+			wantErr:     `invalid value "" for flag --ingress-annotation-policy: must be Always or IfNotPresent`,
+		},
+		"UselessPolicy": {
+			reason:  "a policy without annotations is a mistake",
+			args:    []string{"--controllers=*,ingress", "--ingress-annotation-policy=IfNotPresent"},
+			wantErr: "--ingress-annotation-policy has no effect without --ingress-annotation",
+		},
+		"UselessClass": {
+			reason:  "options without the controller that reads them are a mistake",
+			args:    []string{"--ingress-annotation=foo=bar", "--ingress-class=nginx"},
+			wantErr: "--ingress-class has no effect: enable the controller ingress with --controllers=*,ingress",
+		},
 		"BadEnvironment": {
 			reason:      "the error names the environment variable, not the flag",
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "many"},
@@ -165,8 +214,12 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if c.want.Policy == "" {
+				c.want.Policy = ingress.PolicyAlways
+			}
 			if diff := cmp.Diff(c.want, result{
 				o.controllers.Selection, o.maxSwitches, o.leaderElect, o.controllers.PodCount.Label, o.controllers.Ingress.Annotations,
+				o.controllers.Ingress.Policy, o.controllers.Ingress.Classes,
 			}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}

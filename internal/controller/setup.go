@@ -113,10 +113,11 @@ func (o Options) Validate() error {
 				name, strings.Join(Names(), ", ")))
 		}
 	}
-	isIngress := func(e entry) bool { return e.name == ingress.Name }
-	if len(o.Ingress.Annotations) > 0 && !slices.ContainsFunc(o.enabled(), isIngress) {
-		errs = append(errs, errors.New(
-			"--ingress-annotation has no effect: enable the controller ingress with --controllers=*,ingress"))
+	if !slices.ContainsFunc(o.enabled(), func(e entry) bool { return e.name == ingress.Name }) {
+		for _, flag := range o.Ingress.Flags() {
+			errs = append(errs, fmt.Errorf("%s has no effect: "+
+				"enable the controller ingress with --controllers=*,ingress", flag))
+		}
 	}
 	for _, e := range o.controllers() {
 		errs = append(errs, e.options.Validate())

@@ -19,6 +19,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -191,6 +192,9 @@ func TestIngress(t *testing.T) {
 	t.Run("a write does not change a new Ingress of the same name", func(t *testing.T) {
 		testIngressReplaced(t, newNamespace(t), intercept, requests)
 	})
+	t.Run("a value that another client sets just before the write is saved", func(t *testing.T) {
+		testIngressChangedBeforeWrite(t, newNamespace(t), intercept)
+	})
 	t.Run("the operator backs off while another client reverts its writes", func(t *testing.T) {
 		testIngressConflict(t, newNamespace(t), clock, requests)
 	})
@@ -279,11 +283,27 @@ func testIngressReplaced(t *testing.T, namespace string, intercept *interceptor,
 		return admin(t).Create(context.Background(), second)
 	})
 	createIngress(t, namespace, "web", foreign)
-	if status := receive(t, answered); status != http.StatusUnprocessableEntity { // a UID is immutable
-		t.Errorf("status of the operator's write: %d, want %d", status, http.StatusUnprocessableEntity)
+	if status := receive(t, answered); status != http.StatusConflict {
+		t.Errorf("status of the operator's write: %d, want %d", status, http.StatusConflict)
 	}
 	waitForIngresses(t, namespace, requests)
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
+}
+
+func testIngressChangedBeforeWrite(t *testing.T, namespace string, intercept *interceptor) {
+	answered := intercept.before(namespace+"/ingresses/web", func() error {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"foo":"late"}}}`))
+		return admin(t).Patch(context.Background(), newIngress(namespace, "web", nil), patch)
+	})
+	web := createIngress(t, namespace, "web", foreign)
+	if status := receive(t, answered); status != http.StatusConflict {
+		t.Errorf("status of the operator's write: %d, want %d", status, http.StatusConflict)
+	}
+	waitForAnnotations(t, namespace, "web", foreign, overwritten(map[string]any{"foo": "late"}), fooBar)
+	disabled := map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}
+	mergePatch(t, web, `{"metadata":{"annotations":{%q:%q}}}`, v1beta1.IngressAnnotationsAnnotation, v1beta1.IngressAnnotationsDisabled)
+	waitForAnnotations(t, namespace, "web", foreign, disabled, map[string]string{"foo": "late"})
+	waitForNote(t, web, ingress.EventAnnotationsEnsured, "Restored annotation foo")
 }
 
 // testIngressRejected has an admission policy reject the annotation, and then removes the policy.

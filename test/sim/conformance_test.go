@@ -214,7 +214,7 @@ func randomPodOperation(random *rand.Rand) operation {
 func randomIngressOperation(random *rand.Rand) operation {
 	return operation{
 		Verb: pick(random, "create", "patch", "patch", "apply", "apply", "apply", "apply", "get metadata", "delete"),
-		Kind: "Ingress", Name: pick(random, "a", "b"), Version: "none",
+		Kind: "Ingress", Name: pick(random, "a", "b"), Version: pick(random, "none", "current", "current", "stale"),
 		Body: pick(random,
 			`{"metadata":{"annotations":{"a":"1"}}}`, `{"metadata":{"annotations":{"a":"1"}}}`,
 			`{"metadata":{"annotations":{"a":"2"}}}`,
@@ -499,14 +499,10 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 		return object.Object
 	}
 	object = object.DeepCopy()
-	fields := object.GetManagedFields()
+	fields := sorted(object.GetManagedFields())
 	for i := range fields {
 		fields[i].Time = nil
 	}
-	// The API server sorts managed fields by the time of the write, in seconds. So the order depends on the clock.
-	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
-		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation))
-	})
 	switch object.GetKind() {
 	case "Ingress":
 		unstructured.RemoveNestedField(object.Object, "status")

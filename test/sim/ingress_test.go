@@ -54,6 +54,24 @@ var ingressScenarios = []scenario{{
 		deleteIngress,
 	},
 }, {
+	name: "a value that the operator overwrites and restores", controller: ingresses.Name, kinds: []string{"Ingress"},
+	steps: []step{
+		{what: "create with another value", do: func(ctx context.Context, c client.Client) error {
+			with := ingress()
+			with.Annotations = map[string]string{sim.IngressAnnotation: "no"}
+			return c.Create(ctx, with)
+		}},
+		{what: "opt out", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
+		{what: "opt in again", do: annotate(v1beta1.IngressAnnotationsAnnotation, `null`)},
+		{what: "change the annotation and opt out", do: patch(ingress(), fmt.Sprintf(
+			`{"metadata":{"annotations":{%q:"maybe",%q:"Disabled"}}}`,
+			sim.IngressAnnotation, v1beta1.IngressAnnotationsAnnotation))},
+		{what: "opt in", do: annotate(v1beta1.IngressAnnotationsAnnotation, `null`)},
+		{what: "remove the annotation", do: annotate(sim.IngressAnnotation, `null`)},
+		{what: "opt out again", do: annotate(v1beta1.IngressAnnotationsAnnotation, `"Disabled"`)},
+		deleteIngress,
+	},
+}, {
 	name: "an annotation that a user keeps changing", controller: ingresses.Name, kinds: []string{"Ingress"},
 	steps: slices.Concat([]step{createIngress}, slices.Repeat([]step{
 		{what: "change the annotation", do: annotate(sim.IngressAnnotation, `"no"`)},

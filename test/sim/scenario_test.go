@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -544,6 +545,7 @@ func state(w *sim.World) string {
 			continue
 		}
 		object = object.DeepCopy()
+		object.SetManagedFields(sorted(object.GetManagedFields()))
 		for _, path := range [][]string{
 			{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"},
 			{"metadata", "generation"},
@@ -560,6 +562,14 @@ func state(w *sim.World) string {
 		all.Write(append(data, '\n'))
 	}
 	return all.String()
+}
+
+// sorted sorts managed fields by manager. The API server sorts them by the second of the write.
+func sorted(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
+		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation))
+	})
+	return fields
 }
 
 // strip removes fields at every level of a JSON value.

@@ -213,6 +213,9 @@ func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := checkVersion(k, applied, old); err != nil {
+		return nil, err
+	}
 	return s.replace(by, k, old, object)
 }
 

@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,27 +21,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/test/sim"
 )
 
 // violations checks invariants that test/internal/invariants does not check:
 //   - Of a ReplicaSet, the operator changes only its label.
-//   - Of an Ingress, the operator changes only its annotation.
+//   - Of an Ingress, the operator changes only its annotation and the saved values. It sets the annotation to its own
+//     value, or restores the last value of the other writers.
 //   - Of a VirtualMachine, the operator changes only its finalizers and its status.
 //   - A VirtualMachine has at most one Pod.
 //   - The operator creates and deletes only Pods of VirtualMachines.
 //   - The operator deletes a Pod only for a valid reason. See unjustifiedDeletion.
 func violations(changes []sim.Change) (found []error) {
-	vms := map[types.UID]*vmHistory{}
+	vms, theirs := map[types.UID]*vmHistory{}, map[types.UID]string{}
 	for _, change := range changes {
 		var problem string
 		switch change.Kind.Kind {
 		case "ReplicaSet":
 			problem = forbiddenChange(change, []string{"metadata", "labels", podcount.DefaultLabel})
 		case "Ingress":
-			problem = forbiddenChange(change, []string{"metadata", "annotations", sim.IngressAnnotation},
-				[]string{"metadata", "managedFields"})
+			problem = cmp.Or(forbiddenChange(change, []string{"metadata", "annotations", sim.IngressAnnotation},
+				[]string{"metadata", "annotations", v1beta1.OriginalAnnotationsAnnotation},
+				[]string{"metadata", "managedFields"}), observeIngress(theirs, change))
 		case "VirtualMachine":
 			problem = forbiddenChange(change, []string{"metadata", "finalizers"}, []string{"status"})
 			observeVM(vms, change)
@@ -79,6 +83,25 @@ func forbiddenChange(change sim.Change, allowed ...[]string) string {
 	}
 	if !reflect.DeepEqual(before, after) {
 		return fmt.Sprintf("the operator changed %v to %v", before.Object, after.Object)
+	}
+	return ""
+}
+
+// observeIngress checks the value that the operator gives to its annotation. It updates the last values of the other
+// writers, which have an empty value for an absent annotation.
+func observeIngress(theirs map[types.UID]string, change sim.Change) string {
+	before, after := "", change.Object.GetAnnotations()[sim.IngressAnnotation]
+	if change.Before != nil {
+		before = change.Before.GetAnnotations()[sim.IngressAnnotation]
+	}
+	uid := change.Object.GetUID()
+	want := theirs[uid]
+	switch {
+	case before == after:
+	case !byOperator(change):
+		theirs[uid] = after
+	case after != "yes" && after != want:
+		return fmt.Sprintf("the operator changed the annotation to %q, but the last value of the others is %q", after, want)
 	}
 	return ""
 }
@@ -179,6 +202,14 @@ func TestViolations(t *testing.T) {
 		{"the ensured annotation", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(ingress())(ctx, user), annotate(sim.IngressAnnotation, `"yes"`)(ctx, operator))
 		}, ""},
+		{"an annotation of an Ingress that is restored", func(ctx context.Context, user, operator client.Client) error {
+			return errors.Join(create(ingress())(ctx, user), annotate(sim.IngressAnnotation, `"no"`)(ctx, user),
+				annotate(sim.IngressAnnotation, `"yes"`)(ctx, operator), annotate(sim.IngressAnnotation, `"no"`)(ctx, operator))
+		}, ""},
+		{"an annotation of an Ingress that is not restored", func(ctx context.Context, user, operator client.Client) error {
+			return errors.Join(create(ingress())(ctx, user), annotate(sim.IngressAnnotation, `"no"`)(ctx, user),
+				annotate(sim.IngressAnnotation, `"yes"`)(ctx, operator), annotate(sim.IngressAnnotation, `null`)(ctx, operator))
+		}, `the last value of the others is "no"`},
 		{"another annotation of an Ingress", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(ingress())(ctx, user), annotate("example.com/other", `"yes"`)(ctx, operator))
 		}, "the operator changed"},

@@ -72,8 +72,13 @@ const (
 )
 
 // IngressAnnotationsAnnotation with the value IngressAnnotationsDisabled opts an Ingress out of --ingress-annotation.
-// The operator removes the annotations that it has set before.
+// The operator removes the annotations that it has set before, or restores the values that it has overwritten.
 const (
 	IngressAnnotationsAnnotation = domain + "ingress-annotations"
 	IngressAnnotationsDisabled   = "Disabled"
 )
+
+// OriginalAnnotationsAnnotation has the values that annotations of an Ingress had before the operator overwrote them:
+// a JSON object with a string or null for each key. Null means that there is nothing to restore. The operator removes
+// it when it has restored all values.
+const OriginalAnnotationsAnnotation = domain + "original-annotations"

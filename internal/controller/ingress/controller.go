@@ -1,11 +1,12 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingress sets annotations on every Ingress by server-side apply. The API server records which annotations the
-// operator owns. So the operator removes only its own annotations when they leave the configuration.
+// Package ingress sets annotations on Ingresses. The API server records in the managed fields which annotations the
+// operator owns. So the operator removes only its own annotations when they leave the configuration. A value that it
+// has overwritten is saved in an annotation of the Ingress, and restored.
 //
-// decide.go is pure: it computes what to apply from the Ingress and the configuration. fight.go decides when to set
-// annotations again that another writer keeps changing. Ingresses are cached as metadata only.
+// decide.go is pure: it computes the write from the Ingress and the configuration. ownership.go reads the records of
+// earlier writes from the Ingress. fight.go decides when to set annotations again that another writer keeps changing.
 package ingress
 
 import (
@@ -13,7 +14,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,11 +50,11 @@ const (
 
 // Reasons of the events on an Ingress.
 const (
-	// EventAnnotationsEnsured names annotations that the operator has set or removed.
+	// EventAnnotationsEnsured names annotations that the operator has set, restored or removed.
 	EventAnnotationsEnsured = "AnnotationsEnsured"
 	// EventAnnotationReverted names annotations that another writer keeps changing, and its field manager.
 	EventAnnotationReverted = "AnnotationReverted"
-	// EventAnnotationsRefused names annotations that the API server refuses to set or remove, and its reason.
+	// EventAnnotationsRefused names annotations that the API server refuses to change, and its reason.
 	EventAnnotationsRefused = "AnnotationsRefused"
 )
 
@@ -61,14 +62,14 @@ var kind = networkingv1.SchemeGroupVersion.WithKind("Ingress")
 
 // Controller reconciles Ingresses.
 type Controller struct {
-	client      client.Client
-	reader      client.Reader // reads fields that the cache does not keep
-	annotations Annotations
-	clock       clock.PassiveClock
-	events      *events.Recorder
-	metrics     *metrics
-	histories   *histories
-	alarms      *queue.Alarms
+	client    client.Client
+	reader    client.Reader // reads fields that the cache does not keep
+	options   Options
+	clock     clock.PassiveClock
+	events    *events.Recorder
+	metrics   *metrics
+	histories *histories
+	alarms    *queue.Alarms
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
@@ -80,33 +81,43 @@ func (o Options) Setup(
 		return err
 	}
 	c := &Controller{
-		client:      mgr.GetClient(),
-		reader:      mgr.GetAPIReader(),
-		annotations: o.Annotations,
-		clock:       clock,
-		events:      events.NewRecorder(mgr),
-		metrics:     metrics,
-		histories:   newHistories(),
-		alarms:      queue.NewAlarms(clock),
+		client:    mgr.GetClient(),
+		reader:    mgr.GetAPIReader(),
+		options:   o,
+		clock:     clock,
+		events:    events.NewRecorder(mgr),
+		metrics:   metrics,
+		histories: newHistories(),
+		alarms:    queue.NewAlarms(clock),
 	}
-	// Ignore other changes, because Ingress controllers write the status often.
-	changed := builder.WithPredicates(predicate.AnnotationChangedPredicate{}, pause.Predicate())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&networkingv1.Ingress{}, builder.OnlyMetadata, changed).
+		For(&networkingv1.Ingress{}, builder.WithPredicates(changed(), pause.Predicate())).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers)).
 		Complete(c)
 }
 
+// changed accepts changes of an Ingress's annotations and class. Ingress controllers write the status often.
+func changed() predicate.Predicate {
+	class := func(object client.Object) string {
+		if ingress, ok := object.(*networkingv1.Ingress); ok && ingress.Spec.IngressClassName != nil {
+			return *ingress.Spec.IngressClassName
+		}
+		return ""
+	}
+	return predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(update event.UpdateEvent) bool { return class(update.ObjectOld) != class(update.ObjectNew) },
+	})
+}
+
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile applies the annotations of an Ingress if they differ from the configuration. If another writer keeps
+// Reconcile changes the annotations of an Ingress if they differ from the configuration. If another writer keeps
 // changing them, it waits longer each time.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	ingress := &metav1.PartialObjectMetadata{}
-	ingress.SetGroupVersionKind(kind)
+	ingress := &networkingv1.Ingress{}
 	err := c.client.Get(ctx, request.NamespacedName, ingress)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -118,7 +129,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case !ingress.DeletionTimestamp.IsZero() || pause.IsPaused(ingress):
 		return reconcile.Result{}, nil
 	}
-	known, p := c.histories.of(ingress), decide(ingress, c.annotations)
+	known, p := c.histories.of(ingress), decide(ingress, c.options)
 	if p.empty() {
 		if after, news := known.settled(p, c.clock.Now()); news {
 			c.histories.keep(ingress, after)
@@ -134,47 +145,63 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.alarms.Set(request, known.due)
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.apply(ctx, ingress, p, known)
+	return reconcile.Result{}, c.write(ctx, ingress, p, known)
 }
 
-// apply makes the operator own the annotations of a plan on an Ingress, and no others. The UID is a precondition: an
-// Ingress that was just deleted must not be created again.
-func (c *Controller) apply(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) error {
+// write carries out a plan. The resource version is a precondition: a value that another writer has set since must be
+// saved first. The UID is one for server-side apply, which would otherwise create a deleted Ingress again.
+func (c *Controller) write(ctx context.Context, ingress *networkingv1.Ingress, p plan, known history) error {
+	patchType, annotations := types.ApplyPatchType, any(p.apply)
+	options := []client.PatchOption{fieldManager, client.ForceOwnership}
+	if len(p.patch) > 0 {
+		patchType, annotations, options = types.MergePatchType, p.patch, options[:1]
+	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": kind.GroupVersion().String(),
 		"kind":       kind.Kind,
 		"metadata": map[string]any{
 			"name": ingress.Name, "namespace": ingress.Namespace, "uid": ingress.UID,
-			"annotations": p.annotations,
+			"resourceVersion": ingress.ResourceVersion, "annotations": annotations,
 		},
 	})
 	if err != nil {
 		return err
 	}
-	applied := ingress.DeepCopy()
-	err = c.client.Patch(ctx, applied, client.RawPatch(types.ApplyPatchType, body), fieldManager, client.ForceOwnership)
+	written := ingress.DeepCopy()
+	err = c.client.Patch(ctx, written, client.RawPatch(patchType, body), options...)
 	c.metrics.applied.Count(err)
 	if err != nil {
 		c.refused(ingress, p, known, err)
-		return err
+		return apierror.IgnoreGone(err)
 	}
 	c.histories.keep(ingress, known.wrote(p, c.clock.Now()))
-	if len(p.set) > 0 {
-		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Set", "Set %s", enumerate(p.set))
-	}
-	// An annotation stays if another field manager has applied it, too.
-	removed := slices.DeleteFunc(p.remove, func(key string) bool {
-		return metav1.HasAnnotation(applied.ObjectMeta, key)
-	})
-	if len(removed) > 0 {
-		c.events.Normal(applied, nil, EventAnnotationsEnsured, "Remove", "Removed %s", enumerate(removed))
-	}
+	c.report(written, p)
 	return nil
+}
+
+// report emits events about a plan that was carried out.
+func (c *Controller) report(ingress *networkingv1.Ingress, p plan) {
+	note := ""
+	if len(p.unsaved) > 0 {
+		note = "; the old value of " + enumerate(p.unsaved) + " is too large to save"
+	}
+	for _, change := range []struct {
+		action, done string
+		keys         []string
+	}{
+		{"Set", "Set", p.set}, {"Restore", "Restored", p.restore}, {"Remove", "Removed", p.remove},
+	} {
+		if len(change.keys) > 0 {
+			c.events.Normal(ingress, nil, EventAnnotationsEnsured, change.action, "%s %s%s",
+				change.done, enumerate(change.keys), note)
+		}
+		note = ""
+	}
 }
 
 // reverted counts a change by another writer. In a fight, which is a series of such changes, it also emits a Warning
 // with the field managers of the other writers. The cache does not have these, so it reads them from the API server.
-func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObjectMetadata, p plan, known history) {
+func (c *Controller) reverted(ctx context.Context, ingress *networkingv1.Ingress, p plan, known history) {
 	c.metrics.reverts.Inc()
 	if !known.fighting() {
 		return
@@ -192,22 +219,15 @@ func (c *Controller) reverted(ctx context.Context, ingress *metav1.PartialObject
 }
 
 // refused emits an event for the first refusal of the API server, not for each retry.
-func (c *Controller) refused(ingress *metav1.PartialObjectMetadata, p plan, known history, err error) {
-	if !apierror.IsRefused(err) || replaced(err) {
+func (c *Controller) refused(ingress *networkingv1.Ingress, p plan, known history, err error) {
+	if !apierror.IsRefused(err) {
 		return
 	}
 	known, news := known.refused(err)
 	c.histories.keep(ingress, known)
 	if news {
-		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s",
-			enumerate(slices.Concat(p.set, p.remove)), err)
+		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(p.keys()), err)
 	}
-}
-
-// replaced reports whether a request was refused because there is a new Ingress of the same name.
-func replaced(err error) bool {
-	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
-	return ok && cause.Field == "metadata.uid"
 }
 
 // enumerate names at most three annotations.

@@ -7,76 +7,118 @@ import (
 	"maps"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
 // plan is what to do about the annotations of an Ingress.
 type plan struct {
-	annotations map[string]string // all annotations that the operator owns afterwards
-	set, remove []string          // keys that change
+	annotations map[string]string // all annotations that the operator ensures
+
+	set, restore, remove []string // keys that change
+	unsaved              []string // keys in set whose previous value is too large to save
+	release              []string // keys that stay, because another manager has set the same value
+
+	// The request is a merge patch of the annotations in patch, with nil for a removal. If patch is empty, it is a
+	// server-side apply of the annotations in apply.
+	patch map[string]*string
+	apply map[string]string
 }
 
-func (p plan) empty() bool { return len(p.set) == 0 && len(p.remove) == 0 }
+func (p plan) empty() bool {
+	return len(p.set) == 0 && len(p.remove) == 0 && len(p.release) == 0 && len(p.patch) == 0
+}
+
+// keys returns the keys that the request is about, at least one.
+func (p plan) keys() []string {
+	if keys := slices.Concat(p.set, p.restore, p.remove, p.release); len(keys) > 0 {
+		return keys
+	}
+	return slices.Sorted(maps.Keys(p.patch))
+}
 
 // decide returns what to do about an Ingress. An annotation that already has the configured value causes no write, even
-// if another writer owns it.
-func decide(ingress *metav1.PartialObjectMetadata, configured Annotations) plan {
-	p := plan{annotations: configured}
-	if ingress.Annotations[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled {
-		p.annotations = nil
-	}
+// if another manager owns it.
+//
+// Server-side apply records in the managed fields what the operator has set, and needs no annotation for it. But with
+// server-side apply the operator would own a restored value. So a merge patch overwrites and restores values of other
+// managers. It also does everything else on an Ingress with saved values, because one request has to be enough.
+func decide(ingress *networkingv1.Ingress, o Options) plan {
+	s := stateOf(ingress)
+	p := plan{annotations: o.wanted(ingress, s)}
+	mergePatch := len(s.saved) > 0
 	for _, key := range slices.Sorted(maps.Keys(p.annotations)) {
-		if value, ok := ingress.Annotations[key]; !ok || value != p.annotations[key] {
+		if value, ok := s.values[key]; !ok || value != p.annotations[key] {
 			p.set = append(p.set, key)
+			mergePatch = mergePatch || s.theirs(key) != nil
 		}
 	}
-	for _, entry := range ingress.ManagedFields {
-		if own(entry) {
-			p.remove = slices.DeleteFunc(annotationsOf(entry), func(key string) bool {
-				_, ok := p.annotations[key]
-				return ok
-			})
+	for _, key := range sets.List(s.own) {
+		_, wanted := p.annotations[key]
+		switch theirs := s.theirs(key); {
+		case wanted:
+		case theirs == nil:
+			p.remove = append(p.remove, key)
+		case *theirs != s.values[key]:
+			p.restore = append(p.restore, key)
+		default:
+			p.release = append(p.release, key)
+		}
+	}
+	if mergePatch {
+		return p.byMergePatch(s)
+	}
+	return p.byApply(s)
+}
+
+// wanted returns the annotations that the operator ensures on an Ingress.
+func (o Options) wanted(ingress *networkingv1.Ingress, s state) map[string]string {
+	if s.values[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled ||
+		!o.Classes.selects(s.classOf(ingress)) {
+		return nil
+	}
+	if o.Policy != PolicyIfNotPresent {
+		return o.Annotations
+	}
+	wanted := maps.Clone(o.Annotations)
+	maps.DeleteFunc(wanted, func(key, _ string) bool { return s.theirs(key) != nil })
+	return wanted
+}
+
+// byApply completes a plan with a server-side apply. It does not contain values that other managers have set, so that
+// the operator never owns them.
+func (p plan) byApply(s state) plan {
+	p.apply = map[string]string{}
+	for key, value := range p.annotations {
+		if s.own.Has(key) || slices.Contains(p.set, key) {
+			p.apply[key] = value
 		}
 	}
 	return p
 }
 
-// rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not
-// among them, because the API server does not record that.
-func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
-	managers := sets.New[string]()
-	for _, entry := range ingress.ManagedFields {
-		if !own(entry) && sets.New(annotationsOf(entry)...).HasAny(keys...) {
-			managers.Insert(entry.Manager)
+// byMergePatch completes a plan with a merge patch. It saves a value or nil for each annotation that it sets. A merge
+// patch cannot release an annotation without changing it, so that waits until no values are saved.
+func (p plan) byMergePatch(s state) plan {
+	p.release, p.patch = nil, map[string]*string{}
+	saved := s.saved.only(p.annotations)
+	for _, key := range p.set {
+		p.patch[key] = new(p.annotations[key])
+		if !saved.save(key, s.theirs(key)) {
+			p.unsaved = append(p.unsaved, key)
 		}
 	}
-	return sets.List(managers)
-}
-
-// own reports whether an entry is that of the operator.
-func own(entry metav1.ManagedFieldsEntry) bool {
-	return entry.Manager == string(fieldManager) && entry.Operation == metav1.ManagedFieldsOperationApply &&
-		entry.Subresource == ""
-}
-
-// annotationsOf returns the keys of the annotations in an entry, sorted.
-func annotationsOf(entry metav1.ManagedFieldsEntry) []string {
-	fields := &fieldpath.Set{}
-	if entry.FieldsV1 == nil || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil {
-		return nil
+	for _, key := range slices.Concat(p.restore, p.remove) {
+		p.patch[key] = s.theirs(key)
 	}
-	var keys []string
-	for _, name := range []string{"metadata", "annotations"} {
-		fields = fields.WithPrefix(fieldpath.PathElement{FieldName: &name})
+	switch after := saved.String(); after {
+	case s.saved.String():
+	case "":
+		p.patch[v1beta1.OriginalAnnotationsAnnotation] = nil
+	default:
+		p.patch[v1beta1.OriginalAnnotationsAnnotation] = &after
 	}
-	for element := range fields.Members.All() {
-		if element.FieldName != nil {
-			keys = append(keys, *element.FieldName)
-		}
-	}
-	return keys
+	return p
 }

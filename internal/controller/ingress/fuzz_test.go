@@ -9,9 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -28,43 +32,154 @@ func pairs(text string) map[string]string {
 	return all
 }
 
-// FuzzDecide merges configured annotations into random ones, with random managed fields. Only configured and owned
-// annotations may change. A second decision must find nothing to do.
+// FuzzDecide decides on random annotations with random managed fields, and carries out the plan. It does so with two
+// configurations and then with none. Only configured and owned annotations may change. After each write, the same
+// configuration must cause no other write. In the end, the values of other managers must be restored.
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
-	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", []byte(owned))
-	f.Add(v1beta1.IngressAnnotationsAnnotation+"="+v1beta1.IngressAnnotationsDisabled+"\nfoo=bar", "foo=bar",
-		[]byte(owned))
-	f.Add("", "foo=\na=b", []byte(`{"f:metadata":{"f:annotations":{".":{},"k:{\"a\":1}":{},"v:1":{},"i:3":{}}}}`))
-	f.Add("foo=bar", "", []byte(`[`))
-	f.Fuzz(func(t *testing.T, has, wants string, managed []byte) {
-		var configured Annotations
-		for pair := range strings.SplitSeq(wants, "\n") {
-			_ = configured.Set(pair) // the flag rejects invalid pairs
+	const saved = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{},"f:` + original + `":{}}}}`
+	f.Add("foo=baz\nold=1\nelse=2", "foo=bar", "", []byte(owned), []byte(``), byte(0))
+	f.Add(v1beta1.IngressAnnotationsAnnotation+"="+v1beta1.IngressAnnotationsDisabled+"\nfoo=bar", "foo=bar", "foo=bar",
+		[]byte(owned), []byte(``), byte(1))
+	f.Add("", "foo=\na=b", "a=c", []byte(`{"f:metadata":{"f:annotations":{".":{},"k:{\"a\":1}":{},"v:1":{},"i:3":{}}}}`),
+		[]byte(owned), byte(2))
+	f.Add("foo=bar", "", "foo=baz", []byte(`[`), []byte(`{`), byte(3))
+	f.Add("foo=bar\nold=2\n"+original+`={"foo":"x","old":null}`, "foo=baz", "old=2", []byte(``), []byte(saved), byte(0))
+	f.Fuzz(func(t *testing.T, has, wants, wantsLater string, applied, updated []byte, policies byte) {
+		w := newWorld(has, string(applied), string(updated))
+		for i, text := range []string{wants, wantsLater, ""} {
+			o := Options{Annotations: valid(text)}
+			if policies>>i&1 == 1 {
+				o.Policy = PolicyIfNotPresent
+			}
+			w.reconcile(t, o)
 		}
-		before := pairs(has)
-		p := decide(newIngress(maps.Clone(before), ours(string(managed))), configured)
-		checkPlan(t, p, before, configured, annotationsOf(ours(string(managed))))
-		after := applied(p, before)
-		again := decide(newIngress(after, ours(fieldsOf(t, p.annotations))), configured)
-		if !again.empty() {
-			t.Errorf("the second plan is not empty: %+v, then %+v", p, again)
+		for key, theirs := range w.theirs {
+			if got, ok := w.values[key]; !ok || got != theirs {
+				t.Errorf("%q is %q (present: %t) in the end, want %q", key, got, ok, theirs)
+			}
 		}
 	})
 }
 
-func checkPlan(t *testing.T, p plan, before map[string]string, configured Annotations, owned []string) {
-	t.Helper()
-	disabled := before[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled
-	for _, key := range p.set {
-		if value, ok := configured[key]; !ok || disabled || before[key] == value && hasKey(before, key) {
-			t.Errorf("the plan sets %q to %q; configured %v, existing %v", key, value, configured, before)
+// valid returns the annotations that the flag accepts, one per line.
+func valid(lines string) (all Annotations) {
+	for pair := range strings.SplitSeq(lines, "\n") {
+		_ = all.Set(pair)
+	}
+	return all
+}
+
+// world is an Ingress's metadata in an API server.
+type world struct {
+	values           map[string]string
+	applied, updated sets.Set[string] // the operator's managed fields
+
+	theirs map[string]string // the values of other managers that the operator has to restore
+}
+
+// newWorld returns an Ingress with these annotations and with random fieldsV1 of the operator. Nothing owns an
+// annotation that does not exist, and the operator never applies an annotation whose value it has saved.
+func newWorld(has, applied, updated string) *world {
+	w := &world{values: pairs(has), theirs: map[string]string{}}
+	maps.DeleteFunc(w.values, func(key, _ string) bool { return !utf8.ValidString(key) })
+	existing := sets.KeySet(w.values)
+	w.updated = sets.New(annotationsOf(ours(updated))...).Intersection(existing)
+	w.applied = sets.New(annotationsOf(ours(applied))...).Intersection(existing).
+		Difference(sets.KeySet(parseOriginals(w.values[original])))
+	s := stateOf(w.ingress())
+	for key := range w.values {
+		if theirs := s.theirs(key); theirs != nil && key != original {
+			w.theirs[key] = *theirs
 		}
 	}
-	for _, key := range p.remove {
-		if hasKey(configured, key) && !disabled || !slices.Contains(owned, key) || slices.Contains(p.set, key) {
-			t.Errorf("the plan removes %q; owned %v, configured %v", key, owned, configured)
+	return w
+}
+
+func (w *world) ingress() *networkingv1.Ingress {
+	fields := func(keys sets.Set[string]) string {
+		all := map[string]any{}
+		for key := range keys {
+			all["f:"+key] = struct{}{}
 		}
+		text, err := json.Marshal(map[string]any{"f:metadata": map[string]any{"f:annotations": all}})
+		if err != nil {
+			panic(err) // a map of strings can be encoded
+		}
+		return string(text)
+	}
+	return newIngress(maps.Clone(w.values), ours(fields(w.applied)),
+		entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, fields(w.updated)))
+}
+
+// reconcile carries out a plan like an API server.
+func (w *world) reconcile(t *testing.T, o Options) {
+	t.Helper()
+	before := w.ingress()
+	p := decide(before, o)
+	checkPlan(t, p, before, o)
+	for _, key := range p.unsaved {
+		delete(w.theirs, key)
+	}
+	switch {
+	case p.empty():
+		return
+	case len(p.patch) > 0:
+		w.mergePatch(p.patch)
+	default:
+		w.apply(p.apply)
+	}
+	if again := decide(w.ingress(), o); !again.empty() {
+		t.Errorf("the second plan is not empty: %+v, then %+v", p, again)
+	}
+}
+
+func (w *world) mergePatch(patch map[string]*string) {
+	for key, value := range patch {
+		if old, ok := w.values[key]; value != nil && ok && old == *value {
+			continue
+		}
+		delete(w.values, key)
+		w.applied.Delete(key)
+		w.updated.Delete(key)
+		if value != nil {
+			w.values[key] = *value
+			w.updated.Insert(key)
+		}
+	}
+}
+
+func (w *world) apply(annotations map[string]string) {
+	for key := range w.applied.Difference(sets.KeySet(annotations)).Difference(w.updated) {
+		delete(w.values, key)
+	}
+	for key, value := range annotations {
+		if w.values[key] != value {
+			w.updated.Delete(key)
+		}
+	}
+	maps.Copy(w.values, annotations)
+	w.applied = sets.KeySet(annotations)
+}
+
+func checkPlan(t *testing.T, p plan, ingress *networkingv1.Ingress, o Options) {
+	t.Helper()
+	before, owned := ingress.Annotations, stateOf(ingress).own
+	wanted := o.Annotations
+	if before[v1beta1.IngressAnnotationsAnnotation] == v1beta1.IngressAnnotationsDisabled {
+		wanted = nil
+	}
+	for _, key := range p.set {
+		if value, ok := wanted[key]; !ok || before[key] == value && hasKey(before, key) {
+			t.Errorf("the plan sets %q to %q; wanted %v, existing %v", key, value, wanted, before)
+		}
+	}
+	if foreign := sets.KeySet(before).Difference(owned); o.Policy == PolicyIfNotPresent && foreign.HasAny(p.set...) {
+		t.Errorf("the plan sets %q, but others have set %v", p.set, foreign)
+	}
+	undone := slices.Concat(p.remove, p.restore, p.release)
+	if !owned.HasAll(undone...) || sets.New(p.set...).HasAny(undone...) {
+		t.Errorf("the plan removes %q; owned %v, configured %v", undone, owned, o.Annotations)
 	}
 	if !slices.IsSorted(p.set) {
 		t.Errorf("the set list is not sorted: %q", p.set)
@@ -76,21 +191,11 @@ func hasKey[M ~map[string]string](all M, key string) bool {
 	return ok
 }
 
-// applied returns the annotations after a server-side apply of the plan.
-func applied(p plan, before map[string]string) map[string]string {
-	after := maps.Clone(before)
-	for _, key := range p.remove {
-		delete(after, key)
-	}
-	maps.Copy(after, p.annotations)
-	return after
-}
-
 // fieldsOf returns the fieldsV1 of the owner of these annotations.
-func fieldsOf(t *testing.T, annotations map[string]string) string {
+func fieldsOf(t *testing.T, keys []string) string {
 	t.Helper()
 	fields := map[string]any{}
-	for key := range annotations {
+	for _, key := range keys {
 		fields["f:"+key] = struct{}{}
 	}
 	text, err := json.Marshal(map[string]any{"f:metadata": map[string]any{"f:annotations": fields}})

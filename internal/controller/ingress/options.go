@@ -11,41 +11,70 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
 // Options configure the controller.
 type Options struct {
-	// Annotations are set on every Ingress. Empty means none.
+	// Annotations are set on every selected Ingress. Empty means none.
 	Annotations Annotations
+
+	// Policy is for annotations that have another value already. Empty means PolicyAlways.
+	Policy Policy
+
+	// Classes select Ingresses by the name of their class. Empty selects all Ingresses.
+	Classes Classes
 }
 
-// Validate returns nil, because Annotations.Set has validated the annotations.
-func (Options) Validate() error { return nil }
+// Policy decides about annotations that another client has set.
+type Policy string
 
-// CacheOptions returns options that keep only the metadata that the controller reads. This includes the operator's own
-// managed fields.
-func (Options) CacheOptions() map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
-}
+// Policies.
+const (
+	// PolicyAlways overwrites the values of other clients.
+	PolicyAlways Policy = "Always"
+	// PolicyIfNotPresent sets an annotation only if no other client has set it.
+	PolicyIfNotPresent Policy = "IfNotPresent"
+)
 
-// strip removes the metadata that the controller does not read.
-func strip(cached any) (any, error) {
-	ingress, ok := cached.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return cache.TransformStripManagedFields()(cached)
+// Flags returns the names of the flags whose options are not the default.
+func (o Options) Flags() (flags []string) {
+	if len(o.Annotations) > 0 {
+		flags = append(flags, "--ingress-annotation")
 	}
-	ingress.GenerateName, ingress.Labels, ingress.OwnerReferences, ingress.Finalizers = "", nil, nil, nil
-	delete(ingress.Annotations, corev1.LastAppliedConfigAnnotation)
-	ingress.ManagedFields = slices.DeleteFunc(ingress.ManagedFields,
-		func(entry metav1.ManagedFieldsEntry) bool { return !own(entry) })
-	return ingress, nil
+	if o.Policy != "" && o.Policy != PolicyAlways {
+		flags = append(flags, "--ingress-annotation-policy")
+	}
+	if len(o.Classes) > 0 {
+		flags = append(flags, "--ingress-class")
+	}
+	return flags
+}
+
+// Validate returns an error for an unknown policy, and for options that have no effect or that contradict each other.
+// The methods Set have validated the annotations and the classes.
+func (o Options) Validate() error {
+	var errs []error
+	switch o.Policy {
+	case "", PolicyAlways, PolicyIfNotPresent:
+	default:
+		errs = append(errs, fmt.Errorf("invalid value %q for flag --ingress-annotation-policy: must be %s or %s",
+			o.Policy, PolicyAlways, PolicyIfNotPresent))
+	}
+	if len(o.Annotations) == 0 {
+		for _, flag := range o.Flags() {
+			errs = append(errs, fmt.Errorf("%s has no effect without --ingress-annotation", flag))
+		}
+	}
+	// Otherwise the operator would change the class by which it selects the Ingress, and then change it back.
+	if _, ok := o.Annotations[networkingv1beta1.AnnotationIngressClass]; ok && len(o.Classes) > 0 {
+		errs = append(errs, fmt.Errorf("--ingress-class cannot be used with --ingress-annotation=%s=...: "+
+			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
+	}
+	return errors.Join(errs...)
 }
 
 // Annotations maps keys to values. It is a flag.Value: each use of the flag adds one annotation, as key=value.
@@ -86,3 +115,23 @@ func (a *Annotations) Set(pair string) error {
 	(*a)[key] = value
 	return nil
 }
+
+// Classes are names of IngressClasses. As a flag.Value, each use of the flag adds one name.
+type Classes []string
+
+// String implements flag.Value.
+func (c *Classes) String() string { return strings.Join(*c, "\n") }
+
+// Set implements flag.Value. It returns an error for a name that no IngressClass can have.
+func (c *Classes) Set(name string) error {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Errorf("class name %q: %s", name, strings.Join(problems, "; "))
+	}
+	if !slices.Contains(*c, name) {
+		*c = append(*c, name)
+	}
+	return nil
+}
+
+// selects reports whether an Ingress of this class is selected. The class is empty if the Ingress has none.
+func (c Classes) selects(class string) bool { return len(c) == 0 || slices.Contains(c, class) }

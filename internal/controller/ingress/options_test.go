@@ -4,6 +4,7 @@
 package ingress
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,5 +64,55 @@ func TestAnnotationsAsText(t *testing.T) {
 	annotations := Annotations{"foo": "bar", "a": "b"}
 	if got, want := annotations.String(), "a=b\nfoo=bar"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	fooBar := Annotations{"foo": "bar"}
+	class := Annotations{"kubernetes.io/ingress.class": "nginx"}
+	for _, c := range []struct {
+		reason  string
+		options Options
+		wantErr string // empty if the options are valid
+	}{
+		{"the zero value is valid", Options{}, ""},
+		{"the default policy may be named", Options{Policy: PolicyAlways}, ""},
+		{"all options are valid together",
+			Options{Annotations: fooBar, Policy: PolicyIfNotPresent, Classes: Classes{"nginx"}}, ""},
+		{"there are only two policies", Options{Annotations: fooBar, Policy: "Never"},
+			`invalid value "Never" for flag --ingress-annotation-policy: must be Always or IfNotPresent`},
+		{"without annotations, a policy has no effect", Options{Policy: PolicyIfNotPresent},
+			"--ingress-annotation-policy has no effect without --ingress-annotation"},
+		{"without annotations, classes have no effect", Options{Classes: Classes{"nginx"}},
+			"--ingress-class has no effect without --ingress-annotation"},
+		{"the class may be set on all Ingresses", Options{Annotations: class}, ""},
+		{"an Ingress must not leave or enter a class because of the operator",
+			Options{Annotations: class, Classes: Classes{"nginx"}},
+			"--ingress-class cannot be used with --ingress-annotation=kubernetes.io/ingress.class=...: that annotation changes the class"},
+	} {
+		err := c.options.Validate()
+		if got := fmt.Sprint(err); (err != nil || c.wantErr != "") && got != c.wantErr {
+			t.Errorf("%s: got error %q, want %q", c.reason, got, c.wantErr)
+		}
+	}
+}
+
+func TestClasses(t *testing.T) {
+	var got Classes
+	for _, name := range []string{"nginx", "example.com", "nginx"} {
+		if err := got.Set(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(Classes{"nginx", "example.com"}, got); diff != "" {
+		t.Errorf("classes (-want +got):\n%s", diff)
+	}
+	for _, name := range []string{"", "nginx,haproxy", "Nginx", "a b", strings.Repeat("a", 254)} {
+		if err := got.Set(name); err == nil {
+			t.Errorf("%q is accepted, but no IngressClass can have this name", name)
+		}
+	}
+	if text := got.String(); text != "nginx\nexample.com" {
+		t.Errorf("got %q", text)
 	}
 }

@@ -1,0 +1,171 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// state is what an Ingress's annotations and managed fields say about the operator's earlier writes.
+type state struct {
+	values map[string]string // the annotations
+
+	// own are the annotations that the operator has set, and that no other manager has changed since.
+	own sets.Set[string]
+	// shared are the annotations in own that another manager has set to the same value.
+	shared sets.Set[string]
+	// saved are the values before the operator's merge patches.
+	saved originals
+}
+
+// stateOf reads the state of an Ingress. The operator owns annotations that it has applied. Its entry for merge patches
+// also contains restored values, so of these it owns only the saved ones. If another manager has changed the saved
+// values, they are ignored.
+func stateOf(ingress *networkingv1.Ingress) state {
+	applied, updated, others := sets.New[string](), sets.New[string](), sets.New[string]()
+	for _, entry := range ingress.ManagedFields {
+		keys := annotationsOf(entry)
+		switch {
+		case !own(entry):
+			others.Insert(keys...)
+		case entry.Operation == metav1.ManagedFieldsOperationApply:
+			applied.Insert(keys...)
+		default:
+			updated.Insert(keys...)
+		}
+	}
+	s := state{values: ingress.Annotations}
+	if updated.Has(v1beta1.OriginalAnnotationsAnnotation) {
+		s.saved = parseOriginals(ingress.Annotations[v1beta1.OriginalAnnotationsAnnotation])
+	}
+	s.own = applied.Union(updated.Intersection(sets.KeySet(s.saved))).Intersection(sets.KeySet(ingress.Annotations))
+	s.own.Delete(v1beta1.OriginalAnnotationsAnnotation)
+	s.shared = s.own.Intersection(others)
+	return s
+}
+
+// theirs returns the value that other managers have given to an annotation, or nil if it has none. While the operator's
+// value hides it, this is the saved value.
+func (s state) theirs(key string) *string {
+	if s.own.Has(key) && !s.shared.Has(key) {
+		return s.saved[key]
+	}
+	if value, ok := s.values[key]; ok {
+		return &value
+	}
+	return nil
+}
+
+// classOf returns the name of an Ingress's class, or "" if it has none. If the operator has set the deprecated
+// annotation, the value before that counts.
+func (s state) classOf(ingress *networkingv1.Ingress) string {
+	if name := ingress.Spec.IngressClassName; name != nil {
+		return *name
+	}
+	if name := s.theirs(networkingv1beta1.AnnotationIngressClass); name != nil {
+		return *name
+	}
+	return ""
+}
+
+// maxOriginals limits the size of the saved values in bytes. All annotations of an object have at most 256 KiB.
+const maxOriginals = 16 << 10
+
+// originals are the values that annotations had before the operator set them in a merge patch. Nil means that there is
+// nothing to restore: the annotation was absent, or its value is too large.
+type originals map[string]*string
+
+// parseOriginals parses the text of String. It returns nil for invalid text.
+func parseOriginals(text string) originals {
+	var saved originals
+	if json.Unmarshal([]byte(text), &saved) != nil {
+		return nil
+	}
+	return saved
+}
+
+// String returns a JSON object, or "" if it would be empty.
+func (o originals) String() string {
+	if len(o) == 0 {
+		return ""
+	}
+	text := &bytes.Buffer{}
+	encoder := json.NewEncoder(text)
+	encoder.SetEscapeHTML(false) // an escaped character needs six bytes
+	if err := encoder.Encode(map[string]*string(o)); err != nil {
+		panic(err) // maps of strings can be encoded
+	}
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// save saves the value of an annotation, or nil. It reports whether there is space for the value.
+func (o originals) save(key string, value *string) bool {
+	o[key] = value
+	if value == nil || utf8.ValidString(*value) && len(o.String()) <= maxOriginals {
+		return true
+	}
+	o[key] = nil
+	return false
+}
+
+// only returns a copy with only these keys.
+func (o originals) only(keys map[string]string) originals {
+	kept := maps.Clone(o)
+	maps.DeleteFunc(kept, func(key string, _ *string) bool {
+		_, ok := keys[key]
+		return !ok
+	})
+	if kept == nil {
+		return originals{}
+	}
+	return kept
+}
+
+// rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not
+// among them, because the API server does not record that.
+func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
+	managers := sets.New[string]()
+	for _, entry := range ingress.ManagedFields {
+		if !own(entry) && slices.ContainsFunc(annotationsOf(entry), sets.New(keys...).Has) {
+			managers.Insert(entry.Manager)
+		}
+	}
+	return sets.List(managers)
+}
+
+// own reports whether an entry is that of the operator.
+func own(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == string(fieldManager) && entry.Subresource == ""
+}
+
+// annotationsOf returns the keys of the annotations in an entry, sorted.
+func annotationsOf(entry metav1.ManagedFieldsEntry) []string {
+	fields := &fieldpath.Set{}
+	if entry.FieldsV1 == nil || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil {
+		return nil
+	}
+	var keys []string
+	for _, name := range []string{"metadata", "annotations"} {
+		fields = fields.WithPrefix(fieldpath.PathElement{FieldName: &name})
+	}
+	for element := range fields.Members.All() {
+		if element.FieldName != nil {
+			keys = append(keys, *element.FieldName)
+		}
+	}
+	return keys
+}
