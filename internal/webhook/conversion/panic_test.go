@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sync/semaphore"
@@ -17,10 +18,10 @@ import (
 // TestPanic lets a converter panic. Only this call fails: net/http recovers from the panic, and the call returns its
 // slot for a large object.
 func TestPanic(t *testing.T) {
-	broken := false
+	var broken atomic.Bool
 	handler := &Handler{large: semaphore.NewWeighted(1), converters: map[versionPair]converter{
 		{"a/v1", "a/v2"}: func(spec []byte) ([]byte, error) {
-			if broken {
+			if broken.Load() {
 				panic("a bug")
 			}
 			return spec, nil
@@ -36,7 +37,7 @@ func TestPanic(t *testing.T) {
 	const want = `,"spec":{}}],"uid":"7","result":{"metadata":{},"status":"Success"}}}` + "\n"
 	for range 3 {
 		response, err := server.Client().Post(server.URL, "application/json", strings.NewReader(request))
-		if broken {
+		if broken.Load() {
 			if err == nil {
 				t.Errorf("the call that panics got status %s, want no answer", response.Status)
 			}
@@ -50,7 +51,7 @@ func TestPanic(t *testing.T) {
 			}
 			_ = response.Body.Close()
 		}
-		broken = !broken
+		broken.Store(!broken.Load())
 	}
 	server.Close()
 	if !strings.Contains(logged.String(), "a bug") {
