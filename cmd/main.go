@@ -70,8 +70,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting useless-operator",
-		"version", version, "controllers", o.controllers.Selection, "webhooks", o.webhooks)
+	logger.Info("Starting useless-operator", "version", version, "webhooks", o.webhooks)
 	return mgr.Start(delayed(ctx, o.shutdownDelay))
 }
 

@@ -17,11 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"container.training/useless/internal/controller"
-	"container.training/useless/internal/controller/ingress"
-	"container.training/useless/internal/controller/machine"
-	"container.training/useless/internal/controller/podcount"
-	"container.training/useless/internal/controller/schedule"
-	"container.training/useless/internal/controller/virtualmachine"
 )
 
 // options are the values of the flags. Each flag also has an environment variable: USELESS_MAX_SWITCHES for
@@ -48,7 +43,7 @@ type options struct {
 
 // parse reads the flags, and then the environment variables of the flags that are not set.
 func parse(args []string, getenv func(string) string) (*options, error) {
-	o := &options{controllers: controller.Options{Selection: []string{"*"}}}
+	o := &options{}
 	flags := newFlagSet(o)
 	flags.SetOutput(io.Discard) // main prints the error
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -64,12 +59,13 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 	if err := fromEnvironment(flags, getenv); err != nil {
 		return nil, err
 	}
-	return o, o.validate()
+	return o, errors.Join(o.validate(), rejectZero(flags))
 }
 
 func newFlagSet(o *options) *flag.FlagSet {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
-	o.addControllerFlags(flags)
+	o.controllers.AddFlags(flags)
+	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.StringVar(&o.namespace, "namespace", "",
 		"the operator's namespace, for its Lease and its certificates (default: the namespace of its Pod)")
@@ -97,45 +93,6 @@ func newFlagSet(o *options) *flag.FlagSet {
 	return flags
 }
 
-func (o *options) addControllerFlags(flags *flag.FlagSet) {
-	c := &o.controllers
-	flags.Func("controllers", "a comma-separated list of controllers: "+
-		"'*' selects the controllers that are on by default, 'name' turns one on, '-name' turns one off; "+
-		"repeat the flag to append to the list (default *)\n"+
-		"All controllers: "+strings.Join(controller.Names(), ", "), selection(&c.Selection))
-	flags.StringVar(&c.PodCount.Label, "pod-count-label", podcount.DefaultLabel,
-		"the label that the controller podcount sets on ReplicaSets")
-	flags.Var(&c.Ingress.Annotations, "ingress-annotation",
-		"a `key=value` annotation that the controller ingress sets on Ingresses; repeat the flag for more annotations")
-	flags.StringVar((*string)(&c.Ingress.Policy), "ingress-annotation-policy", string(ingress.PolicyAlways),
-		"Always overwrites annotations that other clients have set, IfNotPresent keeps them")
-	flags.Var(&c.Ingress.Classes, "ingress-class",
-		"the `name` of a class of Ingresses that get the annotations; repeat the flag for more classes (default: all)")
-	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
-	flags.IntVar(&c.Machine.ConcurrentSyncs, "concurrent-machine-syncs", machine.DefaultConcurrentSyncs,
-		"the number of Machines that are reconciled concurrently, from 1 to 256")
-	flags.Func("schedule-kinds", "a comma-separated list of the kinds of workloads that schedules apply to; "+
-		"repeat the flag to append to the list (default: all kinds)\n"+
-		"All kinds: "+strings.Join(schedule.Kinds(), ", "), selection(&c.Schedule.Kinds))
-	flags.StringVar(&c.Schedule.DefaultTimeZone, "default-time-zone", "UTC",
-		"the IANA time zone of schedules without a time zone")
-	flags.StringVar(&c.VirtualMachine.Image, "vm-image", virtualmachine.DefaultImage,
-		"the container image of VirtualMachines; it must run as a numeric user other than root")
-	flags.DurationVar(&c.VirtualMachine.UsageInterval, "vm-usage-interval", virtualmachine.DefaultUsageInterval,
-		"the time between two requests for the usage of VirtualMachines, at least 1s")
-}
-
-// selection parses a comma-separated list, such as --controllers. The first flag replaces the default, and each further
-// flag appends to the list, so that each kustomize component can add its own flag.
-func selection(into *[]string) func(string) error {
-	var all []string
-	return func(value string) error {
-		all = append(all, strings.Split(value, ",")...)
-		*into = all
-		return nil
-	}
-}
-
 // fromEnvironment sets the flags that are not on the command line from their environment variables.
 func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	given := map[string]bool{}
@@ -157,8 +114,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// validate returns an error for an invalid value. The controllers read a zero value as the default, so a zero value on
-// the command line is rejected here.
+// validate returns an error for an invalid value.
 func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
@@ -166,19 +122,20 @@ func (o *options) validate() error {
 	if o.selfManagedCerts && o.namespace == "" {
 		return errors.New("--self-managed-certs needs --namespace: it stores the certificates in a Secret")
 	}
-	switch c := o.controllers; {
-	case c.Machine.ConcurrentSyncs == 0:
-		return errors.New("invalid value 0 for flag --concurrent-machine-syncs: must be from 1 to 256")
-	case c.VirtualMachine.Image == "":
-		return errors.New("invalid value \"\" for flag --vm-image: must be an image, such as " +
-			virtualmachine.DefaultImage)
-	case c.VirtualMachine.UsageInterval == 0:
-		return errors.New("invalid value 0s for flag --vm-usage-interval: must be at least 1s, such as 30s")
-	case c.PodCount.Label == "":
-		return errors.New("invalid value \"\" for flag --pod-count-label: " +
-			"must be a label key; for example, pod-count or example.com/pod-count")
-	case c.Ingress.Policy == "":
-		return errors.New("invalid value \"\" for flag --ingress-annotation-policy: must be Always or IfNotPresent")
-	}
 	return o.controllers.Validate()
+}
+
+// rejectZero returns an error if a controller has a zero value in place of its default. For a controller, zero means the
+// default. A user who sets zero wants something else.
+func rejectZero(flags *flag.FlagSet) error {
+	var errs []error
+	controllers := flag.NewFlagSet("controllers", flag.ContinueOnError)
+	(&controller.Options{}).AddFlags(controllers)
+	controllers.VisitAll(func(f *flag.Flag) {
+		value := flags.Lookup(f.Name).Value.String()
+		if zero := value == "" || value == "0" || value == "0s"; zero && value != f.DefValue {
+			errs = append(errs, fmt.Errorf("invalid value %q for flag --%s: use for example %s", value, f.Name, f.DefValue))
+		}
+	})
+	return errors.Join(errs...)
 }

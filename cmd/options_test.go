@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	}{
 		"Defaults": {
 			reason: "without flags, the controllers that are on by default run",
-			want:   result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count"},
+			want:   result{MaxSwitches: 100, Label: "pod-count"},
 		},
 		"Flags": {
 			reason: "flags set the options",
@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 			reason:      "a flag wins over its environment variable, even with the default value",
 			args:        []string{"--max-switches=100", "--leader-elect=false"},
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
-			want:        result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "pod-count"},
+			want:        result{MaxSwitches: 100, Label: "pod-count"},
 		},
 		"ControllersAdded": {
 			reason: "the first flag replaces the default, and each further flag appends to it",
@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 		"Label": {
 			reason: "a label key may have a prefix",
 			args:   []string{"--pod-count-label=example.com/pods"},
-			want:   result{Controllers: []string{"*"}, MaxSwitches: 100, Label: "example.com/pods"},
+			want:   result{MaxSwitches: 100, Label: "example.com/pods"},
 		},
 		"BadLabel": {
 			reason:  "an invalid label key is rejected at the start",
@@ -75,7 +75,7 @@ func TestParse(t *testing.T) {
 			reason:      "an empty label key is invalid, and the environment variable does not replace it",
 			args:        []string{"--pod-count-label="},
 			environment: map[string]string{"USELESS_POD_COUNT_LABEL": "pods"},
-			wantErr:     "; for example, pod-count or example.com/pod-count",
+			wantErr:     `invalid value "" for flag --pod-count-label: use for example pod-count`,
 		},
 		"Annotations": {
 			reason: "the first = separates the key from the value",
@@ -139,7 +139,7 @@ func TestParse(t *testing.T) {
 			reason:      "an empty policy is invalid, and the environment variable does not replace it",
 			args:        []string{"--ingress-annotation-policy="},
 			environment: map[string]string{"USELESS_INGRESS_ANNOTATION_POLICY": "Always"},
-			wantErr:     `invalid value "" for flag --ingress-annotation-policy: must be Always or IfNotPresent`,
+			wantErr:     `invalid value "" for flag --ingress-annotation-policy: use for example Always`,
 		},
 		"UselessPolicy": {
 			reason:  "a policy without annotations is a mistake",
@@ -179,12 +179,12 @@ func TestParse(t *testing.T) {
 		"NoImage": {
 			reason:  "a Pod needs an image",
 			args:    []string{"--vm-image="},
-			wantErr: `invalid value "" for flag --vm-image: must be an image, such as registry.k8s.io/pause:`,
+			wantErr: `invalid value "" for flag --vm-image: use for example registry.k8s.io/pause:`,
 		},
 		"NoWorkers": {
 			reason:  "a controller needs at least one worker",
 			args:    []string{"--concurrent-machine-syncs=0"},
-			wantErr: "invalid value 0 for flag --concurrent-machine-syncs: must be from 1 to 256",
+			wantErr: `invalid value "0" for flag --concurrent-machine-syncs: use for example 16`,
 		},
 		"NoInterval": {
 			reason:  "requests in quick succession would overload the metrics API",

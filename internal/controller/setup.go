@@ -7,6 +7,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,16 +43,16 @@ type Options struct {
 
 // controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its
 // package, its line here and its field in Options.
-func (o Options) controllers() []entry {
+func (o *Options) controllers() []entry {
 	return []entry{
-		{name: machine.Name, options: o.Machine},
-		{name: schedule.Name, options: o.Schedule},
-		{name: virtualmachine.Name, options: o.VirtualMachine},
-		{name: podcount.Name, options: o.PodCount, rights: []right{
+		{name: machine.Name, options: &o.Machine},
+		{name: schedule.Name, options: &o.Schedule},
+		{name: virtualmachine.Name, options: &o.VirtualMachine},
+		{name: podcount.Name, options: &o.PodCount, rights: []right{
 			{schema.GroupResource{Group: "apps", Resource: "replicasets"}, "list watch patch"},
 			{schema.GroupResource{Resource: "pods"}, "list watch"},
 		}},
-		{name: ingress.Name, options: o.Ingress, rights: []right{
+		{name: ingress.Name, options: &o.Ingress, rights: []right{
 			{schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}, "list watch patch get"},
 		}},
 	}
@@ -61,6 +62,8 @@ func (o Options) controllers() []entry {
 type entry struct {
 	name    string
 	options interface {
+		// AddFlags adds the controller's flags. It sets the options to their defaults.
+		AddFlags(flags *flag.FlagSet)
 		// Validate returns an error that names the flag with a wrong value.
 		Validate() error
 		// CacheOptions returns the options of the manager's cache for the kinds that only this controller reads.
@@ -98,10 +101,24 @@ func (o Options) enabled() []entry {
 
 // Names returns the names of all controllers.
 func Names() (names []string) {
-	for _, e := range (Options{}).controllers() {
+	for _, e := range (&Options{}).controllers() {
 		names = append(names, e.name)
 	}
 	return names
+}
+
+// AddFlags adds the flags of all controllers.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.Func("controllers", "a comma-separated list of controllers: "+
+		"'*' selects the controllers that are on by default, 'name' turns one on, '-name' turns one off; "+
+		"repeat the flag to append to the list (default *)\n"+
+		"All controllers: "+strings.Join(Names(), ", "), func(list string) error {
+		o.Selection = append(o.Selection, strings.Split(list, ",")...)
+		return nil
+	})
+	for _, e := range o.controllers() {
+		e.options.AddFlags(flags)
+	}
 }
 
 // Validate returns an error for options that are invalid or that would have no effect.
@@ -113,14 +130,14 @@ func (o Options) Validate() error {
 				name, strings.Join(Names(), ", ")))
 		}
 	}
-	if !slices.ContainsFunc(o.enabled(), func(e entry) bool { return e.name == ingress.Name }) {
-		for _, flag := range o.Ingress.Flags() {
-			errs = append(errs, fmt.Errorf("%s has no effect: "+
-				"enable the controller ingress with --controllers=*,ingress", flag))
-		}
-	}
 	for _, e := range o.controllers() {
 		errs = append(errs, e.options.Validate())
+		if set, ok := e.options.(interface{ Flags() []string }); ok && !e.enabled(o.Selection) {
+			for _, name := range set.Flags() {
+				errs = append(errs, fmt.Errorf("%s has no effect: enable the controller %s with --controllers=*,%[2]s",
+					name, e.name))
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -90,9 +91,10 @@ const (
 // Counter counts requests by result.
 type Counter struct{ *prometheus.CounterVec }
 
-// NewCounter returns a Counter that has both results from the start, so that an alert sees the step from 0 to 1.
-func NewCounter(name, help string) Counter {
-	c := Counter{prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})}
+// NewCounter registers a Counter. It has both results from the start, so that an alert sees the step from 0 to 1.
+func NewCounter(registerer prometheus.Registerer, name, help string) Counter {
+	options := prometheus.CounterOpts{Name: name, Help: help}
+	c := Counter{promauto.With(registerer).NewCounterVec(options, []string{"result"})}
 	c.WithLabelValues(ResultSuccess)
 	c.WithLabelValues(ResultError)
 	return c

@@ -14,8 +14,8 @@ import (
 )
 
 func TestCounter(t *testing.T) {
-	registry, results := prometheus.NewRegistry(), NewCounter("useless_writes_total", "Number of writes.")
-	registry.MustRegister(results)
+	registry := prometheus.NewRegistry()
+	results := NewCounter(registry, "useless_writes_total", "Number of writes.")
 	check := func(failures, successes string) {
 		t.Helper()
 		scraped := httptest.NewRecorder()

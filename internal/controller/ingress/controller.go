@@ -5,19 +5,20 @@
 // operator owns. So the operator removes only its own annotations when they leave the configuration. A value that it
 // has overwritten is saved in an annotation of the Ingress, and restored.
 //
-// decide.go is pure: it computes the write from the Ingress and the configuration. ownership.go reads the records of
-// earlier writes from the Ingress. fight.go decides when to set annotations again that another writer keeps changing.
+// decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress.
+// ownership.go reads the records of earlier writes from the Ingress. fight.go decides when to set annotations again that
+// another writer keeps changing.
 package ingress
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,7 @@ import (
 
 	"container.training/useless/internal/apierror"
 	"container.training/useless/internal/events"
+	"container.training/useless/internal/memory"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/pause"
 	"container.training/useless/internal/queue"
@@ -62,33 +64,36 @@ var kind = networkingv1.SchemeGroupVersion.WithKind("Ingress")
 
 // Controller reconciles Ingresses.
 type Controller struct {
-	client    client.Client
-	reader    client.Reader // reads fields that the cache does not keep
-	options   Options
-	clock     clock.PassiveClock
-	events    *events.Recorder
-	metrics   *metrics
-	histories *histories
-	alarms    *queue.Alarms
+	client  client.Client
+	reader  client.Reader // reads fields that the cache does not keep
+	options Options
+	clock   clock.PassiveClock
+	events  *events.Recorder
+	applied patch.Counter
+	reverts prometheus.Counter
+	alarms  *queue.Alarms
+
+	// No object records the history. A restart forgets it, which costs a few writes in a fight.
+	histories memory.Memory[history]
 }
 
 // Setup adds the controller to a manager. Its metrics go to the registerer.
 func (o Options) Setup(
 	_ context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
-	metrics, err := newMetrics(registerer)
-	if err != nil {
-		return err
-	}
 	c := &Controller{
-		client:    mgr.GetClient(),
-		reader:    mgr.GetAPIReader(),
-		options:   o,
-		clock:     clock,
-		events:    events.NewRecorder(mgr),
-		metrics:   metrics,
-		histories: newHistories(),
-		alarms:    queue.NewAlarms(clock),
+		client:  mgr.GetClient(),
+		reader:  mgr.GetAPIReader(),
+		options: o,
+		clock:   clock,
+		events:  events.NewRecorder(mgr),
+		applied: patch.NewCounter(registerer, "useless_ingress_annotations_applied_total",
+			"Number of writes of an Ingress's annotations, by result (success or error)."),
+		reverts: promauto.With(registerer).NewCounter(prometheus.CounterOpts{
+			Name: "useless_ingress_annotations_reverts_total",
+			Help: "Number of times that another writer changed an annotation back.",
+		}),
+		alarms: queue.NewAlarms(clock),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
@@ -121,7 +126,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, ingress)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.histories.forget(request.NamespacedName)
+		c.histories.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -129,32 +134,30 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case !ingress.DeletionTimestamp.IsZero() || pause.IsPaused(ingress):
 		return reconcile.Result{}, nil
 	}
-	known, p := c.histories.of(ingress), decide(ingress, c.options)
-	if p.empty() {
-		if after, news := known.settled(p, c.clock.Now()); news {
-			c.histories.keep(ingress, after)
-		}
+	now := c.clock.Now()
+	d := decide(ingress, c.options, c.histories.Of(ingress), now)
+	c.histories.Keep(ingress, d.history)
+	if d.reverted {
+		c.countRevert(ctx, ingress, d, now)
+	}
+	switch due := d.history.due; {
+	case d.isEmpty():
 		return reconcile.Result{}, nil
-	}
-	known, reverted := known.saw(p, c.clock.Now())
-	if reverted {
-		c.histories.keep(ingress, known)
-		c.reverted(ctx, ingress, p, known)
-	}
-	if known.due.After(c.clock.Now()) {
-		c.alarms.Set(request, known.due)
+	case due.After(now):
+		c.alarms.Set(request, due)
 		return reconcile.Result{}, nil
+	default:
+		return reconcile.Result{}, c.act(ctx, ingress, d)
 	}
-	return reconcile.Result{}, c.write(ctx, ingress, p, known)
 }
 
-// write carries out a plan. The resource version is a precondition: a value that another writer has set since must be
+// act carries out a plan. The resource version is a precondition: a value that another writer has set since must be
 // saved first. The UID is one for server-side apply, which would otherwise create a deleted Ingress again.
-func (c *Controller) write(ctx context.Context, ingress *networkingv1.Ingress, p plan, known history) error {
-	patchType, annotations := types.ApplyPatchType, any(p.apply)
+func (c *Controller) act(ctx context.Context, ingress *networkingv1.Ingress, d decision) error {
+	patchType, annotations := types.ApplyPatchType, any(d.apply)
 	options := []client.PatchOption{fieldManager, client.ForceOwnership}
-	if len(p.patch) > 0 {
-		patchType, annotations, options = types.MergePatchType, p.patch, options[:1]
+	if len(d.patch) > 0 {
+		patchType, annotations, options = types.MergePatchType, d.patch, options[:1]
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": kind.GroupVersion().String(),
@@ -169,13 +172,13 @@ func (c *Controller) write(ctx context.Context, ingress *networkingv1.Ingress, p
 	}
 	written := ingress.DeepCopy()
 	err = c.client.Patch(ctx, written, client.RawPatch(patchType, body), options...)
-	c.metrics.applied.Count(err)
+	c.applied.Count(err)
 	if err != nil {
-		c.refused(ingress, p, known, err)
+		c.warn(ingress, d, err)
 		return apierror.IgnoreGone(err)
 	}
-	c.histories.keep(ingress, known.wrote(p, c.clock.Now()))
-	c.report(written, p)
+	c.histories.Keep(ingress, d.history.wrote(d.plan, c.clock.Now()))
+	c.report(written, d.plan)
 	return nil
 }
 
@@ -199,11 +202,11 @@ func (c *Controller) report(ingress *networkingv1.Ingress, p plan) {
 	}
 }
 
-// reverted counts a change by another writer. In a fight, which is a series of such changes, it also emits a Warning
+// countRevert counts a change by another writer. In a fight, which is a series of such changes, it also emits a Warning
 // with the field managers of the other writers. The cache does not have these, so it reads them from the API server.
-func (c *Controller) reverted(ctx context.Context, ingress *networkingv1.Ingress, p plan, known history) {
-	c.metrics.reverts.Inc()
-	if !known.fighting() {
+func (c *Controller) countRevert(ctx context.Context, ingress *networkingv1.Ingress, d decision, now time.Time) {
+	c.reverts.Inc()
+	if !d.history.fighting() {
 		return
 	}
 	full := &metav1.PartialObjectMetadata{} // with the managed fields of all writers
@@ -211,22 +214,22 @@ func (c *Controller) reverted(ctx context.Context, ingress *networkingv1.Ingress
 	rival := "Another client"
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(ingress), full); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot read the field managers of the Ingress")
-	} else if managers := rivals(full, p.set); len(managers) > 0 {
+	} else if managers := rivals(full, d.set); len(managers) > 0 {
 		rival = "Field manager " + strings.Join(managers, ", ")
 	}
 	c.events.Warning(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
-		rival, enumerate(p.set), known.due.Sub(c.clock.Now()).Round(time.Second))
+		rival, enumerate(d.set), d.history.due.Sub(now).Round(time.Second))
 }
 
-// refused emits an event for the first refusal of the API server, not for each retry.
-func (c *Controller) refused(ingress *networkingv1.Ingress, p plan, known history, err error) {
+// warn emits an event for the first refusal of the API server, not for each retry.
+func (c *Controller) warn(ingress *networkingv1.Ingress, d decision, err error) {
 	if !apierror.IsRefused(err) {
 		return
 	}
-	known, news := known.refused(err)
-	c.histories.keep(ingress, known)
+	after, news := d.history.refused(err)
+	c.histories.Keep(ingress, after)
 	if news {
-		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(p.keys()), err)
+		c.events.Warning(ingress, EventAnnotationsRefused, "Set", "Could not change %s: %s", enumerate(d.keys()), err)
 	}
 }
 
@@ -240,21 +243,4 @@ func enumerate(keys []string) string {
 		return "annotation " + keys[0]
 	}
 	return "annotations " + strings.Join(keys, ", ")
-}
-
-type metrics struct {
-	applied patch.Counter
-	reverts prometheus.Counter
-}
-
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		applied: patch.NewCounter("useless_ingress_annotations_applied_total",
-			"Number of writes of an Ingress's annotations, by result (success or error)."),
-		reverts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "useless_ingress_annotations_reverts_total",
-			Help: "Number of times that another writer changed an annotation back.",
-		}),
-	}
-	return m, errors.Join(registerer.Register(m.applied), registerer.Register(m.reverts))
 }

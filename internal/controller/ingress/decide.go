@@ -6,6 +6,7 @@ package ingress
 import (
 	"maps"
 	"slices"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -27,7 +28,7 @@ type plan struct {
 	apply map[string]string
 }
 
-func (p plan) empty() bool {
+func (p plan) isEmpty() bool {
 	return len(p.set) == 0 && len(p.remove) == 0 && len(p.release) == 0 && len(p.patch) == 0
 }
 
@@ -39,13 +40,27 @@ func (p plan) keys() []string {
 	return slices.Sorted(maps.Keys(p.patch))
 }
 
-// decide returns what to do about an Ingress. An annotation that already has the configured value causes no write, even
-// if another manager owns it.
+// decision is what to do about an Ingress, and when.
+type decision struct {
+	plan
+	history  history // the time at which to carry out the plan is due
+	reverted bool    // another writer has changed annotations that the operator had set
+}
+
+// decide returns what to do about an Ingress with a history.
+func decide(ingress *networkingv1.Ingress, o Options, known history, now time.Time) decision {
+	p := newPlan(ingress, o)
+	after, reverted := known.saw(p, now)
+	return decision{p, after, reverted}
+}
+
+// newPlan returns the plan for an Ingress. An annotation that already has the configured value causes no write, even if
+// another manager owns it.
 //
 // Server-side apply records in the managed fields what the operator has set, and needs no annotation for it. But with
 // server-side apply the operator would own a restored value. So a merge patch overwrites and restores values of other
 // managers. It also does everything else on an Ingress with saved values, because one request has to be enough.
-func decide(ingress *networkingv1.Ingress, o Options) plan {
+func newPlan(ingress *networkingv1.Ingress, o Options) plan {
 	s := stateOf(ingress)
 	p := plan{annotations: o.wanted(ingress, s)}
 	mergePatch := len(s.saved) > 0

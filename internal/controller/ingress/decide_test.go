@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -167,7 +166,7 @@ func TestDecide(t *testing.T) {
 func checkDecision(t *testing.T, reason string, ingress *networkingv1.Ingress, options Options, want plan) {
 	t.Helper()
 	before := ingress.DeepCopy()
-	got := decide(ingress, options)
+	got := decide(ingress, options, history{}, now).plan
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(plan{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", reason, diff)
 	}
@@ -564,22 +563,5 @@ func TestEnumerate(t *testing.T) {
 		if got := enumerate(keys); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-	}
-}
-
-func TestHistoriesAreByUID(t *testing.T) {
-	known := newHistories()
-	known.keep(newIngress(nil), history{uid: "1", refusal: "no"})
-	if got := known.of(newIngress(nil)); got.refusal != "no" {
-		t.Errorf("got %+v, want the stored history", got)
-	}
-	again := newIngress(nil)
-	again.UID = "2"
-	if got := known.of(again); got.uid != "2" || got.refusal != "" {
-		t.Errorf("another Ingress with the same name has the history %+v", got)
-	}
-	known.forget(types.NamespacedName{Namespace: "default", Name: "web"})
-	if len(known.byKey) > 0 {
-		t.Errorf("histories after forget: %v", known.byKey)
 	}
 }

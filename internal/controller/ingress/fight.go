@@ -5,11 +5,7 @@ package ingress
 
 import (
 	"slices"
-	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -24,7 +20,6 @@ const (
 
 // history is what happened to the annotations that this process has set on an Ingress.
 type history struct {
-	uid     types.UID
 	applied time.Time   // when annotations were last set; zero for never, and after they were removed
 	reverts []time.Time // when they were found changed, within the window
 	open    bool        // a revert was counted, and the annotations are not set again yet
@@ -36,13 +31,16 @@ type history struct {
 // fighting reports whether another writer keeps reverting annotations.
 func (h history) fighting() bool { return h.delay > 0 }
 
-// saw returns the history after a plan that has something to change, and whether that is a new revert.
+// saw returns the history after an Ingress was read that needs a plan, and whether that is a new revert.
 func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
-	if len(p.set) == 0 {
+	switch {
+	case p.isEmpty() && (h.open || h.refusal != ""): // another writer has set the configured values itself
+		h.applied = now
+		return h.done(p), false
+	case len(p.set) == 0:
 		h.due = time.Time{} // a removal does not wait for the end of a fight
 		return h, false
-	}
-	if h.applied.IsZero() || h.open {
+	case h.applied.IsZero() || h.open:
 		return h, false
 	}
 	if now.Sub(h.applied) > window {
@@ -56,16 +54,6 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 		h.due = now.Add(h.delay)
 	}
 	return h, true
-}
-
-// settled returns the history after a plan that has nothing to change, and whether the history is different. It is if a
-// revert or a refusal was open: then another writer has set the configured values itself.
-func (h history) settled(p plan, now time.Time) (after history, news bool) {
-	if !h.open && h.refusal == "" {
-		return h, false
-	}
-	h.applied = now
-	return h.done(p), true
 }
 
 // wrote returns the history after a plan was carried out.
@@ -89,37 +77,4 @@ func (h history) refused(err error) (after history, news bool) {
 	news = h.refusal != err.Error()
 	h.refusal = err.Error()
 	return h, news
-}
-
-// histories has the histories of all Ingresses that this process has written. A restart forgets them, which costs a few
-// writes in a fight.
-type histories struct {
-	mu    sync.Mutex
-	byKey map[types.NamespacedName]history
-}
-
-func newHistories() *histories { return &histories{byKey: map[types.NamespacedName]history{}} }
-
-// of returns the history of an Ingress. It is empty for a new Ingress of the same name.
-func (h *histories) of(ingress client.Object) history {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if known := h.byKey[client.ObjectKeyFromObject(ingress)]; known.uid == ingress.GetUID() {
-		return known
-	}
-	return history{uid: ingress.GetUID()}
-}
-
-// keep stores the history of an Ingress.
-func (h *histories) keep(ingress client.Object, known history) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.byKey[client.ObjectKeyFromObject(ingress)] = known
-}
-
-// forget drops the history of an Ingress that does not exist any more.
-func (h *histories) forget(key types.NamespacedName) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.byKey, key)
 }

@@ -37,7 +37,7 @@ func fight(held []time.Duration, givesIn ...int) []time.Duration {
 		waits = append(waits, wait)
 		if slices.Contains(givesIn, i) {
 			at = at.Add(wait / 2)
-			h, _ = h.settled(plan{annotations: setting.annotations}, at)
+			h, _ = h.saw(plan{annotations: setting.annotations}, at)
 			continue
 		}
 		at = at.Add(wait)
@@ -128,7 +128,7 @@ func TestSaw(t *testing.T) {
 
 // settledAfter returns the history after a reconcile in which the plan is already fulfilled.
 func settledAfter(h history, p plan) history {
-	h, _ = h.settled(plan{annotations: p.annotations}, now)
+	h, _ = h.saw(plan{annotations: p.annotations}, now)
 	return h
 }
 
@@ -157,7 +157,7 @@ func TestRejectionsAreReportedOnce(t *testing.T) {
 			t.Errorf("%d: %s: got reported %t", i, c.reason, reported)
 		}
 	}
-	if h, _ = h.settled(setting, now); h.refusal != "" {
+	if h, _ = h.saw(plan{annotations: setting.annotations}, now); h.refusal != "" {
 		t.Errorf("the history still has rejection %q, although the plan is fulfilled", h.refusal)
 	}
 }

@@ -116,20 +116,20 @@ func (w *world) ingress() *networkingv1.Ingress {
 func (w *world) reconcile(t *testing.T, o Options) {
 	t.Helper()
 	before := w.ingress()
-	p := decide(before, o)
+	p := newPlan(before, o)
 	checkPlan(t, p, before, o)
 	for _, key := range p.unsaved {
 		delete(w.theirs, key)
 	}
 	switch {
-	case p.empty():
+	case p.isEmpty():
 		return
 	case len(p.patch) > 0:
 		w.mergePatch(p.patch)
 	default:
 		w.apply(p.apply)
 	}
-	if again := decide(w.ingress(), o); !again.empty() {
+	if again := newPlan(w.ingress(), o); !again.isEmpty() {
 		t.Errorf("the second plan is not empty: %+v, then %+v", p, again)
 	}
 }

@@ -5,14 +5,18 @@ package ingress
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -39,6 +43,16 @@ const (
 	// PolicyIfNotPresent sets an annotation only if no other client has set it.
 	PolicyIfNotPresent Policy = "IfNotPresent"
 )
+
+// AddFlags adds the controller's flags.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.Var(&o.Annotations, "ingress-annotation",
+		"a `key=value` annotation that the controller ingress sets on Ingresses; repeat the flag for more annotations")
+	flags.StringVar((*string)(&o.Policy), "ingress-annotation-policy", string(PolicyAlways),
+		"Always overwrites annotations that other clients have set, IfNotPresent keeps them")
+	flags.Var(&o.Classes, "ingress-class",
+		"the `name` of a class of Ingresses that get the annotations; repeat the flag for more classes (default: all)")
+}
 
 // Flags returns the names of the flags whose options are not the default.
 func (o Options) Flags() (flags []string) {
@@ -75,6 +89,12 @@ func (o Options) Validate() error {
 			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
 	}
 	return errors.Join(errs...)
+}
+
+// CacheOptions returns options that keep only the fields that the controller reads: the annotations, the class, and
+// which managers own the annotations that the operator has set.
+func (Options) CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
 }
 
 // Annotations maps keys to values. It is a flag.Value: each use of the flag adds one annotation, as key=value.

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -133,6 +135,34 @@ func (o originals) only(keys map[string]string) originals {
 		return originals{}
 	}
 	return kept
+}
+
+// strip removes the fields that the controller does not read.
+func strip(cached any) (any, error) {
+	ingress, ok := cached.(*networkingv1.Ingress)
+	if !ok {
+		return cache.TransformStripManagedFields()(cached)
+	}
+	ingress.GenerateName, ingress.Labels, ingress.OwnerReferences, ingress.Finalizers = "", nil, nil, nil
+	delete(ingress.Annotations, corev1.LastAppliedConfigAnnotation)
+	ingress.ManagedFields = relevant(ingress.ManagedFields)
+	ingress.Spec = networkingv1.IngressSpec{IngressClassName: ingress.Spec.IngressClassName}
+	ingress.Status = networkingv1.IngressStatus{}
+	return ingress, nil
+}
+
+// relevant returns the operator's entries, and the entries of managers that have set an annotation to the same value as
+// the operator. Managed fields are most of an Ingress, and few Ingresses have such an entry.
+func relevant(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	owned := sets.New[string]()
+	for _, entry := range entries {
+		if own(entry) {
+			owned.Insert(annotationsOf(entry)...)
+		}
+	}
+	return slices.DeleteFunc(entries, func(entry metav1.ManagedFieldsEntry) bool {
+		return !own(entry) && !owned.HasAny(annotationsOf(entry)...)
+	})
 }
 
 // rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"time"
 
@@ -56,6 +57,12 @@ type Options struct {
 	// ConcurrentSyncs is the number of Machines that are reconciled at the same time, from 1 to 256.
 	// Zero means DefaultConcurrentSyncs.
 	ConcurrentSyncs int
+}
+
+// AddFlags adds the controller's flags.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.IntVar(&o.ConcurrentSyncs, "concurrent-machine-syncs", DefaultConcurrentSyncs,
+		"the number of Machines that are reconciled concurrently, from 1 to 256")
 }
 
 // Validate returns an error for a value that is out of range.

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"strconv"
@@ -78,6 +79,12 @@ type Options struct {
 	Label string
 }
 
+// AddFlags adds the controller's flags.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.Label, "pod-count-label", DefaultLabel,
+		"the label that the controller podcount sets on ReplicaSets")
+}
+
 // Validate returns an error if the label's key is invalid.
 func (o Options) Validate() error {
 	if problems := validation.IsQualifiedName(cmp.Or(o.Label, DefaultLabel)); len(problems) > 0 {
@@ -138,11 +145,10 @@ func (o Options) Setup(
 		client: mgr.GetClient(),
 		label:  cmp.Or(o.Label, DefaultLabel),
 		clock:  clock,
-		patches: patch.NewCounter("useless_podcount_patches_total",
+		patches: patch.NewCounter(registerer, "useless_podcount_patches_total",
 			"Number of writes of a ReplicaSet's label, by result (success or error)."),
 		alarms: queue.NewAlarms(clock),
 	}
-	registerer.MustRegister(c.patches)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		WatchesMetadata(&appsv1.ReplicaSet{}, c.onReplicaSet(), builder.WithPredicates(c.matters(), pause.Predicate())).

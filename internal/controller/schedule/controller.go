@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"time"
@@ -61,6 +62,18 @@ type Options struct {
 	Kinds []string
 	// DefaultTimeZone is the IANA name of the time zone of schedules that have none. Empty means UTC.
 	DefaultTimeZone string
+}
+
+// AddFlags adds the controller's flags.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.Func("schedule-kinds", "a comma-separated list of the kinds of workloads that schedules apply to; "+
+		"repeat the flag to append to the list (default: all kinds)\n"+
+		"All kinds: "+strings.Join(Kinds(), ", "), func(list string) error {
+		o.Kinds = append(o.Kinds, strings.Split(list, ",")...)
+		return nil
+	})
+	flags.StringVar(&o.DefaultTimeZone, "default-time-zone", "UTC",
+		"the IANA time zone of schedules without a time zone")
 }
 
 // Validate returns an error if there is no such kind or time zone.

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"reflect"
 	"time"
@@ -76,6 +77,14 @@ type Options struct {
 	Image string
 	// UsageInterval is the time between two requests to the metrics API, at least 1 s. Zero means DefaultUsageInterval.
 	UsageInterval time.Duration
+}
+
+// AddFlags adds the controller's flags.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.Image, "vm-image", DefaultImage,
+		"the container image of VirtualMachines; it must run as a numeric user other than root")
+	flags.DurationVar(&o.UsageInterval, "vm-usage-interval", DefaultUsageInterval,
+		"the time between two requests for the usage of VirtualMachines, at least 1s")
 }
 
 // Validate returns an error for an interval that would overload the metrics API.
