@@ -144,12 +144,29 @@ func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule
 	return s, nil
 }
 
-// ReplicasOfNone returns the problems of a schedule for a workload that has no replicas, such as a CronJob.
-func ReplicasOfNone(annotations map[string]string) (problems []Problem) {
+// ProblemsOfOnOff returns the problems of a schedule for a workload that has no replicas, such as a CronJob.
+func ProblemsOfOnOff(annotations map[string]string) (problems []Problem) {
 	for _, key := range []string{v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation} {
 		if value, ok := annotations[key]; ok {
 			problems = append(problems, Problem{key, value, "", errors.New("this kind of workload has no replicas")})
 		}
+	}
+	return problems
+}
+
+// ProblemsOfAutoscaler returns the problems of a schedule for a HorizontalPodAutoscaler. A valid number of
+// stop-replicas is assumed, because Parse reports an invalid one.
+func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
+	const stopKey, startKey = v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation
+	_, stops := annotations[v1beta1.StopScheduleAnnotation]
+	value, given := annotations[stopKey]
+	if replicas, err := parseReplicas(value, 0); stops && (!given || err == nil && replicas == 0) {
+		problems = append(problems, Problem{stopKey, value, `"1"`,
+			errors.New("a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate what it scales")})
+	}
+	if value, given := annotations[startKey]; given {
+		problems = append(problems, Problem{startKey, value, "",
+			errors.New("a start restores minReplicas and maxReplicas from before the stop")})
 	}
 	return problems
 }

@@ -14,14 +14,16 @@ import (
 // Record is the operator's record in the annotations of a workload. An invalid value counts as absent.
 type Record struct {
 	Original   int32     // the replicas before the stop, or 1 for a workload without replicas; 0 for none
+	Least      *int32    // for an autoscaler, minReplicas before the stop; nil for none
 	Last, Next time.Time // the last start or stop that was handled, and the next one; zero for none
 	State      string    // v1beta1.ScheduleStarted, v1beta1.ScheduleStopped or empty
 	Observed   string    // Schedule.Observed of the schedule that was handled
 }
 
 var recordKeys = []string{
-	v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalStateAnnotation, v1beta1.LastScheduleTimeAnnotation,
-	v1beta1.NextScheduleTimeAnnotation, v1beta1.ScheduleStateAnnotation, v1beta1.ObservedScheduleAnnotation,
+	v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalMinReplicasAnnotation, v1beta1.OriginalStateAnnotation,
+	v1beta1.LastScheduleTimeAnnotation, v1beta1.NextScheduleTimeAnnotation, v1beta1.ScheduleStateAnnotation,
+	v1beta1.ObservedScheduleAnnotation,
 }
 
 // HasRecord reports whether the annotations contain a part of a Record.
@@ -36,6 +38,9 @@ func ReadRecord(annotations map[string]string) Record {
 		Observed: annotations[v1beta1.ObservedScheduleAnnotation],
 	}
 	r.Original, _ = parseReplicas(annotations[v1beta1.OriginalReplicasAnnotation], 1)
+	if least, err := parseReplicas(annotations[v1beta1.OriginalMinReplicasAnnotation], 0); err == nil {
+		r.Least = &least
+	}
 	if annotations[v1beta1.OriginalStateAnnotation] == v1beta1.OriginalStateActive {
 		r.Original = 1
 	}
@@ -66,20 +71,24 @@ func (r Record) Handled(now time.Time) time.Time {
 // Write writes the Record into annotations, and removes those with zero values. A workload that is on or off has no
 // replicas.
 func (r Record) Write(annotations map[string]string, onOff bool) {
-	originalReplicas, originalState := "", ""
+	originalReplicas, originalMinReplicas, originalState := "", "", ""
 	switch {
 	case r.Original > 0 && onOff:
 		originalState = v1beta1.OriginalStateActive
 	case r.Original > 0:
 		originalReplicas = strconv.Itoa(int(r.Original))
 	}
+	if r.Least != nil {
+		originalMinReplicas = strconv.Itoa(int(*r.Least))
+	}
 	for key, value := range map[string]string{
-		v1beta1.OriginalReplicasAnnotation: originalReplicas,
-		v1beta1.OriginalStateAnnotation:    originalState,
-		v1beta1.LastScheduleTimeAnnotation: FormatTime(r.Last),
-		v1beta1.NextScheduleTimeAnnotation: FormatTime(r.Next),
-		v1beta1.ScheduleStateAnnotation:    r.State,
-		v1beta1.ObservedScheduleAnnotation: r.Observed,
+		v1beta1.OriginalReplicasAnnotation:    originalReplicas,
+		v1beta1.OriginalMinReplicasAnnotation: originalMinReplicas,
+		v1beta1.OriginalStateAnnotation:       originalState,
+		v1beta1.LastScheduleTimeAnnotation:    FormatTime(r.Last),
+		v1beta1.NextScheduleTimeAnnotation:    FormatTime(r.Next),
+		v1beta1.ScheduleStateAnnotation:       r.State,
+		v1beta1.ObservedScheduleAnnotation:    r.Observed,
 	} {
 		if value == "" {
 			delete(annotations, key)

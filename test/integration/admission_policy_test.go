@@ -97,6 +97,7 @@ func (f *policyTest) populate(t *testing.T) {
 		own, foreign, f.podOfVM("vm-pod"), otherPod,
 		newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0), newIngress(f.namespace, "ingress", nil),
 		newStatefulSet(f.namespace, "statefulset"), newCronJob(f.namespace, "cronjob"),
+		newScheduledAutoscaler(f.namespace, "autoscaler", "1"),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "admin"}},
 	} {
 		create(object)
@@ -140,6 +141,7 @@ func (f *policyTest) testChanges(t *testing.T) {
 	machine, sw, vm := newMachine(f.namespace, "m"), newSwitch(f.namespace, "own"), newVirtualMachine(f.namespace, "vm")
 	deployment, replicaSet := newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0)
 	statefulSet, cronJob := newStatefulSet(f.namespace, "statefulset"), newCronJob(f.namespace, "cronjob")
+	autoscaler := newScheduledAutoscaler(f.namespace, "autoscaler", "1")
 	ingress := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "ingress"}}
 	definition := crd(t, "machines")
 	for _, tt := range []struct {
@@ -223,6 +225,16 @@ func (f *policyTest) testChanges(t *testing.T) {
 		{
 			"change the ServiceAccount of a CronJob's Jobs", cronJob,
 			`{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"serviceAccountName":"admin"}}}}}}`, "/spec/jobTemplate",
+		},
+
+		{
+			"limit a HorizontalPodAutoscaler", autoscaler,
+			`{"metadata":{"annotations":{"useless.container.training/original-min-replicas":"2"}},
+				"spec":{"minReplicas":1,"maxReplicas":1}}`, "",
+		},
+		{
+			"change what a HorizontalPodAutoscaler scales", autoscaler,
+			`{"spec":{"scaleTargetRef":{"name":"other"}}}`, "/spec/scaleTargetRef",
 		},
 
 		{"set a ReplicaSet's pod-count label", replicaSet, `{"metadata":{"labels":{"pod-count":"3"}}}`, ""},

@@ -46,6 +46,8 @@ func TestSchedule(t *testing.T) {
 		{"a StatefulSet is stopped and started", testScheduledStatefulSet},
 		{"a CronJob is suspended and resumed, and its running Job is not changed", testScheduledCronJob},
 		{"a CronJob that a user has suspended before the stop stays suspended", testSuspendedCronJob},
+		{"an autoscaler gets other limits, and its limits back", testScheduledAutoscaler},
+		{"an autoscaler without stop-replicas causes a warning", testAutoscalerWithoutStopReplicas},
 		{"a VirtualMachine becomes inactive, and active again", testScheduledVirtualMachine},
 		{"a VirtualMachine that a user has made inactive before the stop stays inactive", testInactiveVirtualMachine},
 	})
@@ -512,6 +514,52 @@ func testSuspendedCronJob(t *testing.T, namespace string) {
 	c = waitForWorkload(t, c, "started", in(v1beta1.ScheduleStarted))
 	if !*c.Spec.Suspend {
 		t.Error("the start has resumed the CronJob")
+	}
+}
+
+// newScheduledAutoscaler returns a HorizontalPodAutoscaler from 2 to 9 replicas with the schedule of newScheduled.
+func newScheduledAutoscaler(namespace, name, stopReplicas string) *autoscalingv2.HorizontalPodAutoscaler {
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: newScheduled(namespace, name)}
+	if stopReplicas != "" {
+		hpa.Annotations[v1beta1.StopReplicasAnnotation] = stopReplicas
+	}
+	hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"}
+	hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas = new(int32(2)), 9
+	return hpa
+}
+
+func testScheduledAutoscaler(t *testing.T, namespace string) {
+	hpa := newScheduledAutoscaler(namespace, "hpa", "1")
+	if err := admin(t).Create(t.Context(), hpa); err != nil {
+		t.Fatal(err)
+	}
+	limits := func(least, most int32) func(*autoscalingv2.HorizontalPodAutoscaler) bool {
+		return func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
+			return *hpa.Spec.MinReplicas == least && hpa.Spec.MaxReplicas == most
+		}
+	}
+	hpa = waitForWorkload(t, hpa, "stopped", limits(1, 1))
+	saved := hpa.Annotations[v1beta1.OriginalMinReplicasAnnotation] + " to " + hpa.Annotations[v1beta1.OriginalReplicasAnnotation]
+	if saved != "2 to 9" {
+		t.Errorf("the stop saves %q, want 2 to 9", saved)
+	}
+	checkEvents(t, hpa, v1beta1.EventScheduledStop, "Changed maxReplicas from 9 to 1 "+causeOf(hpa, "stop-schedule"))
+
+	annotate(t, hpa, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	hpa = waitForWorkload(t, hpa, "started", limits(2, 9))
+	checkEvents(t, hpa, v1beta1.EventScheduledStart, "Changed maxReplicas from 1 to 9 "+causeOf(hpa, "start-schedule"))
+}
+
+func testAutoscalerWithoutStopReplicas(t *testing.T, namespace string) {
+	hpa := newScheduledAutoscaler(namespace, "hpa", "")
+	if err := admin(t).Create(t.Context(), hpa); err != nil {
+		t.Fatal(err)
+	}
+	checkEvents(t, hpa, v1beta1.EventInvalidSchedule, `useless.container.training/stop-replicas "": `+
+		`a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate what it scales; use for example "1"`)
+	hpa = waitForWorkload(t, hpa, "there", func(*autoscalingv2.HorizontalPodAutoscaler) bool { return true })
+	if *hpa.Spec.MinReplicas != 2 || hpa.Spec.MaxReplicas != 9 {
+		t.Errorf("its limits are %d and %d, want 2 and 9", *hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas)
 	}
 }
 

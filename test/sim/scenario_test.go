@@ -251,6 +251,14 @@ var scheduleScenarios = []scenario{{
 		{"remove the schedule", unschedule(scheduledCronJob()), time.Hour},
 		{what: "delete", do: remove(scheduledCronJob())},
 	},
+}, {
+	name: "schedule of an autoscaler", controller: "schedule", kinds: []string{"HorizontalPodAutoscaler"},
+	maxWait: maxScheduleWait, steps: []step{
+		{"create", create(scheduledAutoscaler()), time.Hour},
+		{"change the limits by hand", patch(scheduledAutoscaler(), `{"spec":{"minReplicas":2,"maxReplicas":9}}`), time.Hour},
+		{"remove the schedule", unschedule(scheduledAutoscaler()), time.Hour},
+		{what: "delete", do: remove(scheduledAutoscaler())},
+	},
 }}
 
 // shortSchedule is a scenario with few writes, for tests of each pair of writes.
@@ -309,6 +317,14 @@ func scheduledCronJob() *batchv1.CronJob {
 	c := &batchv1.CronJob{ObjectMeta: scheduled().ObjectMeta}
 	c.Spec.Schedule = "@hourly"
 	return c
+}
+
+// scheduledAutoscaler returns an autoscaler with the schedule of scheduled.
+func scheduledAutoscaler() *autoscalingv2.HorizontalPodAutoscaler {
+	hpa := autoscaler()
+	hpa.Annotations = scheduled().Annotations
+	hpa.Annotations[v1beta1.StopReplicasAnnotation] = "1"
+	return hpa
 }
 
 // autoscaler returns an autoscaler of the scheduled Deployment that allows 0 replicas.

@@ -31,6 +31,9 @@ const (
 const (
 	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes it.
 	OriginalReplicasAnnotation = domain + "original-replicas"
+	// OriginalMinReplicasAnnotation is minReplicas of a HorizontalPodAutoscaler before the stop. Then
+	// OriginalReplicasAnnotation is its maxReplicas. A start removes it.
+	OriginalMinReplicasAnnotation = domain + "original-min-replicas"
 	// OriginalStateAnnotation is OriginalStateActive if the stop changed a workload without replicas: it suspended a
 	// CronJob, or made a VirtualMachine inactive. A start removes it.
 	OriginalStateAnnotation = domain + "original-state"

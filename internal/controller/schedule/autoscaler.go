@@ -44,7 +44,7 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 		}
 		if s.StopReplicas > 0 {
 			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; `+
-				`use "0", which turns it off meanwhile`,
+				`use "0", which turns it off meanwhile, or annotate the HorizontalPodAutoscaler instead`,
 				v1beta1.StopReplicasAnnotation, s.StopReplicas, hpa.Name)
 		}
 	}
@@ -57,23 +57,6 @@ func scalesToZero(o client.Object) bool {
 	return least != nil && *least == 0
 }
 
-// trimAutoscaler keeps the fields that the controller reads.
-func trimAutoscaler(o any) (any, error) {
-	hpa, ok := o.(*autoscalingv2.HorizontalPodAutoscaler)
-	if !ok {
-		return o, nil
-	}
-	return &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: hpa.Namespace, Name: hpa.Name, UID: hpa.UID, ResourceVersion: hpa.ResourceVersion,
-			OwnerReferences: hpa.OwnerReferences,
-		},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: hpa.Spec.ScaleTargetRef, MinReplicas: hpa.Spec.MinReplicas,
-		},
-	}, nil
-}
-
 func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer) error {
 	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
 		func(o client.Object) []string { return []string{target(o)} })
@@ -83,7 +66,7 @@ func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer) error {
 func (c *Controller) autoscalersOf(
 	ctx context.Context, o client.Object,
 ) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
-	if c.kind.onOff {
+	if !c.kind.isScalable {
 		return nil, nil
 	}
 	list := &autoscalingv2.HorizontalPodAutoscalerList{}

@@ -65,7 +65,7 @@ func TestConflict(t *testing.T) {
 			newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			trimmed, err := trimAutoscaler(c.autoscaler)
+			trimmed, err := horizontalPodAutoscalers.transform(c.autoscaler)
 			if err != nil {
 				t.Fatal(err)
 			}

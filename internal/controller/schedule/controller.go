@@ -95,9 +95,10 @@ func (o Options) zone() (*time.Location, error) {
 // CacheOptions returns options that keep only the fields of workloads and HorizontalPodAutoscalers that the controller
 // reads.
 func (o Options) CacheOptions() map[client.Object]cache.ByObject {
-	options := map[client.Object]cache.ByObject{&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: trimAutoscaler}}
+	options := map[client.Object]cache.ByObject{}
 	enabled, _ := kindsNamed(o.Kinds) // Validate returns the error
-	for _, k := range enabled {
+	// Autoscalers are read for conflicts, even if they have no schedules.
+	for _, k := range append([]*kind{horizontalPodAutoscalers}, enabled...) {
 		if k.trim != nil {
 			options[k.object] = cache.ByObject{Transform: k.transform}
 		}
@@ -175,7 +176,7 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		For(c.kind.object, builder.WithPredicates(pause.Predicate(), annotated)).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers))
-	if !c.kind.onOff {
+	if c.kind.isScalable {
 		b = b.Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(c.targetOf),
 			builder.WithPredicates(retargeted))
 	}
@@ -191,7 +192,6 @@ var annotated = predicate.Funcs{
 
 func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }
 
-// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile carries out the last start or stop of a workload, unless it was handled before.

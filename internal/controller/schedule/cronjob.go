@@ -7,16 +7,19 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/schedule"
 )
 
 // +kubebuilder:rbac:groups=batch,resources=cronjobs,verbs=list;watch;patch
 
 // cronJobs are suspended. Their running Jobs finish.
 var cronJobs = &kind{
-	name:   "cronjobs",
-	object: &batchv1.CronJob{},
-	list:   &batchv1.CronJobList{},
-	onOff:  true,
+	name:     "cronjobs",
+	object:   &batchv1.CronJob{},
+	list:     &batchv1.CronJobList{},
+	onOff:    true,
+	problems: schedule.ProblemsOfOnOff,
 	level: func(o client.Object) int32 {
 		if ptr.Deref(o.(*batchv1.CronJob).Spec.Suspend, false) {
 			return 0

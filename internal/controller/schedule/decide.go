@@ -26,6 +26,7 @@ type plan struct {
 	due        time.Time       // when the start or stop was due
 	fired      bool            // it became due by time; false if an edit or a new record made it count
 	level      int32           // the level afterwards
+	least      *int32          // its lower bound afterwards, if it changes; nil for no change
 	record     schedule.Record // the annotations afterwards
 	warning    warning         // an event for the user; zero for none
 	wakeUp     time.Time       // when to reconcile next; zero for after the next change
@@ -78,8 +79,8 @@ func (k *kind) decide(
 
 // remove undoes a stop and removes the record.
 func (k *kind) remove(o client.Object) plan {
-	p := plan{transition: removal, level: k.level(o)}
-	p.raise(schedule.ReadRecord(o.GetAnnotations()).Original)
+	p := plan{transition: removal, level: k.level(o), record: schedule.ReadRecord(o.GetAnnotations())}
+	p.raise(p.record.Original)
 	p.record = schedule.Record{}
 	return p
 }
@@ -107,7 +108,7 @@ func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled boo
 	case skipped:
 		p.outcome = suspended
 	case isStop:
-		p.lower(s.StopReplicas, edited)
+		p.lower(s.StopReplicas, k.leastOf(o), edited)
 	default:
 		p.raise(cmp.Or(s.StartReplicas, record.Original))
 	}
@@ -125,30 +126,42 @@ func wakeUp(next, now time.Time) time.Time {
 
 // lower stops a workload: it lowers the level and records the one before. After an edit, an earlier stop may have
 // lowered it already. Then the record keeps the higher one.
-func (p *plan) lower(target int32, edited bool) {
+func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {
 		return
 	}
 	if !edited || p.level > p.record.Original {
-		p.record.Original = p.level
+		p.record.Original, p.record.Least = p.level, least
 	}
-	p.outcome, p.level = scaled, target
+	p.outcome, p.level, p.least = scaled, target, &target
 }
 
 // raise starts a workload: it raises the level and removes the level that a stop has recorded. A target of zero
 // means that this level is not known.
 func (p *plan) raise(target int32) {
-	p.outcome, p.record.State, p.record.Original = unchanged, v1beta1.ScheduleStarted, 0
+	least := p.record.Least
+	p.outcome, p.record.State, p.record.Original, p.record.Least = unchanged, v1beta1.ScheduleStarted, 0, nil
 	if p.level < target {
-		p.outcome, p.level = scaled, target
+		p.outcome, p.level, p.least = scaled, target, least
 	}
+}
+
+// leastOf returns the lower bound of the level, or nil if there is none.
+func (k *kind) leastOf(o client.Object) *int32 {
+	if k.least == nil {
+		return nil
+	}
+	return k.least(o)
 }
 
 // apply changes a workload as planned.
 func (k *kind) apply(o client.Object, p plan) {
 	if p.outcome == scaled {
 		k.setLevel(o, p.level)
+		if k.setLeast != nil && p.least != nil {
+			k.setLeast(o, *p.least)
+		}
 	}
 	p.record.Write(o.GetAnnotations(), k.onOff)
 }

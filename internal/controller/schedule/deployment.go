@@ -19,8 +19,9 @@ var deployments = &kind{
 	level: func(o client.Object) int32 {
 		return ptr.Deref(o.(*appsv1.Deployment).Spec.Replicas, 1)
 	},
-	setLevel: func(o client.Object, replicas int32) { o.(*appsv1.Deployment).Spec.Replicas = &replicas },
-	describe: scaledReplicas,
+	setLevel:   func(o client.Object, replicas int32) { o.(*appsv1.Deployment).Spec.Replicas = &replicas },
+	describe:   scaledReplicas,
+	isScalable: true,
 	requests: func(o client.Object) corev1.ResourceList {
 		return requestsOf(&o.(*appsv1.Deployment).Spec.Template.Spec)
 	},

@@ -26,8 +26,17 @@ type kind struct {
 	list   client.ObjectList
 	onOff  bool // the kind has no replicas
 
+	// isScalable means that a HorizontalPodAutoscaler can scale the kind.
+	isScalable bool
+
 	level    func(client.Object) int32
 	setLevel func(client.Object, int32)
+	// least and setLeast read and set a lower bound of the level, which a stop also sets and a start restores. Nil means
+	// that the kind has none.
+	least    func(client.Object) *int32
+	setLeast func(client.Object, int32)
+	// problems returns what is wrong in the annotations for this kind only. Nil means nothing.
+	problems func(annotations map[string]string) []schedule.Problem
 	// describe describes a change of the level in an event, without a full stop.
 	describe func(before, after int32) string
 	// requests returns what each level requests from the cluster. Nil means nothing.
@@ -40,7 +49,7 @@ type kind struct {
 }
 
 // kinds has all kinds, in the order in which --schedule-kinds shows them.
-var kinds = []*kind{deployments, statefulSets, cronJobs, virtualMachines}
+var kinds = []*kind{deployments, statefulSets, cronJobs, virtualMachines, horizontalPodAutoscalers}
 
 // Kinds returns the names of all kinds.
 func Kinds() (names []string) {
@@ -75,8 +84,8 @@ func (k *kind) transform(o any) (any, error) {
 // parse reads the schedule of a workload. It returns either a schedule or all problems.
 func (k *kind) parse(o client.Object, zone *time.Location) (*schedule.Schedule, []schedule.Problem) {
 	s, problems := schedule.Parse(o.GetAnnotations(), zone)
-	if k.onOff {
-		problems = append(problems, schedule.ReplicasOfNone(o.GetAnnotations())...)
+	if k.problems != nil {
+		problems = append(problems, k.problems(o.GetAnnotations())...)
 	}
 	return s, problems
 }

@@ -4,12 +4,14 @@
 package schedule
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -46,6 +48,12 @@ func TestStopAndStart(t *testing.T) {
 			"original-state=Active", "Set the action to inactive", "Set the action to active"},
 		{"a start does not activate a VirtualMachine that a user had deactivated", virtualMachines, 0, -1, 0, 0,
 			"", "", ""},
+		{"a stop limits an autoscaler, and a start restores its limits", horizontalPodAutoscalers, 9, -1, 1, 9,
+			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", "Changed maxReplicas from 1 to 9"},
+		{"a start does not change an autoscaler that had the limit before the stop", horizontalPodAutoscalers, 1, -1, 1, 1,
+			"", "", ""},
+		{"an autoscaler that a user changes after the stop keeps its limits", horizontalPodAutoscalers, 9, 12, 1, 12,
+			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", ""},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			o := newWorkload(c.kind, c.before)
@@ -89,7 +97,9 @@ func execute(t *testing.T, k *kind, o client.Object, now string) string {
 // savedIn returns the annotations in which a stop saves the previous state.
 func savedIn(o client.Object) string {
 	var saved []string
-	for _, key := range []string{v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalStateAnnotation} {
+	for _, key := range []string{
+		v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalMinReplicasAnnotation, v1beta1.OriginalStateAnnotation,
+	} {
 		if value, ok := o.GetAnnotations()[key]; ok {
 			saved = append(saved, key[strings.Index(key, "/")+1:]+"="+value)
 		}
@@ -100,13 +110,18 @@ func savedIn(o client.Object) string {
 func TestRemovalRestoresEachKind(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			o := newWorkload(k, 1)
+			before := int32(1)
+			if !k.onOff {
+				before = 3
+			}
+			o := newWorkload(k, before)
 			execute(t, k, o, "2026-11-20 20:00")
 			set(o, v1beta1.StartScheduleAnnotation, "")
 			set(o, v1beta1.StopScheduleAnnotation, "")
+			set(o, v1beta1.StopReplicasAnnotation, "")
 			k.apply(o, k.decide(o, nil, time.UTC, now))
-			if got := k.level(o); got != 1 {
-				t.Errorf("the level is %d, want 1", got)
+			if got := k.level(o); got != before {
+				t.Errorf("the level is %d, want %d", got, before)
 			}
 			if diff := cmp.Diff(map[string]string{}, o.GetAnnotations()); diff != "" {
 				t.Errorf("remaining annotations (-want +got):\n%s", diff)
@@ -115,8 +130,8 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 	}
 }
 
-// TestReplicasOfNone gives a CronJob annotations about replicas. Without an error, a user would wait for an effect.
-func TestReplicasOfNone(t *testing.T) {
+// TestProblemsOfOnOff gives a CronJob annotations about replicas. Without an error, a user would wait for an effect.
+func TestProblemsOfOnOff(t *testing.T) {
 	o := newWorkload(cronJobs, 1)
 	set(o, v1beta1.StopReplicasAnnotation, "1")
 	_, problems := cronJobs.parse(o, time.UTC)
@@ -127,6 +142,44 @@ func TestReplicasOfNone(t *testing.T) {
 	}
 	if _, problems := statefulSets.parse(o, time.UTC); len(problems) > 0 {
 		t.Errorf("a StatefulSet has replicas, but got %v", problems)
+	}
+}
+
+// TestLimitsOfAutoscaler requires that a stop sets both limits of a HorizontalPodAutoscaler, and a start restores both.
+func TestLimitsOfAutoscaler(t *testing.T) {
+	o := newWorkload(horizontalPodAutoscalers, 9).(*autoscalingv2.HorizontalPodAutoscaler)
+	set(o, v1beta1.StopReplicasAnnotation, "2")
+	for _, c := range []struct{ reason, now, want string }{
+		{"a stop sets both to stop-replicas", "2026-11-20 20:00", "2 to 2"},
+		{"a start restores both", "2026-11-23 07:00", "4 to 9"},
+	} {
+		execute(t, horizontalPodAutoscalers, o, c.now)
+		if got := fmt.Sprintf("%d to %d", *o.Spec.MinReplicas, o.Spec.MaxReplicas); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
+		}
+	}
+}
+
+func TestProblemsOfAutoscaler(t *testing.T) {
+	for _, c := range []struct{ reason, key, value, want string }{
+		{"the default of 0 replicas is impossible", v1beta1.StopReplicasAnnotation, "",
+			`useless.container.training/stop-replicas "": a HorizontalPodAutoscaler has at least 1 replica; ` +
+				`to stop at 0, annotate what it scales; use for example "1"`},
+		{"0 replicas are impossible", v1beta1.StopReplicasAnnotation, "0",
+			`useless.container.training/stop-replicas "0": a HorizontalPodAutoscaler has at least 1 replica; ` +
+				`to stop at 0, annotate what it scales; use for example "1"`},
+		{"an invalid number is named once", v1beta1.StopReplicasAnnotation, "few",
+			`useless.container.training/stop-replicas "few": it is not a whole number from 0 to 2147483647; use for example "0"`},
+		{"a start has two numbers to restore", v1beta1.StartReplicasAnnotation, "5",
+			`useless.container.training/start-replicas "5": a start restores minReplicas and maxReplicas from before the stop; ` +
+				"remove it"},
+	} {
+		o := newWorkload(horizontalPodAutoscalers, 9)
+		set(o, c.key, c.value)
+		_, problems := horizontalPodAutoscalers.parse(o, time.UTC)
+		if _, note := schedule.Explain(problems); note != c.want {
+			t.Errorf("%s: got %s\nwant %s", c.reason, note, c.want)
+		}
 	}
 }
 
@@ -145,6 +198,8 @@ func TestTrim(t *testing.T) {
 			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), Template: pod}}},
 		{"a suspended CronJob", cronJobs, &batchv1.CronJob{
 			Spec: batchv1.CronJobSpec{Schedule: "@daily", Suspend: new(true)}}},
+		{"a HorizontalPodAutoscaler", horizontalPodAutoscalers, &autoscalingv2.HorizontalPodAutoscaler{
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: new(int32(2)), MaxReplicas: 9}}},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			c.full.SetName("w")
@@ -171,10 +226,11 @@ func TestTrim(t *testing.T) {
 // readBy returns what the functions of a kind read.
 func readBy(k *kind, o client.Object) (read struct {
 	Level    int32
+	Least    *int32
 	Paused   bool
 	Requests corev1.ResourceList
 }) {
-	read.Level, read.Paused = k.level(o), k.leaveAlone(o)
+	read.Level, read.Least, read.Paused = k.level(o), k.leastOf(o), k.leaveAlone(o)
 	if k.requests != nil {
 		read.Requests = k.requests(o)
 	}
@@ -216,7 +272,7 @@ func TestKindsNamed(t *testing.T) {
 		{[]string{"cronjobs", "deployments"}, []string{"deployments", "cronjobs"}, ""},
 		{[]string{"deployments", "cronjobs", "deployments"}, []string{"deployments", "cronjobs"}, ""},
 		{[]string{"Deployment"}, nil, `invalid value "Deployment" for flag --schedule-kinds: choose from ` +
-			"deployments, statefulsets, cronjobs, virtualmachines"},
+			"deployments, statefulsets, cronjobs, virtualmachines, horizontalpodautoscalers"},
 	} {
 		selected, err := kindsNamed(c.names)
 		var got []string

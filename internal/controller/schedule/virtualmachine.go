@@ -8,16 +8,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/internal/schedule"
 )
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;watch;patch
 
 // virtualMachines get the action inactive. The cache has all their fields, because their own controller reads them.
 var virtualMachines = &kind{
-	name:   "virtualmachines",
-	object: &v1alpha1.VirtualMachine{},
-	list:   &v1alpha1.VirtualMachineList{},
-	onOff:  true,
+	name:     "virtualmachines",
+	object:   &v1alpha1.VirtualMachine{},
+	list:     &v1alpha1.VirtualMachineList{},
+	onOff:    true,
+	problems: schedule.ProblemsOfOnOff,
 	level: func(o client.Object) int32 {
 		if o.(*v1alpha1.VirtualMachine).Spec.Action == v1alpha1.ActionInactive {
 			return 0

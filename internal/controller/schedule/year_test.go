@@ -154,6 +154,7 @@ type world struct {
 
 	// The expected state.
 	level, original      int // for a kind without replicas, 1 is on and 0 is off
+	least, originalLeast int // minReplicas of an autoscaler
 	state                string
 	lastEvent, nextEvent time.Time // the recorded last and next event
 	edited               bool
@@ -202,6 +203,7 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 	w := &world{T: t, kind: kinds[name%len(kinds)], random: rand.New(rand.NewPCG(*seed, uint64(name))),
 		timetables: timetables, name: name, now: yearBegins}
 	w.level = w.anyLevel()
+	w.least = min(4, w.level)
 	w.api = &fakeClient{}
 	w.api.store(newWorkload(w.kind, int32(w.level)))
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
@@ -270,6 +272,10 @@ func newWorkload(k *kind, level int32) client.Object {
 	o.SetName("w")
 	o.SetAnnotations(maps.Clone(office))
 	k.setLevel(o, level)
+	if k == horizontalPodAutoscalers {
+		set(o, v1beta1.StopReplicasAnnotation, "1")
+		k.setLeast(o, min(4, level))
+	}
 	return o
 }
 
@@ -281,15 +287,25 @@ func set(o client.Object, key, value string) {
 }
 
 func (w *world) anyLevel() int {
-	if w.kind.onOff {
+	switch {
+	case w.kind.onOff:
 		return w.random.IntN(2)
+	case w.kind == horizontalPodAutoscalers:
+		return 1 + w.random.IntN(6)
+	default:
+		return w.random.IntN(6)
 	}
-	return w.random.IntN(6)
 }
 
 func (w *world) scaleByHand() {
 	w.level = w.anyLevel()
-	w.change(func(o client.Object) { w.kind.setLevel(o, int32(w.level)) })
+	w.least = 1 + w.random.IntN(max(1, w.level))
+	w.change(func(o client.Object) {
+		w.kind.setLevel(o, int32(w.level))
+		if w.kind.setLeast != nil {
+			w.kind.setLeast(o, int32(w.least))
+		}
+	})
 }
 
 // change changes the workload as a user.
@@ -330,7 +346,10 @@ func (w *world) edit() {
 		if w.stopReplicas, w.startReplicas = 0, 0; !w.kind.onOff {
 			w.stopReplicas = w.random.IntN(3)
 		}
-		if !w.kind.onOff && w.pick(3) {
+		if w.kind == horizontalPodAutoscalers {
+			w.stopReplicas = max(1, w.stopReplicas)
+		}
+		if w.kind.isScalable && w.pick(3) {
 			w.startReplicas = w.stopReplicas + 1 + w.random.IntN(4)
 		}
 		w.exclude = [2]string{}
@@ -392,6 +411,9 @@ func (w *world) operator() (wrote bool) {
 	if got := int(w.kind.level(w.api.stored)); got != w.level {
 		w.failf("the level is %d, want %d", got, w.level)
 	}
+	if least := w.kind.leastOf(w.api.stored); least != nil && int(*least) != w.least {
+		w.failf("the lower bound is %d, want %d", *least, w.least)
+	}
 	w.checkRecord()
 	w.plan(w.controller.alarms.Next(request))
 	if wrote && w.pick(5) {
@@ -404,11 +426,12 @@ func (w *world) operator() (wrote bool) {
 func (w *world) checkRecord() {
 	want := map[string]string{}
 	for key, value := range map[string]string{
-		v1beta1.LastScheduleTimeAnnotation: schedule.FormatTime(w.lastEvent),
-		v1beta1.NextScheduleTimeAnnotation: schedule.FormatTime(w.nextEvent),
-		v1beta1.ScheduleStateAnnotation:    w.state,
-		v1beta1.OriginalReplicasAnnotation: w.originalReplicas(),
-		v1beta1.OriginalStateAnnotation:    w.originalState(),
+		v1beta1.LastScheduleTimeAnnotation:    schedule.FormatTime(w.lastEvent),
+		v1beta1.NextScheduleTimeAnnotation:    schedule.FormatTime(w.nextEvent),
+		v1beta1.ScheduleStateAnnotation:       w.state,
+		v1beta1.OriginalReplicasAnnotation:    w.originalReplicas(),
+		v1beta1.OriginalMinReplicasAnnotation: w.originalMinReplicas(),
+		v1beta1.OriginalStateAnnotation:       w.originalState(),
 	} {
 		if value != "" {
 			want[key] = value
@@ -432,6 +455,14 @@ func (w *world) originalReplicas() string {
 		return ""
 	}
 	return strconv.Itoa(w.original)
+}
+
+// originalMinReplicas returns the expected annotation, or an empty string.
+func (w *world) originalMinReplicas() string {
+	if w.kind.least == nil || w.originalLeast == 0 {
+		return ""
+	}
+	return strconv.Itoa(w.originalLeast)
 }
 
 // originalState returns the expected annotation, or an empty string.
@@ -468,15 +499,15 @@ func (w *world) reconcileStale(before client.Object) {
 func (w *world) rule() bool {
 	if w.start == "" {
 		recorded := !w.lastEvent.IsZero()
-		w.level = max(w.level, w.original)
-		w.original, w.state, w.lastEvent, w.nextEvent, w.edited = 0, "", time.Time{}, time.Time{}, true
+		w.raise(w.original)
+		w.state, w.lastEvent, w.nextEvent, w.edited = "", time.Time{}, time.Time{}, true
 		return recorded
 	}
 	last, isStop := w.last()
 	if !w.edited && !last.After(w.lastEvent) {
 		return false
 	}
-	wasEdited, recorded := w.edited, w.original
+	wasEdited := w.edited
 	w.lastEvent, w.nextEvent, w.edited = last, w.upcoming(), false
 	switch {
 	case w.suspended || last.Before(w.suspendUntil):
@@ -484,18 +515,28 @@ func (w *world) rule() bool {
 		w.state = "Stopped"
 		if w.level > w.stopReplicas {
 			// A stop records the level. If an edit repeats it, keep the record of the first stop.
-			if w.level, w.original = w.stopReplicas, w.level; wasEdited {
-				w.original = max(w.original, recorded)
+			if !wasEdited || w.level > w.original {
+				w.original, w.originalLeast = w.level, w.least
 			}
+			w.level, w.least = w.stopReplicas, w.stopReplicas
 		}
 	default:
 		target := w.startReplicas
 		if target == 0 {
 			target = w.original
 		}
-		w.level, w.original, w.state = max(w.level, target), 0, "Started"
+		w.raise(target)
+		w.state = "Started"
 	}
 	return true
+}
+
+// raise raises the level to a target, and forgets the level before the stop.
+func (w *world) raise(target int) {
+	if w.level < target {
+		w.level, w.least = target, w.originalLeast
+	}
+	w.original, w.originalLeast = 0, 0
 }
 
 // isExcluded reports whether a start at a tick is excluded.
@@ -552,8 +593,8 @@ func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
 
 func recordKeys() []string {
 	return []string{
-		v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalStateAnnotation, v1beta1.LastScheduleTimeAnnotation,
-		v1beta1.NextScheduleTimeAnnotation,
+		v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalMinReplicasAnnotation, v1beta1.OriginalStateAnnotation,
+		v1beta1.LastScheduleTimeAnnotation, v1beta1.NextScheduleTimeAnnotation,
 		v1beta1.ScheduleStateAnnotation, v1beta1.ObservedScheduleAnnotation,
 	}
 }

@@ -1,0 +1,44 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"fmt"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/internal/schedule"
+)
+
+// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch;patch
+
+// horizontalPodAutoscalers get stop-replicas as their minReplicas and maxReplicas. Their level is maxReplicas. They
+// request nothing by themselves.
+var horizontalPodAutoscalers = &kind{
+	name:     "horizontalpodautoscalers",
+	object:   &autoscalingv2.HorizontalPodAutoscaler{},
+	list:     &autoscalingv2.HorizontalPodAutoscalerList{},
+	level:    func(o client.Object) int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas },
+	setLevel: func(o client.Object, most int32) { o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas = most },
+	least:    func(o client.Object) *int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas },
+	setLeast: func(o client.Object, least int32) {
+		o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas = &least
+	},
+	describe: func(before, after int32) string {
+		return fmt.Sprintf("Changed maxReplicas from %d to %d", before, after)
+	},
+	problems: schedule.ProblemsOfAutoscaler,
+	trim: func(o client.Object) client.Object {
+		hpa := o.(*autoscalingv2.HorizontalPodAutoscaler)
+		return &autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: trimMeta(hpa.ObjectMeta),
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: hpa.Spec.ScaleTargetRef,
+				MinReplicas:    hpa.Spec.MinReplicas,
+				MaxReplicas:    hpa.Spec.MaxReplicas,
+			},
+		}
+	},
+}
