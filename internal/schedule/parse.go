@@ -171,6 +171,15 @@ func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
 	return problems
 }
 
+// ProblemsOfScaledObject returns the problems of a schedule for a ScaledObject of KEDA.
+func ProblemsOfScaledObject(annotations map[string]string) (problems []Problem) {
+	if value, given := annotations[v1beta1.StartReplicasAnnotation]; given {
+		problems = append(problems, Problem{v1beta1.StartReplicasAnnotation, value, "",
+			errors.New("after a start, KEDA decides about the replicas")})
+	}
+	return problems
+}
+
 // contradictions returns the problems of values that are valid separately, but not together.
 func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	var problems []Problem

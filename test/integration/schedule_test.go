@@ -142,6 +142,7 @@ func waitForWorkload[T any, O interface {
 	var got O
 	eventually(t, defaultTimeout, func() (bool, string) {
 		got = new(T)
+		got.GetObjectKind().SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
 		if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(o), got); err != nil {
 			return false, err.Error()
 		}
@@ -385,7 +386,7 @@ func testKEDA(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "0")
 	checkUnchanged(t, d, "that KEDA scales")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		"ScaledObject events would undo a stop, so there is none: pause it with its annotation autoscaling.keda.sh/paused-replicas instead")
+		"ScaledObject events would undo a stop, so there is none: put the annotations on the ScaledObject instead")
 }
 
 func testPausedDeployment(t *testing.T, namespace string) {

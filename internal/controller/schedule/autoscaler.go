@@ -36,7 +36,7 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 		hpa := &autoscalers[i]
 		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
 			return fmt.Sprintf("%s %s would undo a stop, so there is none: "+
-				"pause it with its annotation autoscaling.keda.sh/paused-replicas instead", owner.Kind, owner.Name)
+				"put the annotations on the %[1]s instead", owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
 			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop "+

@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -117,6 +118,7 @@ type Controller struct {
 	metrics *metrics
 	warned  memory.Memory[warned]
 	alarms  *queue.Alarms
+	absent  atomic.Bool // the API server does not serve the kind, so the cache does not watch it
 }
 
 // warned has the last warnings about a workload, so that each one is emitted once. A restart repeats them.
@@ -140,19 +142,22 @@ func (o Options) Setup(
 	if err := indexAutoscalers(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	metrics := newMetrics(registerer, collector{mgr.GetCache(), clock, zone, enabled})
+	controllers := make([]*Controller, 0, len(enabled))
 	for _, k := range enabled {
-		c := &Controller{
-			kind:    k,
-			client:  client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
-			clock:   clock,
-			zone:    zone,
-			events:  events.NewRecorder(mgr),
-			metrics: metrics,
-			alarms:  queue.NewAlarms(clock),
-		}
+		controllers = append(controllers, &Controller{
+			kind:   k,
+			client: client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
+			clock:  clock,
+			zone:   zone,
+			events: events.NewRecorder(mgr),
+			alarms: queue.NewAlarms(clock),
+		})
+	}
+	metrics := newMetrics(registerer, collector{mgr.GetCache(), controllers})
+	for _, c := range controllers {
+		c.metrics = metrics
 		if err := c.setup(ctx, mgr); err != nil {
-			return fmt.Errorf("%s: %w", k.name, err)
+			return fmt.Errorf("%s: %w", c.kind.name, err)
 		}
 	}
 	return nil
@@ -162,25 +167,33 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	if c.gvk, err = apiutil.GVKForObject(c.kind.object, mgr.GetScheme()); err != nil {
 		return err
 	}
-	indexed := func(o client.Object) []string {
-		if hasSchedule(o) {
-			return []string{"true"}
-		}
-		return nil
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, c.kind.object, workloadsWithAnnotations, indexed); err != nil {
-		return err
-	}
 	b := ctrl.NewControllerManagedBy(mgr).
-		Named(Name+"-"+c.kind.name).
-		For(c.kind.object, builder.WithPredicates(pause.Predicate(), annotated)).
+		Named(Name + "-" + c.kind.name).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers))
+	if c.absent.Store(c.kind.isOptional); c.kind.isOptional {
+		running, err := b.Build(c)
+		return errors.Join(err, c.addPresence(mgr, running))
+	}
+	if err := c.index(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	b = b.For(c.kind.object, builder.WithPredicates(pause.Predicate(), annotated))
 	if c.kind.isScalable {
 		b = b.Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(c.targetOf),
 			builder.WithPredicates(retargeted))
 	}
 	return b.Complete(c)
+}
+
+// index indexes the workloads that have annotations of a schedule.
+func (c *Controller) index(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, c.kind.object, workloadsWithAnnotations, func(o client.Object) []string {
+		if hasSchedule(o) {
+			return []string{"true"}
+		}
+		return nil
+	})
 }
 
 // annotated accepts the events of workloads that have, or had, annotations of a schedule.
@@ -196,6 +209,9 @@ func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations
 
 // Reconcile carries out the last start or stop of a workload, unless it was handled before.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if c.absent.Load() {
+		return reconcile.Result{}, nil // the CustomResourceDefinition was removed, and all workloads with it
+	}
 	o := c.kind.object.DeepCopyObject().(client.Object)
 	err := c.client.Get(ctx, request.NamespacedName, o, client.UnsafeDisableDeepCopy)
 	switch {

@@ -108,7 +108,7 @@ func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled boo
 	case skipped:
 		p.outcome = suspended
 	case isStop:
-		p.lower(s.StopReplicas, k.leastOf(o), edited)
+		p.lower(k.stopLevel(s), k.leastOf(o), edited)
 	default:
 		p.raise(cmp.Or(s.StartReplicas, record.Original))
 	}
@@ -145,6 +145,14 @@ func (p *plan) raise(target int32) {
 	if p.level < target {
 		p.outcome, p.level, p.least = scaled, target, least
 	}
+}
+
+// stopLevel returns the level after a stop.
+func (k *kind) stopLevel(s *schedule.Schedule) int32 {
+	if k.onOff {
+		return 0
+	}
+	return s.StopReplicas
 }
 
 // leastOf returns the lower bound of the level, or nil if there is none.

@@ -28,6 +28,8 @@ type kind struct {
 
 	// isScalable means that a HorizontalPodAutoscaler can scale the kind.
 	isScalable bool
+	// isOptional means that the kind's CustomResourceDefinition does not belong to the operator, and may be absent.
+	isOptional bool
 
 	level    func(client.Object) int32
 	setLevel func(client.Object, int32)
@@ -43,13 +45,14 @@ type kind struct {
 	requests func(client.Object) corev1.ResourceList
 	// isPaused reports whether a field of the kind pauses the workload. Nil means no.
 	isPaused func(client.Object) bool
-	// trim returns a copy with only the fields that the functions read. Nil means that another controller reads the
-	// other fields.
+	// trim returns a copy with only the fields that the functions read. Nil means that the cache keeps the other fields.
 	trim func(client.Object) client.Object
 }
 
 // kinds has all kinds, in the order in which --schedule-kinds shows them.
-var kinds = []*kind{deployments, statefulSets, cronJobs, virtualMachines, horizontalPodAutoscalers}
+var kinds = []*kind{
+	deployments, statefulSets, cronJobs, virtualMachines, horizontalPodAutoscalers, scaledObjects,
+}
 
 // Kinds returns the names of all kinds.
 func Kinds() (names []string) {

@@ -54,6 +54,10 @@ func TestStopAndStart(t *testing.T) {
 			"", "", ""},
 		{"an autoscaler that a user changes after the stop keeps its limits", horizontalPodAutoscalers, 9, 12, 1, 12,
 			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", ""},
+		{"a stop pauses a ScaledObject, and a start removes the pause", scaledObjects, 1, -1, 0, 1,
+			"original-state=Active", "Set the annotation autoscaling.keda.sh/paused-replicas",
+			"Removed the annotation autoscaling.keda.sh/paused-replicas"},
+		{"a start does not remove the pause of a user", scaledObjects, 0, -1, 0, 0, "", "", ""},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			o := newWorkload(c.kind, c.before)
@@ -157,6 +161,32 @@ func TestLimitsOfAutoscaler(t *testing.T) {
 		if got := fmt.Sprintf("%d to %d", *o.Spec.MinReplicas, o.Spec.MaxReplicas); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
 		}
+	}
+}
+
+// TestScaledObject requires that a stop sets the annotation of KEDA to stop-replicas.
+func TestScaledObject(t *testing.T) {
+	for _, c := range []struct{ reason, stopReplicas, want string }{
+		{"0 is the default", "", "0"},
+		{"KEDA supports any number", "2", "2"},
+	} {
+		o := newWorkload(scaledObjects, 1)
+		set(o, v1beta1.StopReplicasAnnotation, c.stopReplicas)
+		execute(t, scaledObjects, o, "2026-11-20 20:00")
+		if got := o.GetAnnotations()[pausedReplicas]; got != c.want {
+			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+		execute(t, scaledObjects, o, "2026-11-23 07:00")
+		if got, ok := o.GetAnnotations()[pausedReplicas]; ok {
+			t.Errorf("%s: after the start, the annotation is %q", c.reason, got)
+		}
+	}
+	o := newWorkload(scaledObjects, 1)
+	set(o, v1beta1.StartReplicasAnnotation, "3")
+	_, problems := scaledObjects.parse(o, time.UTC)
+	want := `useless.container.training/start-replicas "3": after a start, KEDA decides about the replicas; remove it`
+	if _, note := schedule.Explain(problems); note != want {
+		t.Errorf("got %s\nwant %s", note, want)
 	}
 }
 
@@ -272,7 +302,7 @@ func TestKindsNamed(t *testing.T) {
 		{[]string{"cronjobs", "deployments"}, []string{"deployments", "cronjobs"}, ""},
 		{[]string{"deployments", "cronjobs", "deployments"}, []string{"deployments", "cronjobs"}, ""},
 		{[]string{"Deployment"}, nil, `invalid value "Deployment" for flag --schedule-kinds: choose from ` +
-			"deployments, statefulsets, cronjobs, virtualmachines, horizontalpodautoscalers"},
+			"deployments, statefulsets, cronjobs, virtualmachines, horizontalpodautoscalers, scaledobjects"},
 	} {
 		selected, err := kindsNamed(c.names)
 		var got []string

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -41,9 +40,9 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 		}),
 	}
 	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
-	for _, k := range workloads.kinds {
+	for _, c := range workloads.controllers {
 		for _, t := range []transition{start, stop} { // so that an alert sees the step from 0 to 1
-			m.transitions.WithLabelValues(k.name, string(t), string(failed))
+			m.transitions.WithLabelValues(c.kind.name, string(t), string(failed))
 		}
 	}
 	return m
@@ -74,25 +73,28 @@ var (
 
 // collector counts the workloads of a cache.
 type collector struct {
-	cache client.Reader
-	clock clock.PassiveClock
-	zone  *time.Location
-	kinds []*kind
+	cache       client.Reader
+	controllers []*Controller
 }
 
 func (c collector) collect(collected chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, k := range c.kinds {
-		list := k.list.DeepCopyObject().(client.ObjectList)
+	for _, controller := range c.controllers {
+		if controller.absent.Load() {
+			continue
+		}
+		list := controller.kind.list.DeepCopyObject().(client.ObjectList)
 		if err := c.cache.List(ctx, list, client.MatchingFields{workloadsWithAnnotations: "true"},
 			client.UnsafeDisableDeepCopy); err == nil { // otherwise there is no cache yet
-			c.collectKind(collected, k, list)
+			controller.collect(collected, list)
 		}
 	}
 }
 
-func (c collector) collectKind(collected chan<- prometheus.Metric, k *kind, list client.ObjectList) {
+// collect counts the workloads in a list.
+func (c *Controller) collect(collected chan<- prometheus.Metric, list client.ObjectList) {
+	k := c.kind
 	type key struct{ namespace, state string }
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
 	_ = apimeta.EachListItem(list, func(item runtime.Object) error {
@@ -100,7 +102,7 @@ func (c collector) collectKind(collected chan<- prometheus.Metric, k *kind, list
 		if k.leaveAlone(o) || schedule.IsUnscheduled(o.GetAnnotations()) {
 			return nil
 		}
-		counts[key{o.GetNamespace(), c.state(k, o)}]++
+		counts[key{o.GetNamespace(), c.state(o)}]++
 		saved := k.saved(o)
 		cpu[o.GetNamespace()] += saved.Cpu().AsApproximateFloat64()
 		memory[o.GetNamespace()] += saved.Memory().AsApproximateFloat64()
@@ -118,8 +120,8 @@ func (c collector) collectKind(collected chan<- prometheus.Metric, k *kind, list
 }
 
 // state returns the value of the label state for a workload.
-func (c collector) state(k *kind, o client.Object) string {
-	s, problems := k.parse(o, c.zone)
+func (c *Controller) state(o client.Object) string {
+	s, problems := c.kind.parse(o, c.zone)
 	switch {
 	case len(problems) > 0:
 		return "invalid"

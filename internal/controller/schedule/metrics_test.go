@@ -82,7 +82,8 @@ useless_schedule_workloads{kind="deployments",namespace="default",state="suspend
 useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"} 1
 `
 	registry := prometheus.NewRegistry()
-	workloads := collector{cached, clocktesting.NewFakePassiveClock(now), time.UTC, []*kind{deployments}}
+	c := &Controller{kind: deployments, clock: clocktesting.NewFakePassiveClock(now), zone: time.UTC}
+	workloads := collector{cached, []*Controller{c}}
 	registry.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	response := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response,

@@ -1,0 +1,99 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"container.training/useless/internal/pause"
+)
+
+// checkInterval is the time until the operator notices that a CustomResourceDefinition was installed or removed.
+const checkInterval = 10 * time.Second
+
+// presence watches the workloads of an optional kind while the API server serves the kind. Without presence, the
+// informer of a kind that does not exist would prevent the start of the operator.
+type presence struct {
+	*Controller
+	api   discovery.DiscoveryInterface
+	cache cache.Cache
+	watch func(source.Source) error // of the controller-runtime controller
+	log   logr.Logger
+}
+
+// addPresence adds the presence of a controller's kind to a manager. It gives the controller a client whose reads do not
+// wait for its own writes: the manager's client would wait for the first informer of the kind, even after its removal.
+// After a stale read, the API server rejects the write.
+func (c *Controller) addPresence(mgr ctrl.Manager, running controller.Controller) error {
+	api, apiErr := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	reading, err := client.New(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		Cache: &client.CacheOptions{Reader: mgr.GetCache()},
+	})
+	if err = errors.Join(apiErr, err); err != nil {
+		return err
+	}
+	c.client = client.WithFieldOwner(reading, string(fieldManager))
+	p := &presence{c, api, mgr.GetCache(), running.Watch, mgr.GetLogger().WithName(Name)}
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // runs on the leader only
+		wait.UntilWithContext(ctx, p.check, checkInterval)
+		return nil
+	}))
+}
+
+// check starts or stops the watch if the kind was installed or removed.
+func (p *presence) check(ctx context.Context) {
+	served, err := p.isServed()
+	if err == nil && served == p.absent.Load() {
+		p.log.Info("A kind of workload was installed or removed", "kind", p.gvk.Kind, "installed", served)
+		err = p.change(ctx, served)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.log.Error(err, "Cannot check whether a kind of workload is installed", "kind", p.gvk.Kind)
+	}
+}
+
+// isServed reports whether the API server serves the kind.
+func (p *presence) isServed() (bool, error) {
+	resources, err := p.api.ServerResourcesForGroupVersion(p.gvk.GroupVersion().String())
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	for _, resource := range resources.APIResources {
+		if resource.Kind == p.gvk.Kind {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (p *presence) change(ctx context.Context, served bool) error {
+	if !served {
+		p.absent.Store(true)
+		return p.cache.RemoveInformer(ctx, p.kind.object)
+	}
+	if err := p.index(ctx, p.cache); err != nil {
+		return err
+	}
+	p.absent.Store(false)
+	return p.watch(source.Kind[client.Object](
+		p.cache, p.kind.object, &handler.EnqueueRequestForObject{}, pause.Predicate(), annotated))
+}

@@ -1,0 +1,55 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
+)
+
+// +kubebuilder:rbac:groups=keda.sh,resources=scaledobjects,verbs=list;watch;patch
+
+// pausedReplicas is KEDA's annotation for a ScaledObject that keeps a fixed number of replicas.
+// See https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling.
+const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
+
+// scaledObjects of KEDA get the annotation pausedReplicas. They request nothing by themselves. Their cache has only the
+// metadata.
+var scaledObjects = &kind{
+	name:       "scaledobjects",
+	object:     scaledObject("ScaledObject"),
+	list:       &metav1.PartialObjectMetadataList{TypeMeta: scaledObject("ScaledObjectList").TypeMeta},
+	onOff:      true,
+	isOptional: true,
+	problems:   schedule.ProblemsOfScaledObject,
+	level: func(o client.Object) int32 {
+		if _, paused := o.GetAnnotations()[pausedReplicas]; paused {
+			return 0
+		}
+		return 1
+	},
+	setLevel: func(o client.Object, level int32) {
+		if delete(o.GetAnnotations(), pausedReplicas); level == 0 {
+			o.GetAnnotations()[pausedReplicas] = cmp.Or(o.GetAnnotations()[v1beta1.StopReplicasAnnotation], "0")
+		}
+	},
+	describe: func(_, after int32) string {
+		if after == 0 {
+			return "Set the annotation " + pausedReplicas
+		}
+		return "Removed the annotation " + pausedReplicas
+	},
+}
+
+func scaledObject(kind string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: kind})
+	return o
+}

@@ -1,0 +1,115 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
+
+// kedaCRD returns the path of KEDA's CustomResourceDefinition of ScaledObjects, at the version that hack/tools pins.
+func kedaCRD(t *testing.T) string {
+	t.Helper()
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "-modfile=keda.mod", "github.com/kedacore/keda/v2")
+	download.Dir = filepath.Join(repository, "hack", "tools")
+	out, err := download.Output()
+	if err != nil {
+		t.Fatal("download KEDA: ", err)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(module.Dir, "config", "crd", "bases", "keda.sh_scaledobjects.yaml")
+}
+
+// TestScaledObjects installs the CustomResourceDefinition of KEDA while the operator runs, removes it and, except with
+// -short, installs it again. The operator pauses and resumes ScaledObjects without a restart.
+func TestScaledObjects(t *testing.T) {
+	const removed = `"installed":false`
+	useExclusiveCluster(t)
+	crd := kedaCRD(t)
+	operator := startedOperator(t, "--controllers=schedule", "--schedule-kinds=scaledobjects,deployments")
+	t.Cleanup(func() {
+		if out, err := clusterOf(t).Kubectl(context.Background(), "delete", "--ignore-not-found", "-f", crd).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	namespace := newNamespace(t)
+	checkDeploymentStops(t, namespace, "before")
+	rounds := 2
+	if testing.Short() {
+		rounds = 1
+	}
+	for range rounds {
+		mustKubectl(t, "", "apply", "--server-side", "-f", crd)
+		mustKubectl(t, "", "wait", "--for=condition=Established", "-f", crd, "--timeout=1m")
+		checkScaledObject(t, namespace)
+		mustKubectl(t, "", "delete", "-f", crd)
+		eventually(t, defaultTimeout, func() (bool, string) {
+			log := operator.Log()
+			return strings.LastIndex(log, removed) > strings.LastIndex(log, `"installed":true`), "the operator has not noticed the removal"
+		})
+	}
+	checkDeploymentStops(t, namespace, "after")
+	// Until the operator notices the removal, client-go logs that it cannot watch.
+	log := operator.Log()
+	if after := log[strings.LastIndex(log, removed):]; strings.Contains(after, `"level":"error"`) {
+		t.Errorf("the operator logs errors:\n%s", after)
+	}
+}
+
+// checkDeploymentStops requires that schedules of another kind work.
+func checkDeploymentStops(t *testing.T, namespace, name string) {
+	t.Helper()
+	waitForReplicas(t, createDeployment(t, namespace, name, nil), 0)
+}
+
+// checkScaledObject requires that a stop pauses a ScaledObject, and that a start removes the pause.
+func checkScaledObject(t *testing.T, namespace string) {
+	t.Helper()
+	mustKubectl(t, `
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata:
+  name: events
+  namespace: `+namespace+`
+  annotations:
+    useless.container.training/start-schedule: "`+timeOfDayIn(-2*time.Hour)+`"
+    useless.container.training/stop-schedule: "`+timeOfDayIn(-time.Hour)+`"
+    useless.container.training/stop-replicas: "1"
+spec:
+  scaleTargetRef: {name: events}
+  triggers:
+  - type: cron
+    metadata: {timezone: UTC, start: 0 6 * * *, end: 0 20 * * *, desiredReplicas: "3"}
+`, "apply", "-f", "-")
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"})
+	o.SetNamespace(namespace)
+	o.SetName("events")
+	o = waitForWorkload(t, o, "paused", func(o *metav1.PartialObjectMetadata) bool { return o.Annotations[pausedReplicas] == "1" })
+	checkEvents(t, o, v1beta1.EventScheduledStop, "Set the annotation "+pausedReplicas+" "+causeOf(o, "stop-schedule"))
+
+	annotate(t, o, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	o = waitForWorkload(t, o, "resumed", func(o *metav1.PartialObjectMetadata) bool {
+		return o.Annotations[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStarted
+	})
+	if got, ok := o.Annotations[pausedReplicas]; ok {
+		t.Errorf("after the start, the annotation %s is %q", pausedReplicas, got)
+	}
+	checkEvents(t, o, v1beta1.EventScheduledStart, "Removed the annotation "+pausedReplicas+" "+causeOf(o, "start-schedule"))
+}
