@@ -13,15 +13,10 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// IsGone reports whether the object does not exist. It is false if the API server does not serve the object's kind:
-// then the object may still exist.
-func IsGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
-}
-
-// IgnoreGone returns nil if the object does not exist, and any other error unchanged.
+// IgnoreGone returns nil if the object does not exist, and any other error unchanged. If the API server does not serve
+// the object's kind, the object may still exist.
 func IgnoreGone(err error) error {
-	if IsGone(err) {
+	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 		return nil
 	}
 	return err

@@ -47,16 +47,13 @@ func (r *Recorder) WithLimit(
 }
 
 // Normal emits a Normal event about an object; related may be nil.
-func (r *Recorder) Normal(about, related client.Object, reason, action, note string, args ...any) {
+func (r *Recorder) Normal(about client.Object, related runtime.Object, reason, action, note string, args ...any) {
 	if r.limit != nil && !r.limit.tryAccept(about.GetNamespace()) {
 		r.limit.dropped.Inc()
 		return
 	}
-	var object runtime.Object // a nil client.Object must not become a runtime.Object that is not nil
-	if related != nil {
-		object = related
-	}
-	r.recorder.Eventf(about, object, corev1.EventTypeNormal, reason, action, "%s", Truncate(fmt.Sprintf(note, args...)))
+	r.recorder.Eventf(about, related, corev1.EventTypeNormal, reason, action, "%s",
+		Truncate(fmt.Sprintf(note, args...)))
 }
 
 // Warning emits a Warning event about an object.

@@ -19,19 +19,15 @@ var (
 
 	// SchemeGroupVersion is GroupVersion under the name that generated clients know.
 	SchemeGroupVersion = GroupVersion
-
-	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-
-	// AddToScheme registers the types of this package in a scheme.
-	AddToScheme = schemeBuilder.AddToScheme
 )
 
 // Resource returns a resource of this group, for generated listers and their errors.
 func Resource(resource string) schema.GroupResource {
-	return SchemeGroupVersion.WithResource(resource).GroupResource()
+	return GroupVersion.WithResource(resource).GroupResource()
 }
 
-func addKnownTypes(scheme *runtime.Scheme) error {
+// AddToScheme registers the types of this package in a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &VirtualMachine{}, &VirtualMachineList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -14,11 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -368,15 +368,7 @@ func controllerRef(m *v1beta1.Machine) metav1.OwnerReference {
 // The result is the first error in the order of the items.
 func forEach[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
-	var group errgroup.Group
-	group.SetLimit(maxConcurrent)
-	for i, item := range items {
-		group.Go(func() error {
-			errs[i] = do(item)
-			return nil
-		})
-	}
-	_ = group.Wait() // the errors are in errs
+	workqueue.ParallelizeUntil(context.Background(), maxConcurrent, len(items), func(i int) { errs[i] = do(items[i]) })
 	return cmp.Or(errs...)
 }
 

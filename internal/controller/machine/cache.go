@@ -107,11 +107,16 @@ func indexOrphans(object any) ([]string, error) {
 	if metav1.GetControllerOfNoCopy(sw) != nil {
 		return nil, nil
 	}
-	keys := []string{labelKey(sw.Namespace, noLabel, "")}
-	for label, value := range sw.Labels {
-		keys = append(keys, labelKey(sw.Namespace, label, value))
+	return labelKeys(sw), nil
+}
+
+// labelKeys returns the keys of an object's labels, and that of no label.
+func labelKeys(object client.Object) []string {
+	keys := []string{labelKey(object.GetNamespace(), noLabel, "")}
+	for label, value := range object.GetLabels() {
+		keys = append(keys, labelKey(object.GetNamespace(), label, value))
 	}
-	return keys, nil
+	return keys
 }
 
 // indexSelecting indexes the Machines that have a selector in their spec by selectorKey. So the controller compares a
@@ -124,7 +129,7 @@ func indexSelecting(object any) ([]string, error) {
 	return []string{selectorKey(m)}, nil
 }
 
-// noLabel is the label key in the index key of a selector without matchLabels. indexOrphans adds it to each orphan.
+// noLabel is the label key in the index key of a selector without matchLabels. labelKeys adds it to each object.
 const noLabel = ""
 
 // selectorKey returns the index key of one label that the selector of the Machine requires.

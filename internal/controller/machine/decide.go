@@ -272,15 +272,12 @@ func byName(a, b *v1beta1.Switch) int {
 }
 
 func splitOrdinal(name string) (prefix string, ordinal uint64) {
-	digits := len(name)
-	for digits > 0 && '0' <= name[digits-1] && name[digits-1] <= '9' {
-		digits--
-	}
-	ordinal, err := strconv.ParseUint(name[digits:], 10, 64)
+	prefix = strings.TrimRight(name, "0123456789")
+	ordinal, err := strconv.ParseUint(name[len(prefix):], 10, 64)
 	if err != nil { // no digits, or too many
 		return name, 0
 	}
-	return name[:digits], ordinal
+	return prefix, ordinal
 }
 
 // seenAt returns when the operator noticed that a Switch is up. That is now if it has not noticed that before.
@@ -308,9 +305,4 @@ func seconds(value *int32) time.Duration {
 	return time.Duration(ptr.Deref(value, v1beta1.DefaultFlipSeconds)) * time.Second
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

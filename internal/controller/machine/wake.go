@@ -87,23 +87,12 @@ func (c *Controller) machinesOf(object client.Object) (names []string) {
 	if name := object.GetLabels()[v1beta1.MachineLabel]; name != "" {
 		names = append(names, name)
 	}
-	for _, m := range c.mayBeSelecting(object) {
-		if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
-			names = append(names, m.Name)
+	for _, key := range labelKeys(object) {
+		for _, m := range byIndex[*v1beta1.Machine](c.machines, machinesSelecting, key) {
+			if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
+				names = append(names, m.Name)
+			}
 		}
 	}
 	return names
-}
-
-// mayBeSelecting returns the Machines whose selector requires a label of the object, or has no matchLabels.
-func (c *Controller) mayBeSelecting(object client.Object) []*v1beta1.Machine {
-	requiring := func(label, value string) []*v1beta1.Machine {
-		key := labelKey(object.GetNamespace(), label, value)
-		return byIndex[*v1beta1.Machine](c.machines, machinesSelecting, key)
-	}
-	machines := requiring(noLabel, "")
-	for label, value := range object.GetLabels() {
-		machines = append(machines, requiring(label, value)...)
-	}
-	return machines
 }

@@ -82,15 +82,11 @@ func TestOwner(t *testing.T) {
 			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)),
 				OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
 		},
-		"None": {"a nil Pod does not count", nil, replicaSet{}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			var pod client.Object
-			if c.pod != nil {
-				c.pod.Namespace = "default"
-				pod = &metav1.PartialObjectMetadata{ObjectMeta: *c.pod}
-			}
+			c.pod.Namespace = "default"
+			pod := &metav1.PartialObjectMetadata{ObjectMeta: *c.pod}
 			if got := owner(pod); got != c.want {
 				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
 			}
@@ -115,20 +111,33 @@ func TestOnPod(t *testing.T) {
 	}
 	deleted := func(object *metav1.PartialObjectMetadata) { object.DeletionTimestamp = new(metav1.NewTime(now)) }
 	changed := func(object *metav1.PartialObjectMetadata) { object.ResourceVersion = "2" }
-	create := func(object client.Object) func(handler.EventHandler, workQueue) {
-		return func(h handler.EventHandler, q workQueue) { h.Create(t.Context(), event.CreateEvent{Object: object}, q) }
-	}
-	update := func(before, after client.Object) func(handler.EventHandler, workQueue) {
-		return func(h handler.EventHandler, q workQueue) {
-			h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+	create := func(object client.Object) func(handler.EventHandler) {
+		e := event.CreateEvent{Object: object}
+		return func(h handler.EventHandler) {
+			if moved.Create(e) {
+				h.Create(t.Context(), e, nil)
+			}
 		}
 	}
-	remove := func(object client.Object) func(handler.EventHandler, workQueue) {
-		return func(h handler.EventHandler, q workQueue) { h.Delete(t.Context(), event.DeleteEvent{Object: object}, q) }
+	update := func(before, after client.Object) func(handler.EventHandler) {
+		e := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+		return func(h handler.EventHandler) {
+			if moved.Update(e) {
+				h.Update(t.Context(), e, nil)
+			}
+		}
+	}
+	remove := func(object client.Object) func(handler.EventHandler) {
+		e := event.DeleteEvent{Object: object}
+		return func(h handler.EventHandler) {
+			if moved.Delete(e) {
+				h.Delete(t.Context(), e, nil)
+			}
+		}
 	}
 	for _, c := range []struct {
 		reason string
-		happen func(handler.EventHandler, workQueue)
+		happen func(handler.EventHandler)
 		want   []string
 	}{
 		{"a new Pod counts", create(pod("a")), []string{"a"}},
@@ -144,7 +153,7 @@ func TestOnPod(t *testing.T) {
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			controller := &Controller{clock: clock.RealClock{}, alarms: queue.NewAlarms(clock.RealClock{})}
-			c.happen(controller.onPod(), nil)
+			c.happen(controller.waking(owner))
 			var got []string
 			for rs := range controller.bursts.Range {
 				got = append(got, rs.(types.NamespacedName).Name)

@@ -114,14 +114,12 @@ type Controller struct {
 	zone    *time.Location
 	events  *events.Recorder
 	metrics *metrics
-	warned  memory.Memory[warned]
 	alarms  *queue.Alarms
-}
 
-// warned has the last warnings about a workload, so that each one is emitted once. A restart repeats them.
-type warned struct {
-	warning warning
-	failed  string // the start or stop that failed last, and when it was due; empty for none
+	// The last warning about a workload, and the start or stop that failed last with the time at which it was due. So
+	// each of them is emitted once. A restart repeats them.
+	warned   memory.Memory[warning]
+	failures memory.Memory[string]
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
@@ -201,6 +199,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !hasSchedule(o):
 		c.warned.Forget(request.NamespacedName)
+		c.failures.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -241,12 +240,10 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 
 // warn emits an event if a warning differs from the last one. The zero warning means that there is none any more.
 func (c *Controller) warn(o client.Object, w warning) {
-	known := c.warned.Of(o)
-	if w == known.warning {
+	if w == c.warned.Of(o) {
 		return
 	}
-	known.warning = w
-	c.warned.Keep(o, known)
+	c.warned.Keep(o, w)
 	if w != (warning{}) {
 		c.events.Warning(o, w.reason, w.action, "%s", w.note)
 	}
@@ -254,12 +251,10 @@ func (c *Controller) warn(o client.Object, w warning) {
 
 // isNewFailure remembers the last failure, and reports whether it differs from the one before. Empty means a success.
 func (c *Controller) isNewFailure(o client.Object, failure string) bool {
-	known := c.warned.Of(o)
-	if failure == known.failed {
+	if failure == c.failures.Of(o) {
 		return false
 	}
-	known.failed = failure
-	c.warned.Keep(o, known)
+	c.failures.Keep(o, failure)
 	return true
 }
 

@@ -376,7 +376,8 @@ func (w *world) annotate(o client.Object) {
 // operator runs one reconcile and compares the result with the expected state.
 func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
-		w.controller.warned = memory.Memory[warned]{} // simulates a restart
+		// simulates a restart
+		w.controller.warned, w.controller.failures = memory.Memory[warning]{}, memory.Memory[string]{}
 	}
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0

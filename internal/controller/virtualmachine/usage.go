@@ -117,10 +117,7 @@ func newPoller(
 	}, nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (*poller) NeedLeaderElection() bool { return true }
-
-// Start implements manager.Runnable.
+// Start implements manager.Runnable. It runs on the leader only.
 func (p *poller) Start(ctx context.Context) error {
 	if !p.synced(ctx) {
 		return nil

@@ -77,22 +77,17 @@ type machineValidator struct {
 	maxSwitches int32
 }
 
-var _ admission.Validator[*v1beta1.Machine] = &machineValidator{}
-
 // ValidateCreate implements admission.Validator.
 func (v *machineValidator) ValidateCreate(ctx context.Context, m *v1beta1.Machine) (admission.Warnings, error) {
-	if errs := validate(nil, m, v.maxSwitches, pathsOf(ctx)); len(errs) > 0 {
-		return nil, invalid(m, errs)
+	if err := invalid(m.Name, validate(nil, m, v.maxSwitches, pathsOf(ctx))); err != nil {
+		return nil, err
 	}
 	return v.overlapWarnings(ctx, m), nil
 }
 
 // ValidateUpdate implements admission.Validator.
 func (v *machineValidator) ValidateUpdate(ctx context.Context, old, m *v1beta1.Machine) (admission.Warnings, error) {
-	if errs := validate(old, m, v.maxSwitches, pathsOf(ctx)); len(errs) > 0 {
-		return nil, invalid(m, errs)
-	}
-	return nil, nil
+	return nil, invalid(m.Name, validate(old, m, v.maxSwitches, pathsOf(ctx)))
 }
 
 // ValidateDelete implements admission.Validator. The API server does not send deletions.
@@ -100,8 +95,12 @@ func (v *machineValidator) ValidateDelete(context.Context, *v1beta1.Machine) (ad
 	return nil, nil
 }
 
-func invalid(m *v1beta1.Machine, errs field.ErrorList) error {
-	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), m.Name, errs)
+// invalid returns an error about the fields of a Machine, or nil if there are no errors.
+func invalid(name string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), name, errs)
 }
 
 // paths are the paths of the validated fields, in the version of the user's request.
@@ -263,8 +262,6 @@ type scaleValidator struct {
 	maxSwitches int32
 }
 
-var _ admission.Validator[*autoscalingv1.Scale] = &scaleValidator{}
-
 // ValidateCreate implements admission.Validator. A Scale cannot be created.
 func (v *scaleValidator) ValidateCreate(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
 	return nil, nil
@@ -275,10 +272,7 @@ func (v *scaleValidator) ValidateUpdate(
 	_ context.Context, old, scale *autoscalingv1.Scale,
 ) (admission.Warnings, error) {
 	errs := validateCount(old.Spec.Replicas, scale.Spec.Replicas, v.maxSwitches, field.NewPath("spec", "replicas"))
-	if len(errs) == 0 {
-		return nil, nil
-	}
-	return nil, apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), scale.Name, errs)
+	return nil, invalid(scale.Name, errs)
 }
 
 // ValidateDelete implements admission.Validator. A Scale cannot be deleted.
