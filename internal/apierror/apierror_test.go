@@ -35,7 +35,7 @@ func TestIsUnanswered(t *testing.T) {
 		{"the API server timed out", apierrors.NewTimeoutError("etcd", 0), true},
 		{"the API server failed", apierrors.NewInternalError(io.EOF), true},
 		{"the object has changed", apierrors.NewConflict(switches, "m-0", io.EOF), false},
-		{"a wrapped refusal", fmt.Errorf("turn: %w", apierrors.NewForbidden(switches, "m-0", io.EOF)), false},
+		{"a wrapped Forbidden", fmt.Errorf("turn: %w", apierrors.NewForbidden(switches, "m-0", io.EOF)), false},
 		{"too many requests", apierrors.NewTooManyRequests("later", 1), false},
 	} {
 		if got := IsUnanswered(test.err); got != test.want {

@@ -133,7 +133,7 @@ func TestNewStatus(t *testing.T) {
 	}
 }
 
-// planOf returns a plan that has nothing to do.
+// planOf returns a plan without writes.
 func planOf(t *testing.T, m *v1beta1.Machine, switches []*v1beta1.Switch, lastFlip time.Time) plan {
 	t.Helper()
 	selector, err := m.SwitchSelector()

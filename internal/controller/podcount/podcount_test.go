@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 		"Zero":      {"the label is also set if there are no Pods", metav1.ObjectMeta{}, 0, "0", true},
 		"Right": {"a correct label is not written",
 			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
-		"Wrong": {"an incorrect label is written",
+		"Wrong": {"an incorrect label is corrected",
 			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
 		"OtherLabel": {"other labels are ignored", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3",
 			true},
@@ -94,7 +94,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOnPod checks which ReplicaSets are recounted after an event of a Pod.
+// TestOnPod checks for which ReplicaSets an event of a Pod causes a new count.
 func TestOnPod(t *testing.T) {
 	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
@@ -160,7 +160,7 @@ func TestOnPod(t *testing.T) {
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("woken (-want +got):\n%s", diff)
+				t.Errorf("ReplicaSets with a new count (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -199,10 +199,10 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// countsAfter returns when the Pods of a ReplicaSet are counted if there are events at these times.
+// countsAfter sends events of a ReplicaSet at these times, and returns when the controller counts its Pods.
 func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
 	t.Helper()
-	clock := clock.RealClock{} // the clock of the synctest bubble
+	clock := clock.RealClock{} // reads the fake time inside synctest.Test
 	begin, rs := clock.Now(), types.NamespacedName{Namespace: "default", Name: "web"}
 	c := &Controller{client: &countedClient{counted: func() { counts = append(counts, clock.Since(begin)) }},
 		clock: clock, alarms: queue.NewAlarms(clock)}
@@ -229,7 +229,7 @@ func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) 
 	return counts
 }
 
-// countedClient has a ReplicaSet with the correct label, and calls a function when its Pods are counted.
+// countedClient has a ReplicaSet with the correct label. It calls counted when the controller lists the Pods.
 type countedClient struct {
 	client.Client
 	counted func()

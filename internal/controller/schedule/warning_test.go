@@ -40,7 +40,7 @@ func (c *rejectingClient) Patch(
 	return c.fakeClient.Patch(ctx, o, p, options...)
 }
 
-// keptEvents keeps Kubernetes events.
+// keptEvents is a recorder.Provider that keeps the Kubernetes events for the test.
 type keptEvents struct {
 	recorder.Provider
 	*clientevents.FakeRecorder

@@ -139,8 +139,8 @@ func passed(t testing.TB, object, converted []byte) {
 	}
 }
 
-// spokes are Machines in v1alpha1, without apiVersion and kind. Some are requests that the API server sends, and some
-// are unusual.
+// spokes are Machines in v1alpha1, which is a spoke version in the terms of controller-runtime. They have no apiVersion
+// and no kind. The API server sends such objects, except for some unusual ones.
 var spokes = []string{
 	`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`,
 	`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`,
@@ -367,8 +367,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestFailureHalfway sends 3,000 objects, and the one in the middle is invalid. Before the handler reads it, it has
-// already sent a part of the answer.
+// TestFailureHalfway sends 3,000 objects, and the one in the middle is invalid. Before the handler reads the invalid
+// object, it has already sent a part of the answer. The answer must still be a failed review.
 func TestFailureHalfway(t *testing.T) {
 	objects := slices.Repeat([][]byte{machine(1)}, 3000)
 	objects[1500] = []byte(`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","spec":"up"}`)
@@ -549,7 +549,7 @@ func TestAllocations(t *testing.T) {
 		response := discard{http.Header{}}
 		// With the race detector, sync.Pool drops buffers at random. The number of runs makes the average stable.
 		runs := max(5, 500/count)
-		request := testing.AllocsPerRun(runs, func() { newRequest(bytes.NewReader(body)) }) // the test's own
+		request := testing.AllocsPerRun(runs, func() { newRequest(bytes.NewReader(body)) }) // the test's allocations
 		return (testing.AllocsPerRun(runs, func() {
 			handler.ServeHTTP(response, newRequest(bytes.NewReader(body)))
 		}) - request) / float64(count)
