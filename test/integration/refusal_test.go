@@ -68,13 +68,13 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	stays, goes := "m-1", "m-2"
 	if getSwitch(t, namespace, stays).CreationTimestamp.After(getSwitch(t, namespace, goes).CreationTimestamp.Time) {
-		stays, goes = goes, stays // creation timestamps have seconds: the two switches may fall into different ones
+		stays, goes = goes, stays // timestamps are in whole seconds: m-1 can be newer than m-2
 	}
 	switches := recordSwitches(t, namespace)
 	allow := forbidUpdates(t, newSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
 		"has(object.metadata.ownerReferences)", `{"metadata":{"ownerReferences":null}}`)
 	setLabel(t, namespace, "m-0", "other")
-	waitUntilProcessed(t, namespace) // otherwise, m-0 may still count when the Machine is scaled
+	waitUntilProcessed(t, namespace) // otherwise, the operator may still count m-0
 	scale(t, namespace, "m", 1)
 	switches.untilDeleted(t, goes)
 	waitForNames(t, m, "m-0", stays)
