@@ -40,7 +40,7 @@ const (
 	operatorNamespace = "useless-system"
 	operatorAccount   = "useless-controller-manager"
 
-	// patience is the timeout of operations that are fast on an idle computer, but may be slow on a busy one.
+	// patience is the timeout of operations that are fast on an idle computer. On a busy computer, they may be slow.
 	patience = 2 * time.Minute
 )
 

@@ -54,7 +54,7 @@ type policyTest struct {
 }
 
 // check sends a request as the operator. If denied is empty, the request must succeed. Otherwise, a policy must deny it
-// with a message that contains denied, and the same request must succeed for another user.
+// with a message that contains denied. The same request of another user must then succeed.
 func (f *policyTest) check(t *testing.T, denied string, do func(client.Client) error) {
 	t.Helper()
 	err := do(f.operator)

@@ -74,8 +74,8 @@ func useSharedCluster(t *testing.T) {
 	}
 }
 
-// useExclusiveCluster lets a test run in parallel with other tests, on a control plane of its own until the test ends.
-// No operator runs there. Benchmarks do not run in parallel.
+// useExclusiveCluster lets a test run in parallel with other tests, and gives it a control plane of its own. No
+// operator runs there. Benchmarks do not run in parallel.
 func useExclusiveCluster(t testing.TB) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {

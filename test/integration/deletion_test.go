@@ -121,8 +121,8 @@ func testForeignFinalizer(t *testing.T, namespace string) {
 }
 
 // TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines. No finalizer may block the deletion. The
-// test needs its own control plane, because Kubernetes deletes namespaces one after the other, and parallel tests leave
-// dozens of them.
+// test needs its own control plane: Kubernetes deletes namespaces one after the other, and parallel tests leave dozens
+// of them.
 func TestNamespaceDeletion(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})

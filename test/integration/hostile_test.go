@@ -246,8 +246,8 @@ func (s *webhookCaller) memory(t *testing.T, name string) int {
 	return 0
 }
 
-// callUntilDone starts two clients, one for each path, that call the webhooks as the API server does until ctx is done.
-// Each client sends one call at a time. latencies waits for the clients to end, and returns the duration of every call.
+// callUntilDone starts two clients, one for each path. They call the webhooks as the API server does, one call at a
+// time, until ctx is done. latencies waits for the clients to end, and returns the duration of every call.
 func (s *webhookCaller) callUntilDone(ctx context.Context, t *testing.T) (latencies func() []time.Duration) {
 	t.Helper()
 	var clients sync.WaitGroup

@@ -263,8 +263,8 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 	u.checkRewrittenOnce(t)
 }
 
-// checkRewrittenOnce checks that every Machine and Switch in the namespace rested was modified exactly once since the
-// upgrade, and that none was created or deleted.
+// checkRewrittenOnce checks the changes of Machines and Switches in the namespace rested since the upgrade. Each object
+// must be modified exactly once, and none may be created or deleted.
 func (u *upgrade) checkRewrittenOnce(t *testing.T) {
 	t.Helper()
 	want := map[string]int{}

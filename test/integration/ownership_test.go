@@ -77,7 +77,7 @@ func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	waitForNames(t, m, "m-1")
 	waitForTotal(t, namespace, "m", 1)
 	requests.waitUntilIdle(t)
-	// The first delay is 5 ms, and each delay is twice as long as the one before: ten delays take 5 s.
+	// The delay starts at 5 ms and doubles each time: ten delays take 5 s.
 	if refused := requests.of(namespace)["POST switches 409"]; refused < 1 || refused > 12 {
 		t.Errorf("the API server refused the name %d times, want 1 to 12", refused)
 	}

@@ -93,8 +93,9 @@ func allTestsSelected() bool {
 	return true
 }
 
-// checkPermissions compares the operator's permissions with the permissions that it used in all tests of this package,
-// as the API servers' audit logs show. It reports missing and unused permissions.
+// checkPermissions compares the operator's permissions with the permissions that the operator used in all tests of this
+// package. It reads the used permissions from the audit logs of the API servers. It reports missing and unused
+// permissions.
 func checkPermissions() error {
 	granted, err := grantedPermissions()
 	if err != nil {

@@ -344,7 +344,7 @@ func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.Owner
 }
 
 // createWithAutoscaler creates a Deployment with an autoscaler and a schedule. The schedule scales the Deployment to 1
-// in an hour. It returns when the operator has warned about the autoscaler.
+// in an hour. createWithAutoscaler returns when the operator has warned about the autoscaler.
 func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.OwnerReference) (
 	*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler,
 ) {

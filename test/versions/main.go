@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command versions runs the user stories of test/integration on each release of Kubernetes that can be built, and
-// writes the results into docs/versions.md. If the environment variable KUBERNETES selects a release, it runs them only
-// on that release. It passes its arguments to go test. With arguments, it does not write the results.
+// Command versions runs the user stories of test/integration on each release of Kubernetes that can be built. It writes
+// the results into docs/versions.md. If the environment variable KUBERNETES selects a release, it runs them only on
+// that release. It passes its arguments to go test. With arguments, it does not write the results.
 package main
 
 import (
