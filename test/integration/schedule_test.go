@@ -54,8 +54,8 @@ func TestSchedule(t *testing.T) {
 // timeOfDayIn returns the time of day in UTC, d from now, such as 15:04. A negative d is in the past.
 func timeOfDayIn(d time.Duration) string { return time.Now().UTC().Add(d).Format("15:04") }
 
-// newScheduled returns the metadata of a workload. By its schedule, it was started two hours ago and stopped an hour
-// ago.
+// newScheduled returns the metadata of a workload with a schedule. Its last start was due two hours ago, and its last
+// stop was due an hour ago.
 func newScheduled(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
 		v1beta1.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
@@ -97,7 +97,8 @@ func newCronJob(namespace, name string) *batchv1.CronJob {
 	}}
 }
 
-// createDeployment creates the Deployment of newDeployment, which change may change. It may be nil.
+// createDeployment creates the Deployment of newDeployment. If change is not nil, it changes the Deployment before the
+// creation.
 func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
 	d := newDeployment(namespace, name)
@@ -131,7 +132,8 @@ func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1
 	return got
 }
 
-// waitForWorkload waits until a workload is in a state, and returns it.
+// waitForWorkload waits until reached returns true for a workload, and returns the workload. state is for the failure
+// message.
 func waitForWorkload[T any, O interface {
 	*T
 	client.Object
@@ -341,8 +343,8 @@ func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.Owner
 	return hpa
 }
 
-// createWithAutoscaler creates a Deployment with an autoscaler, and a schedule that scales it to 1 in an hour. It
-// returns when the operator has warned about the autoscaler.
+// createWithAutoscaler creates a Deployment with an autoscaler and a schedule. The schedule scales the Deployment to 1
+// in an hour. createWithAutoscaler returns when the operator has warned about the autoscaler.
 func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.OwnerReference) (
 	*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler,
 ) {
@@ -515,7 +517,7 @@ func testSuspendedCronJob(t *testing.T, namespace string) {
 	}
 }
 
-// createScheduledVirtualMachine creates a VirtualMachine with the schedule of newScheduled and an action.
+// createScheduledVirtualMachine creates a VirtualMachine with the schedule of newScheduled and the given action.
 func createScheduledVirtualMachine(t *testing.T, namespace string, action v1alpha1.Action) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := newVirtualMachine(namespace, "vm")
