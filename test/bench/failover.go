@@ -71,8 +71,7 @@ type failure struct {
 	at     time.Time
 }
 
-// endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all
-// flips.
+// endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all flips.
 func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err error) {
 	signals := slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5)
 	signals = append(signals, syscall.SIGKILL, syscall.SIGKILL)

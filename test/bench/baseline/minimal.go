@@ -1,8 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline has a minimal client to compare the operator with. The mutation tests replace the operator by its
-// controllers: those of the tutorial and of operator-sdk's sample.
+// Package baseline contains programs to compare the operator with: a minimal client for the benchmarks, and two simple
+// controllers. In two mutation tests, these controllers replace the operator's own. One is from a tutorial, and one is
+// like operator-sdk's sample.
 package baseline
 
 import (
@@ -110,7 +111,7 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 	}
 }
 
-// convergedStatus returns the status that the operator writes for a Machine that has all Switches and no flip.
+// convergedStatus returns the status that the operator writes for a Machine with all its Switches and without a flip.
 func convergedStatus(m *v1beta1.Machine, now time.Time) v1beta1.MachineStatus {
 	n := m.Spec.Switches.Count
 	condition := func(kind, reason, message string) metav1.Condition {
