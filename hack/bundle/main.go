@@ -81,7 +81,7 @@ func complete(dir string) error {
 	return write(path, written.Object)
 }
 
-// describe adds the descriptors of an API.
+// describe adds a descriptor to api for each field of its spec and status.
 func describe(dir string, api *operatorsv1alpha1.CRDDescription) error {
 	var crd apiextensionsv1.CustomResourceDefinition
 	plural, group, _ := strings.Cut(api.Name, ".")

@@ -81,8 +81,8 @@ func (t *template) defaultChannel() string {
 	return ""
 }
 
-// describe copies the bundle's description and icon to the package. Consoles show those of the package for all
-// versions.
+// describe copies the bundle's description and icon to the package. Consoles show the package's description and icon
+// for all versions.
 func (t *template) describe(b bundle) error {
 	if len(b.CSV.Spec.Icon) != 1 {
 		return fmt.Errorf("%s has %d icons, want 1", b.CSV.Name, len(b.CSV.Spec.Icon))

@@ -209,7 +209,8 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// warnOfFullDisk only warns, because Go's caches may already contain most of the output.
+// warnOfFullDisk prints a warning if the disk may become full. This is no error, because Go's caches may already
+// contain most of the output.
 func (b *build) warnOfFullDisk() {
 	var disk unix.Statfs_t
 	dir := filepath.Dir(string(b.folder))

@@ -65,8 +65,8 @@ type Options struct {
 	// CustomResourceDefinitions here. The garbage collector and the resource quota controller notice a later one only
 	// after half a minute.
 	BeforeControllers func(context.Context, *rest.Config) error
-	// Controllers are the controllers of kube-controller-manager, by its own names; nil means DefaultControllers. The
-	// list must contain serviceaccount-controller.
+	// Controllers are the controllers of kube-controller-manager, by the names in its flag --controllers. nil means
+	// DefaultControllers. The list must contain serviceaccount-controller.
 	Controllers []string
 	// EagerControllers raises the request limit of kube-controller-manager to 1000 per second. The default is 20.
 	EagerControllers bool
@@ -225,7 +225,7 @@ func EtcdArgs(unsafeNoFsync bool) []string {
 func localAPIServerArgs(port int) []string {
 	return append(APIServerArgs(),
 		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--permit-port-sharing",
-		// No client here uses the Service of the API server, and an endpoint may not be 127.0.0.1.
+		// No client here uses the API server's Service, and Kubernetes does not accept 127.0.0.1 as an endpoint.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--authorization-mode=RBAC",
 	)
@@ -273,7 +273,7 @@ func localControllerManagerArgs(options Options) []string {
 func ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + controllerManager + ".kubeconfig",
-		"--secure-port=0", // serves nothing
+		"--secure-port=0", // no HTTPS server
 		"--leader-elect=false",
 		"--use-service-account-credentials",
 		"--service-account-private-key-file=service-accounts.key", "--root-ca-file=ca.crt",

@@ -41,7 +41,7 @@ const operatorNamespace = "useless-system"
 // The annotation that the controller ingress adds.
 const annotationKey, annotationValue = "foo", "bar"
 
-// startTimeout bounds the start of the operator. It allows for a busy machine.
+// startTimeout bounds the start of the operator. It is long enough for a busy machine.
 const startTimeout = time.Minute
 
 func main() {

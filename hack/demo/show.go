@@ -21,7 +21,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// restTimeout is the time that the samples have to come to rest.
+// restTimeout bounds the time until all samples are at rest.
 const restTimeout = time.Minute
 
 // draw shows the view on a terminal until Ctrl-C.

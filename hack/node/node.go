@@ -32,7 +32,7 @@ const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 // downGrace is the time between SIGTERM and SIGKILL. A process that is still starting a node needs it to clean up.
 const downGrace = 15 * time.Second
 
-// downTimeout bounds the wait for the kernel to end all processes of the node. It allows for a busy machine.
+// downTimeout bounds the wait for the kernel to end all processes of the node. It is long enough for a busy machine.
 const downTimeout = time.Minute
 
 // nameVariable is the environment variable with the name of a node. A user can run one node of each name on a

@@ -37,7 +37,7 @@ const olmSource = "olm"
 // olmNamespace is the namespace of OLM.
 const olmNamespace = "olm"
 
-// olmTimeout bounds the wait for OLM's package server. It allows for a busy machine.
+// olmTimeout bounds the wait for OLM's package server. It is long enough for a busy machine.
 const olmTimeout = 3 * time.Minute
 
 // values are the values of a Helm chart.

@@ -155,7 +155,7 @@ func (e *environment) run(name, path string, args ...string) (*process, error) {
 	return &process{Process: p}, err
 }
 
-// all returns the processes of the control plane and the others.
+// all returns all processes of the environment, including the control plane's.
 func (e *environment) all() []*cluster.Process { return append(e.plane.Processes(), e.processes...) }
 
 // killProcesses ends all processes except the control plane.

@@ -23,7 +23,7 @@ import (
 // Values of a round, of the flips between a signal and the next one:
 //   - flips, lateness_…: as in lateness
 //
-// Values of all rounds, in the case without a signal:
+// Values of all rounds, for which the case is only the size:
 //   - flips, skipped, early, crowded, doubled: as in lateness
 func failover(ctx context.Context, b *bench) (err error) {
 	s := size{500, 1}

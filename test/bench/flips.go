@@ -87,7 +87,7 @@ func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float6
 	}
 	flips, err = u.turnAndHear(ctx, heard, until, perSecond)
 	cancel()
-	for range heard { // when it is closed, no other goroutine uses the checker
+	for range heard { // when heard is closed, no other goroutine uses the checker
 		continue
 	}
 	return flips, err

@@ -136,8 +136,8 @@ func rate(kase, reference string) measurement {
 }
 
 // ratio divides another subject's cost for a unit of work by the operator's cost. cost and work are names of values in
-// records. The estimate is the median over all cases and groups of rounds. If group is 0, ratio uses the record of all
-// rounds.
+// records. Each group of rounds gives one ratio, and the estimate is the median of all ratios. If group is 0, the
+// record of all rounds gives the ratio.
 func ratio(experiment, reference string, group int, cost, work string, kases ...string) measurement {
 	return func(r results) (estimate, bool) {
 		var ratios []float64

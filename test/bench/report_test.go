@@ -170,7 +170,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublished checks that the committed page belongs to the committed records.
+// TestPublished checks that the committed page was made from the committed records.
 func TestPublished(t *testing.T) {
 	const docs = "../../docs"
 	data, err := os.ReadFile(filepath.Join(docs, "performance", resultsFile))

@@ -76,7 +76,7 @@ func inspectable(t *testing.T) {
 	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
-// TestValidators runs OLM's validators, in a newer release than operator-sdk contains.
+// TestValidators runs OLM's validators. operator-sdk contains an older release of these validators.
 func TestValidators(t *testing.T) {
 	inspectable(t)
 	objects := load(t).ObjectsToValidate()

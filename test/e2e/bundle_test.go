@@ -77,8 +77,8 @@ func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded waits until a ClusterServiceVersion has succeeded. It waits, because OLM may install again after the
-// phase Succeeded.
+// checkSucceeded waits until a ClusterServiceVersion has the phase Succeeded. OLM may leave this phase and install
+// again, so one read is not enough.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")

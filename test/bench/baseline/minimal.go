@@ -29,8 +29,9 @@ import (
 // concurrency is the number of Machines that Converge works on at the same time.
 const concurrency = 32
 
-// Converge creates the Switches of all Machines in the namespace default, without a queue or a decision. It sends
-// exactly the requests that a controller must send, and decodes all events of Machines and Switches in informers.
+// Converge creates the Switches of all Machines in the namespace default. It has no queue, and does not compare the
+// actual state with the wanted state. It sends exactly the requests that a controller must send, and decodes all events
+// of Machines and Switches in informers.
 func Converge(ctx context.Context, config *rest.Config) error {
 	clientset, err := versioned.NewForConfig(config)
 	if err != nil {
