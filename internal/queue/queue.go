@@ -52,8 +52,8 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 // Alarms adds objects to the queue of a controller at a given time, with DuePriority. It replaces Result.RequeueAfter,
 // which has two disadvantages:
 //
-//   - The queue has one entry per object, and the entry keeps its highest priority. An object that
-//     waits for its time would therefore overtake other objects on each of its watch events.
+//   - The queue has one entry per object, and the entry keeps its highest priority. An object that waits for
+//     its time would therefore overtake other objects on each of its watch events.
 //   - An error cancels RequeueAfter. The object then waits for its next retry, even if that retry is later.
 type Alarms struct {
 	clock   clock.PassiveClock
