@@ -19,7 +19,7 @@ func IsGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
-// IgnoreGone returns nil if the object does not exist, and any other error unchanged.
+// IgnoreGone returns nil if IsGone is true for the error, and any other error unchanged.
 func IgnoreGone(err error) error {
 	if IsGone(err) {
 		return nil

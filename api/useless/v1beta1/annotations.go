@@ -30,10 +30,10 @@ const (
 
 // Annotations in which the operator records the last start or stop. It writes them in the same request as the replicas.
 const (
-	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes it.
+	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes the annotation.
 	OriginalReplicasAnnotation = domain + "original-replicas"
 	// OriginalStateAnnotation is OriginalStateActive if the stop changed a workload without replicas: it suspended a
-	// CronJob, or made a VirtualMachine inactive. A start removes it.
+	// CronJob, or made a VirtualMachine inactive. A start removes the annotation.
 	OriginalStateAnnotation = domain + "original-state"
 	// LastScheduleTimeAnnotation is the time (RFC 3339) of the last start or stop that was handled.
 	LastScheduleTimeAnnotation = domain + "last-schedule-time"

@@ -47,8 +47,8 @@ const (
 type outcome string
 
 const (
-	nothing   outcome = ""                // it was handled before, or has to wait: nothing is written
-	noted     outcome = "noted"           // a new schedule without an event so far
+	nothing   outcome = ""                // the event was handled before, or must wait: nothing is written
+	noted     outcome = "noted"           // a new schedule without a past event
 	scaled    outcome = "scaled"          // the level changes
 	unchanged outcome = "unchanged"       // the level is already right, or the right level is not known
 	suspended outcome = "suspended"       // the transition is skipped

@@ -220,7 +220,7 @@ func (c *Controller) isUncached(ctx context.Context, vm *v1alpha1.VirtualMachine
 	return err != nil || !metav1.IsControlledBy(cached, vm)
 }
 
-// wakeUp schedules the next reconcile: at a time, or with increasing delays if the controller must poll.
+// wakeUp schedules the next reconcile: at the time next, or after an increasing delay if poll is true.
 func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool) {
 	if poll {
 		next = c.clock.Now().Add(c.retries.When(request))

@@ -49,8 +49,8 @@ type usage struct {
 	sample    *v1alpha1.UsageStatus
 }
 
-// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. Before its
-// first request to the metrics API, a process keeps the usage and the condition that the previous process wrote.
+// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. After a
+// restart, it keeps the previous usage and condition until the first request to the metrics API.
 func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) metav1.Condition {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {
