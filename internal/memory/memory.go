@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory keeps what a controller must remember of its objects although no object records it. A restart forgets
-// it.
+// Package memory keeps data about objects that a controller needs, but that the API server does not store. A restart of
+// the operator clears this data.
 package memory
 
 import (
@@ -16,7 +16,7 @@ import (
 type Memory[T any] struct{ values sync.Map } // types.NamespacedName to remembered[T]
 
 type remembered[T any] struct {
-	uid   types.UID // of the object: a new object of the same name has another one
+	uid   types.UID // of the object: a new object of the same name has another UID
 	value T
 }
 

@@ -180,17 +180,17 @@ func TestContradictions(t *testing.T) {
 		"SameTime": {
 			"a start and a stop at the same times",
 			map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "0 7 * * 1-5"},
-			`useless.container.training/stop-schedule "0 7 * * 1-5": a start always has the same time and takes precedence; use for example "Mon-Fri 20:00"`,
+			`useless.container.training/stop-schedule "0 7 * * 1-5": every stop has the time of a start, and the start takes precedence; use for example "Mon-Fri 20:00"`,
 		},
 		"SameTimeInOtherWords": {
 			"the same times in different forms",
 			map[string]string{v1beta1.StartScheduleAnnotation: "0 20 * * *", v1beta1.StopScheduleAnnotation: "0 20 1-31 * *"},
-			`useless.container.training/stop-schedule "0 20 1-31 * *": a start always has the same time and takes precedence; use for example "Mon-Fri 20:15"`,
+			`useless.container.training/stop-schedule "0 20 1-31 * *": every stop has the time of a start, and the start takes precedence; use for example "Mon-Fri 20:15"`,
 		},
 		"NeverAlone": {
 			"a start at the time of each stop",
 			map[string]string{v1beta1.StartScheduleAnnotation: "* * * * *", v1beta1.StopScheduleAnnotation: "Mon 20:00"},
-			`useless.container.training/stop-schedule "Mon 20:00": a start always has the same time and takes precedence; ` +
+			`useless.container.training/stop-schedule "Mon 20:00": every stop has the time of a start, and the start takes precedence; ` +
 				`use for example "Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`,
 		},
 		"ExcludedStops": {

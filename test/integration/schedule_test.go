@@ -301,7 +301,7 @@ func testScheduleRemoved(t *testing.T, namespace string) {
 	if diff := cmp.Diff(map[string]string{}, annotationsOf(d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("annotations after the schedule is removed (-want +got):\n%s", diff)
 	}
-	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had stopped it is gone")
+	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that stopped the workload is gone")
 	checkUnchanged(t, d, "without a schedule")
 }
 
@@ -363,7 +363,7 @@ func testAutoscaler(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	checkUnchanged(t, d, "with an autoscaler")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so there is none; use "0", which turns it off meanwhile`)
+		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so the workload is not stopped; use "0", which disables the autoscaler until the start`)
 	if err := admin(t).Delete(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +385,7 @@ func testKEDA(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "0")
 	checkUnchanged(t, d, "that KEDA scales")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		"ScaledObject events would undo a stop, so there is none: pause it with its annotation autoscaling.keda.sh/paused-replicas instead")
+		"ScaledObject events would undo a stop, so the workload is not stopped: pause it with its annotation autoscaling.keda.sh/paused-replicas instead")
 }
 
 func testPausedDeployment(t *testing.T, namespace string) {

@@ -12,7 +12,8 @@ import (
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;watch;patch
 
-// virtualMachines get the action inactive. The cache has all their fields, because their own controller reads them.
+// virtualMachines is the kind VirtualMachine. A stop sets its action to inactive. The cache has all fields, because the
+// controller of VirtualMachines reads them.
 var virtualMachines = &kind{
 	name:   "virtualmachines",
 	object: &v1alpha1.VirtualMachine{},

@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission validates Machines beyond their schema: rules that depend on the operator's flags or need a label
-// parser. It accepts an existing invalid field that a request does not change, so that users can still update the
-// object.
+// Package admission checks the rules for Machines that their schema cannot express. These rules depend on the
+// operator's flags, or need a label parser. If a field is already invalid, requests that do not change it are accepted.
+// So users can still update the object.
 package admission
 
 import (
@@ -65,8 +65,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	return nil
 }
 
-// The API server sends only requests that change a spec, so that labels and finalizers can be written without the
-// webhook.
+// The API server sends only requests that change a spec. So labels and finalizers can be written while the webhook is
+// not available.
 
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
@@ -103,7 +103,7 @@ func invalid(name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), name, errs)
 }
 
-// paths are the paths of the validated fields, in the version of the user's request.
+// paths are the paths of the validated fields, in the API version of the user's request.
 type paths struct {
 	count, selector, template *field.Path
 }
@@ -194,8 +194,8 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	others := &v1beta1.MachineList{}
 	options := []client.ListOption{client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy}
 	if !mentions(selector, v1beta1.MachineLabel) || m.Spec.Switches.Selector == nil {
-		// Here, only a Machine with a selector in its spec can overlap. Two default selectors never overlap. A default
-		// selector does not overlap a selector without its label.
+		// Here, only Machines with a selector in their spec can overlap. Two default selectors never overlap, and a
+		// default selector never overlaps a selector without MachineLabel.
 		options = append(options, client.MatchingFields{selectorIndex: hasSelector})
 	}
 	if v.reader.List(ctx, others, options...) != nil {
@@ -217,8 +217,8 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	return warnings
 }
 
-// overlap reports whether two selectors have a label key in common and some object could match both. It ignores
-// selectors without a common key: an object could match both, but users rarely intend that.
+// overlap reports whether two selectors have a label key in common and some object could match both. It returns false
+// for selectors without a common key: an object could match both, but users rarely create such objects.
 func overlap(a, b labels.Selector) bool {
 	byKey := map[string]labels.Requirements{}
 	for _, requirement := range slices.Concat(requirements(a), requirements(b)) {
@@ -234,10 +234,10 @@ func overlap(a, b labels.Selector) bool {
 	return related
 }
 
-// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they
-// name, any other value, and no label.
+// satisfiable reports whether a label with the key, or its absence, can meet all requirements. It tries each value in
+// the requirements, one other value, and no label.
 func satisfiable(key string, all labels.Requirements) bool {
-	candidates := []labels.Set{{}, {key: "?"}} // no requirement names an invalid value
+	candidates := []labels.Set{{}, {key: "?"}} // "?" is invalid, so no requirement has this value
 	for _, requirement := range all {
 		for value := range requirement.Values() {
 			candidates = append(candidates, labels.Set{key: value})
@@ -257,7 +257,8 @@ func requirements(selector labels.Selector) labels.Requirements {
 	return all
 }
 
-// scaleValidator validates updates of the scale subresource, which the API server does not send as a Machine.
+// scaleValidator validates updates of the scale subresource. The API server sends them as a Scale, and not as a
+// Machine.
 type scaleValidator struct {
 	maxSwitches int32
 }

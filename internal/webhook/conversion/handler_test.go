@@ -220,7 +220,7 @@ func TestReviews(t *testing.T) {
 	}{
 		{"a valid review", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
 		{"members in another order", request(desired + "," + id + `,"objects":[` + machine + "," + machine + "]"), 200, "", 2},
-		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "one list of objects after them", 0},
+		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "followed by one list of objects", 0},
 		{
 			"the kind comes last",
 			`{"request":{` + id + "," + desired + `,"objects":[` + machine + `]},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
@@ -240,7 +240,7 @@ func TestReviews(t *testing.T) {
 		{"a uid that is not a string", request(`"uid":7`), 400, `unmarshal JSON number into Go string within "/request/uid"`, 0},
 
 		{"another version after the objects", request(id + "," + desired + `,"objects":[` + machine + `],"desiredAPIVersion":"v2"`), 200, "one desiredAPIVersion", 0},
-		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after them", 0},
+		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "followed by one list of objects", 0},
 		{
 			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
 			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,

@@ -130,7 +130,7 @@ func convergedStatus(m *v1beta1.Machine, now time.Time) v1beta1.MachineStatus {
 		Conditions: []metav1.Condition{
 			condition(v1beta1.ConditionScaled, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", n, n)),
 			condition(v1beta1.ConditionResting, v1beta1.ReasonAllDown, "All switches are down"),
-			condition(v1beta1.ConditionReady, v1beta1.ReasonUseless, "All switches are there, and down"),
+			condition(v1beta1.ConditionReady, v1beta1.ReasonUseless, "All switches exist and are down"),
 		},
 	}
 }
