@@ -21,7 +21,7 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// TestEveryKindHasAnInformer fails where a kind lacks the marker +genclient.
+// TestEveryKindHasAnInformer fails for a kind without the marker +genclient.
 func TestEveryKindHasAnInformer(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
 	if err != nil || len(files) == 0 {

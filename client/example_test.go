@@ -44,7 +44,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// The informer keeps a copy of all objects and calls the handler for each change, one after the other. All informers and
+	// The informer keeps a copy of all objects. It calls the handler for one change after the other. All informers and
 	// listers of a factory share one watch for each kind. Without WithNamespace, they watch all namespaces.
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(metav1.NamespaceDefault))
 	watched := factory.Cloudnative().V1alpha1().VirtualMachines()
@@ -58,7 +58,7 @@ func Example() {
 				fmt.Println("changed", now.Name, "to", now.Spec.Action)
 			}
 		},
-		DeleteFunc: func(deleted any) { // after an interrupted watch, this may be only the object's key
+		DeleteFunc: func(deleted any) { // a DeletedFinalStateUnknown, if the watch missed the deletion
 			name, _ := cache.DeletionHandlingObjectToName(deleted)
 			fmt.Println("deleted", name.Name)
 			close(gone)

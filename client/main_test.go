@@ -22,7 +22,7 @@ import (
 
 const crds = "../config/crd/bases"
 
-// plane is a control plane without the operator. Its kubeconfig is the example's.
+// plane is a control plane without the operator. The variable KUBECONFIG names its kubeconfig, so Example uses it.
 var plane *cluster.ControlPlane
 
 func TestMain(m *testing.M) {

@@ -118,14 +118,15 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// limitTLS turns HTTP/2 off because of the rapid reset attack (CVE-2023-44487), which needs no credentials. All
-// supported API servers and Prometheus support TLS 1.3.
+// limitTLS disables HTTP/2 because of the rapid reset attack (CVE-2023-44487), which needs no credentials. It also
+// requires TLS 1.3, which all supported API servers and Prometheus support.
 func limitTLS(c *tls.Config) {
 	c.NextProtos = []string{"http/1.1"}
 	c.MinVersion = tls.VersionTLS13
 }
 
-// manager returns the manager's options. The webhook server starts to drain its connections when running is done.
+// manager returns the manager's options. The webhook server starts to drain its connections when the context running is
+// canceled.
 func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl.Options, error) {
 	cacheOptions, err := o.controllers.CacheOptions()
 	if err == nil && o.selfManagedCerts {
@@ -140,17 +141,17 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 		Client:                 controller.ClientOptions(),
 		Metrics:                o.metricsServer(),
 		HealthProbeBindAddress: o.probeAddress,
-		// A standby fills its caches and queues, so that it can work at once when it becomes the leader.
+		// A standby replica fills its caches and queues, so that it can work immediately when it becomes the leader.
 		Controller:                    config.Controller{EnableWarmup: new(true)},
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "leader.useless.container.training",
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		RenewDeadline:                 new(renewDeadline),
-		// A standby checks the Lease every 1 to 2.2 retry periods. So a flip is at most 2.5 s late when the leader
-		// stops.
+		// A standby replica checks the Lease every 1 to 2.2 retry periods. If the leader stops, a flip is therefore at
+		// most 2.5 s late.
 		RetryPeriod: new(time.Second),
-		// Shorter than the termination grace period of the Pod, so that the Lease is released in time.
+		// This is shorter than the termination grace period of the Pod, so that the Lease is released in time.
 		GracefulShutdownTimeout: new(5 * time.Second),
 		WebhookServer: server.New(
 			running, net.JoinHostPort(o.webhookHost, strconv.Itoa(o.webhookPort)), webhookTLS),
@@ -202,7 +203,7 @@ func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config
 	return mgr.Add(watcher)
 }
 
-// delayed returns a context that is canceled a delay after its parent. During the delay, a stopping replica still
+// delayed returns a context that is canceled after its parent, with a delay. During the delay, a stopping replica still
 // serves webhook clients that are not yet connected to another replica.
 func delayed(parent context.Context, delay time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
@@ -214,9 +215,9 @@ func delayed(parent context.Context, delay time.Duration) context.Context {
 // 15 s.
 const renewDeadline = 10 * time.Second
 
-// exitAfterSuspension exits the process if it was suspended past the renew deadline: another replica may lead. The
-// leader election would let the process continue for another renewDeadline with stale data. The process exits without
-// releasing the Lease, because another replica may hold it.
+// exitAfterSuspension exits the process if it was suspended for renewDeadline or longer: another replica may be the
+// leader now. Without exitAfterSuspension, the leader election would let the process continue for another renewDeadline
+// with stale data. The process exits without releasing the Lease, because another replica may hold it.
 func (o *options) exitAfterSuspension(mgr ctrl.Manager) error {
 	if !o.leaderElect {
 		return nil
@@ -231,8 +232,8 @@ func (o *options) exitAfterSuspension(mgr ctrl.Manager) error {
 	}))
 }
 
-// waitForSuspension returns how long the process was suspended, if that was past the renew deadline. It returns 0 when
-// the context is canceled.
+// waitForSuspension waits until the process was suspended for renewDeadline or longer, and returns the duration. It
+// returns 0 when the context is canceled.
 func waitForSuspension(ctx context.Context, clock clock.WithTicker) time.Duration {
 	ticker := clock.NewTicker(time.Second)
 	defer ticker.Stop()

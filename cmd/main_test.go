@@ -11,7 +11,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestWaitForSuspension runs a leader for a minute, and then suspends it.
+// TestWaitForSuspension lets a leader run for a minute. Then it suspends the leader twice: for less than renewDeadline,
+// and for renewDeadline.
 func TestWaitForSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := clocktesting.NewFakeClock(time.Now())
@@ -25,12 +26,12 @@ func TestWaitForSuspension(t *testing.T) {
 		clock.Step(renewDeadline - time.Millisecond)
 		synctest.Wait()
 		if len(suspended) > 0 {
-			t.Fatalf("ended after a suspension of %s, which is too short", <-suspended)
+			t.Fatalf("the wait ended after a suspension of %s, which is too short", <-suspended)
 		}
 		clock.Step(renewDeadline)
 		synctest.Wait()
 		if len(suspended) != 1 || <-suspended != renewDeadline {
-			t.Errorf("did not end after a suspension of %s", renewDeadline)
+			t.Errorf("the wait did not end after a suspension of %s", renewDeadline)
 		}
 	})
 }

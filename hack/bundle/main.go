@@ -1,10 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bundle completes a bundle that operator-sdk has generated. It adds a descriptor for every field from the
-// CRDs' schemas, the icon, and the related images. It sets createdAt to the time of the release instead of now.
+// Command bundle completes a bundle that operator-sdk has generated. It adds the icon, the related images, and a
+// descriptor for each field in the schemas of the CRDs. It also sets createdAt to the time of the release, because
+// operator-sdk writes the current time.
 //
-// Run it in the repository's root; make bundle does.
+// make bundle runs it. It must run in the root folder of the repository.
 package main
 
 import (
@@ -80,7 +81,7 @@ func complete(dir string) error {
 	return write(path, written.Object)
 }
 
-// describe adds the descriptors of an API.
+// describe adds a descriptor to api for each field of its spec and status.
 func describe(dir string, api *operatorsv1alpha1.CRDDescription) error {
 	var crd apiextensionsv1.CustomResourceDefinition
 	plural, group, _ := strings.Cut(api.Name, ".")

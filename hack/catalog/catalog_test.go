@@ -17,7 +17,7 @@ import (
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 )
 
-// newBundle returns a bundle with a version and channels, whose image is in a registry.
+// newBundle returns a bundle with this version and these channels. Its image is in this registry.
 func newBundle(number, registry string, channels ...string) bundle {
 	name := "machine.v" + number
 	csv := &operatorsv1alpha1.ClusterServiceVersion{}
@@ -35,7 +35,8 @@ func skipping(b bundle, versions string) bundle {
 	return b
 }
 
-// graph describes a template in short form: NAME<REPLACES for each channel, then the images.
+// graph describes a template in short form: a line for each channel, then the images. A line begins with the name of
+// the channel. 0.2.0<0.1.0 means that 0.2.0 replaces 0.1.0. A skip range follows in parentheses.
 func (t *template) graph() []string {
 	var graph []string
 	for _, channel := range t.channels() {
@@ -246,7 +247,7 @@ func TestReleaseConfig(t *testing.T) {
 	}
 }
 
-// TestRun adds this tree's bundle to a new catalog, and then again to the result. The second run must change nothing.
+// TestRun adds this tree's bundle to a new catalog, and then adds it again. The second run must change nothing.
 func TestRun(t *testing.T) {
 	const folder = "../../bundle"
 	bundle, err := manifests.GetBundleFromDir(folder)

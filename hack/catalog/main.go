@@ -1,16 +1,16 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command catalog adds a bundle to a catalog, unless the catalog contains it, and renders the catalog. opm can render
-// a catalog only from bundle images in a registry. This command uses the bundle's folder, and for earlier releases
-// the rendered catalog.
+// Command catalog adds a bundle to a catalog, unless the catalog contains it, and renders the catalog. opm can render a
+// catalog only from bundle images in a registry. This command needs no registry. It reads the new bundle from the
+// output of opm render. It reads the bundles of earlier releases from the rendered catalog.
 //
 //	opm render BUNDLE | catalog CATALOG BUNDLE
 //
 // The folder CATALOG contains:
 //   - template.yaml: the channels, their bundles, and which bundle replaces which
 //   - PACKAGE/catalog.yaml: the rendered catalog
-//   - community/release-config.yaml: the channels of the bundle for the pipeline of community-operators
+//   - community/release-config.yaml: the bundle's channels, for the pipeline of community-operators
 package main
 
 import (
@@ -28,9 +28,9 @@ import (
 )
 
 const templateHeader = `# A basic template of opm: the channels, their bundles, and which bundle replaces which.
-# make catalog adds a new release to its bundle's channels, where it replaces the heads. It also copies the package's
-# description and icon from the bundle. You may edit channels, for example to add a candidate to stable. make catalog
-# renders your changes.
+# make catalog adds a new bundle to the channels that the bundle names. In each channel, it replaces the newest bundle.
+# make catalog also copies the description and the icon from the bundle to the package. You may edit the channels, for
+# example to add a release candidate to stable. make catalog renders your changes.
 `
 
 func main() {
@@ -73,7 +73,7 @@ func run(catalog, folder string, rendered io.Reader) error {
 	)
 }
 
-// blob is an entry of a rendered catalog, of any schema.
+// blob is an entry of a rendered catalog: a package, a channel or a bundle.
 type blob map[string]any
 
 func (b blob) text(key string) string {
@@ -81,7 +81,7 @@ func (b blob) text(key string) string {
 	return text
 }
 
-// bundle is a bundle from its folder, together with its rendered catalog entry.
+// bundle is a bundle that was read from its folder, with the catalog entry that opm has rendered for it.
 type bundle struct {
 	*manifests.Bundle
 	blob blob
@@ -93,7 +93,7 @@ func readBundle(folder string, rendered io.Reader) (bundle, error) {
 		return bundle{}, fmt.Errorf("read the output of opm render: %w", err)
 	}
 	if len(blobs) != 1 || blobs[0].text("schema") != schemaBundle || blobs[0].text("image") == "" {
-		return bundle{}, errors.New("the output of opm render is not exactly one bundle with an image")
+		return bundle{}, errors.New("the output of opm render must be exactly one bundle, with an image")
 	}
 	loaded, err := manifests.GetBundleFromDir(folder)
 	if err != nil {

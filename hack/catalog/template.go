@@ -49,7 +49,7 @@ type node struct {
 	edge
 }
 
-// edge lists the bundles that a bundle can be an upgrade from.
+// edge lists the bundles that a bundle can replace in an upgrade.
 type edge struct {
 	Replaces  string   `json:"replaces,omitempty"`
 	Skips     []string `json:"skips,omitempty"`
@@ -81,7 +81,8 @@ func (t *template) defaultChannel() string {
 	return ""
 }
 
-// describe copies the bundle's description and icon to the package, which shows them for all versions.
+// describe copies the bundle's description and icon to the package. Consoles show the package's description and icon
+// for all versions.
 func (t *template) describe(b bundle) error {
 	if len(b.CSV.Spec.Icon) != 1 {
 		return fmt.Errorf("%s has %d icons, want 1", b.CSV.Name, len(b.CSV.Spec.Icon))
@@ -98,7 +99,7 @@ func (t *template) describe(b bundle) error {
 	return nil
 }
 
-// add makes a bundle the head of its channels. A bundle that is in the template already keeps its place.
+// add makes a bundle the head of its channels. A bundle that is already in the template keeps its place.
 func (t *template) add(b bundle, earlier []blob) error {
 	if err := t.describe(b); err != nil {
 		return err
@@ -132,7 +133,7 @@ func (t *template) addImage(b bundle, earlier []blob) {
 	}
 }
 
-// channel returns the channel with this name. It inserts a new channel before the bundles if there is none.
+// channel returns the channel with this name. If there is none, it inserts a new channel before the bundles.
 func (t *template) channel(pkg, name string) *entry {
 	for _, channel := range t.channels() {
 		if channel.Name == name {

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The libraries are in hack/tools/code-generator.mod, not in the operator's own module.
+// The operator's own module does not require this program's libraries. hack/tools/code-generator.mod does.
 //go:build ignore
 
 // Command client-gen is Kubernetes' client-gen with support for kinds whose lower-case names are Go keywords.

@@ -25,7 +25,7 @@ import (
 // progressInterval is the time between two progress lines of a build.
 const progressInterval = 10 * time.Second
 
-// build compiles the programs of one release. A different version, platform or set of flags has a different folder.
+// build compiles the programs of one release. Each version, platform and set of flags has its own folder.
 type build struct {
 	upstream
 
@@ -70,7 +70,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	if u.stamp != nil {
 		ldflags += " " + u.stamp(b.version)
 	}
-	// The linker flag -s drops DWARF anyway. With -dwarf=false, the compiler does not generate it.
+	// The linker flag -s drops the debug information (DWARF) anyway. With -dwarf=false, the compiler does not even
+	// generate it.
 	b.flags = []string{"-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + ldflags, "-tags=" + u.tags}
 
 	key := sha256.New()
@@ -163,7 +164,7 @@ func (b *build) run(ctx context.Context, names []string) error {
 	if err := os.Mkdir(string(partial), 0o755); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.progress, "building %s %s once: this takes minutes and up to %d GiB in Go's caches and %s\n",
+	fmt.Fprintf(b.progress, "building %s %s once: this needs some minutes, and up to %d GiB in Go's caches and %s\n",
 		b.name, b.version, b.gigabytes, b.folder)
 	b.warnOfFullDisk()
 	if err := b.compile(ctx, partial, packages); err != nil {
@@ -181,7 +182,7 @@ func (b *build) run(ctx context.Context, names []string) error {
 	return nil
 }
 
-// lock waits until no other process builds the same programs.
+// lock waits until no other process builds the same programs, and keeps other processes from building them.
 func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(string(b.folder)+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -208,7 +209,8 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// warnOfFullDisk only warns, because Go's caches may already contain most of the output.
+// warnOfFullDisk prints a warning if the disk may become full. This is no error, because Go's caches may already
+// contain most of the output.
 func (b *build) warnOfFullDisk() {
 	var disk unix.Statfs_t
 	dir := filepath.Dir(string(b.folder))
@@ -216,11 +218,11 @@ func (b *build) warnOfFullDisk() {
 		return
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < uint64(b.gigabytes)<<30 {
-		fmt.Fprintf(b.progress, "only %.1f GiB are free in %s\n", float64(free)/(1<<30), dir)
+		fmt.Fprintf(b.progress, "warning: only %.1f GiB are free in %s\n", float64(free)/(1<<30), dir)
 	}
 }
 
-// compile runs go build for the packages.
+// compile runs go list, which counts the packages for the progress lines, and then go build.
 func (b *build) compile(ctx context.Context, into Programs, packages []string) error {
 	modfile := "-modfile=" + b.file + ".mod"
 
@@ -256,8 +258,8 @@ func (b *build) goCommand(
 		Name: "go " + args[0],
 		Path: program,
 		Args: args,
-		// A go command that is interrupted leaves temporary files, so they go to a folder that is removed anyway. A
-		// higher GOGC makes the compiler faster. The user's GOFLAGS, such as -race, do not apply to these programs.
+		// An interrupted go command leaves temporary files. Here they are in a folder that is removed anyway. A higher
+		// GOGC makes the compiler faster. The user's GOFLAGS, such as -race, do not apply to these programs.
 		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly", "GOGC=400", "GOTMPDIR=" + string(temporary)},
 		Dir: b.tools,
 		Log: log,
@@ -280,7 +282,8 @@ func (b *build) goCommand(
 	}
 }
 
-// explain shortens the dozens of lines that the go command prints about a full disk to the line that names the file.
+// explain shortens an error about a full disk. The go command prints dozens of lines, and explain keeps the line that
+// names the file.
 func (b *build) explain(err error) error {
 	if err == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// fakeGo is a fake go command. It writes the programs once the file $FAKE_GO_HOLD does not exist.
+// fakeGo is a fake go command. It waits until the file $FAKE_GO_HOLD is removed, and then writes the programs.
 const fakeGo = `#!/bin/sh
 echo "$1" >> "$FAKE_GO_CALLS"
 case $1 in
@@ -37,8 +37,8 @@ for pkg in "$@"; do
 done
 `
 
-// useFakeGo puts only the script into PATH as go, and empties the cache. It returns the file that records the
-// script's calls.
+// useFakeGo makes the script the only go command in PATH, and uses an empty cache. With an empty script, there is no go
+// command. It returns the file that records the script's calls.
 func useFakeGo(t *testing.T, script string) (calls string) {
 	t.Helper()
 	cache, bin := t.TempDir(), t.TempDir()
@@ -99,7 +99,8 @@ func TestBuildTogether(t *testing.T) {
 	}
 }
 
-// waitWriter records the progress of a build. It removes the file hold when the build waits for another one.
+// waitWriter records the progress of a build. It removes the file hold when the build reports that it waits for another
+// one.
 type waitWriter struct {
 	bytes.Buffer
 
@@ -116,7 +117,7 @@ func (w *waitWriter) Write(text []byte) (int, error) {
 	return w.Buffer.Write(text)
 }
 
-// TestBuildNode builds a node's programs after the programs of the control plane.
+// TestBuildNode builds a node's programs after the programs of the control plane. It must not build the latter again.
 func TestBuildNode(t *testing.T) {
 	calls := useFakeGo(t, fakeGo)
 	plane, err := Build(t.Context(), t.Output())
@@ -251,7 +252,7 @@ func TestBuildUsesAssets(t *testing.T) {
 	for _, name := range controlPlane {
 		writeProgram(t, filepath.Join(complete, name), "")
 	}
-	incomplete := t.TempDir() // as setup-envtest installs it
+	incomplete := t.TempDir() // setup-envtest installs no kube-controller-manager
 	for _, name := range []string{etcd, apiServer, kubectl} {
 		writeProgram(t, filepath.Join(incomplete, name), "")
 	}

@@ -29,11 +29,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// startTimeout bounds each of the two steps of a start. It allows for a busy machine.
+// startTimeout bounds each of the two waits of a start: for the API server, and for the controllers. It is long enough
+// for a busy machine.
 const startTimeout = 2 * time.Minute
 
-// stopGrace is the time that a program has to stop after SIGTERM. kube-apiserver would wait a minute for clients with
-// open watches. Waiting for it has no use, because its state is deleted anyway.
+// stopGrace is the time that a program has to stop after SIGTERM. kube-apiserver would wait up to a minute for clients
+// with open watches. That is not necessary, because its state is deleted anyway.
 const stopGrace = 2 * time.Second
 
 // etcdDir is the folder of etcd's state.
@@ -56,24 +57,24 @@ const ServiceRange = "10.96.0.0/16"
 
 // Options configure a control plane.
 type Options struct {
-	// Disposable makes a control plane for tests use less of the processor: etcd does not wait for the disk, and all
-	// programs have the environment LessGC. It is then faster than a real one, and may lose its state in a crash of
-	// the computer.
+	// Disposable is for tests. etcd does not wait for the disk, and all programs have the environment LessGC. The
+	// control plane then needs less processor time and is faster than a real one. If the computer crashes, the state
+	// can be lost.
 	Disposable bool
-	// BeforeControllers is called when the API server is ready and before the controllers start. Install custom
-	// resource definitions here: the garbage collector and the resource quota controller notice later ones only after
-	// half a minute.
+	// BeforeControllers is called when the API server is ready and before the controllers start. Install
+	// CustomResourceDefinitions here. The garbage collector and the resource quota controller notice a later one only
+	// after half a minute.
 	BeforeControllers func(context.Context, *rest.Config) error
-	// Controllers are the controllers of kube-controller-manager, by its own names; nil means DefaultControllers. The
-	// list must contain serviceaccount-controller.
+	// Controllers are the controllers of kube-controller-manager, by the names in its flag --controllers. nil means
+	// DefaultControllers. The list must contain serviceaccount-controller.
 	Controllers []string
-	// EagerControllers raises the request limit of kube-controller-manager, which is 20 per second by default.
+	// EagerControllers raises the request limit of kube-controller-manager to 1000 per second. The default is 20.
 	EagerControllers bool
-	// State is a folder to copy etcd's state from, such as a copy of the folder State() of another control plane.
-	// Empty means a new cluster. Nothing may write to the folder during the copy.
+	// State is a folder with etcd's state, such as State() of another control plane. Start copies it. Empty means a new
+	// cluster. No process may write to the folder during the copy.
 	State string
-	// AuditPolicy is the absolute path of an audit policy file. The API server writes the requests that it selects to
-	// the file AuditLog(). Empty means no audit log.
+	// AuditPolicy is the absolute path of an audit policy file. The API server writes the requests that the policy
+	// selects to the file AuditLog(). Empty means no audit log.
 	AuditPolicy string
 }
 
@@ -88,7 +89,7 @@ var DefaultControllers = []string{
 }
 
 // LessGC is the environment of a Go program that collects garbage less often. kube-apiserver then needs about a fifth
-// less of the processor, and more memory. Above the memory limit, it collects garbage as often as necessary.
+// less processor time, but more memory. Near the memory limit, the program collects garbage more often again.
 var LessGC = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
 
 // ControlPlane is a running control plane. Its state is in a temporary folder, which Stop removes.
@@ -103,7 +104,7 @@ type ControlPlane struct {
 	// Programs is the folder of the programs.
 	Programs Programs
 
-	env       []string                    // of the programs, added to this process's own
+	env       []string                    // environment of the programs, added to this process's own
 	processes []*Process                  // in the order of their start
 	ready     func(context.Context) error // checks the API server's /readyz
 	socket    int                         // reserves the port of the API server
@@ -208,7 +209,7 @@ func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config
 }
 
 // EtcdArgs returns the arguments of etcd. Like the arguments of the other programs, they name files in the working
-// folder.
+// folder. With unsafeNoFsync, etcd does not wait for the disk.
 func EtcdArgs(unsafeNoFsync bool) []string {
 	// Sockets in the private folder need neither free ports nor certificates. Their paths are relative because the
 	// system limits their length. They have a colon because etcd requires one.
@@ -224,7 +225,7 @@ func EtcdArgs(unsafeNoFsync bool) []string {
 func localAPIServerArgs(port int) []string {
 	return append(APIServerArgs(),
 		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--permit-port-sharing",
-		// No client here uses the Service of the API server, and an endpoint may not be 127.0.0.1.
+		// No client here uses the API server's Service, and Kubernetes does not accept 127.0.0.1 as an endpoint.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--authorization-mode=RBAC",
 	)
@@ -235,7 +236,7 @@ func auditArgs(policy string) []string {
 	if policy == "" {
 		return nil
 	}
-	// Without rotation, so that a test can read the file while the API server writes it.
+	// The log is not rotated, so that a test can read the file while the API server writes it.
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-maxsize=0"}
 }
 
@@ -272,7 +273,7 @@ func localControllerManagerArgs(options Options) []string {
 func ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + controllerManager + ".kubeconfig",
-		"--secure-port=0", // serves nothing
+		"--secure-port=0", // no HTTPS server
 		"--leader-elect=false",
 		"--use-service-account-credentials",
 		"--service-account-private-key-file=service-accounts.key", "--root-ca-file=ca.crt",
@@ -348,7 +349,8 @@ func (cp *ControlPlane) AuditLog() string { return filepath.Join(cp.Dir, auditLo
 // Processes returns the control plane's programs in start order.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }
 
-// Await waits until check succeeds for the last of the processes. It fails if any of the processes ends.
+// Await waits until check succeeds. It fails if one of the processes ends, or after startTimeout. The error then
+// contains the end of the log: of the process that ended, or of the last process.
 func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {
 	var lastErr error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
@@ -368,8 +370,8 @@ func Await(ctx context.Context, processes []*Process, check func(context.Context
 	return err
 }
 
-// Stop ends the programs, waits for their end and removes the temporary folder. Repeated calls are allowed. Stop
-// clients with open watches first: otherwise kube-apiserver waits for them until Stop kills it.
+// Stop ends the programs, waits for their end and removes the temporary folder. Repeated calls are allowed. Close open
+// watches before the call. Otherwise kube-apiserver waits for them until Stop kills it.
 func (cp *ControlPlane) Stop() error {
 	cp.stop.Do(func() {
 		for _, p := range slices.Backward(cp.processes) {

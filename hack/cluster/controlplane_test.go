@@ -182,7 +182,7 @@ func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("an object of the one in the other (-want +got):\n%s", diff)
+		t.Errorf("the object in the second control plane (-want +got):\n%s", diff)
 	}
 	if err := other.Stop(); err != nil {
 		t.Error(err)
@@ -265,7 +265,7 @@ func TestInterruptedStart(t *testing.T) {
 	w.checkNothingLeft(t, 2)
 }
 
-// TestParentEnds stops a process that runs a control plane with Ctrl-C and with SIGKILL.
+// TestParentEnds ends a process that runs a control plane, once with Ctrl-C and once with SIGKILL.
 func TestParentEnds(t *testing.T) {
 	skipShort(t)
 	for _, test := range []struct {
@@ -283,7 +283,7 @@ func TestParentEnds(t *testing.T) {
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			if test.signal == os.Kill && runtime.GOOS != "linux" {
-				t.Skip("only Linux can end a program with its parent")
+				t.Skip("only Linux can kill a program when its parent ends")
 			}
 			w := recordPrograms(t)
 			cmd := exec.Command(os.Args[0])
@@ -321,7 +321,7 @@ func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // otherwise the programs may have any version
+	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // other programs may have any version
 		t.Errorf("got version %s, want %s", version, b.version)
 	}
 	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // kubectl would fail if it read this file
@@ -391,7 +391,7 @@ func testQuota(t *testing.T, client kubernetes.Interface) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("1")}},
 	})
 	// The API server enforces a quota once its own cache contains the quota controller's numbers. A client can read
-	// the quota earlier.
+	// these numbers earlier, so the test tries to create a Secret instead.
 	await(t, "the quota controller", func() bool {
 		second := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
 		_, err := secrets.Create(ctx, second, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -436,8 +436,8 @@ func testServiceAccount(t *testing.T, cp *ControlPlane, admin kubernetes.Interfa
 	}
 }
 
-// recordedPrograms are the built programs with scripts that record their process ids, and a folder for temporary
-// files.
+// recordedPrograms are scripts in place of the built programs. Each script records its process id in pidFile and then
+// executes the program. The programs write their temporary files to the folder temporary.
 type recordedPrograms struct {
 	programs  Programs
 	temporary string
@@ -451,7 +451,7 @@ func recordPrograms(t *testing.T) recordedPrograms {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	// The path of this folder is longer than the path of a socket may be.
+	// This path is longer than the system allows for the path of a socket. A start must succeed anyway.
 	temporary := filepath.Join(t.TempDir(), strings.Repeat("long", 25))
 	if err := os.Mkdir(temporary, 0o700); err != nil {
 		t.Fatal(err)
@@ -468,8 +468,8 @@ func recordPrograms(t *testing.T) recordedPrograms {
 	return w
 }
 
-// pids returns the ids of the processes that were started, and fails if there are fewer than atLeast. A process that
-// is stopped at once may not have recorded its id.
+// pids returns the ids of the processes that were started, and fails if there are fewer than atLeast. A process that is
+// stopped at once may not have recorded its id. So atLeast can be lower than the number of starts.
 func (w recordedPrograms) pids(t *testing.T, atLeast int) []int {
 	t.Helper()
 	noted, err := os.ReadFile(w.pidFile)
@@ -480,7 +480,7 @@ func (w recordedPrograms) pids(t *testing.T, atLeast int) []int {
 	return pids
 }
 
-// checkNothingLeft checks that no process and no file is left. It does not wait, because Stop has returned already.
+// checkNothingLeft checks that no process and no file is left. It does not wait, because Stop has already returned.
 func (w recordedPrograms) checkNothingLeft(t *testing.T, atLeast int) {
 	t.Helper()
 	for _, pid := range w.pids(t, atLeast) {

@@ -40,8 +40,8 @@ type WebhookServer struct {
 	CA []byte
 }
 
-// ReadManifests reads the objects of a YAML file. For a folder it reads the files that resources in its
-// kustomization.yaml lists, in that order. It is not kustomize: it ignores all other fields of kustomization.yaml.
+// ReadManifests reads the objects of a YAML file. For a folder, it reads the files in the list resources of its
+// kustomization.yaml, in the order of the list. It ignores all other fields of kustomization.yaml.
 func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	files := []string{path}
 	if info, err := os.Stat(path); err != nil {
@@ -62,7 +62,7 @@ func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// resources returns the paths under resources in a kustomization.yaml.
+// resources returns the paths in the list resources of the kustomization.yaml in dir.
 func resources(dir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
@@ -103,8 +103,8 @@ func readFile(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// Install applies CustomResourceDefinitions first, waits until they are established, and then applies the other
-// objects in their order. It creates an object that has only a generateName. A namespaced object without a namespace
+// Install applies CustomResourceDefinitions first, waits until they are established, and then applies the other objects
+// in their order. It creates an object that has a generateName and no name. A namespaced object without a namespace
 // goes into the namespace default. If server is set, Install replaces the Services in webhook configurations with its
 // URL.
 func Install(
@@ -151,13 +151,13 @@ func apply(ctx context.Context, c client.Client, object *unstructured.Unstructur
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership)
 }
 
-// awaitEstablished waits until the API server serves a custom resource.
+// awaitEstablished waits until crd is established: the API server then serves its objects.
 func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, establishTimeout, true, func(ctx context.Context) (bool, error) {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return false, err
 		}
-		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // null at first
+		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // the list is null at first
 		return slices.ContainsFunc(conditions, func(condition any) bool {
 			c, _ := condition.(map[string]any)
 			return c["type"] == "Established" && c["status"] == "True"

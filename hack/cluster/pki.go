@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// validity is the lifetime of certificates. No test or demo runs that long.
+// validity is the lifetime of certificates. Every test and demo is shorter.
 const validity = 365 * 24 * time.Hour
 
 // Authority signs the certificates of one cluster.
@@ -86,7 +86,8 @@ func (a *Authority) WriteKey(dir, name string) error {
 	return pair{cert: a.pem, key: encode("EC PRIVATE KEY", der)}.write(dir, name)
 }
 
-// issue signs a certificate: a server certificate with hosts, a client certificate without.
+// issue makes a key and signs a certificate for it. With hosts it is a server certificate, without hosts a client
+// certificate.
 func (a *Authority) issue(subject pkix.Name, hosts ...string) (pair, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstPort and portCount are the range of FreePort. Linux takes the ports of outgoing connections from 32768 and above,
-// unless it is configured otherwise.
+// firstPort and portCount are the range of FreePort. By default, Linux uses the ports from 32768 on for outgoing
+// connections.
 const firstPort, portCount = 10000, 22000
 
 // nextPort counts from a random port, so that two processes seldom try the same ports.
@@ -36,9 +36,9 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("find a free port: %w", err)
 }
 
-// holdPort reserves a port of 127.0.0.1 until the returned socket is closed. The socket is bound with SO_REUSEPORT
-// and does not listen. kube-apiserver runs with --permit-port-sharing, so it can bind the port too. A process without
-// SO_REUSEPORT cannot, even if many processes look for a port at the same time.
+// holdPort reserves a port of 127.0.0.1 until the returned socket is closed. The socket is bound with SO_REUSEPORT and
+// does not listen. kube-apiserver runs with --permit-port-sharing, so it can bind the port too. Other processes cannot
+// bind it, because they do not set SO_REUSEPORT.
 func holdPort() (port, socket int, err error) {
 	syscall.ForkLock.RLock()
 	socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

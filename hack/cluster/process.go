@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// logTail is the number of bytes at the end of a log that errors and Log read.
+// logTail is the number of bytes that Log and errors read from the end of a log.
 const logTail = 64 << 10
 
 // Command is a program for StartProcess to run.
@@ -26,7 +26,7 @@ type Command struct {
 	Path string
 	// Args are the program's arguments, without its name.
 	Args []string
-	// Env is added to this process's own environment, without its variables USELESS_*.
+	// Env is added to this process's own environment. The variables USELESS_* of this process are not inherited.
 	Env []string
 	// Dir is the working directory; empty means this process's own.
 	Dir string
@@ -34,8 +34,8 @@ type Command struct {
 	Log string
 }
 
-// Process is a running program. The caller of StartProcess stops it. On Linux, the kernel kills it when this process
-// is killed.
+// Process is a running program. The caller of StartProcess must stop it. On Linux, the kernel kills it when this
+// process is killed.
 type Process struct {
 	name string
 	log  string

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing: only Linux can end a program with its parent.
+// dieWithParent does nothing: only Linux can kill a program when its parent ends.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// shortPath returns the full path of a file in an open folder. Only Linux has a shorter one.
+// shortPath returns the full path of a file in an open folder. Only Linux has a shorter path.
 func shortPath(dir *os.File, name string) string { return filepath.Join(dir.Name(), name) }

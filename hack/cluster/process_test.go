@@ -109,7 +109,7 @@ func TestKillTakesChildren(t *testing.T) {
 	awaitGone(t, numbers(p.Log()))
 }
 
-// TestHoldPort checks that another process cannot bind the held port.
+// TestHoldPort checks that an ordinary listener cannot bind the held port.
 func TestHoldPort(t *testing.T) {
 	port, socket, err := holdPort()
 	if err != nil {

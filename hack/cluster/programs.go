@@ -40,7 +40,7 @@ type upstream struct {
 	gigabytes int
 	// stamp returns linker flags that set the version, for releases whose behaviour depends on it. It may be nil.
 	stamp func(version string) string
-	// packages are the main packages: import paths, or a single Go file relative to hack/tools.
+	// packages are the main packages: import paths, or the path of a single Go file relative to hack/tools.
 	packages []string
 }
 
@@ -138,8 +138,8 @@ func (u upstream) programs() (names []string) {
 	return names
 }
 
-// programName returns the name of a package's program. It is the name that the go command chooses, except for etcd,
-// whose package is called server.
+// programName returns the name of a package's program. It is the name that the go command chooses, except for etcd: its
+// package is called server.
 func programName(pkg string) string {
 	if name := defaultName(pkg); name != "server" {
 		return name
@@ -157,8 +157,8 @@ func defaultName(pkg string) string {
 	return strings.TrimSuffix(path.Base(majorVersion.ReplaceAllString(pkg, "")), goFile)
 }
 
-// Programs is a folder that contains etcd, kube-apiserver, kube-controller-manager and kubectl. It may contain
-// others.
+// Programs is a folder that contains etcd, kube-apiserver, kube-controller-manager and kubectl. It may contain other
+// programs too.
 type Programs string
 
 // Path returns the path of a program.
@@ -175,8 +175,9 @@ func (p Programs) missing(names []string) (missing []string) {
 }
 
 // Build returns the programs of a control plane. If the environment variable KUBEBUILDER_ASSETS names a folder that has
-// all of them, Build returns that folder. Otherwise Build compiles the release of Kubernetes that the environment
-// variable KUBERNETES selects, and keeps the programs in the user's cache folder. It writes its progress to progress.
+// all of them, Build returns that folder. Otherwise, the environment variable KUBERNETES selects a release of
+// Kubernetes. Build compiles that release and keeps the programs in the user's cache folder. It writes its progress to
+// progress.
 func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	if assets := Programs(os.Getenv(assetsVariable)); assets != "" {
 		missing := assets.missing(controlPlane)

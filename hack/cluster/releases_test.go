@@ -54,7 +54,7 @@ func TestSelectRelease(t *testing.T) {
 	}
 }
 
-// TestReleasesAreSorted checks that the newest release comes first, which is the default.
+// TestReleasesAreSorted checks that the newest release comes first, because the first release is the default.
 func TestReleasesAreSorted(t *testing.T) {
 	all := releases(t)
 	for i := 1; i < len(all); i++ {
@@ -82,8 +82,8 @@ func TestUnknownRelease(t *testing.T) {
 	}
 }
 
-// olderLibrary is the only library whose patch release differs from Kubernetes. A comment in the .mod file gives the
-// reason.
+// olderLibrary is the only library whose patch release differs from that of Kubernetes. A comment in the .mod file
+// gives the reason.
 const olderLibrary = "k8s.io/kube-proxy v0.30.4"
 
 // TestModulesOfReleases checks that each module requires Kubernetes and its libraries at the same version.

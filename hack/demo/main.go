@@ -3,7 +3,7 @@
 
 // Command demo runs the operator on its own control plane. It builds missing programs, installs the operator as users
 // do, and runs it with the RBAC permissions of its ServiceAccount. It applies the samples and shows the state until
-// Ctrl-C. Without a terminal it ends as soon as every sample is at rest.
+// Ctrl-C. Without a terminal, it ends when every sample is at rest: the operator has nothing left to do for it.
 package main
 
 import (
@@ -32,7 +32,8 @@ import (
 	"container.training/useless/internal/controller/podcount"
 )
 
-// local is the folder for the operator's log and, while the demo runs, for the files that a second terminal needs.
+// local is the folder for the operator's log. While the demo runs, it also contains the files that a second terminal
+// needs.
 const local = ".local"
 
 const operatorNamespace = "useless-system"
@@ -40,7 +41,7 @@ const operatorNamespace = "useless-system"
 // The annotation that the controller ingress adds.
 const annotationKey, annotationValue = "foo", "bar"
 
-// startTimeout bounds the start of the operator. It allows for a busy machine.
+// startTimeout bounds the start of the operator. It is long enough for a busy machine.
 const startTimeout = time.Minute
 
 func main() {
@@ -224,8 +225,8 @@ func (d *demo) startOperator(ctx context.Context) error {
 	return nil
 }
 
-// applySamples applies all samples, including the Switch, which has only a generateName and therefore is not in the
-// kustomization.
+// applySamples applies all samples. The sample Switch is not in the kustomization, because it has a generateName and no
+// name.
 func (d *demo) applySamples(ctx context.Context) error {
 	dir := d.path("config", "samples")
 	for _, path := range []string{dir, filepath.Join(dir, "useless_v1alpha1_switch.yaml")} {

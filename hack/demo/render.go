@@ -47,7 +47,7 @@ func eventTime(e eventsv1.Event) time.Time {
 	return e.EventTime.Time
 }
 
-// The column formats for a screen with 80 columns. A wider screen gives more space to an event's note only.
+// The column formats for a screen with 80 columns. On a wider screen, only an event's note gets more space.
 const (
 	machineColumns = "%-20s  %8s  %-20s  %-5s  %s"
 	otherColumns   = "%-20s  %-14s  %-30s  %s"
@@ -122,7 +122,8 @@ func eventLine(e eventsv1.Event, width int) string {
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 
-// next returns when the operator turns a switch of the machine down. It uses the same rule as the operator.
+// next returns when the operator turns the machine's next switch down, or "" if no switch is up. It uses the same rule
+// as the operator.
 func next(m v1beta1.Machine, now time.Time) string {
 	if m.Status.SeenAt == nil {
 		return ""
@@ -187,8 +188,8 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	return names
 }
 
-// notAtRest returns the objects that still have work to do, each with the reason. A machine that was turned up must
-// also have flipped a switch.
+// notAtRest returns the objects for which the operator still has work to do, each with the reason. A machine that was
+// turned up must also have flipped a switch.
 func notAtRest(v view, turnedUp map[string]bool) (pending []string) {
 	for _, m := range v.machines {
 		if why := pendingReason(m, turnedUp[m.Name]); why != "" {

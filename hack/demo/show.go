@@ -21,7 +21,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// restTimeout is the time that the samples have to come to rest.
+// restTimeout bounds the time until all samples are at rest.
 const restTimeout = time.Minute
 
 // draw shows the view on a terminal until Ctrl-C.
@@ -45,7 +45,7 @@ func (d *demo) draw(ctx context.Context) error {
 
 // report prints a line for each change until all samples are at rest.
 func (d *demo) report(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, restTimeout, fmt.Errorf("not within %s", restTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, restTimeout, fmt.Errorf("gave up after %s", restTimeout))
 	defer cancel()
 	fmt.Printf("export KUBECONFIG=%s\n", d.path(local, "kubeconfig"))
 	turned, written := turnedUp(d.samples), map[string]string{}
@@ -61,7 +61,7 @@ func (d *demo) report(ctx context.Context) error {
 		return len(v.machines) > 0 && len(v.others) > 0 && len(pending) == 0
 	})
 	if err != nil {
-		return fmt.Errorf("not at rest: %s: %w", strings.Join(pending, ", "), err)
+		return fmt.Errorf("these samples are not at rest: %s: %w", strings.Join(pending, ", "), err)
 	}
 	fmt.Println("every sample is at rest")
 	return nil

@@ -98,8 +98,8 @@ type nodeCgroup struct {
 	Controllers []string
 }
 
-// makeCgroups creates a cgroup for the node in every hierarchy. It writes their list to a file first, so that a later
-// command can remove them even if this process is killed.
+// makeCgroups creates a cgroup for the node in every hierarchy. Before that, it writes the list of these cgroups to a
+// file. A later command can then remove them even if this process is killed.
 func (n *node) makeCgroups() error {
 	found, err := hierarchies()
 	if err != nil {
@@ -141,7 +141,8 @@ func (c nodeCgroup) create(cpuset bool) error {
 	return nil
 }
 
-// inheritCPUs copies the CPUs of its parent to a version 1 cgroup and its future children. By default, they have none.
+// inheritCPUs gives a version 1 cgroup the CPUs and the memory nodes of its parent. Its future children inherit them.
+// By default, a new cgroup has none.
 func inheritCPUs(path string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), file))
@@ -181,12 +182,13 @@ func (n *node) joinCgroups() error {
 	return nil
 }
 
-// joinCgroup moves a process; pid 0 is this process.
+// joinCgroup moves a process to the cgroup in the folder path. The pid 0 means this process.
 func joinCgroup(path string, pid int) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.procs"), fmt.Append(nil, pid), 0)
 }
 
-// mountCgroups mounts every hierarchy again. In the node's cgroup namespace, the root is then the node's cgroup.
+// mountCgroups mounts every hierarchy again. In the node's cgroup namespace, the node's cgroup is then the root of each
+// mount.
 func mountCgroups(found []hierarchy) error {
 	if !slices.ContainsFunc(found, func(h hierarchy) bool { return h.mount == cgroupRoot }) {
 		if err := mount("tmpfs", cgroupRoot, "tmpfs", "mode=755"); err != nil {
@@ -226,7 +228,7 @@ func (h hierarchy) mountAgain() error {
 	return nil
 }
 
-// leaveRoot moves this process and its parent out of the root of the cgroup namespace. In version 2 only a cgroup
+// leaveRoot moves this process and process 1 out of the root of the cgroup namespace. In version 2 only a cgroup
 // without processes can enable controllers for its children.
 func leaveRoot(root string) error {
 	programs := filepath.Join(root, "programs")

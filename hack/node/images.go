@@ -78,7 +78,7 @@ type image struct {
 	labels map[string]string
 }
 
-// imageVersions returns the tags of the images that have upstream's names, by module in hack/tools.
+// imageVersions returns the tags of the images with upstream's names. A key is the name of a module in hack/tools.
 func imageVersions() (map[string]string, error) {
 	versions := map[string]string{}
 	for _, file := range []string{"olm", "opm", "operator-sdk"} {
@@ -106,7 +106,7 @@ func images(n *node) ([]image, error) {
 	return []image{{
 		name:  pauseImage,
 		links: []string{"sh", "sleep"},
-		// PID 1 receives a signal only if it has a handler.
+		// Process 1 receives SIGTERM only if it has a handler.
 		entry: []string{"/bin/sh", "-c", "trap exit TERM; sleep infinity & wait"},
 	}, {
 		name: "operator-framework/olm:" + versions["olm"],

@@ -77,7 +77,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// readFiles returns an image's files: the content of a file, and the target of a link.
+// readFiles returns an image's files by path: the content of a file, or "-> " and the target of a link.
 func readFiles(t *testing.T, i v1.Image) map[string]string {
 	t.Helper()
 	found := map[string]string{}

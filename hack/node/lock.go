@@ -19,8 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a lock on a file. The file contains the id of the holder, the process that others stop to get the lock. The
-// process that acquires the lock keeps it while the file is open. A child that inherits the open file keeps it too.
+// lock is a lock on a file. The file contains the process id of the holder. The command down stops the holder to get
+// the lock. The process that acquires the lock keeps it while the file is open. A child that inherits the open file
+// keeps it too.
 type lock struct {
 	path string
 	file *os.File
@@ -50,8 +51,8 @@ func (l *lock) acquire() (holder int, err error) {
 	return 0, errors.Join(l.setHolder(os.Getpid()), l.gate(unix.LOCK_UN))
 }
 
-// gate takes (LOCK_EX) or releases (LOCK_UN) a second, short lock on the file. It makes the check of the first lock
-// and the read or write of the process id atomic. Without it, a reader could get the id of a former holder, which may
+// gate takes (LOCK_EX) or releases (LOCK_UN) a second, short lock on the file. It makes the check of the first lock and
+// the read or write of the process id atomic. Without it, a reader could get the id of a former holder. That id may
 // belong to an unrelated process by now.
 func (l *lock) gate(how int) error {
 	for {
@@ -80,8 +81,8 @@ func (l *lock) wait(ctx context.Context) error {
 	}
 }
 
-// holder returns the id of the process that has the lock, or 0. It does not take the lock, so a concurrent acquire
-// never fails because of it.
+// holder returns the id of the process that has the lock, or 0. It does not take the lock, so it never makes a
+// concurrent acquire fail.
 func (l *lock) holder() (int, error) {
 	if err := l.open(); err != nil {
 		return 0, err
@@ -92,7 +93,7 @@ func (l *lock) holder() (int, error) {
 	}
 	found := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, &found); err != nil {
-		return 0, fmt.Errorf("look at %s: %w", l.path, err)
+		return 0, fmt.Errorf("check the lock %s: %w", l.path, err)
 	}
 	if found.Type == unix.F_UNLCK {
 		return 0, nil
@@ -110,7 +111,7 @@ func (l *lock) open() (err error) {
 	return nil
 }
 
-// release closes the file. The lock stays locked if a child process has inherited it.
+// release closes the file. The lock stays locked if a child process has inherited the open file.
 func (l *lock) release() { _ = l.file.Close() }
 
 // setHolder writes pid into the file as the id of the holder.

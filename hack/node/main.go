@@ -3,9 +3,10 @@
 
 //go:build linux
 
-// Command node runs a real Kubernetes node with OLM offline on this machine: a control plane, kubelet, containerd, a
-// DNS server and an image registry. It builds them from source and runs them as processes in their own namespaces.
-// When their first process ends, all processes, containers, mounts and links end with it.
+// Command node runs a real Kubernetes node with OLM on this machine: a control plane, kubelet, containerd, a DNS server
+// and an image registry. It builds them from source and runs them as processes in their own namespaces. A running node
+// needs no internet. When the node's first process ends, all its processes, containers, mounts and network interfaces
+// end too.
 package main
 
 import (
@@ -28,7 +29,7 @@ var errUsage = errors.New(`usage: node COMMAND
   down             stops the node and removes its files and cgroups
   exec CMD ARG...  runs a command in the node's network, with the rights of cluster-admin
   restart PROGRAM  kills a program of the node and starts it again; returns when it is ready
-  logs [PROGRAM]   prints the log of a program, or without PROGRAM the names of all logs
+  logs [PROGRAM]   prints the log of a program; without PROGRAM, prints the names of all logs
 USELESS_NODE_NAME=NAME selects another node; nodes with different names can run at the same time`)
 
 func main() {

@@ -29,10 +29,10 @@ import (
 // systemPath is Debian's PATH for root. It is used in addition to the user's own PATH.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// downGrace is the time that the process that starts a node has for its own cleanup after SIGTERM.
+// downGrace is the time between SIGTERM and SIGKILL. A process that is still starting a node needs it to clean up.
 const downGrace = 15 * time.Second
 
-// downTimeout bounds the wait for the kernel to end all processes of the node. It allows for a busy machine.
+// downTimeout bounds the wait for the kernel to end all processes of the node. It is long enough for a busy machine.
 const downTimeout = time.Minute
 
 // nameVariable is the environment variable with the name of a node. A user can run one node of each name on a
@@ -64,7 +64,7 @@ func (n *node) path(elements ...string) string {
 	return filepath.Join(n.dir, filepath.Join(elements...))
 }
 
-// ready reports whether the node has been ready since its start.
+// ready reports whether the node has become ready. This stays true if a program of the node fails later.
 func (n *node) ready() bool {
 	_, err := os.Stat(n.path(readyFile))
 	return err == nil
@@ -177,7 +177,7 @@ func (n *node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stay, hold, err := os.Pipe() // closed when this process ends
+	stay, hold, err := os.Pipe() // hold is closed when this process ends
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (n *node) down(ctx context.Context) error {
 		if err := end(ctx, holder, downGrace); err != nil {
 			return err
 		}
-		// The process that was starting the node may still clean up.
+		// A process that was starting the node may still be cleaning up.
 		if err := n.lock.wait(ctx); err != nil {
 			return err
 		}
@@ -244,9 +244,9 @@ func (n *node) down(ctx context.Context) error {
 	return nil
 }
 
-// end sends SIGTERM to a process, then SIGKILL after the grace period, and waits for its end. If it is the first
-// process of a node, all processes of the node end with it. That process ignores SIGTERM until it has installed its
-// handler.
+// end sends SIGTERM to a process, then SIGKILL after the grace period, and waits for its end. If the process is the
+// first one of a node, all processes of the node end with it. A node's first process ignores SIGTERM until it has
+// installed its handler.
 func end(ctx context.Context, pid int, grace time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -327,7 +327,7 @@ func (n *node) exec(args []string) error {
 	return fmt.Errorf("run %s: %w", program, syscall.Exec(program, args, os.Environ()))
 }
 
-// running returns the id of the node's first process. It fails if no node is ready.
+// running returns the process id of the node's first process. It fails if no node is ready.
 func (n *node) running() (int, error) {
 	if err := requireRoot(); err != nil {
 		return 0, err

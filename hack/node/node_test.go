@@ -154,7 +154,7 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts the command up, and records the name of the node's cgroups.
+// start starts cmd, which must run node up, and records the name of the node's cgroups.
 func (m *machine) start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -206,8 +206,8 @@ func (m *machine) holder(t *testing.T) int {
 	return pid
 }
 
-// checkNothingRuns waits until the node's cgroups contain no process, because the kernel needs a moment to kill them.
-// Every process of a node is in its cgroups. Then it checks that no mount is left.
+// checkNothingRuns checks that no process and no mount of the node is left. All processes of a node are in its cgroups.
+// The kernel needs a moment to kill them, so checkNothingRuns waits until the cgroups are empty.
 func (m *machine) checkNothingRuns(t *testing.T) {
 	t.Helper()
 	var pids []string
@@ -296,7 +296,7 @@ func read(t *testing.T, path string) string {
 func TestNode(t *testing.T) {
 	m := newMachine(t, t.TempDir(), nil)
 	m.must(t, "down") // without a node
-	// No proxy listens on this port, neither on the machine nor in the node's network.
+	// No proxy listens on this port, so a program that used the proxy would fail.
 	for _, name := range proxies {
 		t.Setenv(name, "http://127.0.0.1:9")
 		t.Setenv(strings.ToLower(name), "http://127.0.0.1:9")
@@ -319,7 +319,7 @@ func TestNode(t *testing.T) {
 	m.must(t, "down")
 }
 
-// testTunables checks that the settings that the kubelet may change are files that do not belong to the kernel.
+// testTunables checks that the kubelet cannot change real kernel settings: the files in tunables are ordinary files.
 func testTunables(t *testing.T, m *machine) {
 	for name := range tunables {
 		var kernel, file unix.Stat_t
@@ -394,8 +394,8 @@ func testRestart(t *testing.T, m *machine) {
 	}
 }
 
-// testMetrics waits until metrics-server returns the usage of all Pods of OLM. It needs two measurements of each
-// container.
+// testMetrics waits until metrics-server returns the usage of all Pods of OLM. metrics-server needs two measurements of
+// each container.
 func testMetrics(t *testing.T, m *machine) {
 	var output string
 	err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Minute, true, func(context.Context) (bool, error) {
@@ -421,7 +421,7 @@ func testLogs(t *testing.T, m *machine) {
 	}
 }
 
-// TestFailedUp runs up with a kubelet that fails at the end of the start.
+// TestFailedUp starts a node with a kubelet that fails. The kubelet is one of the last programs to start.
 func TestFailedUp(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, t.TempDir(), map[string]string{"kubelet": "#!/bin/sh\necho the kubelet fails\nexit 3\n"})

@@ -37,13 +37,13 @@ const olmSource = "olm"
 // olmNamespace is the namespace of OLM.
 const olmNamespace = "olm"
 
-// olmTimeout bounds the wait for OLM's package server. It allows for a busy machine.
+// olmTimeout bounds the wait for OLM's package server. It is long enough for a busy machine.
 const olmTimeout = 3 * time.Minute
 
 // values are the values of a Helm chart.
 type values = map[string]any
 
-// writeOLM renders the Helm chart in OLM's source: its CRDs and its templates.
+// writeOLM renders the Helm chart in OLM's source to the file path: its CRDs and its templates.
 func writeOLM(ctx context.Context, path string) error {
 	versions, err := imageVersions()
 	if err != nil {
@@ -164,7 +164,7 @@ func indent(spaces int, text string) string {
 	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
 }
 
-// installOLM applies OLM and waits until OLM has installed its package server, which it does last.
+// installOLM applies OLM and waits until OLM has installed its package server. OLM installs it last.
 func installOLM(ctx context.Context, n *node, config *rest.Config, reportReady func(string)) error {
 	objects, err := cluster.ReadManifests(n.path(olmManifests))
 	if err != nil {

@@ -11,6 +11,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "node: this needs Linux; make demo and make test also run elsewhere")
+	fmt.Fprintln(os.Stderr, "node: this needs Linux; on other systems, use make demo and make test")
 	os.Exit(1)
 }

@@ -108,7 +108,8 @@ func programs(n *node, admin *administrator) []program {
 		{name: "kube-proxy", check: started, args: []string{
 			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
 			"--proxy-mode=nftables",
-			// A process in a network namespace cannot change these settings, which apply to the whole machine.
+			// With 0, kube-proxy leaves these settings unchanged. They apply to the whole machine, and a process in a
+			// network namespace cannot change them.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		}},
 		{name: "kubelet", check: admin.kubelet, args: []string{
@@ -120,7 +121,7 @@ func programs(n *node, admin *administrator) []program {
 			"--authentication-kubeconfig=metrics-server.kubeconfig", "--authorization-kubeconfig=metrics-server.kubeconfig",
 			"--bind-address=" + address, "--secure-port=" + metricsPort, "--cert-dir=" + n.path(metricsServer),
 			"--kubelet-preferred-address-types=InternalIP",
-			"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the shortest possible interval
+			"--metric-resolution=10s", "--kubelet-request-timeout=5s", // 10s is the shortest possible interval
 		}},
 	}
 }
@@ -152,8 +153,8 @@ func writeFiles(n *node) (*administrator, error) {
 	return admin, nil
 }
 
-// snapshotter returns containerd's snapshotter. In a container the folder is on overlayfs, and the kernel does not
-// accept layers of another overlayfs from there.
+// snapshotter returns containerd's snapshotter. In a container, the folder is usually on overlayfs. The kernel does not
+// accept a folder on overlayfs as a layer of another overlayfs.
 func snapshotter(dir string) (string, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -219,7 +220,8 @@ var files = map[string]string{
   capabilities = ["pull", "resolve"]
   ca = "${DIR}/ca.crt"
 `,
-	// Without CAP_SYS_RESOURCE, runc fails to lower an OOM score and does not report it.
+	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score and does not report that. So restrict_oom_score_adj is
+	// set.
 	"containerd.toml": `version = 3
 root = "${DIR}/containerd"
 state = "/run/containerd"

@@ -30,8 +30,8 @@ func mount(source, target, fstype, options string) error {
 	return nil
 }
 
-// enter sets up the namespaces of this process: mounts, host name and network. Changes to them do not reach the real
-// machine, except for the node's own folder.
+// enter sets up the namespaces of this process: mounts, host name and network. Changes in them do not affect the
+// machine, except changes in the node's own folder.
 func enter(dir string) error {
 	cgroups, err := hierarchies() // before the mounts change
 	if err != nil {
@@ -127,8 +127,9 @@ func coverTunables() error {
 	return nil
 }
 
-// configureNetwork gives the node its address, and a route to Services for its own processes, which kube-proxy then
-// translates. There is no other route, so a connection to the internet fails at once.
+// configureNetwork gives the node its address. It also adds a route to the IP range of Services, for connections of the
+// node's own processes. kube-proxy translates the addresses of these connections. There is no other route, so a
+// connection to the internet fails at once.
 func configureNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -45,7 +45,7 @@ type service struct {
 	program
 
 	process *cluster.Process
-	kill    chan chan error // requests a restart; the result is sent to the channel in the request
+	kill    chan chan error // a request for a restart is a channel that receives the result
 }
 
 // supervise starts the node and keeps it running.
@@ -128,7 +128,7 @@ func (s *supervisor) run(sv *service) error {
 	return nil
 }
 
-// detach writes readyFile and closes the connection to the process that started the node. Later output goes to a log.
+// detach writes readyFile and closes the pipe to the process that started the node. Later output goes to a log.
 func (s *supervisor) detach() error {
 	log, err := os.OpenFile(s.node.path("log", "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *supervisor) detach() error {
 
 // listen handles restart requests, and restarts programs that end by themselves.
 func (s *supervisor) listen(ctx context.Context, usable check) error {
-	if err := os.Chdir(s.node.dir); err != nil { // the path of a socket may not be long
+	if err := os.Chdir(s.node.dir); err != nil { // the path of a socket has a length limit
 		return err
 	}
 	listener, err := net.Listen("unix", controlSocket)

@@ -50,7 +50,7 @@ func write(out io.Writer, file, version string) error {
 	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// component describes a module. Its hash is the one in go.sum, which covers all its files.
+// component describes a module. The hash is the same as in go.sum, and covers all files of the module.
 func component(kind cdx.ComponentType, module debug.Module) cdx.Component {
 	purl := "pkg:golang/" + module.Path + "@" + url.QueryEscape(module.Version)
 	c := cdx.Component{Type: kind, BOMRef: purl, Name: module.Path, Version: module.Version, PackageURL: purl}

@@ -30,8 +30,9 @@ func command(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// inputs makes go test's cached result depend on the operator's source, which only the go command reads. go test
-// stores the size and time of each file that the test process itself opens or inspects.
+// inputs makes the cached result of go test depend on the operator's source. go test repeats a test if a file has
+// changed that the test process itself has opened or inspected. But here only the go command reads the source, so
+// inputs inspects all its files.
 func inputs(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"api", "cmd", "internal", "go.mod", "go.sum"} {

@@ -13,27 +13,24 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// IsGone reports whether the object does not exist. It is false if the API server does not serve the object's kind:
-// then the object may still exist.
-func IsGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
-}
-
-// IgnoreGone returns nil if the object does not exist, and any other error unchanged.
+// IgnoreGone returns nil if the object does not exist, and any other error unchanged. If the API server does not serve
+// the object's kind, the object may still exist.
 func IgnoreGone(err error) error {
-	if IsGone(err) {
+	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 		return nil
 	}
 	return err
 }
 
 // IsRefused reports whether the API server rejected the content of a request, so that an immediate retry cannot
-// succeed. It is true for BadRequest, because a webhook that denies a request without a status code causes that error.
+// succeed. It returns true for BadRequest, because the API server returns this error if a webhook denies a request
+// without a status code.
 func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// IsUnanswered reports whether the effect of a failed request is unknown: the answer was lost, or it is a server error.
+// IsUnanswered reports whether the API server may have executed a failed request: the answer was lost, or the answer is
+// a server error.
 func IsUnanswered(err error) bool {
 	if err == nil || utilnet.IsConnectionRefused(err) {
 		return false

@@ -35,7 +35,7 @@ func TestIsUnanswered(t *testing.T) {
 		{"the API server timed out", apierrors.NewTimeoutError("etcd", 0), true},
 		{"the API server failed", apierrors.NewInternalError(io.EOF), true},
 		{"the object has changed", apierrors.NewConflict(switches, "m-0", io.EOF), false},
-		{"a wrapped refusal", fmt.Errorf("turn: %w", apierrors.NewForbidden(switches, "m-0", io.EOF)), false},
+		{"a wrapped Forbidden", fmt.Errorf("turn: %w", apierrors.NewForbidden(switches, "m-0", io.EOF)), false},
 		{"too many requests", apierrors.NewTooManyRequests("later", 1), false},
 	} {
 		if got := IsUnanswered(test.err); got != test.want {
@@ -44,7 +44,7 @@ func TestIsUnanswered(t *testing.T) {
 	}
 }
 
-func TestIsGone(t *testing.T) {
+func TestIgnoreGone(t *testing.T) {
 	switches := schema.GroupResource{Group: "useless.container.training", Resource: "switches"}
 	for _, test := range []struct {
 		reason string
@@ -56,9 +56,6 @@ func TestIsGone(t *testing.T) {
 		{"the kind is not served", apierrors.NewGenericServerResponse(http.StatusNotFound, "get", switches, "m-0", "404 page not found", 0, true), false},
 		{"forbidden", apierrors.NewForbidden(switches, "m-0", io.EOF), false},
 	} {
-		if got := IsGone(test.err); got != test.want {
-			t.Errorf("%s: got %t for %v", test.reason, got, test.err)
-		}
 		if left := IgnoreGone(test.err); (left == nil) != (test.want || test.err == nil) {
 			t.Errorf("%s: IgnoreGone returned %v", test.reason, left)
 		}

@@ -62,8 +62,8 @@ func (s *Source) Injected(*http.Request) error {
 	}
 }
 
-// Setup adds the rotator of the certificates in a namespace to a manager. The directory must be writable, because the
-// rotator becomes ready only when the directory contains the certificate.
+// Setup adds the rotator of the certificates in a namespace to a manager. The directory dir must be writable: the
+// operator writes the certificate into it, and the rotator becomes ready only when it finds the certificate there.
 func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Source, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the certificate directory: %w", err)
@@ -93,7 +93,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Sourc
 	})
 }
 
-// watchSecret loads the certificate from the Secret in the manager's cache whenever it changes.
+// watchSecret loads the certificate from the Secret in the manager's cache whenever the Secret changes.
 func (s *Source) watchSecret(ctx context.Context, mgr ctrl.Manager, dir string) error {
 	secrets, err := mgr.GetCache().GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err != nil {

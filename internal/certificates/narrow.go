@@ -21,11 +21,11 @@ var names = map[string]string{
 }
 
 // narrowManager makes the rotator's cache list and watch single objects. The rotator supports no selectors. Without
-// narrowManager, its cache would contain all CustomResourceDefinitions of the cluster. It would also need permission to
-// read all Secrets of the namespace.
+// narrowManager, the rotator's cache would contain all CustomResourceDefinitions of the cluster. The operator would
+// also need permission to read all Secrets of the namespace.
 //
-// The rotator's client has no cache. The manager's client would wait until the manager's cache has its writes, but that
-// cache does not contain all of these objects.
+// The rotator's client has no cache. The manager's client would wait for its own writes to appear in the manager's
+// cache, but some of these objects never appear there.
 type narrowManager struct {
 	ctrl.Manager
 	client client.Client

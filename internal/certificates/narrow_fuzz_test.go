@@ -17,8 +17,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// FuzzNarrow sends any request. A list of one of the three resources must select one name. Other requests must not
-// change.
+// FuzzNarrow sends random requests through a narrowTransport. A list of a resource in names must select the one name of
+// that resource. Other requests must not change.
 func FuzzNarrow(f *testing.F) {
 	f.Add(http.MethodGet, "/api/v1/namespaces/useless-system/secrets", "watch=true&fieldSelector=type%3DOpaque")
 	f.Add(http.MethodGet, "/api/v1/namespaces/secrets", "")
@@ -52,7 +52,7 @@ func FuzzNarrow(f *testing.F) {
 	})
 }
 
-// onlyName returns the name that a list at a path must select, or "" if it selects all.
+// onlyName returns the name that a list at a path must select, or "" if the list may select all objects.
 func onlyName(path string) string {
 	for resource, name := range names {
 		if strings.HasSuffix(strings.TrimRight(path, "/"), "/"+resource) || strings.Trim(path, "/") == resource {

@@ -192,17 +192,12 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
 				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
 			}
-			if !review.Status.Allowed {
+			if !review.Status.Allowed { // the names are those of the default installation
 				return fmt.Errorf("no permission to %s %s: bind the ClusterRole of the controller before you enable "+
-					"it, with %s", verb, right, binding(name))
+					"it, with kubectl create clusterrolebinding useless-%[3]s --clusterrole useless-%[3]s-role "+
+					"--serviceaccount useless-system:useless-controller-manager", verb, right, name)
 			}
 		}
 	}
 	return nil
-}
-
-// binding returns the command that grants the permissions, with the names of the default installation.
-func binding(name string) string {
-	return strings.ReplaceAll("kubectl create clusterrolebinding useless-NAME --clusterrole useless-NAME-role "+
-		"--serviceaccount useless-system:useless-controller-manager", "NAME", name)
 }

@@ -11,7 +11,7 @@ import (
 func TestEnabled(t *testing.T) {
 	cases := map[string]struct {
 		selection  string
-		byDefault  bool
+		byDefault  bool // whether a controller that is on by default runs
 		notDefault bool // whether a controller that is off by default runs
 		reason     string
 	}{

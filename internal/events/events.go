@@ -34,9 +34,10 @@ func NewRecorder(mgr recorder.Provider) *Recorder {
 	return &Recorder{recorder: mgr.GetEventRecorder(Reporter)}
 }
 
-// WithLimit returns a Recorder that drops Normal events above a limit and counts them. In each namespace it accepts
-// burst events at once, and perSecond after that. Each event costs a request, and thousands of objects can change at
-// the same time. The objects' status has the same information. Warnings are never dropped.
+// WithLimit returns a Recorder with a limit for the Normal events of each namespace. The limit is burst events at once,
+// and perSecond events per second after that. The Recorder drops further Normal events and counts them in dropped. Each
+// event costs a request, and thousands of objects can change at the same time. The status of the objects has the same
+// information. Warnings are never dropped.
 func (r *Recorder) WithLimit(
 	perSecond float32, burst int, clock clock.PassiveClock, dropped prometheus.Counter,
 ) *Recorder {
@@ -47,16 +48,13 @@ func (r *Recorder) WithLimit(
 }
 
 // Normal emits a Normal event about an object; related may be nil.
-func (r *Recorder) Normal(about, related client.Object, reason, action, note string, args ...any) {
+func (r *Recorder) Normal(about client.Object, related runtime.Object, reason, action, note string, args ...any) {
 	if r.limit != nil && !r.limit.tryAccept(about.GetNamespace()) {
 		r.limit.dropped.Inc()
 		return
 	}
-	var object runtime.Object // a nil client.Object must not become a runtime.Object that is not nil
-	if related != nil {
-		object = related
-	}
-	r.recorder.Eventf(about, object, corev1.EventTypeNormal, reason, action, "%s", Truncate(fmt.Sprintf(note, args...)))
+	r.recorder.Eventf(about, related, corev1.EventTypeNormal, reason, action, "%s",
+		Truncate(fmt.Sprintf(note, args...)))
 }
 
 // Warning emits a Warning event about an object.
@@ -86,7 +84,7 @@ type limit struct {
 	limiters *lru.Cache // by namespace
 }
 
-// maxLimiters bounds the namespaces with a rate limiter of their own. The least recently used one is dropped.
+// maxLimiters is the maximum number of namespaces with a rate limiter. The least recently used limiter is dropped.
 const maxLimiters = 1024
 
 func (l *limit) tryAccept(namespace string) bool {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzTruncate truncates any text. The result must have at most maxLength bytes, and must be valid UTF-8 if the text
-// is. Shorter text must not change.
+// FuzzTruncate truncates random text. The result must have at most maxLength bytes, and must be valid UTF-8 if the text
+// is valid. Text of at most maxLength bytes must not change.
 func FuzzTruncate(f *testing.F) {
 	f.Add("", 0)
 	f.Add("exceeded quota", 1)

@@ -20,20 +20,21 @@ import (
 )
 
 // New returns a shared informer that starts with the newest state of all objects. API servers since Kubernetes 1.34
-// stream lists. With an older API server, an informer of client-go starts with a list from the API server's cache.
-// That list can be older than the data of the previous leader, and this operator would repeat changes. Therefore this
-// informer requests a consistent list.
+// stream lists. With an older API server, an informer of client-go starts with a list from the API server's cache. That
+// list can be older than the data of the previous leader, and the new leader could repeat changes. Therefore this
+// informer requests a consistent list from an older API server.
 func New(
 	lw toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers,
 ) toolscache.SharedIndexInformer {
 	return toolscache.NewSharedIndexInformer(consistent(lw, object), object, resync, indexers)
 }
 
-// notStreamed is logged for each list.
+// notStreamed is the message that is logged for each list.
 const notStreamed = "Reading all objects with a list, " +
 	"because the API server does not stream them (Kubernetes before 1.34)"
 
-// consistent returns lw with consistent lists. client-go calls the list only if the API server streams no list.
+// consistent returns lw with consistent lists. client-go calls the list function only if the API server does not stream
+// the objects.
 func consistent(lw toolscache.ListerWatcher, object runtime.Object) *toolscache.ListWatch {
 	wrapped := toolscache.ToListerWatcherWithContext(lw)
 	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -48,8 +49,8 @@ func consistent(lw toolscache.ListerWatcher, object runtime.Object) *toolscache.
 	return &toolscache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: wrapped.WatchWithContext}
 }
 
-// Store returns the store of the informer for a kind, with additional indexes. Callers must not change its objects,
-// because they belong to the cache. The store does not copy objects, unlike a list of the client.
+// Store returns the store of the informer for a kind, with additional indexes. Unlike a list of the client, the store
+// does not copy objects. Callers must not change them, because they belong to the cache.
 func Store(
 	ctx context.Context, informers cache.Informers, kind client.Object, indexers toolscache.Indexers,
 ) (toolscache.Indexer, error) {

@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// TestList lists in pages, as a client does if the API server streams no list.
+// TestList lists in pages, as client-go does if the API server does not stream lists. A list must not come from the API
+// server's cache.
 func TestList(t *testing.T) {
 	var requests, lines []string
 	lister := consistent(&toolscache.ListWatch{
@@ -33,7 +34,7 @@ func TestList(t *testing.T) {
 	for _, options := range []metav1.ListOptions{
 		{ResourceVersion: "0"},      // the first page of a cached list
 		{Continue: "page-2"},        // its second page
-		{ResourceVersion: "123456"}, // a list that is not older than this
+		{ResourceVersion: "123456"}, // a list that is at least as new as this version
 	} {
 		if _, err := lister.ListWithContext(ctx, options); err != nil {
 			t.Fatal(err)

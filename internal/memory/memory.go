@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory keeps what a controller must remember of its objects although no object records it. A restart forgets
-// it.
+// Package memory keeps data about objects that a controller needs, but that the API server does not store. A restart of
+// the operator clears this data.
 package memory
 
 import (
@@ -13,21 +13,17 @@ import (
 )
 
 // Memory has a value for each object. The zero value is empty. Its methods can be called concurrently.
-type Memory[T any] struct {
-	mu     sync.Mutex
-	values map[types.NamespacedName]remembered[T]
-}
+type Memory[T any] struct{ values sync.Map } // types.NamespacedName to remembered[T]
 
 type remembered[T any] struct {
-	uid   types.UID // of the object: a new object of the same name has another one
+	uid   types.UID // of the object: a new object of the same name has another UID
 	value T
 }
 
 // Of returns the value of an object, or the zero value if there is none.
 func (m *Memory[T]) Of(object client.Object) (value T) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if known := m.values[client.ObjectKeyFromObject(object)]; known.uid == object.GetUID() {
+	stored, _ := m.values.Load(client.ObjectKeyFromObject(object))
+	if known, ok := stored.(remembered[T]); ok && known.uid == object.GetUID() {
 		return known.value
 	}
 	return value
@@ -35,17 +31,8 @@ func (m *Memory[T]) Of(object client.Object) (value T) {
 
 // Keep replaces the value of an object.
 func (m *Memory[T]) Keep(object client.Object, value T) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.values == nil {
-		m.values = map[types.NamespacedName]remembered[T]{}
-	}
-	m.values[client.ObjectKeyFromObject(object)] = remembered[T]{object.GetUID(), value}
+	m.values.Store(client.ObjectKeyFromObject(object), remembered[T]{object.GetUID(), value})
 }
 
 // Forget drops the value of an object. A controller calls it when the object does not exist any more.
-func (m *Memory[T]) Forget(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.values, key)
-}
+func (m *Memory[T]) Forget(key types.NamespacedName) { m.values.Delete(key) }

@@ -4,7 +4,7 @@
 // Package migration is the storage version migration. It rewrites the objects that are stored in an older version of
 // the API, so that a later release can remove that version.
 //
-// An object stays stored in the version that was the storage version when the object was last written. The field
+// An object is stored in the version that was the storage version at the last write of the object. The field
 // status.storedVersions of a CustomResourceDefinition lists all versions in which objects may be stored. A version on
 // that list cannot be removed from the CustomResourceDefinition, and Kubernetes never shortens the list.
 package migration
@@ -34,12 +34,13 @@ import (
 )
 
 const (
-	// pageSize bounds the objects that the API server converts in one request, and the age of a listed object.
+	// pageSize is the number of objects in one list request. It limits the objects that the API server converts in one
+	// request. It also limits the time between the list and the rewrite of an object.
 	pageSize = 100
 
-	// settleDelay is how long an API server may store the old version after the CustomResourceDefinition has changed.
-	// It receives the change through a watch, and Kubernetes allows 5 s for that. A request in progress can last
-	// another 5 s in the validating webhook.
+	// settleDelay is how long an API server may still store objects in the old version after the
+	// CustomResourceDefinition has changed. It receives the change through a watch, and Kubernetes allows 5 s for that.
+	// A request in progress can last another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
 )
 
@@ -49,7 +50,7 @@ type Resource struct {
 	Converted bool   // whether a webhook must convert between its versions
 }
 
-// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same ones.
+// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources.
 var Resources = []Resource{
 	{CRD: "machines.useless.container.training", Converted: true},
 	{CRD: "switches.useless.container.training"},
@@ -164,8 +165,8 @@ func decide(r Resource, crd *apiextensionsv1.CustomResourceDefinition) (*migrati
 }
 
 // migrate rewrites objects in passes, with settleDelay between them. A pass without writes proves that all objects are
-// stored in the new version. The first pass is no proof: the API server may not know the new storage version yet, and
-// then it writes nothing.
+// stored in the new version. The first pass proves nothing: while the API server does not know the new storage version
+// yet, it writes nothing.
 func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	if len(pending) == 0 {
 		return nil
@@ -192,9 +193,9 @@ func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	}
 }
 
-// prune removes all versions but the storage version from status.storedVersions. The update has the resourceVersion
-// from before the first pass. The API server rejects it if the CustomResourceDefinition has changed since then: the
-// storage version may have changed too, and the passes would be no proof.
+// prune removes all versions except the storage version from status.storedVersions. The update has the resourceVersion
+// from before the first pass. If the CustomResourceDefinition has changed since then, the API server rejects the
+// update. In this case the storage version may have changed too, and the passes would prove nothing.
 func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	var errs []error
 	for _, migration := range pending {
@@ -242,7 +243,7 @@ func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migratio
 }
 
 // continueAfter returns the token that continues a list after its resource version has expired. For any other error it
-// returns "". The continued list can lack objects that have changed since its first page. Those objects are already
+// returns "". The continued list can lack objects that have changed since its first page, but these objects are already
 // stored in the new version.
 func continueAfter(err error) string {
 	var status apierrors.APIStatus

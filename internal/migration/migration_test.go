@@ -30,11 +30,11 @@ type server struct {
 	client.Client
 
 	crds    map[string]*apiextensionsv1.CustomResourceDefinition
-	stores  string            // the version that it stores
+	stores  string            // the version in which it stores objects
 	objects map[string]string // stored version by name
 	expires map[string]bool   // continue tokens that expire once
-	refuses map[string]error  // errors by name
-	between []func(*server)   // called in each wait of the migration
+	refuses map[string]error  // errors by the name of the object
+	between []func(*server)   // called in order, one in each wait of the migration
 
 	current string // the resource version of the CustomResourceDefinition
 

@@ -45,8 +45,8 @@ func newReporter(c client.Client, log logr.Logger) *reporter {
 }
 
 // running reports that a migration is in progress, and the error of the last attempt, if any. The migration continues
-// even if the report fails. An upgrade during the migration loses no data. OLM rejects a CustomResourceDefinition that
-// lacks a stored version, and the new version of the operator starts the migration again.
+// even if the report fails. An upgrade during the migration loses no data: OLM rejects a CustomResourceDefinition that
+// lacks a stored version. After the upgrade, the new version of the operator starts the migration again.
 func (r *reporter) running(ctx context.Context, failure error) {
 	reason, message := reasonRunning, "Rewriting stored objects in the storage version"
 	if failure != nil {

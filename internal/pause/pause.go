@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pause lets users stop the operator from changing an object, with an annotation.
+// Package pause implements the annotation that stops the operator from changing an object.
 package pause
 
 import (
@@ -13,7 +13,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// IsPaused reports whether the annotation of an object is true. An invalid value counts as false.
+// IsPaused reports whether PausedAnnotation is true on an object. An invalid value counts as false.
 func IsPaused(object client.Object) bool {
 	paused, _ := strconv.ParseBool(object.GetAnnotations()[v1beta1.PausedAnnotation])
 	return paused

@@ -22,11 +22,13 @@ const (
 	// firstRetry is the delay before the first retry of a failed reconcile. It doubles with each failure.
 	firstRetry = 5 * time.Millisecond
 
-	// LastRetry is the longest delay. It bounds the time until the operator notices that the cause is fixed.
+	// LastRetry is the maximum delay of a retry. When the cause of a failure is fixed, the operator notices it within
+	// this time.
 	LastRetry = time.Minute
 
-	// DuePriority is the priority of an object whose alarm has fired. It is the highest, because only this work must
-	// happen at a certain time. Objects that exist at the start have handler.LowPriority (-100), most others have 0.
+	// DuePriority is the priority of an object whose alarm has fired. It is the highest priority, because only this
+	// work must happen at a certain time. Objects that already exist when the operator starts have handler.LowPriority
+	// (-100). Most other objects have 0.
 	DuePriority = 100
 
 	// timeout bounds one reconcile, so that a request without an answer does not block a worker for ever.
@@ -50,9 +52,9 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 // Alarms adds objects to the queue of a controller at a given time, with DuePriority. It replaces Result.RequeueAfter,
 // which has two disadvantages:
 //
-//   - The queue keeps one entry per object, with the highest priority that it was given. An object with an alarm in the
-//     future would overtake other objects on each watch event.
-//   - An error cancels RequeueAfter. The object then waits for its next retry, even if its alarm is earlier.
+//   - The queue has one entry per object, and the entry keeps its highest priority. An object that waits for
+//     its time would therefore overtake other objects on each of its watch events.
+//   - An error cancels RequeueAfter. The object then waits for its next retry, even if that retry is later.
 type Alarms struct {
 	clock   clock.PassiveClock
 	queue   priorityqueue.PriorityQueue[reconcile.Request]
@@ -67,7 +69,7 @@ type alarm struct {
 	timer *time.Timer
 }
 
-// NewAlarms returns Alarms without any alarm. Their Source must be added to the controller.
+// NewAlarms returns Alarms without any alarm. The caller must add their Source to the controller.
 func NewAlarms(clock clock.PassiveClock) *Alarms {
 	return &Alarms{clock: clock, started: make(chan struct{}), alarms: map[reconcile.Request]alarm{}}
 }

@@ -18,7 +18,7 @@ func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New[reconcile.Request]("alarms")
 		defer q.ShutDown()
-		clock := clock.RealClock{} // the clock of the synctest bubble
+		clock := clock.RealClock{} // reads the fake time inside synctest.Test
 		a := NewAlarms(clock)
 		if err := a.Source().Start(t.Context(), q); err != nil {
 			t.Fatal(err)
@@ -36,27 +36,28 @@ func TestAlarms(t *testing.T) {
 		a.Set(request, started.Add(3*time.Second))
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: new(50)}, request)
 		if waited, priority := next(); waited != 0 || priority != 50 {
-			t.Errorf("an event before the alarm came after %s with priority %d", waited, priority)
+			t.Errorf("the event before the alarm: got the request after %s with priority %d", waited, priority)
 		}
 		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour}, request) // a retry after a failed reconcile
 		if waited, priority := next(); waited != 3*time.Second || priority != DuePriority {
-			t.Errorf("an alarm after 3s came after %s with priority %d", waited, priority)
+			t.Errorf("the alarm at 3s: got the request after %s with priority %d", waited, priority)
 		}
 		a.Set(request, started.Add(4*time.Second))
 		a.Set(request, started.Add(5*time.Second))
 		if waited, _ := next(); waited != 5*time.Second {
-			t.Errorf("an alarm moved from 4s to 5s came after %s", waited)
+			t.Errorf("the alarm that was moved from 4s to 5s: got the request after %s", waited)
 		}
 		a.Set(request, started.Add(6*time.Second))
 		a.Set(request, time.Time{})
 		q.AddWithOpts(priorityqueue.AddOpts{After: time.Minute}, request)
 		if waited, priority := next(); waited != 65*time.Second || priority != 0 {
-			t.Errorf("without an alarm it came after %s with priority %d", waited, priority)
+			t.Errorf("without an alarm: got the request after %s with priority %d", waited, priority)
 		}
 	})
 }
 
-// TestAlarmBeforeSource lets an alarm fire before the controller starts its Source, as an event handler can do.
+// TestAlarmBeforeSource lets an alarm fire before the controller starts the Source. This can happen, because event
+// handlers set alarms as soon as they receive events.
 func TestAlarmBeforeSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New[reconcile.Request]("early")

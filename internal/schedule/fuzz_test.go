@@ -13,7 +13,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// oddZones have unusual changes of their offset.
+// oddZones are time zones with unusual clock changes.
 var oddZones = []string{
 	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "America/Sao_Paulo",
 	"Asia/Kathmandu", "Antarctica/Troll", "Pacific/Kiritimati",
@@ -24,7 +24,7 @@ func oddZone(t *testing.T, n uint8) *time.Location {
 	return zone(t, oddZones[int(n)%len(oddZones)])
 }
 
-// century returns an instant from 2000 to 2100.
+// century maps any number to an instant from 2000 to 2100.
 func century(unix int64) time.Time {
 	const length = 100 * 365 * 86400
 	return time.Unix(946_684_800+(unix%length+length)%length, 0).UTC()
@@ -48,7 +48,7 @@ func FuzzInstant(f *testing.F) {
 				t.Errorf("%s in %s is %s, when clocks go from %s to %s", wall, in, at, just, shown)
 			}
 		}
-		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // clocks are set back by these
+		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // clocks are set back by these amounts
 			if wallClock(at.Add(-earlier), in).Equal(wall) {
 				t.Errorf("%s in %s is %s, but also %s earlier", wall, in, at, earlier)
 			}
@@ -59,8 +59,8 @@ func FuzzInstant(f *testing.F) {
 // recordTime is the time at which FuzzRecord reads a Record.
 var recordTime = time.Unix(1_763_600_000, 0)
 
-// FuzzRecord reads a Record from any annotations and writes it. A second read and write must not change it. Other
-// annotations must not change.
+// FuzzRecord reads a Record from any annotations and writes it. A second read and write must not change the
+// annotations. Other annotations must never change.
 func FuzzRecord(f *testing.F) {
 	f.Add("3", "2026-11-20T07:00:00Z", "2026-11-20T20:00:00+01:00", v1beta1.ScheduleStarted, "x")
 	f.Add("-3", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "", "")

@@ -4,8 +4,8 @@
 // Package schedule computes when workloads start and stop, from annotations and the time. It has no client and no
 // clock.
 //
-// Parse reads a Schedule. Schedule.Events returns the last event and the next one, so that a controller can catch up
-// on a missed event. A Record has the last event that a controller has handled.
+// Parse reads a Schedule. An event is a start or a stop. Schedule.Events returns the last and the next event, so that a
+// controller can catch up on a missed event. A Record has the last event that a controller has handled.
 package schedule
 
 import (
@@ -33,16 +33,16 @@ type Schedule struct {
 	StartReplicas int32 // 0 for the number before the stop
 	Suspended     bool
 	SuspendUntil  time.Time
-	Observed      string // a hash, which suspending does not change
+	Observed      string // a hash of the fields above except Suspended and SuspendUntil
 }
 
 // Problem is an invalid value of an annotation.
 type Problem struct {
-	key, value, form string // form is empty if no value is valid
+	key, value, form string // form has examples of valid values, or is empty if no value is valid
 	err              error
 }
 
-// maxValue bounds the bytes of a value in a message, and maxNote the bytes of the message.
+// maxValue is the maximum size of a value in a message, in bytes. maxNote is the maximum size of the message.
 const maxValue, maxNote = 60, 1024
 
 // String returns the annotation, its value, the error and examples of valid values.
@@ -57,7 +57,7 @@ func (p Problem) String() string {
 
 // field is one annotation of a schedule.
 type field struct {
-	key, form string // form has examples that are valid
+	key, form string // form has examples of valid values
 	read      func(s *Schedule, value string) error
 }
 
@@ -144,7 +144,8 @@ func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule
 	return s, nil
 }
 
-// ProblemsOfOnOff returns the problems of a schedule for a workload that has no replicas, such as a CronJob.
+// ProblemsOfOnOff returns a problem for each annotation with a number of replicas. It is for workloads that have no
+// replicas, such as CronJobs.
 func ProblemsOfOnOff(annotations map[string]string) (problems []Problem) {
 	for _, key := range []string{v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation} {
 		if value, ok := annotations[key]; ok {
@@ -180,7 +181,7 @@ func ProblemsOfScaledObject(annotations map[string]string) (problems []Problem) 
 	return problems
 }
 
-// contradictions returns the problems of values that are valid separately, but not together.
+// contradictions returns the problems of values that are valid alone, but not together.
 func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	var problems []Problem
 	complain := func(key, form, reason string, args ...any) {
@@ -198,7 +199,7 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 			"it needs a start-schedule")
 	case s.Start != nil && s.Stop != nil && s.Stop.within(s.Start):
 		complain(v1beta1.StopScheduleAnnotation, s.Start.anotherTime(),
-			"a start always has the same time and takes precedence")
+			"every stop has the time of a start, and the start takes precedence")
 	}
 	if s.StartReplicas > 0 && s.StartReplicas <= s.StopReplicas {
 		complain(v1beta1.StartReplicasAnnotation, strconv.Quote(strconv.Itoa(int(s.StopReplicas)+1)),
@@ -257,18 +258,18 @@ func Explain(problems []Problem) (reason, note string) {
 // zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
 var zones sync.Map
 
-// zoneName matches all names of the time zone database. If the host has a zone directory, Go prefers it to its own
-// database. Such a directory also has other files, and one file can have several paths. The operator's image has no
-// such directory. With zoneName, other hosts accept the same names as the image.
+// zoneName matches all names of the time zone database. If the host has a zone directory, Go uses it instead of the
+// database in the binary. Such a directory also has other files, and one file can have several paths. The operator's
+// image has no such directory. With zoneName, the operator accepts the same names on other hosts as in the image.
 var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
 
-// ParseZone returns a zone of the time zone database.
+// ParseZone returns the zone with a name in the time zone database.
 func ParseZone(name string) (*time.Location, error) {
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil
 	}
 	zone, err := time.LoadLocation(name)
-	// Local is the zone of the machine. Factory means that no zone is configured.
+	// Local is the zone of the host. Factory means that no zone is configured.
 	if err != nil || !zoneName.MatchString(name) || name == "Local" || name == "Factory" {
 		return nil, errors.New("it is not in the time zone database")
 	}

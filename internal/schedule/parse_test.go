@@ -153,7 +153,7 @@ func checkBad(t *testing.T, key, value, why string) {
 	_, forms, _ := strings.Cut(note, "; use for example ")
 	checked := 0
 	for i, form := range strings.Split(forms, `"`) {
-		if i%2 == 0 { // between two forms
+		if i%2 == 0 { // between two examples
 			continue
 		}
 		checked++
@@ -180,17 +180,17 @@ func TestContradictions(t *testing.T) {
 		"SameTime": {
 			"a start and a stop at the same times",
 			map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "0 7 * * 1-5"},
-			`useless.container.training/stop-schedule "0 7 * * 1-5": a start always has the same time and takes precedence; use for example "Mon-Fri 20:00"`,
+			`useless.container.training/stop-schedule "0 7 * * 1-5": every stop has the time of a start, and the start takes precedence; use for example "Mon-Fri 20:00"`,
 		},
 		"SameTimeInOtherWords": {
 			"the same times in different forms",
 			map[string]string{v1beta1.StartScheduleAnnotation: "0 20 * * *", v1beta1.StopScheduleAnnotation: "0 20 1-31 * *"},
-			`useless.container.training/stop-schedule "0 20 1-31 * *": a start always has the same time and takes precedence; use for example "Mon-Fri 20:15"`,
+			`useless.container.training/stop-schedule "0 20 1-31 * *": every stop has the time of a start, and the start takes precedence; use for example "Mon-Fri 20:15"`,
 		},
 		"NeverAlone": {
 			"a start at the time of each stop",
 			map[string]string{v1beta1.StartScheduleAnnotation: "* * * * *", v1beta1.StopScheduleAnnotation: "Mon 20:00"},
-			`useless.container.training/stop-schedule "Mon 20:00": a start always has the same time and takes precedence; ` +
+			`useless.container.training/stop-schedule "Mon 20:00": every stop has the time of a start, and the start takes precedence; ` +
 				`use for example "Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`,
 		},
 		"ExcludedStops": {
@@ -236,7 +236,7 @@ func TestWithin(t *testing.T) {
 		{"0 20 * * 0-6", "20:00", true},
 		{"20:00", "0 20 1-31 * *", true},
 		{"20:00", "0 20 1-30 * *", false},
-		{"20:00", "0 20 1-30 * 0-5", false}, // Saturdays that are the 31st differ
+		{"20:00", "0 20 1-30 * 0-5", false}, // differ on the 31st if it is a Saturday
 		{"20:00", "0 20 1-30 * 0-6", true},
 		{"20:00", "0 20 * 1-12 *", true},
 		{"20:00", "0 20 * 1-11 *", false},
@@ -245,7 +245,7 @@ func TestWithin(t *testing.T) {
 		{"0 0 29 2 *", "0 0 28-29 2 *", true},
 		{"Mon 20:00", "Mon-Fri 20:00", true},
 		{"Mon-Fri 20:00", "Mon 20:00", false},
-		{"Mon 20:00", "0 20 1 * 1", true}, // in cron: the first day of the month, and Mondays
+		{"Mon 20:00", "0 20 1 * 1", true}, // in cron, the first day of the month and every Monday
 		{"0 20 1 * 1", "Mon 20:00", false},
 		{"0 8-18/2 * * *", "0 * * * *", true},
 		{"*/10 8 * * *", "*/5 8 * * *", true},
@@ -263,7 +263,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestExplainFits requires notes that the API server accepts.
+// TestExplainFits checks that a note is at most as long as the API server accepts.
 func TestExplainFits(t *testing.T) {
 	for _, value := range []string{strings.Repeat("x", 1000), strings.Repeat("\x00", 1000), strings.Repeat("ü", 1000), strings.Repeat("25:00 ", 50)} {
 		annotations := map[string]string{}

@@ -11,7 +11,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Record is the operator's record in the annotations of a workload. An invalid value counts as absent.
+// Record is the data that the operator stores in the annotations of a workload. An invalid value counts as absent.
 type Record struct {
 	Original   int32     // the replicas before the stop, or 1 for a workload without replicas; 0 for none
 	Least      *int32    // for an autoscaler, minReplicas before the stop; nil for none
@@ -59,8 +59,8 @@ func readTime(text string) time.Time {
 	return at
 }
 
-// Handled returns the time of the last start or stop that was handled, or zero. The operator must not wait for a time
-// that is wrong, because that could take years.
+// Handled returns Last, or zero if Last is further in the future than MaxClockSkew. The operator must not wait for such
+// a wrong time, because that could take years.
 func (r Record) Handled(now time.Time) time.Time {
 	if r.Last.After(now.Add(v1beta1.MaxClockSkew)) {
 		return time.Time{}
@@ -68,8 +68,8 @@ func (r Record) Handled(now time.Time) time.Time {
 	return r.Last
 }
 
-// Write writes the Record into annotations, and removes those with zero values. A workload that is on or off has no
-// replicas.
+// Write writes the Record into annotations, and removes the annotations of zero values. With onOff, the workload has no
+// replicas: Write writes OriginalStateAnnotation instead of OriginalReplicasAnnotation.
 func (r Record) Write(annotations map[string]string, onOff bool) {
 	originalReplicas, originalMinReplicas, originalState := "", "", ""
 	switch {

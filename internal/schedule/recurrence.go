@@ -15,7 +15,8 @@ import (
 )
 
 // Recurrence is a set of wall-clock times, given by the five fields of cron. A wall-clock time is represented as a time
-// in UTC. The cron library skips and repeats times when the offset of a zone changes, and UTC has no such changes.
+// in UTC: the cron library skips and repeats times when the offset of a zone changes, but the offset of UTC never
+// changes.
 type Recurrence struct {
 	text     string // the five fields, or a word such as @daily
 	cron     *cron.SpecSchedule
@@ -27,7 +28,7 @@ type dates struct{ from, to time.Time }
 
 // parseRecurrence parses the five fields of cron like a CronJob, or HH:MM, or days of the week and HH:MM.
 func parseRecurrence(text string) (*Recurrence, error) {
-	if strings.Contains(text, "TZ=") { // some of these make the library panic
+	if strings.Contains(text, "TZ=") { // some of these texts make the library panic
 		return nil, errors.New("use the annotation time-zone for a time zone")
 	}
 	expanded, err := expand(text)
@@ -52,9 +53,9 @@ func parseRecurrence(text string) (*Recurrence, error) {
 	return &Recurrence{text: expanded, cron: spec}, nil
 }
 
-// next returns the first time after a wall-clock time of a whole minute, or zero if there is none within five years.
+// next returns the first time after wall, or zero if there is none within five years. The seconds of wall must be zero.
 func (r *Recurrence) next(wall time.Time) time.Time {
-	wall = r.cron.Next(wall.Add(59 * time.Second)) // so that the library need not test each second
+	wall = r.cron.Next(wall.Add(59 * time.Second)) // otherwise the library tests each second of the minute
 	for _, excluded := range r.excluded {
 		if wall.IsZero() || wall.Before(excluded.from) {
 			break
@@ -66,10 +67,10 @@ func (r *Recurrence) next(wall time.Time) time.Time {
 	return wall
 }
 
-// star is the bit that the library sets for the field *.
+// star is the bit that the library sets if a field is *.
 const star = 1 << 63
 
-// within reports whether each time of a Recurrence is also a time of another Recurrence.
+// within reports whether each time of r is also a time of other.
 func (r *Recurrence) within(other *Recurrence) bool {
 	if r.cron.Minute&^(other.cron.Minute|star) != 0 || r.cron.Hour&^(other.cron.Hour|star) != 0 {
 		return false
@@ -85,16 +86,17 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	return true
 }
 
-// on reports whether a Recurrence contains a date, if that date is on the given day of the week. In cron, both fields
-// must match if one of them is *. Otherwise, one matching field is enough.
+// on reports whether a Recurrence contains a date (month and day) in a year in which the date falls on the given day of
+// the week. Cron has a field for the day of the month and a field for the day of the week. If one of them is *, both
+// must match. Otherwise, one match is enough.
 func (r *Recurrence) on(date time.Time, weekday int) bool {
 	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
 	both := (r.cron.Dom|r.cron.Dow)&star != 0
 	return r.cron.Month>>date.Month()&1 == 1 && (dom && dow || !both && (dom || dow))
 }
 
-// expand converts a time of day, with or without days of the week, to the five fields of cron. Other text is not
-// changed.
+// expand converts a time of day, with or without days of the week, to the five fields of cron. In other text, only the
+// spaces change.
 func expand(text string) (string, error) {
 	fields := strings.Fields(text)
 	if len(fields) == 0 {

@@ -20,8 +20,8 @@ func offset(at time.Time, zone *time.Location) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// instant returns the instant of a wall-clock time in a zone. For a time that occurs twice, because the clock is set
-// back, it is the first instant. For a time that is skipped, because the clock is set forward, it is the instant of
+// instant returns the instant of a wall-clock time in a zone. If a time occurs twice, because the clock is set back,
+// the result is the first instant. If a time is skipped, because the clock is set forward, the result is the instant of
 // the change. So a later wall-clock time never has an earlier instant. [time.Date] does not define which instant it
 // returns, and [time.Time.ZoneBounds] is wrong on the last day of leap years.
 func instant(wall time.Time, zone *time.Location) time.Time {
@@ -57,13 +57,13 @@ func occurrenceAt(wall time.Time, zone *time.Location) Occurrence {
 	return Occurrence{wall, instant(wall, zone)}
 }
 
-// compare orders occurrences by instant, and those of the same instant by wall-clock time.
+// compare orders occurrences by instant, and occurrences of the same instant by wall-clock time.
 func (o Occurrence) compare(other Occurrence) int {
 	return cmp.Or(o.At.Compare(other.At), o.wall.Compare(other.wall))
 }
 
-// around returns the last occurrence up to an instant, and the first one after it. Either is zero if there is none
-// within five years, and for a nil Recurrence.
+// around returns the last occurrence up to an instant, and the first one after it. An occurrence that is not within
+// five years is zero. For a nil Recurrence, both are zero.
 func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occurrence) {
 	if r == nil {
 		return Occurrence{}, Occurrence{}
@@ -73,9 +73,9 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 		return next.At.IsZero() || next.At.After(now)
 	}
 	wall := wallClock(now, zone).Truncate(time.Minute)
-	// The range ends two days after wall. If the clock was set back, it has already shown times after wall.
+	// The range ends two days after wall, because a clock that was set back has already shown times after wall.
 	from, to := wall.Add(-8*day), wall.Add(2*day)
-	if future(from) { // less often than weekly
+	if future(from) { // the Recurrence is less frequent than weekly
 		from = wall.AddDate(-5, 0, 0)
 	}
 	if future(from) {
@@ -92,7 +92,7 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 }
 
 // Events returns the last start or stop up to an instant, whether it is a stop, and the instant of the next one. If a
-// start and a stop have the same time, the start counts: too many replicas do less harm than too few.
+// start and a stop have the same time, the result is the start: too many replicas do less harm than too few.
 func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isStop bool) {
 	started, starts := s.Start.around(now, s.Zone)
 	stopped, stops := s.Stop.around(now, s.Zone)

@@ -34,7 +34,7 @@ func TestInstant(t *testing.T) {
 		"NoDay":         {"a whole day is skipped", "Pacific/Apia", "2011-12-30 12:00", "2011-12-30T10:00:00Z"},
 		"Ramadan":       {"the clock is set back and forward within a month", "Africa/Casablanca", "2026-03-22 02:30", "2026-03-22T02:00:00Z"},
 		"FarFuture":     {"the rules of a zone apply in the far future", "Europe/Berlin", "2099-07-01 12:00", "2099-07-01T10:00:00Z"},
-		"WithoutSummer": {"a zone has no rules", "UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
+		"WithoutSummer": {"a zone without clock changes", "UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wall, err := time.Parse("2006-01-02 15:04", c.wall)
@@ -78,7 +78,7 @@ func TestEveryTransition(t *testing.T) {
 		for at := range transitionsOf(zone) {
 			transitions++
 			from, to := at.Add(-time.Hour), at.Add(time.Hour)
-			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // until the clock shows new times
+			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // a clock that is set back first repeats times
 
 			if diff := cmp.Diff(halfHours(zone, from, to), walk(t, r, zone, from, to)); diff != "" {
 				t.Fatalf("%s: occurrences around %s (-want +got):\n%s", name, at, diff)
@@ -91,7 +91,7 @@ func TestEveryTransition(t *testing.T) {
 	}
 }
 
-// walk returns the occurrences of a recurrence in a range, by computing the next occurrence at each occurrence.
+// walk returns the occurrences of a recurrence in a range. It computes each occurrence from the previous one.
 func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) (all []time.Time) {
 	t.Helper()
 	for now := from; ; {
@@ -115,7 +115,7 @@ func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) 
 // halfHours returns when the clock in a zone first shows, or skips, each full or half hour in a range.
 func halfHours(zone *time.Location, from, to time.Time) []time.Time {
 	var all []time.Time
-	at := from.Add(-2 * time.Hour) // times that the clock has already shown
+	at := from.Add(-2 * time.Hour) // the clock may have been set back before from
 	latest := shown(at, zone)
 	for ; !at.After(to); at = at.Add(time.Minute) {
 		due := false
@@ -159,7 +159,7 @@ func transitionsOf(zone *time.Location) iter.Seq[time.Time] {
 	}
 }
 
-// allZones returns all zones of Go's time zone database, by one of their names.
+// allZones returns all zones of Go's time zone database by name. A zone with several names is included once.
 func allZones(t *testing.T) map[string]*time.Location {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()

@@ -17,11 +17,11 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// A subject is a program that creates the children of parents.
+// A subject is a program that creates children for parents: Switches for Machines, or Pods for ReplicaSets.
 type subject struct {
 	name  string
 	kind  kind
-	rev   *revision // in its environment
+	rev   *revision // of its environment
 	start func(e *environment) (*process, error)
 }
 
@@ -52,18 +52,22 @@ func replicaSetController(rev *revision) subject {
 	}}
 }
 
-// compared are the sizes of races between two revisions, with work for 150 turns at the speed of docs/performance.md.
+// compared are the sizes of races between two revisions. At the speed in docs/performance.md, each has enough work for
+// 150 turns.
 var compared = []size{{6_000, 10}, {100, 1_000}}
 
 // convergence measures how fast Machines get their Switches.
 //
 // Values of a round:
-//   - seconds, children, cpu_subject_seconds: the CPU time of the subject
+//   - seconds: the length of the turn
+//   - children: the number of children that the subject has created in the turn
+//   - cpu_subject_seconds: the CPU time of the subject
 //
 // Values of all rounds:
-//   - children, ended: 1 if all parents have converged
+//   - children: the number of children that the subject has created
+//   - ended: 1 if all parents have converged
 //   - peak_subject_bytes: the maximum resident memory of the subject
-//   - requests: of an operator
+//   - requests: the number of requests, only of an operator
 func convergence(ctx context.Context, b *bench) error {
 	two := []subject{asInstalled(b.ours), minimalClient(b.ours)}
 	three := append(two[:2:2], replicaSetController(b.ours))
@@ -151,7 +155,7 @@ func (r *race) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// prepareAll creates the environments, two at a time. After an error it returns the environments that exist.
+// prepareAll creates the environments, two at a time. After an error, it returns the runners that exist.
 func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	r.log("%s: preparing %d parents for each of %d subjects", r.size, r.size.machines, len(r.subjects))
 	runners := make([]*runner, len(r.subjects))
@@ -171,7 +175,8 @@ func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil }), err
 }
 
-// runTurn lets a subject work for a turn. A turn in which it finishes is not recorded, because it was idle for a part.
+// runTurn lets a subject work for a turn. A turn in which the subject finishes is not recorded, because the subject was
+// idle for a part of it.
 func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	if runner.ended {
 		return nil
@@ -207,7 +212,7 @@ func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	return errors.Join(r.record(record), runner.process.Signal(syscall.SIGSTOP))
 }
 
-// resume starts a runner and waits for the first child, or resumes it.
+// resume resumes a suspended runner. In the first round, it starts the runner and waits for the first child.
 func (r *runner) resume(ctx context.Context) (err error) {
 	if r.process != nil {
 		return r.process.Signal(syscall.SIGCONT)
@@ -233,7 +238,7 @@ func (r *race) recordSum(ctx context.Context, runner *runner) error {
 	if runner.ended {
 		values["ended"] = 1
 	}
-	if runner.process.metrics != "" { // only a process that is not suspended answers
+	if runner.process.metrics != "" { // a suspended process does not answer
 		err = runner.process.Signal(syscall.SIGCONT)
 		if err == nil {
 			values["requests"], err = runner.process.metric(ctx, "rest_client_requests_total", nil)

@@ -28,7 +28,7 @@ import (
 type environment struct {
 	plane *cluster.ControlPlane
 	admin client.WithWatch // a cluster administrator
-	raw   rest.Interface   // the same, for paths
+	raw   rest.Interface   // the same, for requests to a path
 	key   string           // path of a kubeconfig for the operator's ServiceAccount
 	rev   *revision
 	port  int    // of the webhooks
@@ -37,8 +37,8 @@ type environment struct {
 	processes []*cluster.Process // in addition to those of the control plane
 }
 
-// newEnvironment starts a control plane and a process that serves the webhooks, so that the webhooks cost all subjects
-// the same.
+// newEnvironment starts a control plane. A separate process serves the webhooks, so that they cost every subject the
+// same.
 func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revision) (*environment, error) {
 	manifests, err := cluster.ReadManifests(filepath.Join(rev.dir, "dist", "install.yaml"))
 	if err != nil {
@@ -71,7 +71,8 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 	return e, nil
 }
 
-// withoutReplicaSets returns the default controllers without the ReplicaSet controller, which is a subject.
+// withoutReplicaSets returns the default controllers without those of ReplicaSets and Deployments. The ReplicaSet
+// controller is a subject.
 func withoutReplicaSets() []string {
 	return slices.DeleteFunc(slices.Clone(cluster.DefaultControllers), func(name string) bool {
 		return name == "replicaset-controller" || name == "deployment-controller"
@@ -142,7 +143,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	})
 }
 
-// run starts a program. It ends with the environment.
+// run starts a program. The program ends with the environment.
 func (e *environment) run(name, path string, args ...string) (*process, error) {
 	p, err := cluster.StartProcess(cluster.Command{
 		Name: name, Path: path, Args: args, Dir: e.plane.Dir, Log: filepath.Join(e.plane.Dir, name+".log"),
@@ -154,7 +155,7 @@ func (e *environment) run(name, path string, args ...string) (*process, error) {
 	return &process{Process: p}, err
 }
 
-// all returns the processes of the control plane and the others.
+// all returns all processes of the environment, including the control plane's.
 func (e *environment) all() []*cluster.Process { return append(e.plane.Processes(), e.processes...) }
 
 // killProcesses ends all processes except the control plane.
@@ -177,8 +178,8 @@ func (e *environment) stop() error {
 	return errors.Join(err, os.RemoveAll(e.certs))
 }
 
-// awaitQuiet waits until the environments use less than a tenth of a core each. API servers fill their watch caches
-// for a while after a change.
+// awaitQuiet waits until the environments use less than a tenth of a core each, on average. After a change, API servers
+// need some time to fill their watch caches.
 func awaitQuiet(ctx context.Context, environments ...*environment) error {
 	const interval, most = 500 * time.Millisecond, 0.05 // CPU seconds
 	for before := math.Inf(-1); ; {

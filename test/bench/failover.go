@@ -23,7 +23,7 @@ import (
 // Values of a round, of the flips between a signal and the next one:
 //   - flips, lateness_…: as in lateness
 //
-// Values of all rounds, in the case without a signal:
+// Values of all rounds, for which the case is only the size:
 //   - flips, skipped, early, crowded, doubled: as in lateness
 func failover(ctx context.Context, b *bench) (err error) {
 	s := size{500, 1}
@@ -71,8 +71,7 @@ type failure struct {
 	at     time.Time
 }
 
-// endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all
-// flips.
+// endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all flips.
 func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err error) {
 	signals := slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5)
 	signals = append(signals, syscall.SIGKILL, syscall.SIGKILL)

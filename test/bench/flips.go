@@ -24,10 +24,10 @@ import (
 	"container.training/useless/test/internal/invariants"
 )
 
-// patience is how long to wait for the next flip.
+// patience is the longest time to wait for the next flip.
 const patience = time.Minute
 
-// A flip is one Switch that the operator has turned down.
+// A flip is an event: the operator has turned a Switch down.
 type flip struct {
 	invariants.Flip
 
@@ -61,8 +61,8 @@ type users struct {
 	size    size
 	resting chan string // names of Machines without a Switch that is up
 
-	late    []float64 // the delays of the users themselves, in seconds
-	turned  int       // number of Switches
+	late    []float64 // how late each request of a user started, in seconds
+	turned  int       // number of Switches that were turned up
 	skipped int       // number of times at which no Machine was at rest
 	checker *invariants.Checker
 }
@@ -76,8 +76,8 @@ func newUsers(e *environment, s size) *users {
 	return u
 }
 
-// run turns Switches up at random times until the channel is closed. It returns all flips when all Switches are down
-// again. The method addFaults returns the violations.
+// run turns Switches up at random times until the channel until is closed. It returns all flips when all Switches are
+// down again. The method addFaults returns the violations.
 func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float64) (flips []flip, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	heard, err := u.watch(ctx)
@@ -87,7 +87,7 @@ func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float6
 	}
 	flips, err = u.turnAndHear(ctx, heard, until, perSecond)
 	cancel()
-	for range heard { // the checker is free when the channel is closed
+	for range heard { // when heard is closed, no other goroutine uses the checker
 		continue
 	}
 	return flips, err
@@ -119,8 +119,8 @@ func (u *users) turnAndHear(
 	return flips, nil
 }
 
-// turnAll turns up one Switch at each time. The Machines take turns in the order in which they came to rest. A
-// request does not wait for the requests before it, so that a slow API server does not reduce the load.
+// turnAll turns up one Switch at each of the times. It uses the Machines in the order in which they came to rest. A
+// request does not wait for earlier requests, so that a slow API server does not reduce the load.
 func (u *users) turnAll(ctx context.Context, until <-chan struct{}, times iter.Seq[time.Duration]) error {
 	start := time.Now()
 	random := rand.New(rand.NewPCG(3, 4))
@@ -208,7 +208,8 @@ func (u *users) check(ctx context.Context, events <-chan watch.Event, flips chan
 	}
 }
 
-// addFaults adds the numbers of wrong flips to the values. It returns an error if the checker has found any violation.
+// addFaults adds the number of wrong flips of each kind to the values. It returns an error if the checker has found any
+// violation.
 func (u *users) addFaults(values map[string]float64, flips []flip) error {
 	for _, fault := range []string{invariants.Early, invariants.Crowded, invariants.Doubled} {
 		values[fault] = 0

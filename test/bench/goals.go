@@ -26,7 +26,7 @@ type limit struct {
 func atLeast(value float64) limit { return limit{true, value} }
 func atMost(value float64) limit  { return limit{false, value} }
 
-// A measurement computes a figure from records. It returns false if there are no records of it.
+// A measurement computes a figure from records. It returns false if there are no records for it.
 type measurement func(results) (estimate, bool)
 
 // metBy reports whether the whole interval is within the limit.
@@ -37,7 +37,7 @@ func (l limit) metBy(e estimate) bool {
 	return e.high <= l.value
 }
 
-// A group is a part of the page.
+// A group is a section of docs/performance.md.
 type group struct {
 	title string
 	goals []goal
@@ -47,7 +47,8 @@ type group struct {
 // noWorse is the limit of all comparisons.
 var noWorse = atLeast(0.97)
 
-// comparisons compare the revision with the one of -base. A figure above 1 means that the revision is better.
+// comparisons returns the figures that compare this revision with the revision of the flag -base. A figure above 1
+// means that this revision is better.
 func comparisons() []goal {
 	const needs = "base / ours, "
 	flips := func(cost string) measurement { return ratio("lateness", "base", 1, cost, "", "1000x10, 50/s") }
@@ -128,14 +129,15 @@ func largeGoals() []goal {
 	}
 }
 
-// rate compares how many children per second the operator and another subject create. Two turns count as one, because
-// the second turn has the opposite order.
+// rate compares how many children per second the operator and another subject create. Two rounds count as one, because
+// the subjects run in the opposite order in the second round.
 func rate(kase, reference string) measurement {
 	return ratio("convergence", reference, 2, "seconds", "children", kase)
 }
 
-// ratio divides what another subject needs for a unit of work by what the operator needs. The estimate is the median
-// over all cases and groups of rounds. A group of 0 rounds means the record of all rounds.
+// ratio divides another subject's cost for a unit of work by the operator's cost. cost and work are names of values in
+// records. Each group of rounds gives one ratio, and the estimate is the median of all ratios. If group is 0, the
+// record of all rounds gives the ratio.
 func ratio(experiment, reference string, group int, cost, work string, kases ...string) measurement {
 	return func(r results) (estimate, bool) {
 		var ratios []float64
@@ -155,8 +157,8 @@ func ratio(experiment, reference string, group int, cost, work string, kases ...
 	}
 }
 
-// costOf returns what a subject needs for a unit of work. Without the name of the work, a round is a unit. It returns 0
-// if there was no work.
+// costOf returns a subject's cost for a unit of work. If work is empty, a round is a unit. It returns 0 if there was no
+// work.
 func costOf(rounds [][]map[string]float64, subject int, cost, work string) float64 {
 	costs, units := 0., 0.
 	for _, round := range rounds {

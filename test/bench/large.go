@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// large measures the operator among as many Machines as possible: a restart, and the rest after it.
-// With a base, the two revisions restart in turns, more often, among fewer Machines.
+// large measures the operator with the largest number of Machines: its restarts, and the time at rest after the last
+// restart. With a base, the two revisions restart in turns. There are then more restarts and fewer Machines.
 func large(ctx context.Context, b *bench) error {
 	rounds, rest := 5, 10*time.Minute
 	if b.quick {

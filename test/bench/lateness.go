@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// lateness measures how late flips are while independent users turn Switches up. A case is a size and a rate of
-// flips. A flip is due when the operator has seen the Switch up for the delay, and when the interval since the
-// Machine's last flip is over. With a base, the two revisions take turns in rounds.
+// lateness measures how late flips are while independent users turn Switches up. A case is a size and a rate of flips.
+// A flip is due when the operator has seen the Switch up for the delay. The interval since the Machine's last flip must
+// also be over. With a base, the two revisions take turns in rounds.
 //
 // Values of the flips that were due under full load:
 //   - flips, flips_per_second
@@ -21,7 +21,7 @@ import (
 // Values of all flips:
 //   - early, crowded, doubled: wrong flips
 //   - skipped: requests that were left out because no Machine was at rest
-//   - users_late_p99_seconds: how late the users were
+//   - users_late_p99_seconds: how late the users sent their requests
 func lateness(ctx context.Context, b *bench) error {
 	const warmup, length = 7 * time.Second, 20 * time.Second
 	small, wide := size{1_000, 10}, size{10_000, 1}
@@ -37,7 +37,8 @@ func lateness(ctx context.Context, b *bench) error {
 	)
 }
 
-// latenessAt measures the revisions in rounds, at one load of the same size after the other.
+// latenessAt measures the revisions in rounds. Each round measures one load after the other. All loads must have the
+// same size.
 func (b *bench) latenessAt(ctx context.Context, rounds int, loads ...load) error {
 	return b.atRest(ctx, loads[0].size, rounds, func(e *environment, round int) error {
 		for _, l := range loads {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench measures the operator on local control planes. In the same run, it compares the operator with a minimal
-// client and the ReplicaSet controller, or with the operator of another commit.
+// client and the ReplicaSet controller. With -base, it compares the operator with the operator of another commit.
 package main
 
 import (
@@ -84,7 +84,7 @@ func (b *bench) large() size {
 	return size{10_000, 10}
 }
 
-// record writes a record. Its experiment is the running one by default.
+// record writes a record. If the record names no experiment, record adds the name of the running one.
 func (b *bench) record(r Record) error {
 	r.Experiment = cmp.Or(r.Experiment, b.current)
 	b.records = append(b.records, r)
@@ -102,7 +102,8 @@ type experiment struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-// experiments returns all experiments, or the experiments that compare revisions.
+// experiments returns all experiments. If comparing is true, it returns only the experiments that can compare
+// revisions.
 func experiments(comparing bool) []experiment {
 	all := []experiment{{"lateness", lateness}, {"convergence", convergence}, {"large", large}, {"failover", failover}}
 	if comparing {

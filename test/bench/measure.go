@@ -40,8 +40,8 @@ func peakMemory(p *cluster.Process) (float64, error) {
 	return float64(status.VmHWM), err
 }
 
-// writes returns how many requests of all clients the API server has answered that are not reads. It counts only
-// requests for objects that controllers of parents use.
+// writes returns the number of write requests that the API server has answered, from all clients. It counts only
+// requests for Machines, Switches and events.
 func (e *environment) writes(ctx context.Context) (sum float64, err error) {
 	data, err := e.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {

@@ -44,7 +44,7 @@ func parseSize(text string) (s size) {
 type kind struct {
 	parent    func(name string, children int) client.Object
 	parents   func() client.ObjectList
-	children  string // path of their list
+	children  string // path of the list of children
 	converged func(client.Object) bool
 }
 
@@ -92,8 +92,8 @@ func (e *environment) populate(ctx context.Context, k kind, s size) error {
 	return group.Wait()
 }
 
-// atRest measures each revision in each round, in its own environment: an operator has created the Switches of all
-// Machines, and has nothing left to do.
+// atRest measures each revision in each round. Each revision has its own environment. Before the first round, its
+// operator creates the Switches of all Machines. Then atRest waits until the operators have nothing left to do.
 func (b *bench) atRest(
 	ctx context.Context, s size, rounds int, measure func(e *environment, round int) error,
 ) (err error) {

@@ -45,7 +45,7 @@ func readRecords(from io.Reader) (all results, err error) {
 	}
 }
 
-// byRound returns the values of some subjects in each round that has all of them.
+// byRound returns the values of some subjects, for each round that has records of all of them.
 func (r results) byRound(experiment, kase string, subjects ...string) (rounds [][]map[string]float64) {
 	last := 0
 	for _, record := range r {
@@ -59,8 +59,8 @@ func (r results) byRound(experiment, kase string, subjects ...string) (rounds []
 	return rounds
 }
 
-// round returns the values of some subjects in a round, or nil if a subject has none. Round 0 has the values of all
-// rounds.
+// round returns the values of some subjects in a round, or nil if a subject has no record. Round 0 has the values of
+// all rounds.
 func (r results) round(n int, experiment, kase string, subjects ...string) (round []map[string]float64) {
 	for _, subject := range subjects {
 		i := slices.IndexFunc(r, func(r Record) bool {
@@ -119,7 +119,7 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// percentile returns the smallest value that is not less than a percentage of the values.
+// percentile returns the smallest value for which percent % of the values are less than or equal to it.
 func percentile(values []float64, percent float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(float64(len(sorted))*percent/100))-1)]

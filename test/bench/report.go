@@ -21,7 +21,7 @@ import (
 )
 
 // report writes the documentation from the records in a folder: bench report FOLDER DOCS. The files performance.md and
-// performance/results.jsonl only depend on the records.
+// performance/results.jsonl depend only on the records.
 func report(_ context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: bench report FOLDER DOCS, for example: bench report bin/bench docs")
@@ -66,7 +66,7 @@ type goalRow struct {
 	What, Goal, Measured, Met string
 }
 
-// publish returns the page for some records.
+// publish returns the page for the records in data.
 func publish(data []byte) ([]byte, error) {
 	records, err := readRecords(bytes.NewReader(data))
 	if err != nil {
@@ -200,7 +200,7 @@ func newRaceRow(records results, kase, subject string) raceRow {
 	return row
 }
 
-// printFigures prints all figures with records, or the comparisons with a base.
+// printFigures prints all figures that have records. With a base, it prints only the comparisons.
 func printFigures(w io.Writer, records results) error {
 	machine := records.machine()
 	var goals []goal
@@ -254,7 +254,7 @@ func (e estimate) write(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", value, low, high)
 }
 
-// number writes a number with three significant digits, and all digits before the point.
+// number writes a number with three significant digits, and all digits before the decimal point.
 func number(value float64) string {
 	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(value)))))
 	rounded := strconv.FormatFloat(value, 'f', min(digits, 9), 64)

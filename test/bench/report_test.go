@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// raced returns the records of a race with two rounds. The argument is the time for a child in seconds, by subject.
+// raced returns the records of a race with two rounds. seconds is the time that each subject needs for a child.
 func raced(size string, seconds map[string]float64) (records results) {
 	for subject, each := range seconds {
 		for round := range 2 {
@@ -82,7 +82,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// TestComparisons checks that a run with a base has all comparisons, and only them.
+// TestComparisons checks that a run with a base prints all comparisons, and no other figure.
 func TestComparisons(t *testing.T) {
 	records := results{{Experiment: "machine", Text: map[string]string{"base": "main"}}}
 	for subject, cost := range map[string]float64{"ours": 100, "base": 98} {
@@ -170,7 +170,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublished checks that the committed page belongs to the committed records.
+// TestPublished checks that the committed page was made from the committed records.
 func TestPublished(t *testing.T) {
 	const docs = "../../docs"
 	data, err := os.ReadFile(filepath.Join(docs, "performance", resultsFile))

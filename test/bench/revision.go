@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A revision is a state of the repository.
+// A revision is a version of the source: the working tree, or a commit.
 type revision struct {
 	name    string // "ours" or "base"
 	dir     string // its source

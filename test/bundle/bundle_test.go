@@ -61,8 +61,7 @@ func text(t *testing.T, path string) string {
 	return string(data)
 }
 
-// inspectable puts a fake docker on the path, so that validators can inspect the operator's image before its
-// publication.
+// inspectable puts a fake docker into PATH, so that validators can inspect the operator's image before its publication.
 func inspectable(t *testing.T) {
 	t.Helper()
 	platforms := regexp.MustCompile(`(?m)^PLATFORMS \?= (.*)$`).FindStringSubmatch(text(t, "../../Makefile"))
@@ -77,7 +76,7 @@ func inspectable(t *testing.T) {
 	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
-// TestValidators runs the validators of a newer release than the one in operator-sdk.
+// TestValidators runs OLM's validators. operator-sdk contains an older release of these validators.
 func TestValidators(t *testing.T) {
 	inspectable(t)
 	objects := load(t).ObjectsToValidate()
@@ -144,7 +143,7 @@ func paths(schema *apiextensionsv1.JSONSchemaProps, prefix string) []string {
 	return found
 }
 
-// TestDescriptors checks that every field of a spec or status has a descriptor, and every descriptor a field.
+// TestDescriptors checks that every field of a spec or status has a descriptor, and that every descriptor has a field.
 func TestDescriptors(t *testing.T) {
 	apis := 0
 	schemas(load(t), func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps) {
@@ -294,8 +293,8 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-// TestKinds checks the kinds in the bundle. It excludes objects that OLM creates itself, and kinds that OLM or the
-// pipeline of the community catalog reject.
+// TestKinds checks that the bundle contains only the expected kinds. OLM creates some objects itself, and OLM and the
+// pipeline of the community catalog reject some kinds.
 func TestKinds(t *testing.T) {
 	got := map[string]int{}
 	for _, object := range load(t).Objects {
@@ -315,8 +314,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestDeployment compares the Deployment with the one of the installation without OLM. Only the certificates and the
-// platforms of the published image may differ.
+// TestDeployment compares the Deployment with the Deployment of an installation without OLM. Only the certificates, the
+// image and its platforms may differ.
 func TestDeployment(t *testing.T) {
 	got := deployment(t, load(t)).Spec
 	want := installed[appsv1.Deployment](t, "Deployment")[0].Spec

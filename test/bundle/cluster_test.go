@@ -83,7 +83,7 @@ func TestOnAPIServer(t *testing.T) {
 	if text := operator.Log(); strings.Contains(strings.ToLower(text), "forbidden") {
 		t.Errorf("the operator lacks permissions:\n%s", text)
 	}
-	// Last: the API server also answers Forbidden when the kind of a new object is being deleted.
+	// Last, because the API server also answers Forbidden to a creation while the CRD is being deleted.
 	t.Run("Cleanup", func(t *testing.T) { testCleanup(t, plane, bundle) })
 }
 

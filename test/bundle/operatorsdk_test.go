@@ -18,7 +18,7 @@ import (
 	scorecardv1alpha3 "github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
 )
 
-// sdkProgram returns the path of a program of operator-sdk. Only make bundle-validate builds them.
+// sdkProgram returns the path of a program of operator-sdk. Only make bundle-validate builds these programs.
 func sdkProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("BUNDLE_TOOLS")
@@ -54,8 +54,9 @@ func TestOperatorSDK(t *testing.T) {
 // An output is one finding of operator-sdk.
 type output struct{ Type, Message string }
 
-// mistakes matches findings about permissions only. operator-sdk takes a permission on all versions of an API for one on
-// a removed version. The newer validators of TestValidators do not have this bug.
+// mistakes matches the messages of false findings about permissions. A permission applies to all versions of an API,
+// but operator-sdk reports it as a permission for a removed version. The newer validators of TestValidators do not have
+// this bug.
 var mistakes = regexp.MustCompile(`Migrate the API\(s\) for ((cronjobs|horizontalpodautoscalers): ` +
 	`\(\["ClusterServiceVersion\.Spec\.InstallStrategy\.StrategySpec\.ClusterPermissions\[\d+\]\.Rules\[\d+\]"\]\),)+$`)
 
@@ -63,7 +64,7 @@ var mistakes = regexp.MustCompile(`Migrate the API\(s\) for ((cronjobs|horizonta
 func mistaken(found output) bool { return mistakes.MatchString(found.Message) }
 
 // TestScorecard runs the tests of operator-sdk's scorecard. They need no cluster, but they read the bundle from
-// /bundle.
+// /bundle, so they run with another root folder.
 func TestScorecard(t *testing.T) {
 	binary, err := os.ReadFile(sdkProgram(t, "scorecard-test"))
 	if err != nil {

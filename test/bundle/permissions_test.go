@@ -46,7 +46,8 @@ const (
 	leaderLease    = "leader.useless.container.training"
 )
 
-// TestPermissions compares the operator's permissions with OLM and without OLM. Only those for certificates may differ.
+// TestPermissions compares the operator's permissions with OLM and without OLM. Only the permissions for certificates
+// may differ.
 func TestPermissions(t *testing.T) {
 	var wantCluster, want []rbacv1.PolicyRule
 	for _, role := range installed[rbacv1.ClusterRole](t, "ClusterRole") {
@@ -74,8 +75,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// granted returns the rules of a role that is bound to the operator. It returns nil for a role that is not needed with
-// OLM.
+// granted returns the rules of a role if the binding grants them to the operator, and nil otherwise. It also returns
+// nil for a role that is not needed with OLM.
 func granted(role string, rules []rbacv1.PolicyRule, bound rbacv1.RoleRef, to []rbacv1.Subject) []rbacv1.PolicyRule {
 	if role != bound.Name || role == certificates || to[0].Name != serviceAccount {
 		return nil

@@ -1,7 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog checks the catalog and the files for other catalogs, without serving them.
+// Package catalog checks the operator's catalog for OLM, and the files for the catalogs of other projects. It does not
+// start a catalog server.
 package catalog
 
 import (
@@ -31,7 +32,7 @@ const (
 	stable    = "stable"
 )
 
-// bare is an entry of the template.
+// bare is an entry of catalog/template.yaml.
 type bare struct {
 	Schema         string                 `json:"schema"`
 	Package        string                 `json:"package"`
@@ -54,7 +55,7 @@ type upgrade struct {
 	edge
 }
 
-// follows returns the bundles of the channel that this bundle upgrades.
+// follows returns the names of the bundles that this bundle upgrades.
 func (u upgrade) follows() []string {
 	if u.Replaces == "" {
 		return u.Skips
@@ -161,7 +162,7 @@ func TestTemplate(t *testing.T) {
 	read(t, filepath.Join(root, "catalog", "template.yaml"), &template)
 	var got []bare
 	for _, entry := range rendered(t) {
-		if entry.Schema == "olm.bundle" { // in a template it is an image
+		if entry.Schema == "olm.bundle" { // in the template, a bundle has only an image
 			entry.Name, entry.Package = "", ""
 		}
 		got = append(got, bare{
@@ -340,7 +341,7 @@ func TestCommunity(t *testing.T) {
 			t.Errorf("the templates in ci.yaml (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("catalog files", func(t *testing.T) { // read here, because go test's cache does not notice files that only make opens
+	t.Run("catalog files", func(t *testing.T) { // the test reads the files itself, because go test's cache does not notice files that only make opens
 		got := map[string]string{
 			"ci.yaml":             files(t, operator)["ci.yaml"],
 			"release-config.yaml": files(t, version)["release-config.yaml"],
@@ -382,11 +383,11 @@ func checkReleaseConfig(t *testing.T, ci continuousIntegration, config releaseCo
 	}
 	first := config.CatalogTemplates[0].Channels[0]
 	if _, ok := want[stable]; ok && first != stable {
-		t.Errorf("release-config.yaml has the channel %s first, and the pipeline makes the first one the default", first)
+		t.Errorf("the first channel in release-config.yaml is %s, and the pipeline makes the first channel the default", first)
 	}
-	// Without a template, the pipeline uses only the bundle.
+	// Without a template, the pipeline uses only the bundle. So the bundle must replace the same version.
 	if replaces := want[first].Replaces; bundle.CSV.Spec.Replaces != replaces {
-		t.Errorf("the bundle replaces %q, but in the catalog %q; fix spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
+		t.Errorf("the bundle replaces %q, but in the catalog it replaces %q; fix spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
 	}
 }
 

@@ -26,7 +26,7 @@ func text(t *testing.T, name string) string {
 	return string(data)
 }
 
-// match returns the match of a pattern's group in a file.
+// match returns the text of a file that the first group of a pattern matches.
 func match(t *testing.T, name, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile("(?m)" + pattern).FindStringSubmatch(text(t, name))
@@ -36,7 +36,7 @@ func match(t *testing.T, name, pattern string) string {
 	return found[1]
 }
 
-// versioned returns the files with versions that are edited by hand.
+// versioned returns the files in which developers edit versions by hand.
 func versioned(t *testing.T) []string {
 	t.Helper()
 	files := []string{"Dockerfile", "catalog.Dockerfile", "README.md", "CONTRIBUTING.md"}
@@ -114,7 +114,7 @@ func TestVersions(t *testing.T) {
 func TestContext(t *testing.T) {
 	ignore := strings.Split(strings.TrimSpace(text(t, ".dockerignore")), "\n")
 	if ignore[0] != "*" {
-		t.Errorf(".dockerignore starts with %q, so that the build context contains all files that it does not list", ignore[0])
+		t.Errorf(".dockerignore starts with %q, want *: otherwise the build context contains files that no Dockerfile copies", ignore[0])
 	}
 	copied := map[string]bool{}
 	for _, file := range dockerfiles {

@@ -114,7 +114,7 @@ func (c *chaos) record() {
 		c.t.Fatal(err)
 	}
 	c.written = json.NewEncoder(file)
-	// Not t.Context(), whose end would look like a failure.
+	// t.Context() ends before the cleanup. The recorder would then report a failure.
 	ctx, cancel := context.WithCancel(context.Background())
 	c.t.Cleanup(func() {
 		cancel()
@@ -190,7 +190,7 @@ func (d *disturbance) times() int {
 	}
 }
 
-// inRandomOrder runs all disturbances until the test fails. It returns how often each one ran.
+// inRandomOrder runs all disturbances, and stops when the test fails. It returns how often each disturbance ran.
 func (c *chaos) inRandomOrder(ctx context.Context, disturbances []disturbance) map[string]int {
 	done := map[string]int{}
 	order := c.order(disturbances)
@@ -204,7 +204,7 @@ func (c *chaos) inRandomOrder(ctx context.Context, disturbances []disturbance) m
 	return done
 }
 
-// order returns all disturbances in random order, each one as often as it has to run.
+// order returns all disturbances in random order. Each disturbance occurs as often as it must run.
 func (c *chaos) order(disturbances []disturbance) (all []disturbance) {
 	for _, d := range disturbances {
 		all = append(all, slices.Repeat([]disturbance{d}, d.times())...)
@@ -213,7 +213,7 @@ func (c *chaos) order(disturbances []disturbance) (all []disturbance) {
 	return all
 }
 
-// once runs a disturbance. Then it waits for a random time, in which the operator may recover only partly.
+// once runs a disturbance. Then it waits for up to a second, so that the operator may recover only partly.
 func (c *chaos) once(ctx context.Context, d disturbance, progress string) {
 	c.t.Helper()
 	began := time.Now()
@@ -232,11 +232,12 @@ func (c *chaos) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.random.Int64N(int64(most)))
 }
 
-// settle waits until all Machines and switches have converged.
+// settle waits until all Machines and switches have converged: each Machine has its number of switches, and all are
+// down.
 //
-// It restarts Kubernetes' garbage collector first. A Machine may be deleted and recreated with the same name while the
-// collector is disconnected. The collector then takes the new Machine for a change of the old one, and keeps the old
-// Machine's switches.
+// It first restarts the garbage collector of Kubernetes. A Machine may be deleted and recreated with the same name
+// while the collector is disconnected. The collector then treats the new Machine as an update of the old Machine, and
+// keeps the old Machine's switches.
 func (c *chaos) settle() {
 	c.t.Helper()
 	if err := c.plane.RestartControllers(); err != nil {

@@ -29,7 +29,7 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// aWhile is how long a temporary fault lasts.
+// aWhile is the duration of a temporary fault.
 const aWhile = 3 * time.Second
 
 // replica starts a replica of the operator and waits until it is ready.
@@ -144,7 +144,7 @@ func (c *chaos) rotate(ctx context.Context) error {
 
 // trust sets the CA bundle that the API server trusts when it calls the webhooks.
 func (c *chaos) trust(ctx context.Context, authorities []byte) error {
-	always := func(error) bool { return true } // errors are conflicts, or the API server is starting
+	always := func(error) bool { return true } // the error is a conflict, or the API server is starting
 	return retry.OnError(retry.DefaultBackoff, always, func() error {
 		crd, configuration := &apiextensionsv1.CustomResourceDefinition{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 		if err := errors.Join(

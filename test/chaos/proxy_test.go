@@ -49,7 +49,8 @@ func startProxy() (*proxy, error) {
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
 
-// to sets the target of new connections; empty for none. If the target changes, it resets all open connections.
+// to sets the target of new connections. If target is empty, the proxy resets new connections. If the target changes,
+// the proxy resets all open connections.
 func (p *proxy) to(target string) {
 	p.mu.Lock()
 	old := p.target
@@ -60,7 +61,7 @@ func (p *proxy) to(target string) {
 	}
 }
 
-// slow delays all bytes by a duration, and one read in ten by twice that.
+// slow delays all bytes by delay, and about one read in ten by twice the delay.
 func (p *proxy) slow(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +227,7 @@ func startEcho(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// answered sends a byte and waits for a byte, with a timeout.
+// answered sends a byte and waits for a byte. It returns an error if no byte comes in time.
 func answered(c net.Conn, within time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
 		return err

@@ -27,7 +27,8 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// endsWithin is how long a deletion may take. A deletion that blocks must report its reason within that time.
+// endsWithin is the longest time that a deletion may take. A deletion that blocks must report its reason within this
+// time.
 const endsWithin = time.Minute
 
 // A step is one step of uninstalling.
@@ -47,9 +48,9 @@ var steps = []step{
 	{"namespace", (*removal).deleteNamespace, (*removal).leftNamespace},
 }
 
-// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise it tests four:
-// the documented order, an order that begins with the operator and ends with its objects, and two orders that begin
-// with the CRDs or the namespace.
+// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise, it tests four
+// orders. The first is the documented order. The second begins with the operator and ends with its objects. The others
+// begin with the CRDs and with the namespace.
 func TestUninstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each order reinstalls everything; make test-all runs some orders, make chaos all of them")
@@ -146,8 +147,8 @@ var finalizers = map[string]string{
 	"VirtualMachine": cloudnativev1alpha1.VirtualMachineFinalizer,
 }
 
-// prepare starts the operator. It creates a Machine with switches down, one with switches up, and a VirtualMachine with
-// a Pod.
+// prepare starts the operator. It creates a Machine with switches down, a Machine with switches up, and a
+// VirtualMachine with a Pod.
 func (r *removal) prepare(ctx context.Context) (err error) {
 	r.replicas = nil
 	if r.operator, err = r.addReplica(); err != nil {
@@ -194,7 +195,7 @@ func (r *removal) prepareVirtualMachine(ctx context.Context) error {
 }
 
 // gone waits until a step has no remaining objects, and returns true. If the operator is stopped and finalizers remain,
-// it waits until the objects report that reason, and returns false.
+// it returns false when the objects report the finalizers as the reason.
 func (r *removal) gone(names []string, s step) bool {
 	r.t.Helper()
 	objects, _, err := r.leftObjects(r.t.Context())

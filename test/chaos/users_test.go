@@ -91,7 +91,7 @@ func (u *users) act(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		d := lots[random.IntN(len(lots))]
 		u.count(d.what, func() error {
-			// Not ctx: a request that is in flight when the users stop must complete.
+			// Do not use ctx: a request that is in flight when the users stop must complete.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 			defer cancel()
 			return d.do(u, ctx, random)
@@ -163,9 +163,9 @@ func (u *users) raise(ctx context.Context, random *rand.Rand) error {
 	return u.patch(ctx, &v1beta1.Machine{ObjectMeta: u.key(random)}, `{"spec":{"position":"up"}}`)
 }
 
-// settledSwitch returns a random switch that was not turned down recently. At first, only the switch records the time
-// of its flip. If the operator is killed then and a user removes the switch, the record is lost. The next process would
-// then turn the next switch down too early.
+// settledSwitch returns a random switch that was not turned down recently. The operator records the time of a flip
+// first in the switch, and later in the Machine. If the operator is killed between the two writes and a user removes
+// the switch, the time is lost. The next process would then turn the next switch down too early.
 func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.Switch, error) {
 	sw := &v1beta1.Switch{ObjectMeta: u.switchKey(random)}
 	if err := u.client.Get(ctx, client.ObjectKeyFromObject(sw), sw); err != nil {

@@ -40,7 +40,7 @@ const (
 	operatorNamespace = "useless-system"
 	operatorAccount   = "useless-controller-manager"
 
-	// patience is the timeout of operations that are fast on an idle computer, but may be slow on a busy one.
+	// patience is the timeout of operations that are fast on an idle computer. On a busy computer, they may be slow.
 	patience = 2 * time.Minute
 )
 
@@ -56,8 +56,8 @@ type world struct {
 	webhooks *proxy // from the API server to the operator
 	certs    string // folder of the webhooks' certificate
 	manager  string // the operator's program
-	key      string // path of the kubeconfig of the operator's ServiceAccount, which connects through the proxy
-	logs     string // folder
+	key      string // path of a kubeconfig that connects through the proxy api as the operator's ServiceAccount
+	logs     string // folder of the logs
 	replicas []*replica
 	starts   int // number of starts of all replicas
 }
@@ -130,7 +130,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	log.SetLogger(logr.Discard()) // clients log only what they also return as errors
+	log.SetLogger(logr.Discard()) // the clients also return each error that they log
 	return m.Run()
 }
 
@@ -246,7 +246,7 @@ func (r *replica) fetch(ctx context.Context, address, path string) (string, erro
 func (w *world) stopReplicas(t *testing.T) {
 	t.Helper()
 	for _, r := range w.replicas {
-		r.Kill() // not Stop: it may be suspended
+		r.Kill() // Stop would wait, because the replica may be suspended
 		text, err := os.ReadFile(r.command.Log)
 		if err != nil {
 			t.Error(err)

@@ -77,7 +77,8 @@ func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded waits until a ClusterServiceVersion has succeeded. OLM may set the phase Succeeded and then reinstall.
+// checkSucceeded waits until a ClusterServiceVersion has the phase Succeeded. OLM may leave this phase and install
+// again, so one read is not enough.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
@@ -120,7 +121,7 @@ func checkReinstall(t *testing.T) {
 	}
 }
 
-// checkCleanup removes the operator while there are machines, one of them with a switch that is up.
+// checkCleanup removes the operator while a machine exists and one of its switches is up.
 func checkCleanup(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "cleanup")
@@ -132,7 +133,8 @@ func checkCleanup(t *testing.T) {
 	checkNothingLeft(t)
 }
 
-// leftByOLM lists the objects that OLM leaves, as documented: the arguments of kubectl delete.
+// leftByOLM lists the objects that OLM leaves in the cluster, as documented. Each item contains the arguments of a
+// kubectl delete command.
 var leftByOLM = [][]string{
 	{"clusterrole", "useless-editor-role", "useless-ingress-role", "useless-metrics-reader", "useless-podcount-role", "useless-viewer-role"},
 	{"rolebinding", "-n", "kube-system", "useless-controller-manager-service-auth-reader"},
@@ -140,8 +142,8 @@ var leftByOLM = [][]string{
 	{"namespace", system, "--timeout=2m"},
 }
 
-// checkNothingLeft deletes the documented leftovers. Then no object of any kind may have the operator's name, or the
-// name of its API groups, in its name.
+// checkNothingLeft deletes the documented leftovers. Then no object may remain with useless or cloudnative.tw in its
+// name.
 func checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, args := range leftByOLM {
@@ -172,7 +174,7 @@ func leftovers(t *testing.T) (left []string) {
 	return left
 }
 
-// sweep removes everything of the operator, also after a failed test. It then writes the state of the cluster first.
+// sweep removes all objects of the operator. After a failed test, it first writes the state of the cluster to a file.
 func sweep(t *testing.T) {
 	t.Helper()
 	if t.Failed() {

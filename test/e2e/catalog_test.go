@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// subscription holds the objects that a user applies. A limit on switches and a short interval are examples of
-// configuration.
+// subscription contains the manifests that a user applies. As examples of configuration, it sets the limit on switches
+// and an interval.
 const subscription = `
 apiVersion: v1
 kind: Namespace
@@ -53,13 +53,13 @@ spec:
     env: [{name: USELESS_MAX_SWITCHES, value: "7"}, {name: USELESS_VM_USAGE_INTERVAL, value: 5s}]
 `
 
-// TestCatalog installs from a catalog and lets OLM upgrade.
+// TestCatalog installs the operator from a catalog, and upgrades it with OLM.
 func TestCatalog(t *testing.T) {
 	catalog := filepath.Join(t.TempDir(), "catalog")
 	if err := os.CopyFS(catalog, os.DirFS(filepath.Join(repository, "catalog"))); err != nil {
 		t.Fatal(err)
 	}
-	if node == "" { // another cluster pulls the bundle from the test's registry, not from the one in the published catalog
+	if node == "" { // the published catalog names another registry than the test's
 		addToCatalog(t, catalog, currentVersion, absolute(t, repository, "bundle"))
 	}
 	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(currentVersion))
@@ -170,7 +170,7 @@ func checkPackageManifest(t *testing.T) {
 	}
 }
 
-// checkConfiguration checks the limit on switches in the Subscription.
+// checkConfiguration checks that the operator has the limit on switches that the Subscription sets.
 func checkConfiguration(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "configuration")

@@ -25,7 +25,7 @@ func try(t *testing.T, stdin string, command ...string) (string, error) {
 	return output, err
 }
 
-// quietly is try without a log line. Cleanups use it, so that the reason of a failure stays at the end of the log.
+// quietly is try without a log line. Cleanups use it, so that the reason for a failure stays at the end of the log.
 func quietly(stdin string, command ...string) (string, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = workDir // operator-sdk leaves files where it runs

@@ -32,7 +32,8 @@ func checkReplicaGone(t *testing.T, namespace string) {
 	}
 }
 
-// leader returns the Pod that runs the controllers. The Lease names a killed Pod until it expires.
+// leader returns the Pod that runs the controllers. After a kill, it waits, because the Lease names the killed Pod
+// until the Lease expires.
 func leader(t *testing.T, namespace string) string {
 	t.Helper()
 	var holder string

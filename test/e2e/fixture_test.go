@@ -16,13 +16,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// previousVersion is the version of a fixture that has only v1alpha1.
+// previousVersion is the version of a test bundle that has only v1alpha1.
 const previousVersion = "0.0.1"
 
 // currentVersion is the version of this source tree.
 var currentVersion = os.Getenv("VERSION")
 
-// nextVersion returns the version of a fixture that is otherwise equal to the current version.
+// nextVersion returns the version of a test bundle that differs from the current bundle only in its version.
 func nextVersion(t *testing.T) string {
 	t.Helper()
 	version, err := semver.Parse(currentVersion)
@@ -35,7 +35,8 @@ func nextVersion(t *testing.T) string {
 	return version.String()
 }
 
-// publishBundle makes the bundle of another version from the current one. It builds and pushes the bundle's image.
+// publishBundle makes a bundle with another version from the current bundle. It calls change for each object. Then it
+// builds and pushes the bundle's image, and returns the bundle's folder.
 func publishBundle(t *testing.T, version string, change func(*unstructured.Unstructured)) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "bundle")
@@ -78,8 +79,8 @@ func set(t *testing.T, object *unstructured.Unstructured, value any, path ...str
 	}
 }
 
-// onlyOldVersion changes a bundle's object to its state before v1beta1 existed. The operator then has no webhooks. It
-// also has no controller of machines, because that needs v1beta1.
+// onlyOldVersion returns a function that changes an object of a bundle to its state before v1beta1 existed. The
+// operator then has no webhooks. It also has no controller of machines, because that needs v1beta1.
 func onlyOldVersion(t *testing.T) func(*unstructured.Unstructured) {
 	t.Helper()
 	return func(object *unstructured.Unstructured) {
@@ -106,7 +107,7 @@ func onlyOldVersion(t *testing.T) func(*unstructured.Unstructured) {
 	}
 }
 
-// keep drops the items of a list that do not satisfy the condition.
+// keep keeps only the items of a list that satisfy the condition.
 func keep(t *testing.T, object *unstructured.Unstructured, condition func(map[string]any) bool, path ...string) {
 	t.Helper()
 	items, _, err := unstructured.NestedSlice(object.Object, path...)

@@ -36,7 +36,7 @@ func checkInvariants(t *testing.T, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not t.Context(), which ends before the last events arrive.
+	// t.Context() would end before the last events arrive.
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &revisions{}
 	t.Cleanup(func() {
@@ -73,7 +73,7 @@ func (r *revisions) follow(watcher watch.Interface) {
 	}
 }
 
-// inOrder returns all revisions of both kinds, once the watches have ended.
+// inOrder waits until the watches have ended. Then it returns all revisions of both kinds, sorted by resourceVersion.
 func (r *revisions) inOrder() []invariants.Revision {
 	r.following.Wait()
 	slices.SortStableFunc(r.all, func(a, b invariants.Revision) int {

@@ -24,10 +24,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// system is the namespace of the plain installation.
+// system is the namespace of the operator.
 const system = "useless-system"
 
-// TestInstall installs one manifest without OLM. The operator is its own certificate authority.
+// TestInstall installs dist/install.yaml, without OLM. The operator is its own certificate authority.
 func TestInstall(t *testing.T) {
 	manifest := filepath.Join(repository, "dist", "install.yaml")
 	installation := withImages(t, manifest)
@@ -64,8 +64,8 @@ func checkRollout(t *testing.T) {
 // checkWrongOrder removes the operator before its machines, and then removes the finalizers as documented.
 func checkWrongOrder(t *testing.T) {
 	t.Helper()
-	// The Machines of other tests need the operator to be deleted. The namespace controller may delete them only now,
-	// because its watch is retried with a backoff after the API server was restarted.
+	// Machines of other tests can only be deleted while the operator runs. The namespace controller may delete them
+	// late: after the restart of the API server, it retries its watch with a backoff.
 	must(t, "kubectl", "wait", "--for=delete", newMachines, "--all", "--all-namespaces", "--timeout=2m")
 	user := newNamespace(t, "wrong-order")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
@@ -92,7 +92,8 @@ func withImages(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(manifests), "container.training/useless-operator:v"+currentVersion, operatorImage())
 }
 
-// operatorImage returns the image that the cluster pulls. The node that make e2e starts resolves the published name.
+// operatorImage returns the image that the cluster pulls. The node that make e2e starts finds the published name in the
+// test's registry.
 func operatorImage() string {
 	if node != "" {
 		return "container.training/useless-operator:v" + currentVersion
@@ -127,7 +128,7 @@ func uninstall(t *testing.T, installation string) {
 
 const certificates = "useless-webhook-server-cert"
 
-// checkRotation has a client work in both versions while the operator renews a certificate that is about to expire.
+// checkRotation checks that a client can work in both versions while the operator renews an expiring certificate.
 func checkRotation(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "rotation")
@@ -164,7 +165,7 @@ func checkRotation(t *testing.T) {
 			return ""
 		})
 	}
-	// The API server keeps its connections to the Pod. After the Pod's deletion it opens new ones and verifies the
+	// The API server keeps its connections to the Pod. After the Pod's deletion it opens new ones and verifies the new
 	// certificate.
 	must(t, "kubectl", "delete", "pod", "-n", system, leader(t, system))
 	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
@@ -173,7 +174,7 @@ func checkRotation(t *testing.T) {
 	}
 }
 
-// expiringPair signs a certificate that is equal to the one in a Secret, but expires in an hour.
+// expiringPair returns a certificate and its key. The certificate is like the one in data, but expires in an hour.
 func expiringPair(t *testing.T, data map[string][]byte) map[string][]byte {
 	t.Helper()
 	authority, err := tls.X509KeyPair(data["ca.crt"], data["ca.key"])

@@ -31,7 +31,7 @@ const (
 )
 
 // checkOperator runs the checks that are common to all installations. Each check has its own namespaces and mostly
-// waits, so that they run in parallel.
+// waits, so the checks run in parallel.
 func checkOperator(t *testing.T, namespace string) {
 	t.Helper()
 	t.Run("operator", func(t *testing.T) {
@@ -88,7 +88,7 @@ func named(manifest, name string) string {
 	return strings.NewReplacer("name: machine", "name: "+name, "machine: machine", "machine: "+name).Replace(manifest)
 }
 
-// checkVersions writes a machine in each version and reads it in the other.
+// checkVersions writes a machine in each version and reads it in the other version.
 func checkVersions(t *testing.T) {
 	t.Helper()
 	for _, direction := range []struct{ name, write, read, want string }{
@@ -146,7 +146,7 @@ func checkFlip(t *testing.T) {
 	must(t, "kubectl", "patch", "-n", namespace, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=30s")
 	if took := time.Since(start); took < 3*time.Second {
-		t.Errorf("was down after %s, want at least 3s", took)
+		t.Errorf("the switch was down after %s, want at least 3s", took)
 	}
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Resting", "machine/machine", "--timeout=30s")
 	checkEvents(t, namespace, "machine/machine", `Normal +Scaled`, `Normal +Flipped`)
@@ -292,7 +292,7 @@ func checkPods(t *testing.T, namespace string) {
 	if status := deployment.Status; status.ReadyReplicas != 2 || status.UpdatedReplicas != 2 {
 		t.Errorf("want two replicas, got %+v", status)
 	}
-	// The API server warns about every Pod that violates this level.
+	// In this namespace, the API server warns about a Pod that violates the profile restricted.
 	restricted := newNamespace(t, "restricted")
 	must(t, "kubectl", "label", "namespace", restricted, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 	if output := mustRead(t, podOf(t, &deployment), "kubectl", "create", "-n", restricted, "--dry-run=server", "-f", "-"); strings.Contains(output, "Warning") {

@@ -24,8 +24,8 @@ metadata: {name: front-door}
 spec: {defaultBackend: {service: {name: missing, port: {number: 80}}}}
 `
 
-// checkOptional enables the optional controllers and disables them again, as documented for OLM: it first grants their
-// permissions and then sets their names.
+// checkOptional enables the optional controllers, as documented for OLM, and disables them again. To enable them, it
+// first grants their permissions and then sets USELESS_CONTROLLERS.
 func checkOptional(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "optional")

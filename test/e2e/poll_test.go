@@ -22,8 +22,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// pollInterval is the time between two requests of a poll. A test has four or five polls. With a shorter interval, they
-// take the processors from the upgrade that they observe.
+// pollInterval is the time between two requests of a poll. A test has three to six polls. With a shorter interval, they
+// would slow down the upgrade that they observe.
 const pollInterval = 100 * time.Millisecond
 
 // poll is a client that repeats one request.
@@ -38,7 +38,7 @@ type poll struct {
 
 // outage is a period in which every request failed.
 type outage struct {
-	from, to time.Time // of the first and of the last failure
+	from, to time.Time // start of the first failed request, and end of the last one
 	requests int
 	first    error
 }
@@ -70,7 +70,7 @@ func startPoll(t *testing.T, name string, ask func(context.Context, dynamic.Inte
 	return p
 }
 
-// clientConfig returns the configuration of clients of the kubeconfig's cluster.
+// clientConfig returns a client configuration for the kubeconfig's cluster, without a limit on requests.
 func clientConfig(t *testing.T) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
@@ -81,7 +81,7 @@ func clientConfig(t *testing.T) *rest.Config {
 	return config
 }
 
-// ask sends one request. It returns the current outage; nil after a success.
+// ask sends one request. It returns the current outage, or nil after a success.
 func (p *poll) ask(ctx context.Context, current *outage, request func() error) *outage {
 	start := time.Now()
 	err := request()
@@ -132,8 +132,8 @@ func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	}
 }
 
-// workInBothVersions reads the only machine of a namespace in both versions, and creates others in v1alpha1 as a dry
-// run.
+// workInBothVersions starts polls. They read the only machine of a namespace in both versions, and create others in
+// v1alpha1 as a dry run.
 func workInBothVersions(t *testing.T, namespace string) []*poll {
 	t.Helper()
 	return []*poll{
@@ -157,7 +157,7 @@ func listMachines(version, namespace string, want int) func(context.Context, dyn
 	}
 }
 
-// getMachine gets one machine. The API server reads it from etcd, while it serves lists from its cache.
+// getMachine gets one machine. The API server reads it from etcd, but serves lists from its cache.
 func getMachine(version, namespace, name string) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		_, err := machines(client, version, namespace).Get(ctx, name, metav1.GetOptions{})

@@ -26,8 +26,8 @@ spec:
       containers: [{name: desk, image: "registry.k8s.io/pause:3.10.1"}]
 `
 
-// checkSchedule sets the stop time to a minute ago, and then the start time to a minute ago. The last due time counts,
-// so that the test does not wait for a full minute.
+// checkSchedule sets the stop time to a minute ago, and then the start time to a minute ago. The operator acts on the
+// last due time, so the test does not wait for a full minute.
 func checkSchedule(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "schedule")

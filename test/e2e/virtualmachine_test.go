@@ -71,13 +71,13 @@ func checkVirtualMachine(t *testing.T) {
 }
 
 // checkUsage compares the usage in the VirtualMachine's status with the metrics API. Then it removes the metrics API.
-// It keeps the VirtualMachine.
+// It does not delete the VirtualMachine.
 func checkUsage(t *testing.T, namespace string) {
 	t.Helper()
 	mustRead(t, virtualMachine, "kubectl", "create", "-n", namespace, "-f", "-")
 	awaitActive(t, namespace)
 	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", "--for=condition=UsageAvailable", "--timeout=2m")
-	eventually(t, time.Minute, func() string { // the two may come from different measurements
+	eventually(t, time.Minute, func() string { // the two values may come from different measurements
 		shown := get[v1alpha1.VirtualMachine](t, "-n", namespace, "vm", "test-vm").Status.Server.Usage
 		if measured := measure(t, namespace); shown == nil || !closeTo(shown, measured) {
 			return fmt.Sprintf("the status shows %+v, the metrics API %+v", shown, measured)
@@ -136,7 +136,7 @@ func awaitActive(t *testing.T, namespace string) *corev1.Pod {
 		got.StartTime, got.Usage = nil, nil
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("server (-want +got):\n%s", diff)
+		t.Errorf("status.server (-want +got):\n%s", diff)
 	}
 	return &pod
 }
@@ -165,7 +165,7 @@ func checkNoPods(t *testing.T, namespace string) {
 	}
 }
 
-// checkRow compares the VirtualMachine's row of kubectl get with a pattern.
+// checkRow compares the VirtualMachine's row in the output of kubectl get with a pattern.
 func checkRow(t *testing.T, namespace, want string) {
 	t.Helper()
 	output := stdout(t, "kubectl", "get", "-n", namespace, "vm", "test-vm")
@@ -174,7 +174,7 @@ func checkRow(t *testing.T, namespace, want string) {
 	}
 }
 
-// awaitResizing waits until the condition Resizing has a reason.
+// awaitResizing waits until the condition Resizing has this reason.
 func awaitResizing(t *testing.T, namespace, reason string) {
 	t.Helper()
 	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", `--for=jsonpath={.status.conditions[?(@.type=="Resizing")].reason}=`+reason, "--timeout=1m")

@@ -22,10 +22,10 @@ import (
 )
 
 // TestAdmissionPolicies sends allowed and forbidden requests with the operator's username. The group system:masters
-// gives this client every RBAC permission, so only the policies in config/admission-policy can deny a request. All
+// gives this client every RBAC permission, so only the policies in config/admission-policy can deny its requests. All
 // requests are dry runs.
 func TestAdmissionPolicies(t *testing.T) {
-	useSharedCluster(t) // the API server calls the operator's webhooks
+	useSharedCluster(t) // with a running operator, because the API server calls its webhooks
 	config := rest.CopyConfig(clusterOf(t).Config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:useless-system:" + operatorAccount, Groups: []string{"system:masters"},
@@ -54,22 +54,22 @@ type policyTest struct {
 }
 
 // check sends a request as the operator. If denied is empty, the request must succeed. Otherwise, a policy must deny it
-// with a message that contains denied, and the same request must succeed for another user.
+// with a message that contains denied. The same request of another user must then succeed.
 func (f *policyTest) check(t *testing.T, denied string, do func(client.Client) error) {
 	t.Helper()
 	err := do(f.operator)
 	if denied == "" {
 		if err != nil {
-			t.Errorf("denied, want it allowed: %v", err)
+			t.Errorf("the request failed, want it allowed: %v", err)
 		}
 		return
 	}
 	const policy = "ValidatingAdmissionPolicy 'useless-operator-"
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), policy) || !strings.Contains(err.Error(), denied) {
-		t.Errorf("want a policy to deny it with %q, got %v", denied, err)
+		t.Errorf("a policy must deny the request with %q, got %v", denied, err)
 	}
 	if err := do(f.admin); err != nil {
-		t.Errorf("denied to another user: %v", err)
+		t.Errorf("the same request of another user failed: %v", err)
 	}
 }
 
@@ -83,7 +83,7 @@ func (f *policyTest) populate(t *testing.T) {
 		object.SetAnnotations(paused)
 	}
 	create := func(object client.Object) {
-		eventually(t, defaultTimeout, func() (bool, string) { // a new namespace has no default ServiceAccount yet
+		eventually(t, defaultTimeout, func() (bool, string) { // a new namespace may lack its default ServiceAccount
 			err := admin(t).Create(t.Context(), object)
 			return err == nil, fmt.Sprint(err)
 		})
@@ -108,7 +108,7 @@ func (f *policyTest) ownedByMachine() metav1.OwnerReference {
 	return *metav1.NewControllerRef(f.machine, v1beta1.GroupVersion.WithKind("Machine"))
 }
 
-// podOfVM returns a Pod like the operator's Pods of VirtualMachines, with the given changes.
+// podOfVM returns the Pod that the operator would create for f.vm, with the given changes.
 func (f *policyTest) podOfVM(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	resources := corev1.ResourceList{corev1.ResourceCPU: f.vm.Spec.Resource.CPU, corev1.ResourceMemory: f.vm.Spec.Resource.Memory}
 	pod := &corev1.Pod{
@@ -150,7 +150,7 @@ func (f *policyTest) testChanges(t *testing.T) {
 		patch  string
 		denied string // part of the message; empty if the patch is allowed
 	}{
-		{"an empty patch, as the migration sends", machine, `{}`, ""},
+		{"an empty patch, as the storage version migration sends", machine, `{}`, ""},
 		{"add the Machine finalizer", machine, `{"metadata":{"finalizers":["useless.container.training/machine"]}}`, ""},
 		{"set a Machine's position to down", machine, `{"spec":{"position":"down"}}`, ""},
 		{
@@ -239,11 +239,11 @@ func (f *policyTest) testChanges(t *testing.T) {
 
 		{"set a ReplicaSet's pod-count label", replicaSet, `{"metadata":{"labels":{"pod-count":"3"}}}`, ""},
 		{
-			"set the label of another --pod-count-label", replicaSet,
+			"set a label that --pod-count-label could name", replicaSet,
 			`{"metadata":{"labels":{"example.com/pod-count":"0"}}}`, "",
 		},
 		{
-			"set a ReplicaSet's pod-count label to a text", replicaSet,
+			"set a ReplicaSet's pod-count label to a word", replicaSet,
 			`{"metadata":{"labels":{"pod-count":"many"}}}`, "/metadata/labels/pod-count",
 		},
 		{"scale a ReplicaSet", replicaSet, `{"spec":{"replicas":3}}`, "/spec/replicas"},

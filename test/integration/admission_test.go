@@ -49,7 +49,7 @@ func (f fields) setIn(t *testing.T, u *unstructured.Unstructured) {
 	}
 }
 
-// pausedMachine returns a Machine in the given API version. It is paused: the operator does not change it.
+// pausedMachine returns a Machine in the given API version. The Machine is paused, so the operator does not change it.
 func pausedMachine(t *testing.T, version, namespace, name string, set ...fields) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -67,10 +67,10 @@ func pausedMachine(t *testing.T, version, namespace, name string, set ...fields)
 // invalidInput is a Machine that must be rejected, with the expected error message.
 type invalidInput struct {
 	reason     string
-	byWebhook  bool     // the webhook rejects it; otherwise the API server does, without the webhook
-	onlyUpdate bool     // rejected on update only; otherwise on create, too
-	base       fields   // valid
-	bad        fields   // invalid
+	byWebhook  bool     // the webhook rejects it; if false, the schema or a CEL rule does
+	onlyUpdate bool     // rejected only on update; if false, also on create
+	base       fields   // of a valid Machine
+	bad        fields   // make the Machine invalid
 	want       []string // parts of the message, with v1beta1 paths
 	onUpdate   []string // parts of the message on update, if they differ from want
 }
@@ -89,7 +89,8 @@ const (
 
 var long = strings.Repeat("x", 64)
 
-// When the API server checks the schema, its message may contain a value's type instead of the value.
+// invalidInputs lists invalid Machines. If a value violates the schema, the API server's message may contain the
+// value's type instead of the value.
 var invalidInputs = []invalidInput{
 	{
 		reason: "count 0",
@@ -426,7 +427,8 @@ func update(t *testing.T, version, namespace, name string, set fields, options .
 	return admin(t).Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", raw), options...)
 }
 
-// checkRejected fails the test unless err contains every part of want. operation is for failure messages.
+// checkRejected fails the test unless err contains every part of want, with the field paths of version. operation is
+// for failure messages.
 func checkRejected(t *testing.T, operation string, err error, version string, want []string) {
 	t.Helper()
 	if err == nil {
@@ -466,7 +468,7 @@ func TestBoundaryValuesAreAccepted(t *testing.T) {
 		{reason: "no interval", good: fields{"spec.flip.intervalSeconds": "0"}},
 		{reason: "maximum interval", good: fields{"spec.flip.intervalSeconds": "86400"}},
 		{reason: "position up", good: fields{"spec.position": "up"}},
-		{reason: "a name as long as a label value may be", onlyCreate: true, name: strings.Repeat("n", 63)},
+		{reason: "a name with the maximum length of a label value", onlyCreate: true, name: strings.Repeat("n", 63)},
 		{reason: "a name with dots", onlyCreate: true, name: "a.b-c.d"},
 		{
 			reason: "a generated name", onlyCreate: true,
@@ -526,7 +528,7 @@ func TestBoundaryValuesAreAccepted(t *testing.T) {
 	}
 }
 
-// compareGood fails the test if a Machine lacks a value that was set.
+// compareGood fails the test if a Machine lacks a value of good.
 func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 	t.Helper()
 	want := &unstructured.Unstructured{Object: map[string]any{}}
@@ -604,7 +606,7 @@ func TestScaleIsValidated(t *testing.T) {
 func TestOverlappingSelectorsWarn(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
-	// When these Machines have switches, the operator's cache contains them.
+	// When these Machines have switches, the operator's cache contains the Machines.
 	createMachine(t, namespace, "plain", nil)
 	createMachine(t, namespace, "front", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{"tier": "front"}}
@@ -640,7 +642,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// With --dry-run the Machine is not stored. Otherwise, those of the two versions would overlap.
+				// Without --dry-run, the stored v1beta1 Machine would overlap the v1alpha1 Machine.
 				_, stderr, err := kubectl(t, string(raw), "create", "--dry-run=server", "-f", "-")
 				var got []string
 				for line := range strings.Lines(stderr) {
@@ -668,8 +670,8 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 	})
 }
 
-// TestCELRulesAgreeWithTheWebhook sends the same Machines to the API server, for its CEL rules, and to the webhook. The
-// Machines are all combinations of some selectors and templates.
+// TestCELRulesAgreeWithTheWebhook checks that the CEL rules and the webhook allow the same Machines. The Machines are
+// all combinations of some selectors and templates.
 func TestCELRulesAgreeWithTheWebhook(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
@@ -706,8 +708,8 @@ func TestCELRulesAgreeWithTheWebhook(t *testing.T) {
 	}
 }
 
-// TestSelectorsAreImmutable changes every selector into every other. The CEL rules and the
-// webhook must both reject that.
+// TestSelectorsAreImmutable replaces each selector by each other selector. The CEL rules and the webhook must both
+// reject this.
 func TestSelectorsAreImmutable(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
@@ -742,7 +744,7 @@ func TestSelectorsAreImmutable(t *testing.T) {
 	}
 }
 
-// selectors returns combinations of matchLabels and matchExpressions. Some do not parse, some contradict
+// selectors returns combinations of matchLabels and matchExpressions. Some of them do not parse, and some contradict
 // themselves.
 func selectors() []string {
 	all := []string{"null", "{}"}
@@ -762,7 +764,7 @@ func selectors() []string {
 	return all
 }
 
-// webhookClient returns a function that calls the operator's webhook like the API server. old is nil for a create.
+// webhookClient returns a function that calls the operator's webhook as the API server does. old is nil for a create.
 func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *admissionv1.AdmissionResponse {
 	t.Helper()
 	certificate, err := os.ReadFile(filepath.Join(clusterOf(t).webhookDir, "tls.crt"))
@@ -801,7 +803,7 @@ func webhookClient(t *testing.T) func(t *testing.T, old, m *v1beta1.Machine) *ad
 	}
 }
 
-// TestWithoutWebhook runs the operator without its webhooks: no process listens on their port.
+// TestWithoutWebhook runs the operator without its webhooks. No process listens on their port.
 func TestWithoutWebhook(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace, doomed := newNamespace(t), newNamespace(t)
@@ -815,7 +817,7 @@ func TestWithoutWebhook(t *testing.T) {
 	}
 	stop()
 	runOperatorFor(t, operatorOptions{noWebhooks: true})
-	mustKubectl(t, "", "delete", "namespace", doomed, "--wait=false") // this takes longest, so it starts first
+	mustKubectl(t, "", "delete", "namespace", doomed, "--wait=false") // the deletion takes longest, so it starts first
 
 	for _, test := range invalidInputs {
 		t.Run("rejected: "+test.reason, func(t *testing.T) {
@@ -826,7 +828,7 @@ func TestWithoutWebhook(t *testing.T) {
 		testValidIsRejected(t, namespace)
 	})
 	t.Run("Machines are read as v1beta1", func(t *testing.T) {
-		// Without the conversion webhook, a v1alpha1 read succeeds only if the API server converted the object before.
+		// Without the conversion webhook, the API server returns as v1alpha1 only objects that it converted before.
 		for _, version := range []string{beta, alpha} {
 			u := read(t, beta, "machines", namespace, "created-as-"+version)
 			if got := at(u, "status.positions"); got != "d" {
@@ -850,8 +852,9 @@ func TestWithoutWebhook(t *testing.T) {
 	})
 }
 
-// checkWithoutWebhook checks that the API server still rejects invalid Machines. The message is the same as with the
-// webhook, unless the webhook would have rejected the Machine: then the call of the webhook fails.
+// checkWithoutWebhook checks that the API server still rejects an invalid Machine. If the schema or a CEL rule rejects
+// the Machine, the message is the same as with the webhook. Otherwise, the message says that the call of the webhook
+// failed.
 func checkWithoutWebhook(t *testing.T, test invalidInput, namespace string) {
 	t.Helper()
 	want := test.want
@@ -862,7 +865,7 @@ func checkWithoutWebhook(t *testing.T, test invalidInput, namespace string) {
 		err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "bad", test.base, test.bad))
 		checkRejected(t, "create", err, beta, want)
 	}
-	if test.base == nil { // the Machine created-as-v1beta1 has the same spec
+	if test.base == nil { // without a base, created-as-v1beta1 is the valid Machine
 		if test.onUpdate != nil {
 			want = test.onUpdate
 		}
@@ -943,7 +946,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	if got := getMachine(t, namespace, "large").Labels["colour"]; got != "red" {
 		t.Errorf("the label is %q", got)
 	}
-	mustKubectl(t, "", "delete", "machine", "doomed", "-n", namespace, "--timeout=1m") // the finalizer can be removed
+	mustKubectl(t, "", "delete", "machine", "doomed", "-n", namespace, "--timeout=1m") // the finalizer is removed
 
 	for _, version := range []string{beta, alpha} {
 		for seconds, field := range map[string]string{"0": "spec.flip.delaySeconds", "1": "spec.flip.intervalSeconds"} {
@@ -969,7 +972,7 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	waitForPositions(t, namespace, "large", "d", defaultTimeout)
 }
 
-// setCount sets a Machine's count by an update in each version and by kubectl scale. The operator allows 10 switches.
+// setCount sets a Machine's count by an update in each version and by kubectl scale. --max-switches is 10.
 func setCount(t *testing.T, namespace, name string, count int, rejected bool) {
 	t.Helper()
 	before := getMachine(t, namespace, name).Spec.Switches.Count

@@ -30,8 +30,9 @@ import (
 const webhookService = "useless-webhook-service.useless-system.svc"
 
 // TestSelfManagedCertificates runs the operator with self-managed certificates, as dist/install.yaml does. The
-// certificate is for the webhooks' Service, but this API server calls them at an IP address. Until the test ends,
-// webhook calls fail. An admission policy holds the certificate back until the operator has reported that it is not ready.
+// certificate is valid for the webhooks' Service, but this API server calls the webhooks at an IP address. So webhook
+// calls fail until the test ends. At first, an admission policy rejects the certificate, and the operator must report
+// that it is not ready.
 func TestSelfManagedCertificates(t *testing.T) {
 	useExclusiveCluster(t)
 	installed := caBundles(t)
@@ -67,8 +68,8 @@ func TestSelfManagedCertificates(t *testing.T) {
 	operator.waitUntilReady(t)
 }
 
-// servedCertificate waits until the webhook server uses a certificate other than before, and every CA bundle verifies
-// it. It returns that certificate. before may be nil.
+// servedCertificate waits until the webhook server uses a new certificate that every CA bundle verifies. It returns the
+// new certificate. before is the previous certificate; if it is nil, every certificate is new.
 func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate {
 	t.Helper()
 	var served *x509.Certificate
@@ -161,7 +162,7 @@ func restoreWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The API server needs a moment to notice. Then it calls the original address again, where no process listens.
+		// The API server uses the restored address after a moment. No process listens there now, so calls then fail.
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, newMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})

@@ -41,8 +41,8 @@ type testCluster struct {
 	operatorKubeconfig string               // path of a kubeconfig with the permissions of the operator's ServiceAccount
 	ledger             *invariants.Recorder // records all revisions of Machines and Switches, in every namespace
 
-	node           func() (*standin.Node, error) // starts the fake node, once
-	sharedOperator func() error                  // starts the operator that tests share, once
+	node           func() (*standin.Node, error) // starts the simulated node on the first call
+	sharedOperator func() error                  // starts the operator that tests share on the first call
 	requests       *requestCounter               // counts the requests of the shared operator
 	beforeStop     []func() error                // stop clients of the control plane; called in reverse order
 }
@@ -74,8 +74,8 @@ func useSharedCluster(t *testing.T) {
 	}
 }
 
-// useExclusiveCluster lets a test run in parallel with other tests, on a control plane of its own until the test ends.
-// No operator runs there. Benchmarks do not run in parallel.
+// useExclusiveCluster lets a test run in parallel with other tests, and gives it a control plane of its own. No
+// operator runs there. Benchmarks do not run in parallel.
 func useExclusiveCluster(t testing.TB) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
@@ -97,8 +97,8 @@ func useExclusiveCluster(t testing.TB) {
 	assigned.Store(t.Name(), c)
 }
 
-// clean deletes all Machines and VirtualMachines. Otherwise, the operator of the next test would process them, and its
-// metrics would count that. No operator runs, so clean removes the finalizers.
+// clean deletes all Machines and VirtualMachines. Otherwise, the operator of the next test would process them and count
+// them in its metrics. No operator runs, so clean removes the finalizers.
 func (c *testCluster) clean() error {
 	ctx := context.Background()
 	remaining := ""
@@ -131,8 +131,8 @@ func (c *testCluster) clean() error {
 	return nil
 }
 
-// takeCluster returns a control plane that no test uses, and starts one if there is none. Control planes are reused, so
-// their number is at most the number of parallel tests.
+// takeCluster returns a control plane that no test uses. If there is none, it starts a new one. Tests reuse control
+// planes, so takeCluster starts at most one for each parallel test.
 func takeCluster() (*testCluster, error) {
 	clusters.Lock()
 	if last := len(clusters.free) - 1; last >= 0 {
@@ -145,8 +145,8 @@ func takeCluster() (*testCluster, error) {
 	return startCluster()
 }
 
-// clusterOf returns the control plane of a test. A subtest uses its parent's, unless it has called useExclusiveCluster
-// itself.
+// clusterOf returns the control plane of a test. A subtest uses the control plane of its parent, unless the subtest has
+// called useExclusiveCluster.
 func clusterOf(t testing.TB) *testCluster {
 	t.Helper()
 	for name := t.Name(); name != "."; name = path.Dir(name) {
@@ -154,7 +154,7 @@ func clusterOf(t testing.TB) *testCluster {
 			return c.(*testCluster)
 		}
 	}
-	t.Fatal("the test has no control plane: it begins with neither useSharedCluster nor useExclusiveCluster")
+	t.Fatal("the test has no control plane: call useSharedCluster or useExclusiveCluster first")
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (c *testCluster) stopFirst(stop func() error) {
 	c.beforeStop = append(c.beforeStop, stop)
 }
 
-// stopClients stops the clients of the control planes: the shared operator and the fake nodes.
+// stopClients stops the clients of the control planes: the shared operator and the simulated nodes.
 func stopClients() (err error) {
 	clusters.Lock()
 	defer clusters.Unlock()

@@ -74,7 +74,7 @@ func TestCrashBetweenFlips(t *testing.T) {
 }
 
 // TestCrashBeforeStatusUpdate stops an operator that has turned a switch down but could not update the Machine's
-// status. The next operator must find the time of the last flip in the switch.
+// status. The next operator must read the time of the last flip from the switch.
 func TestCrashBeforeStatusUpdate(t *testing.T) {
 	useExclusiveCluster(t)
 	const delay, interval = time.Second, 3 * time.Second
@@ -107,8 +107,8 @@ func TestCrashBeforeStatusUpdate(t *testing.T) {
 	onceEach(t, switches.all(t), "m-0", "m-1")
 }
 
-// TestCrashWhileCreating kills an operator that has created some switches of a Machine. A quota holds back the others
-// until then.
+// TestCrashWhileCreating kills an operator that has created some switches of a Machine. Until then, a quota rejects the
+// other switches.
 func TestCrashWhileCreating(t *testing.T) {
 	useExclusiveCluster(t)
 	const count, allowed = 60, 10
@@ -157,7 +157,7 @@ func TestLeaderChange(t *testing.T) {
 	}
 	secondID := waitForLeader(t, firstID)
 	t.Logf("another replica led %s after SIGTERM to the leader", time.Since(stopped))
-	if took := time.Since(stopped); took > 14*time.Second { // an unreleased Lease lasts 15 s
+	if took := time.Since(stopped); took > 14*time.Second { // a Lease that is not released expires after 15 s
 		t.Errorf("another replica led %s after SIGTERM to the leader: the leader did not release the Lease", took)
 	}
 	if code := first.ended(t); code != 0 {
@@ -220,7 +220,7 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// waitForLeader waits until the Lease has a holder other than before, and returns it.
+// waitForLeader waits until the Lease has a holder other than before, and returns the new holder.
 func waitForLeader(t *testing.T, before string) string {
 	t.Helper()
 	var holder string

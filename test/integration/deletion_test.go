@@ -87,7 +87,7 @@ func testOrphans(t *testing.T, namespace string) {
 	switches.until(t, "the switches have no owner", func(changes []change[*v1beta1.Switch]) bool {
 		return len(changes) >= 3
 	})
-	// When another machine is complete, the operator has had time to adopt the orphans by mistake.
+	// Wait for another machine. Meanwhile, a faulty operator would adopt the orphans.
 	slowMachine(t, namespace, "other", 1)
 	waitForPositions(t, namespace, "other", "d", defaultTimeout)
 	for _, change := range switches.all(t) {
@@ -120,8 +120,9 @@ func testForeignFinalizer(t *testing.T, namespace string) {
 	machines.untilDeleted(t, "m")
 }
 
-// TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines: no finalizer may block it. It needs
-// its own control plane: Kubernetes deletes namespaces one after the other, and parallel tests leave dozens.
+// TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines. No finalizer may block the deletion. The
+// test needs its own control plane: Kubernetes deletes namespaces one after the other, and parallel tests leave dozens
+// of them.
 func TestNamespaceDeletion(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})
@@ -146,8 +147,8 @@ func TestNamespaceDeletion(t *testing.T) {
 }
 
 // TestDeletionAndLag deletes Machines while the operator's watch of Machines is 2 s late. The operator sees that
-// switches are orphaned or deleted before it sees that their Machine is being deleted. It must not create or adopt
-// switches.
+// switches are orphaned or deleted before it sees that their Machine is being deleted. The operator must not create or
+// adopt switches.
 func TestDeletionAndLag(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
@@ -196,7 +197,7 @@ func testRecreatedWhileTerminating(t *testing.T, namespace string) {
 	}
 
 	m := slowMachine(t, namespace, "m", 3)
-	// The terminating switches still use the first three names. The operator must skip these and not wait.
+	// The terminating switches still use the first three names. The operator must use the next names at once.
 	waitForNames(t, m, "m-3", "m-4", "m-5")
 	waitForTotal(t, namespace, "m", 3)
 	for _, name := range names {
@@ -236,8 +237,8 @@ func noneAdded(t *testing.T, changes []change[*v1beta1.Switch]) {
 	}
 }
 
-// neverCountedOthers reads every status of the Machine with this UID. It fails the test if one counts more
-// switches than the operator had created for the Machine by then.
+// neverCountedOthers checks every recorded status of the Machine with this UID. It fails the test if a status counts
+// more switches than the operator had created for the Machine at that time.
 func neverCountedOthers(t *testing.T, uid types.UID, machines []change[*v1beta1.Machine], switches []change[*v1beta1.Switch]) {
 	t.Helper()
 	for _, change := range machines {

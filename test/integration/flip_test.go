@@ -26,7 +26,7 @@ type flip struct {
 }
 
 // flips returns the operator's flips in the order of the writes. It skips switches that were up when the recording
-// began. ups maps switches to the time when the test turned them up.
+// began. ups maps the name of each switch to the time when the test turned it up.
 func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	var found []flip
 	last := map[string]*v1beta1.Switch{}
@@ -40,7 +40,7 @@ func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 		if stamp != previous.Annotations[v1beta1.FlippedAtAnnotation] {
 			at, err := time.Parse(time.RFC3339Nano, stamp)
 			if err != nil {
-				panic(err) // only the operator writes it
+				panic(err) // only the operator writes the annotation
 			}
 			f := flip{name: sw.Name, up: ups[sw.Name], at: at, received: change.at}
 			if sw.Status.SeenAt != nil {
@@ -52,7 +52,8 @@ func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	return found
 }
 
-// turnedDown counts how often each switch changed from up to down, whether the operator or the test changed it.
+// turnedDown counts how often each switch changed from up to down. It counts the changes by the operator and by the
+// test.
 func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
 	counts, up := map[string]int{}, map[string]bool{}
 	for _, change := range changes {
@@ -66,8 +67,9 @@ func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
 	return counts
 }
 
-// checkFlips fails the test if a switch was turned down early, or two within one interval. It also fails if the flips
-// are not in the order of status.seenAt. It checks both the operator's times and the times of the watch events.
+// checkFlips fails the test if a switch was turned down early, or if two switches were turned down within one interval.
+// It also fails the test if the flips are not in the order of status.seenAt. It checks the times that the operator
+// wrote and the times of the watch events.
 func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
 	t.Helper()
 	for i, f := range found {
@@ -78,7 +80,7 @@ func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
 			t.Errorf("%s was down at %s, early: the test turned it up at %s, status.seenAt is %s",
 				f.name, f.received, f.up, f.seenAt)
 		}
-		// The operator rounds the time up to the microsecond.
+		// The operator rounds its flipped-at time up to the microsecond.
 		if f.at.After(f.received.Add(time.Microsecond)) {
 			t.Errorf("%s was down at %s, before its flipped-at time %s", f.name, f.received, f.at)
 		}
@@ -97,7 +99,7 @@ func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
 	}
 }
 
-// lateness returns, for each flip, the time between when it was due and when it happened.
+// lateness returns, for each flip, the time from when the flip was due until it happened.
 func lateness(found []flip, delay, interval time.Duration) []time.Duration {
 	late := make([]time.Duration, 0, len(found))
 	for i, f := range found {
@@ -141,8 +143,8 @@ func flippingMachine(t *testing.T, namespace, name string, count, delay, interva
 	return waitForPositions(t, namespace, name, strings.Repeat("d", int(count)), defaultTimeout)
 }
 
-// turnUpInOrder turns switches up one after the other, and returns the times. After each it waits until the operator
-// has set status.seenAt.
+// turnUpInOrder turns switches up one after the other, and returns the times. After each switch, it waits until the
+// operator has set status.seenAt.
 func turnUpInOrder(t *testing.T, switches *recording[*v1beta1.Switch], namespace string, names ...string) map[string]time.Time {
 	t.Helper()
 	ups := map[string]time.Time{}
@@ -281,8 +283,8 @@ func testFlippedAndDeleted(t *testing.T, namespace string) {
 	reportLateness(t, found, delay, interval, 10*time.Second)
 }
 
-// testChangesDuringDelay changes the Machine ten times a second during most of the delay. The work queue keeps one
-// entry per object, so each change replaces the requeue that the controller requested.
+// testChangesDuringDelay changes the Machine ten times a second during most of the delay. Each change triggers a
+// reconcile, which must not cancel the alarm for the flip.
 func testChangesDuringDelay(t *testing.T, namespace string) {
 	const delay = 3 * time.Second
 	flippingMachine(t, namespace, "m", 1, 3, 0)
@@ -310,7 +312,7 @@ func testPositionUp(t *testing.T, namespace string) {
 			return last.Spec.Position == v1beta1.PositionDown && last.Status.Position == v1beta1.PositionDown &&
 				last.Status.ObservedGeneration == last.Generation
 		})
-		// On a busy machine, one status may count several flips.
+		// On a busy computer, one status may count several flips.
 		counts := upCounts(changes)
 		if len(counts) < 3 || counts[0] != 0 || counts[1] != 4 || counts[len(counts)-1] != 0 ||
 			!slices.IsSortedFunc(counts[1:], func(a, b int) int { return b - a }) {

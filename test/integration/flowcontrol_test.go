@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestLeaseHasItsOwnPriorityLevel checks into which FlowSchema and priority level the API server classifies the
-// operator's requests. The renewal of the leader's Lease has its own FlowSchema, so it does not queue behind the
-// operator's other writes.
+// TestLeaseHasItsOwnPriorityLevel checks which FlowSchema and priority level the API server uses for the operator's
+// requests. The renewal of the leader's Lease has its own FlowSchema, so it does not queue behind the operator's other
+// writes.
 func TestLeaseHasItsOwnPriorityLevel(t *testing.T) {
 	useSharedCluster(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)

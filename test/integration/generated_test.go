@@ -29,7 +29,7 @@ var (
 		"number of valid changes, and of invalid changes, per kind over all of its versions; with -short, a fifth of it")
 )
 
-// kindOfObject is a kind in one version for which the test generates changes.
+// kindOfObject is a kind in one API version. The test generates changes of its objects.
 type kindOfObject struct {
 	crd, group, version, kind string
 	versions                  int    // number of versions of the kind in kindsOfObjects
@@ -123,7 +123,8 @@ type generatedChange struct {
 	fields []string                   // the error must contain one of them; empty if the change is valid
 }
 
-// each generates changes one after the other, so that they follow from the seed. It sends up to eight in parallel.
+// each generates changes one after the other, so that the seed determines them. It sends up to eight changes in
+// parallel.
 func (c *changes) each(next func() generatedChange) {
 	c.Helper()
 	var group errgroup.Group
@@ -144,8 +145,8 @@ func (c *changes) each(next func() generatedChange) {
 	_ = group.Wait()
 }
 
-// checkAnswer returns an error unless err, the response to a change, is as expected: nil for a valid change. For an
-// invalid change, it is status 422 or 400 with a message that names one of the fields.
+// checkAnswer returns an error unless err is the expected response to a change. For a valid change, err must be nil.
+// For an invalid change, err must have status 422 or 400 and name one of change.fields.
 func checkAnswer(change generatedChange, err error) error {
 	if len(change.fields) == 0 {
 		return err
@@ -194,7 +195,7 @@ func (c *changes) createObjects() {
 }
 
 // candidate generates an object that is valid by the schema's types and bounds, but perhaps not by its CEL rules. If
-// old is not nil, it is an update of old with the same immutable field.
+// old is not nil, the object is an update of old with the same immutable field.
 func (c *changes) candidate(name string, old *unstructured.Unstructured) map[string]any {
 	object := c.generator.object(c.validator.schema)
 	u := unstructured.Unstructured{Object: object}
@@ -277,11 +278,11 @@ func (c *changes) invalid() generatedChange {
 	return generatedChange{}
 }
 
-// breakRule replaces the object by an object that breaks a CEL rule or exceeds the operator's limit. It returns false if the
+// breakRule generates a new object that may break a CEL rule or exceed the operator's limit. It returns false if the
 // new object is valid.
 func (c *changes) breakRule(change *generatedChange) bool {
 	change.object, change.status = c.candidate("new", change.old), false
-	delete(change.object, "status") // the API server ignores it here
+	delete(change.object, "status") // the API server ignores the status in this request
 	errs := c.validator.validate(c.Context(), runtime.DeepCopyJSON(change.object), c.objectOf(change.old))
 	for _, err := range errs {
 		change.wrong += err.Error() + "; "
@@ -293,7 +294,7 @@ func (c *changes) breakRule(change *generatedChange) bool {
 	return len(change.fields) > 0
 }
 
-// breakValue replaces one value by an invalid one. It returns false if the object is still valid.
+// breakValue replaces one value by an invalid value. It returns false if the object is still valid.
 func (c *changes) breakValue(change *generatedChange) bool {
 	part := "spec"
 	if change.status {
@@ -308,11 +309,12 @@ func (c *changes) breakValue(change *generatedChange) bool {
 	one := all[c.generator.IntN(len(all))]
 	change.object, change.wrong, change.fields = one.in(change.object), one.String(), []string{dotted(one.path)}
 	if change.status {
-		// For numbers above 32 bits, and in 1.30 for every wrong type, the API server's path begins below the status.
+		// Some paths of the API server begin below status: for a number above 32 bits, and in 1.30 for every wrong
+		// type.
 		below := dotted(one.path[1:])
 		change.fields = append(change.fields, " in "+below, "is invalid: "+below, "is invalid: ["+below)
 	}
-	if one.path[len(one.path)-1] == unknownField { // crdValidator ignores it, strict field validation does not
+	if one.path[len(one.path)-1] == unknownField { // only strict field validation rejects it, not crdValidator
 		return true
 	}
 	return len(c.validator.validate(c.Context(), runtime.DeepCopyJSON(change.object), c.objectOf(change.old))) > 0

@@ -72,8 +72,8 @@ func newCRDValidator(t *testing.T, crd, version string) crdValidator {
 	return v
 }
 
-// validate returns the errors of an object, or of an update of old if old is not nil. As in the API server, CEL rules
-// are checked only if the object is valid by the schema. It sets defaults in object.
+// validate returns the errors of an object, or of an update of old if old is not nil. Like the API server, it checks
+// the CEL rules only if the object is valid by the schema. It changes object: it sets the defaults.
 func (v crdValidator) validate(ctx context.Context, object, old map[string]any) field.ErrorList {
 	defaulting.Default(object, v.structural)
 	errs := validation.ValidateCustomResource(nil, object, v.validator)
@@ -81,7 +81,7 @@ func (v crdValidator) validate(ctx context.Context, object, old map[string]any) 
 	if len(errs) > 0 || v.rules == nil {
 		return errs
 	}
-	var before any // an untyped nil, not a nil map
+	var before any // for a create, Validate needs an untyped nil, not a nil map
 	if old != nil {
 		before = old
 	}
@@ -95,8 +95,8 @@ type generator struct {
 	*rand.Rand
 }
 
-// samples maps each pattern of the schemas to texts that match it. A test fails if it needs a pattern that is missing
-// here.
+// samples maps each pattern of the schemas to texts that match the pattern. A test fails if it needs a pattern that is
+// missing here.
 var samples = map[string][]string{
 	`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`: {"A", "Scaled", "a_b,c:9", strings.Repeat("R", 1024)},
 	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`: {
@@ -107,7 +107,7 @@ var samples = map[string][]string{
 	},
 }
 
-// There are few labels, so that selectors and templates often use the same ones.
+// There are few labels, so that selectors and templates often use the same labels.
 var (
 	labelKeys   = []string{"tier", "team", "example.com/room", "machine"}
 	labelValues = []string{"", "front", "back", "a", "A-b_c.9", strings.Repeat("v", 63)}
@@ -159,7 +159,7 @@ func (g generator) object(s *schemaProps) map[string]any {
 		property := s.Properties[name]
 		switch {
 		case slices.Contains([]string{"apiVersion", "kind", "metadata"}, name):
-		case name == "key": // the schema does not say that it is a label key
+		case name == "key": // the schema does not say that this field is a label key
 			object[name] = labelKeys[g.IntN(len(labelKeys))]
 		case slices.Contains(s.Required, name) || g.IntN(5) > 1:
 			object[name] = g.value(&property)
@@ -197,7 +197,7 @@ type breakage struct {
 	value any   // the new value, or a removal
 }
 
-// removal, as the value of a breakage, removes the value at the path.
+// removal is the value of a breakage that removes a field.
 type removal struct{}
 
 // unknownField is the name of a field that no schema has.
@@ -226,7 +226,7 @@ func dotted(path []any) string {
 	return text.String()
 }
 
-// breakages returns all breakages of a value with the given schema, and of the values in it.
+// breakages returns all breakages of a value with the given schema, and of the values inside it.
 func (g generator) breakages(s *schemaProps, value any, path []any) []breakage {
 	var all []breakage
 	for _, invalid := range g.invalidValues(s) {

@@ -17,8 +17,8 @@ import (
 	"container.training/useless/test/internal/invariants"
 )
 
-// maxLag is longer than the longest delay of a watch in these tests. The operator may act on a state that is this old,
-// and the invariant checker allows for it.
+// maxLag is longer than the longest delay of a watch in these tests. The invariant checker allows the operator to act
+// on a state of this age.
 const maxLag = 5 * time.Second
 
 // checkInvariants fails a test if an invariant was violated in a namespace.
@@ -46,8 +46,8 @@ func violationsIn(t testing.TB, namespace string) []error {
 	return checker.Violations()
 }
 
-// TestInvariantCheckerReportsDeletion deletes one of two switches. Only users may do that: when the operator does it,
-// the invariant checker must report a violation.
+// TestInvariantCheckerReportsDeletion deletes one of two switches. Only users may delete it. If the operator deletes
+// it, the invariant checker must report a violation.
 func TestInvariantCheckerReportsDeletion(t *testing.T) {
 	useSharedCluster(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)

@@ -39,16 +39,16 @@ const (
 	memoryLimit = 256 << 20
 )
 
-// TestHostileClients starts many abusive clients at once. Their requests to the webhooks take much memory and time. The
-// operator must stay below its memory limit and answer the API server's calls meanwhile. The operator is built as for a
-// release, without the race detector.
+// TestHostileClients starts many abusive clients at once. Their requests to the webhooks need much memory and time.
+// Meanwhile, the operator must stay below its memory limit and answer the API server's calls. As in a release, the
+// operator is built without the race detector.
 func TestHostileClients(t *testing.T) {
 	useExclusiveCluster(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux reports the peak memory of another process")
 	}
 	s := startWebhookServer(t)
-	for range 50 { // the first calls allocate memory once
+	for range 50 { // the first calls cause one-time allocations
 		s.call(t, "conversion", convertURL, s.conversion)
 		s.call(t, "admission", validateURL, admissionReview(`{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`))
 	}
@@ -74,7 +74,7 @@ func TestHostileClients(t *testing.T) {
 	if peak > memoryLimit {
 		t.Errorf("peak memory is %d MiB, want at most %d", peak>>20, memoryLimit>>20)
 	}
-	if longest := all[len(all)-1]; longest > 5*time.Second { // the API server's timeout
+	if longest := all[len(all)-1]; longest > 5*time.Second { // timeoutSeconds of the admission webhooks
 		t.Errorf("a call took %s", longest)
 	}
 	s.operator.waitUntilReady(t)
@@ -84,7 +84,8 @@ func TestHostileClients(t *testing.T) {
 }
 
 // TestConnectionExhaustion opens all connections that the operator allows, and starts large requests that do not end.
-// The operator accepts no more connections meanwhile. When the clients have gone, it answers the API server again.
+// Meanwhile, the operator must accept no more connections. After the clients have closed their connections, the
+// operator must answer the API server again.
 func TestConnectionExhaustion(t *testing.T) {
 	useExclusiveCluster(t)
 	s := startWebhookServer(t)
@@ -98,7 +99,7 @@ func TestConnectionExhaustion(t *testing.T) {
 			t.Fatalf("after %d connections: %v", len(connections), err)
 		}
 		defer connection.Close()
-		// A connection without a request is closed after ten seconds, one with a request after two minutes.
+		// Without a request, the operator closes a connection after 10 s. After a request, it waits 2 min.
 		request := "POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n"
 		if _, err := io.WriteString(connection, request); err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func TestConnectionExhaustion(t *testing.T) {
 	took = max(took, s.call(t, "admission", validateURL, admissionReview(
 		fmt.Sprintf(`{"metadata":{"name":"m","annotations":{"pad":%q}},"spec":{"switches":{"count":3}}}`, strings.Repeat("x", 100_000)))))
 	t.Logf("the slowest call took %s", took)
-	if took > 5*time.Second { // the API server's timeout
+	if took > 5*time.Second { // timeoutSeconds of the admission webhooks
 		t.Errorf("a call took %s, want at most 5s", took)
 	}
 	s.operator.waitUntilReady(t)
@@ -142,7 +143,8 @@ type webhookCaller struct {
 }
 
 // startWebhookServer starts an operator that only serves webhooks, and returns a client with the API server's address.
-// The operator runs no Machine controller. It is built without the race detector, which needs several times the memory.
+// The operator runs no controllers. It is built without the race detector, which multiplies the memory that the
+// operator needs.
 func startWebhookServer(t *testing.T) *webhookCaller {
 	t.Helper()
 	path, err := executable.BuildManagerWithoutRace()
@@ -162,7 +164,7 @@ func startWebhookServer(t *testing.T) *webhookCaller {
 	return s
 }
 
-// newWebhookCaller returns a client that calls the operator at url. from is its source address. If it is not
+// newWebhookCaller returns a client that calls the operator at url. from is the client's source address. If from is not
 // apiServerAddress, each call uses a new connection.
 func newWebhookCaller(url, from string) *webhookCaller {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -172,15 +174,15 @@ func newWebhookCaller(url, from string) *webhookCaller {
 	}}}
 }
 
-// abusiveClientsVariable is an environment variable with the URL of an operator. If it is set, this program runs the
-// abusive clients against that operator instead of the tests.
+// abusiveClientsVariable is an environment variable with the URL of an operator. If the variable is set, the test
+// program runs the abusive clients against that operator, and no tests.
 const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 
 // runAbusiveClients runs all abusive clients at once, from several addresses, and returns the exit code.
 func runAbusiveClients(url string) int {
 	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	var unanswered sync.Map // the reasons of mustServe attacks without any answer so far
+	var unanswered sync.Map // the reasons of the attacks with mustServe that have no answer so far
 	for i, from := range addresses {
 		for _, attack := range newWebhookCaller(url, from).attacks() {
 			if attack.mustServe && i == 0 {
@@ -244,8 +246,8 @@ func (s *webhookCaller) memory(t *testing.T, name string) int {
 	return 0
 }
 
-// callUntilDone starts two clients that call the webhooks like the API server, one for each path, until ctx is done.
-// Each sends one call at a time. latencies waits for the clients to end, and returns the duration of every call.
+// callUntilDone starts two clients, one for each path. They call the webhooks as the API server does, one call at a
+// time, until ctx is done. latencies waits for the clients to end, and returns the duration of every call.
 func (s *webhookCaller) callUntilDone(ctx context.Context, t *testing.T) (latencies func() []time.Duration) {
 	t.Helper()
 	var clients sync.WaitGroup
@@ -268,7 +270,7 @@ func (s *webhookCaller) callUntilDone(ctx context.Context, t *testing.T) (latenc
 	}
 }
 
-// call sends a request that the operator has to accept, and returns how long that took. caller is for failure messages.
+// call sends a request that the operator must accept, and returns the duration. caller is for failure messages.
 func (s *webhookCaller) call(t *testing.T, caller, path string, body []byte) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -279,8 +281,8 @@ func (s *webhookCaller) call(t *testing.T, caller, path string, body []byte) tim
 	return time.Since(start)
 }
 
-// post sends a request and returns the response's status, and the end of its body. If length is negative, the request
-// does not declare its length. Status 0 means that there was no response; answer is the error.
+// post sends a request. It returns the status of the response and the end of its body. If length is negative, the
+// request does not declare its length. If there was no response, the status is 0 and answer is the error.
 func (s *webhookCaller) post(
 	ctx context.Context, path, contentType string, length int64, body io.Reader,
 ) (status int, answer string) {
@@ -336,7 +338,6 @@ type attack struct {
 
 var errUnanswered = errors.New("no answer")
 
-// attacks returns all attacks.
 func (s *webhookCaller) attacks() []attack {
 	const (
 		json      = "application/json"
@@ -350,7 +351,7 @@ func (s *webhookCaller) attacks() []attack {
 		return func(ctx context.Context) error {
 			status, answer := s.post(ctx, path, contentType, length, body())
 			// The operator closes the connection of a client that needs half a minute to send a request. On a busy or
-			// slow machine, all clients can be too slow.
+			// slow computer, all clients can be too slow.
 			if status == 0 || strings.Contains(answer, "i/o timeout") {
 				return errUnanswered
 			}
@@ -450,7 +451,7 @@ func (s *webhookCaller) drip(text string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		connection, err := s.dial(ctx)
 		if err != nil {
-			return nil // with many TLS handshakes at once, one can take longer than the operator allows
+			return nil // a TLS handshake can time out, because there are many of them at once
 		}
 		defer connection.Close()
 		closed := make(chan struct{})

@@ -115,7 +115,7 @@ func TestIngressConfiguration(t *testing.T) {
 	createIngress(t, namespace, "theirs", map[string]string{"b": "2"})
 	for _, step := range []struct {
 		name             string
-		configured, also map[string]string // also has the other annotations of the second Ingress
+		configured, also map[string]string // also are further annotations of the second Ingress
 		note             string
 	}{
 		{"two keys added", map[string]string{"a": "1", "b": "2"}, nil, "Set annotations a, b"},
@@ -134,7 +134,8 @@ func TestIngressConfiguration(t *testing.T) {
 	}
 }
 
-// TestIngressRestart restarts the operator when all annotations are already correct. It must not write them again.
+// TestIngressRestart restarts the operator when all annotations are already correct. The operator must not write them
+// again.
 func TestIngressRestart(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -149,7 +150,7 @@ func TestIngressRestart(t *testing.T) {
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
 	})
 	waitForIngresses(t, namespace, requests)
-	want := map[string]int{"PATCH ingresses": 1, "POST events": 1} // for the Ingress of waitForIngresses
+	want := map[string]int{"PATCH ingresses": 1, "POST events": 1} // for the Ingress that waitForIngresses creates
 	// The operator may emit the event more than a second after the write.
 	eventually(t, defaultTimeout, func() (bool, string) {
 		diff := cmp.Diff(want, requests.of(namespace))
@@ -206,7 +207,7 @@ func TestIngress(t *testing.T) {
 var fooBar = map[string]string{"foo": "bar"}
 
 func testIngressWrites(t *testing.T, namespace string, requests *requestCounter) {
-	waitForIngresses(t, newNamespace(t), requests) // after this, the client's discovery requests are done, too
+	waitForIngresses(t, newNamespace(t), requests) // the client's discovery requests must not count
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
@@ -223,7 +224,7 @@ func testIngressWrites(t *testing.T, namespace string, requests *requestCounter)
 func testIngressOptsOut(t *testing.T, namespace string) {
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
-	for range 7 { // often enough to be a conflict if the operator counted it as one
+	for range 7 { // so often that the operator would warn if it counted these changes as reverts
 		mergePatch(t, web, `{"metadata":{"annotations":{%q:%q}}}`, v1beta1.IngressAnnotationsAnnotation, v1beta1.IngressAnnotationsDisabled)
 		waitForAnnotations(t, namespace, "web", foreign, map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled})
 		mergePatch(t, web, `{"metadata":{"annotations":{%q:null}}}`, v1beta1.IngressAnnotationsAnnotation)
@@ -306,7 +307,7 @@ func testIngressChangedBeforeWrite(t *testing.T, namespace string, intercept *in
 	waitForNote(t, web, ingress.EventAnnotationsEnsured, "Restored annotation foo")
 }
 
-// testIngressRejected has an admission policy reject the annotation, and then removes the policy.
+// testIngressRejected creates an admission policy that rejects the annotation, and then removes the policy.
 func testIngressRejected(t *testing.T, namespace string, requests *requestCounter) {
 	web := createIngress(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "true"})
 	allow := forbidUpdates(t, web, networkingv1.GroupName, "ingresses", "!('foo' in object.metadata.annotations)", `{"metadata":{"annotations":{"foo":"bar"}}}`)
@@ -323,8 +324,8 @@ func testIngressRejected(t *testing.T, namespace string, requests *requestCounte
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "false"}, fooBar)
 }
 
-// testIngressConflict has another client change the annotation back as soon as the operator has set it. The operator's
-// clock stands still unless the test moves it.
+// testIngressConflict acts as another client: it changes the annotation as soon as the operator has set it. The test
+// controls the operator's clock.
 func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *requestCounter) {
 	ingresses := record[*networkingv1.Ingress](t, &networkingv1.IngressList{}, namespace)
 	web := createIngress(t, namespace, "web", foreign)
@@ -365,7 +366,7 @@ func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.Fak
 
 	rival("other")
 	waitForNote(t, web, ingress.EventAnnotationReverted, "setting it again in 20s")
-	rival("bar") // the conflict is over
+	rival("bar") // the operator's value, which ends the conflict
 	waitForIngresses(t, namespace, requests)
 	clock.SetTime(clock.Now().Add(11 * time.Minute))
 	for range 2 {
@@ -374,9 +375,9 @@ func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.Fak
 	}
 }
 
-// waitForIngresses waits until the operator has handled all earlier changes of Ingresses. It creates another Ingress,
-// waits until the operator annotates it, and then until the operator sends no more requests. The watch delivers the
-// creation after the earlier changes.
+// waitForIngresses waits until the operator has handled all earlier changes of Ingresses. It creates another Ingress
+// and waits until the operator annotates it and sends no more requests. The watch delivers the creation after the
+// earlier changes.
 func waitForIngresses(t *testing.T, namespace string, requests *requestCounter) {
 	t.Helper()
 	createIngress(t, namespace, "last", nil)
@@ -392,8 +393,8 @@ type interceptor struct {
 	status chan int
 }
 
-// before registers do, which is called once, before the next PATCH of a path with this suffix. The channel receives the
-// status of the response.
+// before registers do. The interceptor calls do once, before the next PATCH request whose URL ends with path. The
+// channel receives the status of the response.
 func (i *interceptor) before(path string, do func() error) <-chan int {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"container.training/useless/internal/controller/ingress"
 )
 
-// overwritten returns the annotation with saved values. Nil means that there was no value.
+// overwritten returns the annotation with the saved values. A nil value means that there is nothing to restore.
 func overwritten(values map[string]any) map[string]string {
 	text := &bytes.Buffer{}
 	encoder := json.NewEncoder(text)
@@ -33,14 +33,14 @@ func overwritten(values map[string]any) map[string]string {
 	return map[string]string{v1beta1.OriginalAnnotationsAnnotation: strings.TrimSpace(text.String())}
 }
 
-// ingressStep is an operator with certain flags, and what it does to the Ingress web.
+// ingressStep is a run of the operator with certain flags, and its expected effect on an Ingress.
 type ingressStep struct {
 	name   string
 	change string // a merge patch by another client while no operator runs
 	flags  ingress.Options
-	want   []map[string]string // the annotations in addition to the foreign ones
-	note   string              // of an event, if one is expected
-	writes int                 // the number of writes of the Ingress
+	want   []map[string]string // the expected annotations in addition to foreign
+	note   string              // part of the note of the expected event; if empty, events are not checked
+	writes int                 // the expected number of writes to the Ingress
 }
 
 // runIngressSteps runs the steps one after the other on an Ingress.
@@ -153,7 +153,7 @@ func mergedMaps(all ...map[string]string) map[string]string {
 	return union
 }
 
-// TestIngressIfNotPresent runs operators with both policies.
+// TestIngressIfNotPresent changes the policy between IfNotPresent and Always.
 func TestIngressIfNotPresent(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -226,7 +226,7 @@ func testIngressChangesClass(t *testing.T, flags ingress.Options) {
 	waitForAnnotations(t, namespace, "old", map[string]string{deprecated: "traefik"})
 
 	waitForAnnotations(t, namespace, "bare", mine) // an Ingress without a class is not selected
-	for range 7 {                                  // often enough to be a conflict if the operator counted it as one
+	for range 7 {                                  // the operator would warn if it counted these changes as reverts
 		mergePatch(t, bare, `{"spec":{"ingressClassName":"nginx"}}`)
 		waitForAnnotations(t, namespace, "bare", fooBar, overwritten(map[string]any{"foo": "mine"}))
 		mergePatch(t, bare, `{"spec":{"ingressClassName":"traefik"}}`)
@@ -237,8 +237,8 @@ func testIngressChangesClass(t *testing.T, flags ingress.Options) {
 	}
 }
 
-// TestIngressOfEarlierVersion starts the operator on an Ingress that an operator without saved values has written. That
-// operator has set one annotation and overwritten another annotation.
+// TestIngressOfEarlierVersion starts the operator on an Ingress that an earlier version of the operator has written.
+// The earlier version set one annotation and overwrote another, and it did not save the old value.
 func TestIngressOfEarlierVersion(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -263,7 +263,7 @@ func TestIngressOfEarlierVersion(t *testing.T) {
 	})
 }
 
-// TestIngressSharedValue has another client apply the operator's value, too.
+// TestIngressSharedValue lets another client apply the same value as the operator.
 func TestIngressSharedValue(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)

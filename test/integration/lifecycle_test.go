@@ -108,8 +108,8 @@ func testReadiness(t *testing.T, operator *operatorProcess) {
 	}
 }
 
-// testMaxSwitches creates Machines with maxSwitches and maxSwitches+1 switches in a dry run. Only the second is
-// rejected.
+// testMaxSwitches creates Machines with maxSwitches and maxSwitches+1 switches in a dry run. Only the second Machine
+// must be rejected.
 func testMaxSwitches(t *testing.T, namespace string, maxSwitches int32) {
 	for _, count := range []int32{maxSwitches, maxSwitches + 1} {
 		m := newMachine(namespace, "max")

@@ -6,10 +6,10 @@
 // All tests run in parallel. Each test first calls useSharedCluster or useExclusiveCluster, which assigns a control
 // plane to it.
 //
-//   - useSharedCluster: the tests share one control plane and one operator, like the users of a cluster. Each test has its own
-//     namespace.
-//   - useExclusiveCluster: no other test uses the control plane at the same time. Tests that start, stop or configure an operator
-//     need this.
+//   - useSharedCluster: the tests share one control plane and one operator, like the users of a cluster. Each test has
+//     its own namespace.
+//   - useExclusiveCluster: no other test uses the control plane at the same time. Tests that start, stop or configure
+//     an operator need this.
 package integration
 
 import (
@@ -73,8 +73,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// setParallelism runs four tests at the same time, unless the command line sets -parallel. The default of go test is the
-// number of processors, but these tests wait more than they compute.
+// setParallelism runs four tests at the same time, unless the command line sets -parallel. The default of go test is
+// the number of processors, but these tests wait more than they compute.
 func setParallelism() {
 	const name = "test.parallel"
 	given := false
@@ -97,8 +97,8 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "cannot build the control plane:", err)
 		return 1
 	}
-	// Ctrl-C also stops the control planes. go test does not forward the signal; without this, only Pdeathsig would
-	// end their processes.
+	// Ctrl-C also stops the control planes. Without this function, their processes would end only when the kernel kills
+	// them after the test process (Pdeathsig).
 	interrupted := context.AfterFunc(ctx, func() {
 		_ = stopClusters()
 		os.Exit(130)
@@ -164,7 +164,7 @@ func (logFile) Write(line []byte) (int, error) {
 
 // operatorOptions configures an operator that runs within the test process.
 type operatorOptions struct {
-	maxSwitches int32                     // 100 if zero
+	maxSwitches int32                     // the value of --max-switches; 100 if zero
 	noWebhooks  bool                      // this operator serves no webhooks
 	transport   func(*rest.Config)        // wraps the transport to the API server
 	clock       clock.PassiveClock        // the real clock if nil
@@ -172,7 +172,7 @@ type operatorOptions struct {
 	controllers func(*controller.Options) // changes the default options of the controllers
 
 	leaderElection string        // name of the Lease for leader election; no leader election if empty
-	usageInterval  time.Duration // five seconds if zero
+	usageInterval  time.Duration // time between two requests to the metrics API; five seconds if zero
 }
 
 // runOperatorFor runs an operator on the control plane of a test that has called useExclusiveCluster. The operator
@@ -215,7 +215,8 @@ func (c *testCluster) runOperator(options operatorOptions) (stop func() error, e
 		}
 		return nil
 	})
-	// Longer than CacheSyncTimeout of the controllers (2 min), after which the manager ends with an error.
+	// This is longer than the controllers' CacheSyncTimeout (2 min). After CacheSyncTimeout, the manager ends with an
+	// error.
 	const within = 3 * time.Minute
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
 		select {
@@ -323,11 +324,12 @@ func mustKubectl(t *testing.T, manifest string, args ...string) string {
 	return stdout
 }
 
-// polling polls often at first, then less often, because the polls of all tests together load the API server.
+// polling is the time between two polls of a condition. It grows, because the polls of all tests together load the API
+// server.
 var polling = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 250 * time.Millisecond}
 
-// eventually waits until condition returns true. If that takes longer than within, the test fails and reports the last
-// value of got.
+// eventually polls condition until it returns true. If that takes longer than within, the test fails and reports the
+// last value of got.
 func eventually(t testing.TB, within time.Duration, condition func() (ok bool, got string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -342,7 +344,7 @@ func eventually(t testing.TB, within time.Duration, condition func() (ok bool, g
 	}
 }
 
-// createMachine creates a v1beta1 Machine. The function change may change its spec; it may be nil.
+// createMachine creates a v1beta1 Machine. If change is not nil, it changes the spec before the creation.
 func createMachine(t *testing.T, namespace, name string, change func(*v1beta1.MachineSpec)) *v1beta1.Machine {
 	t.Helper()
 	m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

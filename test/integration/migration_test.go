@@ -51,7 +51,7 @@ func TestStorageMigration(t *testing.T) {
 	t.Run("all objects are rewritten while a user updates and deletes some", u.testRewritten)
 	t.Run("the migration changes no fields and the Machine controller writes nothing", u.checkUnchanged)
 	t.Run("a second migration writes nothing", u.testNothingToDo)
-	// A release without v1beta1 can then run again.
+	// After the roll-back, a release without v1beta1 can run again.
 	t.Run("a roll-back stores all objects as v1alpha1", func(t *testing.T) { u.checkMove(t, beta, alpha) })
 	t.Run("another upgrade stores all objects as v1beta1", func(t *testing.T) {
 		if testing.Short() {
@@ -74,13 +74,13 @@ func restedMachines() int {
 // busyMachines is the number of Machines that a user changes during the migration.
 const busyMachines = 20
 
-// An upgrade is an upgrade from a release that stored objects as v1alpha1. Two operators run: one migrates and runs no
-// controllers, the other runs the Machine controller. So the test can distinguish their writes.
+// An upgrade is the state of TestStorageMigration. Two operators run: one migrates and runs no controllers, the other
+// runs the Machine controller. So the test can distinguish their writes.
 type upgrade struct {
 	olm          olm
 	rested, busy string          // namespaces of restedMachines and busyMachines
 	before       map[string]any  // the objects in rested before the migration, from readAll
-	requests     *requestCounter // requests of the Machine controller
+	requests     *requestCounter // requests of the operator with the Machine controller
 	machines     *recording[*v1beta1.Machine]
 	switches     *recording[*v1beta1.Switch]
 	events       *recording[*eventsv1.Event]
@@ -99,7 +99,7 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 	storeIn(t, alpha)
 	createAlphaMachines(t, u.rested, restedMachines())
 	createAlphaMachines(t, u.busy, busyMachines)
-	held := newMachine(u.busy, "held") // its finalizer keeps it in deletion during the migration
+	held := newMachine(u.busy, "held") // its finalizer delays its deletion until the test ends
 	held.Finalizers = []string{"example.com/kept"}
 	for _, err := range []error{admin(t).Create(t.Context(), held), admin(t).Delete(t.Context(), held)} {
 		if err != nil {
@@ -113,7 +113,7 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 	}
 	storeIn(t, beta)
 	stop()
-	u.switches = recordSwitches(t, u.rested) // no webhook converts Switches
+	u.switches = recordSwitches(t, u.rested) // needs no operator, because no webhook converts Switches
 }
 
 // runController runs the conversion webhook and the Machine controller. The controller has nothing to change.
@@ -135,8 +135,8 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	operator := u.migrator(t)
 	waitForLog(t, operator, "The storage version migration failed and will be retried")
 	operator.waitUntilReady(t)
-	// Without the conversion webhook, the API server rejects the list of Machines. If its watch cache already has them,
-	// it rejects the first rewrite instead.
+	// Without the conversion webhook, the API server rejects the list of Machines. If its watch cache already contains
+	// the Machines, it rejects the first rewrite instead.
 	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored objects in the storage version: ")
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,8 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	}
 }
 
-// testKilled kills an operator during the migration. An admission policy prevents that it rewrites the last Machine before.
+// testKilled kills an operator during the migration. Until then, an admission policy rejects the rewrite of the last
+// Machine.
 func (u *upgrade) testKilled(t *testing.T) {
 	names := make([]string, restedMachines())
 	for i := range names {
@@ -178,7 +179,7 @@ func (u *upgrade) testKilled(t *testing.T) {
 	}
 	for _, plural := range plurals {
 		if dropVersion(t, plural, alpha) == nil {
-			t.Errorf("the API server lets v1alpha1 of %s be removed before the migration", plural)
+			t.Errorf("the API server allows the removal of v1alpha1 of %s before the migration", plural)
 		}
 	}
 }
@@ -204,7 +205,7 @@ func (u *upgrade) testRewritten(t *testing.T) {
 	}
 	for _, plural := range plurals {
 		if err := dropVersion(t, plural, alpha); err != nil {
-			t.Errorf("the API server does not let v1alpha1 of %s be removed: %v", plural, err)
+			t.Errorf("the API server rejects the removal of v1alpha1 of %s: %v", plural, err)
 		}
 	}
 }
@@ -221,14 +222,14 @@ func (u *upgrade) checkUnchanged(t *testing.T) {
 	}
 }
 
-// checkMove changes the storage version, as an upgrade or a roll-back does, and checks that the operator migrates to
-// it.
+// checkMove changes the storage version, as an upgrade or a roll-back does. It checks that the operator migrates all
+// objects to the new storage version.
 func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	t.Helper()
-	storeIn(t, to) // this ends all watches
+	storeIn(t, to) // the change ends all watches
 	for _, plural := range plurals {
 		if dropVersion(t, plural, from) == nil {
-			t.Errorf("the API server lets %s of %s be removed before the migration", from, plural)
+			t.Errorf("the API server allows the removal of %s of %s before the migration", from, plural)
 		}
 	}
 	u.machines, u.switches = recordMachines(t, u.rested), recordSwitches(t, u.rested)
@@ -240,7 +241,7 @@ func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	}
 	for _, plural := range plurals {
 		if err := dropVersion(t, plural, from); err != nil {
-			t.Errorf("the API server does not let %s of %s be removed: %v", from, plural, err)
+			t.Errorf("the API server rejects the removal of %s of %s: %v", from, plural, err)
 		}
 	}
 	u.checkUnchanged(t)
@@ -262,8 +263,8 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 	u.checkRewrittenOnce(t)
 }
 
-// checkRewrittenOnce checks that every Machine and Switch in the namespace rested was modified exactly once since the
-// upgrade, and that none was created or deleted.
+// checkRewrittenOnce checks the changes of Machines and Switches in the namespace rested since the upgrade. Each object
+// must be modified exactly once, and none may be created or deleted.
 func (u *upgrade) checkRewrittenOnce(t *testing.T) {
 	t.Helper()
 	want := map[string]int{}
@@ -342,7 +343,7 @@ func changeMachines(ctx context.Context, c client.Client, namespace string) erro
 	}
 }
 
-// deleteMachines deletes all Machines in the namespaces and waits until the API server has none of them.
+// deleteMachines deletes all Machines in the namespaces and waits until they are gone.
 func deleteMachines(t *testing.T, namespaces ...string) {
 	t.Helper()
 	start := time.Now()
@@ -406,8 +407,8 @@ func dropVersion(t *testing.T, plural, version string) error {
 	return admin(t).Update(t.Context(), without, client.DryRunAll)
 }
 
-// storeIn sets the storage version of Machines and Switches and waits until the API server stores new objects in it.
-// When the test ends, v1beta1 is the storage version again.
+// storeIn sets the storage version of Machines and Switches. It waits until the API server stores new objects in this
+// version. When the test ends, v1beta1 is the storage version again.
 func storeIn(t *testing.T, version string) {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -494,8 +495,8 @@ func storedIn(t *testing.T, paths ...string) map[string]int {
 	return counts
 }
 
-// An olm is the environment in which OLM runs an operator, and its OperatorCondition. It is empty on a machine that
-// does not allow mount namespaces for unprivileged users; then the tests check no OperatorCondition.
+// An olm simulates OLM: it has the environment of an operator that OLM runs, and an OperatorCondition. It is empty if
+// users cannot create mount namespaces on this computer. Then the tests do not check the OperatorCondition.
 type olm struct {
 	condition     client.ObjectKey
 	launcher, env []string // for startOperatorIn
@@ -504,8 +505,8 @@ type olm struct {
 // olmNamespace and olmName are the namespace and name of the OperatorCondition.
 const olmNamespace, olmName = "useless-system", "useless-operator.v0.1.0"
 
-// olmLauncher returns a command that starts a program in a mount namespace of its own. The mount namespace has the file
-// from which a process in a Pod reads the name of its Kubernetes namespace.
+// olmLauncher returns a command that starts a program in a mount namespace of its own. The mount namespace contains the
+// file with the name of the Kubernetes namespace, as in a Pod.
 func olmLauncher() []string {
 	const folder = "/var/run/secrets/kubernetes.io/serviceaccount"
 	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
@@ -513,7 +514,7 @@ func olmLauncher() []string {
 	return []string{"unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"}
 }
 
-// noMountNamespaces returns the error with which olmLauncher fails on this machine, or nil if it works.
+// noMountNamespaces returns the error of olmLauncher's command on this computer, or nil if the command works.
 var noMountNamespaces = sync.OnceValue(func() error {
 	command := append(olmLauncher(), "true")
 	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -522,8 +523,8 @@ var noMountNamespaces = sync.OnceValue(func() error {
 	return nil
 })
 
-// installOLM creates what OLM creates for an operator: an OperatorCondition, and a Role to write it. On a machine without
-// mount namespaces, it creates nothing and returns an olm without a launcher.
+// installOLM creates the objects that OLM creates for an operator: an OperatorCondition, and a Role to write it. If
+// users cannot create mount namespaces, it creates nothing and returns an empty olm.
 func installOLM(t *testing.T) olm {
 	t.Helper()
 	if noMountNamespaces() != nil {
@@ -561,12 +562,12 @@ func installOLM(t *testing.T) olm {
 }
 
 // waitForUpgradeable waits until the condition Upgradeable of the OperatorCondition has this status and a message that
-// begins with message. It is a subtest, which is skipped on a machine without an OperatorCondition.
+// begins with message. It is a subtest, which is skipped if o is empty.
 func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, message string) {
 	t.Helper()
 	passed := t.Run("the condition Upgradeable is "+string(status), func(t *testing.T) {
 		if o.launcher == nil {
-			t.Skipf("users cannot create mount namespaces on this machine: %v", noMountNamespaces())
+			t.Skipf("users cannot create mount namespaces on this computer: %v", noMountNamespaces())
 		}
 		eventually(t, defaultTimeout, func() (bool, string) {
 			condition := &operatorsv2.OperatorCondition{}
@@ -583,8 +584,7 @@ func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, mes
 	}
 }
 
-// leaveNotUpgradeable sets the condition Upgradeable to False, as an operator that crashed during a migration leaves
-// it.
+// leaveNotUpgradeable sets the condition Upgradeable to False, like an operator that crashed during a migration.
 func (o olm) leaveNotUpgradeable(t *testing.T) {
 	t.Helper()
 	if o.launcher == nil {
@@ -602,8 +602,8 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 	}
 }
 
-// perObject is the time limit for the migration of one object, on a machine that is busy with other tests. The operator
-// reads the objects one after the other, each of them twice.
+// perObject is the time limit for the migration of one object, on a computer that is busy with other tests. The
+// operator reads the objects one after the other, and reads each object twice.
 const perObject = 200 * time.Millisecond
 
 // waitUntilMigrated waits until the operator logs that it has migrated all objects. It does not poll the API server:

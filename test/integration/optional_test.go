@@ -34,8 +34,8 @@ func grantPermissions(t *testing.T, component string) {
 	waitForSetup(t, component, "<nil>")
 }
 
-// waitForSetup sets up a controller until the error begins with problem; "<nil>" means success. It returns the
-// kubectl command that the error recommends, without the word kubectl.
+// waitForSetup sets up a controller again and again until the error begins with problem. The problem "<nil>" stands for
+// success. waitForSetup returns the kubectl command that the error recommends, without the word kubectl.
 func waitForSetup(t *testing.T, name, problem string) (command string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) {
@@ -89,7 +89,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The field manager is the one of the installation. Otherwise, the apply would conflict with it, for example about
+		// The installation has the same field manager. Another field manager would cause conflicts, for example about
 		// the URLs of the webhooks.
 		out := mustKubectl(t, "", "apply", "-k", dir, "--server-side", "--field-manager=useless-cluster", "--dry-run=server", "-o", "name")
 		want := "clusterrolebinding.rbac.authorization.k8s.io/useless-" + strings.TrimSuffix(page, ".md") + "-rolebinding"

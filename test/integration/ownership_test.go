@@ -77,7 +77,7 @@ func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	waitForNames(t, m, "m-1")
 	waitForTotal(t, namespace, "m", 1)
 	requests.waitUntilIdle(t)
-	// The delays are 5 ms, 10 ms, 20 ms and so on: ten of them take 5 s.
+	// The delay starts at 5 ms and doubles each time: ten delays take 5 s.
 	if refused := requests.of(namespace)["POST switches 409"]; refused < 1 || refused > 12 {
 		t.Errorf("the API server refused the name %d times, want 1 to 12", refused)
 	}
@@ -106,7 +106,7 @@ func testRelabelledToAnother(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "a", 2)
 	slowMachine(t, namespace, "b", 1)
 	a, b := waitForPositions(t, namespace, "a", "dd", defaultTimeout), waitForPositions(t, namespace, "b", "d", defaultTimeout)
-	// A switch that is up is deleted last, so b keeps a-0 and deletes b-0.
+	// The operator deletes switches that are down first. So it deletes b-0 and keeps a-0.
 	turnUp(t, namespace, "a-0")
 	waitForPositions(t, namespace, "a", "ud", defaultTimeout)
 
@@ -252,7 +252,7 @@ func testNamespacesApart(t *testing.T, namespace string) {
 	}
 }
 
-// slowMachine creates a Machine with a flip delay of an hour: it turns no switch down during a test.
+// slowMachine creates a Machine with a flip delay of an hour, so the operator turns no switch down during a test.
 func slowMachine(t *testing.T, namespace, name string, count int32) *v1beta1.Machine {
 	t.Helper()
 	return createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) {
@@ -345,7 +345,7 @@ func waitForTotal(t *testing.T, namespace, name string, total int32) {
 	})
 }
 
-// eventsOn lists the events on an object that have a reason.
+// eventsOn lists the events on an object with the given reason.
 func eventsOn(t *testing.T, object client.Object, reason string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}

@@ -103,8 +103,8 @@ func testPausedSwitchUp(t *testing.T, namespace string) {
 func testPausedSwitchSurplus(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "m", 4)
 	m := waitForPositions(t, namespace, "m", "dddd", defaultTimeout)
-	// m-3 is the newest switch, which the operator would delete first. The change of its position shows in the Machine's
-	// status when the operator has seen the annotation, too.
+	// m-3 is the newest switch, so the operator would delete it first. One patch sets its annotation and its position.
+	// If the Machine's status shows the position, the operator has seen the annotation, too.
 	mergePatch(t, newSwitch(namespace, "m-3"), `{"metadata":{"annotations":{%q:"true"}},"spec":{"position":"up"}}`, v1beta1.PausedAnnotation)
 	waitForPositions(t, namespace, "m", "dddu", defaultTimeout)
 	mergePatch(t, newSwitch(namespace, "m-3"), `{"spec":{"position":"down"}}`)
@@ -132,7 +132,7 @@ func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
 	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
-	// A switch that is not paused is adopted, and then m-1 is surplus.
+	// The operator adopts a switch that is not paused. Then m-1 is surplus.
 	switches := recordSwitches(t, namespace)
 	createSwitch(t, namespace, "other", "m", v1beta1.PositionUp, nil)
 	switches.untilDeleted(t, "m-1")

@@ -156,7 +156,7 @@ func testPodCountOwnerChanges(t *testing.T, namespace string) {
 	if err := admin(t).Patch(t.Context(), &moved, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	// kube-controller-manager creates another Pod for a, and deletes one of b.
+	// kube-controller-manager creates a Pod for the ReplicaSet a, and deletes a Pod of b.
 	for _, rs := range []*appsv1.ReplicaSet{a, b} {
 		eventually(t, defaultTimeout, func() (bool, string) {
 			n := len(podsOf(t, rs))

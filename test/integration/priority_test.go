@@ -23,7 +23,8 @@ import (
 // workers is the number of Machines that the operator reconciles at the same time.
 const workers = machine.DefaultConcurrentSyncs
 
-// TestUserChangesBeforeNewMachines turns a switch up while all workers are busy and many new Machines are queued.
+// TestUserChangesBeforeNewMachines turns a switch up while all workers are busy and many new Machines are queued. The
+// operator must turn the switch down before it handles most of the new Machines.
 func TestUserChangesBeforeNewMachines(t *testing.T) {
 	useExclusiveCluster(t)
 	const newMachines = 200
@@ -62,7 +63,8 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 	}
 }
 
-// TestFlipsBeforeOtherWrites starts an operator when many switches are due.
+// TestFlipsBeforeOtherWrites starts an operator when many switches are due. The operator must turn the switches down
+// before its other writes.
 func TestFlipsBeforeOtherWrites(t *testing.T) {
 	useExclusiveCluster(t)
 	const machines = 60
@@ -97,7 +99,7 @@ func TestFlipsBeforeOtherWrites(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	// When the first worker has no more flips, each of the other workers may still have one flip to do.
+	// When the first worker finds no more due switch, each other worker may still be busy with its last flip.
 	if first := slices.Index(order.all(), "PATCH machines/status"); first <= machines-workers {
 		t.Errorf("at most %d of %d due switches were turned down before the first other write", first, machines)
 	}

@@ -20,7 +20,7 @@ import (
 	"container.training/useless/test/internal/executable"
 )
 
-// An operatorProcess is the released program, running in a process of its own that a test can kill.
+// An operatorProcess runs the operator's program in a process of its own, which a test can kill.
 type operatorProcess struct {
 	*cluster.Process
 	probes string // base URL of the health probes
@@ -44,8 +44,8 @@ func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *oper
 	return startProgram(t, append(slices.Clip(launcher), path), env, args...)
 }
 
-// startProgram is like startOperatorIn for any build of the operator. The last element of command is its path; the
-// elements before it are the launcher.
+// startProgram is like startOperatorIn for any build of the operator. The last element of command is the path of the
+// program. The other elements are the launcher.
 func startProgram(t *testing.T, command, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	port := freePort(t)

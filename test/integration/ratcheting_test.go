@@ -16,8 +16,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestOldObjectsStayWritable creates a Machine with a delay that a later schema does not allow. Users and the operator
-// must still be able to write the Machine, in both versions.
+// TestOldObjectsStayWritable creates a Machine with a delay that a later, stricter schema does not allow. Users and the
+// operator must still be able to write the Machine, in both versions.
 func TestOldObjectsStayWritable(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)

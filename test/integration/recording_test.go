@@ -22,11 +22,10 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// defaultTimeout is the default time limit for a condition that should hold within moments on an idle machine.
+// defaultTimeout is the default time limit for a condition that should hold within moments on an idle computer.
 const defaultTimeout = time.Minute
 
-// A recording records all changes to the objects of one kind in a namespace, from its start on. It watches the API
-// server.
+// A recording records all changes to the objects of one kind in a namespace since its start. It watches the API server.
 type recording[T client.Object] struct {
 	start     client.ObjectList // the objects that existed at the start
 	namespace string
@@ -44,13 +43,13 @@ type change[T client.Object] struct {
 	object T
 }
 
-// record starts a recording of the list's kind. It ends with the test.
+// record starts a recording of the list's kind. The recording ends with the test.
 func record[T client.Object](t *testing.T, list client.ObjectList, namespace string) *recording[T] {
 	t.Helper()
 	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
-	// Not t.Context(): it ends before the cleanup, and the watch would then report an error.
+	// t.Context() ends before the cleanup, and the watch would then report an error.
 	ctx, cancel := context.WithCancel(context.Background())
 	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
 	unanswered := time.AfterFunc(defaultTimeout, cancel)
@@ -155,14 +154,14 @@ func versions(t *testing.T, list client.ObjectList) map[string]string {
 	return found
 }
 
-// reaches reports whether a resourceVersion is equal to other or later. It is false if version is empty.
+// reaches reports whether a resourceVersion is equal to other or later. It returns false if version is empty.
 func reaches(version, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order >= 0
 }
 
-// until waits until shown returns true for the changes so far, and returns them. The text what names the condition in
-// the failure message.
+// until waits until shown returns true for the changes so far, and returns them. The parameter what describes the
+// condition in the failure message.
 func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) bool) []change[T] {
 	t.Helper()
 	timeout := time.After(defaultTimeout)
@@ -174,7 +173,7 @@ func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) 
 		select {
 		case <-more:
 		case <-timeout:
-			t.Fatalf("timed out after %s: %s; recorded changes:\n%s", defaultTimeout, what, describe(changes))
+			t.Fatalf("timed out after %s; expected: %s; recorded changes:\n%s", defaultTimeout, what, describe(changes))
 		}
 	}
 }

@@ -68,13 +68,13 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	stays, goes := "m-1", "m-2"
 	if getSwitch(t, namespace, stays).CreationTimestamp.After(getSwitch(t, namespace, goes).CreationTimestamp.Time) {
-		stays, goes = goes, stays // creation timestamps have seconds: the two switches may fall into different ones
+		stays, goes = goes, stays // timestamps are in whole seconds: m-1 can be newer than m-2
 	}
 	switches := recordSwitches(t, namespace)
 	allow := forbidUpdates(t, newSwitch(namespace, "m-0"), v1beta1.GroupVersion.Group, "switches",
 		"has(object.metadata.ownerReferences)", `{"metadata":{"ownerReferences":null}}`)
 	setLabel(t, namespace, "m-0", "other")
-	waitUntilProcessed(t, namespace) // otherwise, m-0 may still count when the Machine is scaled
+	waitUntilProcessed(t, namespace) // otherwise, the operator may still count m-0
 	scale(t, namespace, "m", 1)
 	switches.untilDeleted(t, goes)
 	waitForNames(t, m, "m-0", stays)
@@ -82,7 +82,8 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForNames(t, m, stays)
 }
 
-// forbid makes the API server reject updates that turn a switch to a position, until allow is called or the test ends.
+// forbid makes the API server reject updates that turn a switch to a position. This ends when allow is called or the
+// test ends.
 func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
 	t.Helper()
 	return forbidUpdates(t, newSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",
@@ -109,8 +110,9 @@ func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
 	return lift
 }
 
-// forbidUpdates makes the API server reject updates of an object that violate a CEL expression, until allow is called
-// or the test ends. It returns when a dry run of patch, which must violate the expression, is rejected.
+// forbidUpdates makes the API server reject updates of an object that violate a CEL expression. This ends when allow is
+// called or the test ends. patch must violate the expression. forbidUpdates returns when the API server rejects a dry
+// run of patch.
 func forbidUpdates(t *testing.T, object client.Object, group, resource, expression, patch string) (allow func()) {
 	t.Helper()
 	namespace := object.GetNamespace()

@@ -13,7 +13,7 @@ import (
 )
 
 // olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is
-// older, make test-versions adds the text difference to the row of that release in docs/versions.md.
+// older, make test-versions adds the text difference to the row of the API server's release in docs/versions.md.
 func olderThan(t *testing.T, minor int, difference string) bool {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(clusterOf(t).Config)
@@ -50,8 +50,8 @@ var newerWordings = []struct {
 	{regexp.MustCompile(`Invalid value: "(?:object|string)": `), `Invalid value: `},
 }
 
-// hasWording reports whether a message has a text. For an API server before 1.36, it may have the older wording of the
-// text.
+// hasWording reports whether a message has a text. For an API server before 1.36, the message may have the older
+// wording of the text.
 func hasWording(t *testing.T, message, text string) bool {
 	t.Helper()
 	if strings.Contains(message, text) {

@@ -40,8 +40,8 @@ const (
 	operatorAccount   = "useless-controller-manager"
 )
 
-// negativeTestUserAgent is the user agent of negative tests: they send requests as the operator that the operator must
-// not send.
+// negativeTestUserAgent is the user agent of negative tests. They use the operator's username for requests that the
+// operator must not send. The permission check ignores these requests.
 const negativeTestUserAgent = "negative-test"
 
 // operatorUser is the operator's username at the API server.
@@ -93,8 +93,9 @@ func allTestsSelected() bool {
 	return true
 }
 
-// checkPermissions compares the operator's permissions with the permissions that it used in all tests of this package,
-// as the API servers' audit logs show. It reports missing and unused permissions.
+// checkPermissions compares the operator's permissions with the permissions that the operator used in all tests of this
+// package. It reads the used permissions from the audit logs of the API servers. It reports missing and unused
+// permissions.
 func checkPermissions() error {
 	granted, err := grantedPermissions()
 	if err != nil {
@@ -137,7 +138,7 @@ func readUsedPermissions(path string) (map[permission]string, error) {
 }
 
 // grantedPermissions returns the permissions that the installation and the components of optional controllers grant to
-// the operator, with the name of the role that has each.
+// the operator. The values are the names of the roles.
 func grantedPermissions() (map[permission]string, error) {
 	components, err := filepath.Glob(filepath.Join(repository, "config", "components", "*", "*", "*.yaml"))
 	if err != nil {
@@ -204,8 +205,8 @@ func qualified(group, resource string) string {
 	return resource
 }
 
-// usedPermissions reads an audit log. It returns the permissions that the operator's requests used, with the API
-// server's decision and its reason.
+// usedPermissions reads an audit log. It returns the permissions that the operator's requests used. The values are the
+// API server's decision and the reason for it.
 func usedPermissions(log io.Reader) (map[permission]string, error) {
 	used := map[permission]string{}
 	lines := bufio.NewScanner(log)
@@ -216,7 +217,7 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
 		object := event.ObjectRef
-		// Requests without an object are discovery, which all users may use.
+		// Requests without an object are discovery requests, which all users may send.
 		if event.User.Username != operatorUser || event.UserAgent == negativeTestUserAgent || object == nil {
 			continue
 		}
@@ -229,9 +230,9 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 	return used, lines.Err()
 }
 
-// comparePermissions returns a line for each permission that is granted but not used, or used but not granted, unless
-// the exceptions have a reason for it. A permission in all namespaces must be used outside the operator's own
-// namespace. An exception without effect is also a problem.
+// comparePermissions returns a line for each permission that is granted but not used, or used but not granted. It skips
+// the exceptions in unusedReasons and externalReasons. A permission in all namespaces must be used outside the
+// operator's own namespace. An exception without effect is also a problem.
 func comparePermissions(granted, used, unusedReasons, externalReasons map[permission]string) (problems []string) {
 	unused, external := maps.Clone(granted), map[permission]string{}
 	for request, why := range used {
@@ -261,7 +262,7 @@ func comparePermissions(granted, used, unusedReasons, externalReasons map[permis
 	return problems
 }
 
-// grantedBy returns the permissions that each suffice for a request that uses r.
+// grantedBy returns r and all wider permissions. Each of them allows a request that needs r.
 func (r permission) grantedBy() (all []permission) {
 	for _, name := range []string{r.name, ""} {
 		for _, ownNamespace := range []bool{r.ownNamespace, false} {
@@ -285,9 +286,9 @@ func (r permission) String() string {
 	return text
 }
 
-// TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists. On an API server before 1.34, it
-// always does. For a newer API server, the test disables streaming in the operator's client. The operator logs each list.
-// It logs none if it streams.
+// TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists. With an API server before 1.34,
+// the operator always does this. With a newer API server, the test disables streaming in the operator's client. The
+// operator must log each ordinary list. If it streams the lists, it must log none.
 func TestCachesWithoutStreamedLists(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)

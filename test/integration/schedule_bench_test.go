@@ -48,7 +48,7 @@ func BenchmarkSchedule(b *testing.B) {
 		b.StartTimer()
 		stopped.wait(b, n)
 		b.StopTimer()
-		requests.waitUntilIdle(b) // a second write to a Deployment would be counted, too
+		requests.waitUntilIdle(b) // report must also count a second write to a Deployment
 		stop()
 		stopped.report(b, due, n)
 		if err := admin(b).DeleteAllOf(b.Context(), &appsv1.Deployment{}, client.InNamespace(namespace)); err != nil {

@@ -56,8 +56,8 @@ func TestSchedule(t *testing.T) {
 // timeOfDayIn returns the time of day in UTC, d from now, such as 15:04. A negative d is in the past.
 func timeOfDayIn(d time.Duration) string { return time.Now().UTC().Add(d).Format("15:04") }
 
-// newScheduled returns the metadata of a workload. By its schedule, it was started two hours ago and stopped an hour
-// ago.
+// newScheduled returns the metadata of a workload with a schedule. Its last start was due two hours ago, and its last
+// stop was due an hour ago.
 func newScheduled(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
 		v1beta1.StartScheduleAnnotation: timeOfDayIn(-2 * time.Hour),
@@ -99,7 +99,8 @@ func newCronJob(namespace, name string) *batchv1.CronJob {
 	}}
 }
 
-// createDeployment creates the Deployment of newDeployment, which change may change. It may be nil.
+// createDeployment creates the Deployment of newDeployment. If change is not nil, it changes the Deployment before the
+// creation.
 func createDeployment(t *testing.T, namespace, name string, change func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
 	d := newDeployment(namespace, name)
@@ -133,7 +134,8 @@ func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1
 	return got
 }
 
-// waitForWorkload waits until a workload is in a state, and returns it.
+// waitForWorkload waits until reached returns true for a workload, and returns the workload. state is for the failure
+// message.
 func waitForWorkload[T any, O interface {
 	*T
 	client.Object
@@ -302,7 +304,7 @@ func testScheduleRemoved(t *testing.T, namespace string) {
 	if diff := cmp.Diff(map[string]string{}, annotationsOf(d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("annotations after the schedule is removed (-want +got):\n%s", diff)
 	}
-	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that had stopped it is gone")
+	checkEvents(t, d, v1beta1.EventScheduleRemoved, "Scaled out from 0 to 3 replicas: the schedule that stopped the workload is gone")
 	checkUnchanged(t, d, "without a schedule")
 }
 
@@ -344,8 +346,8 @@ func createAutoscaler(t *testing.T, d *appsv1.Deployment, owners ...metav1.Owner
 	return hpa
 }
 
-// createWithAutoscaler creates a Deployment with an autoscaler, and a schedule that scales it to 1 in an hour. It
-// returns when the operator has warned about the autoscaler.
+// createWithAutoscaler creates a Deployment with an autoscaler and a schedule. The schedule scales the Deployment to 1
+// in an hour. createWithAutoscaler returns when the operator has warned about the autoscaler.
 func createWithAutoscaler(t *testing.T, namespace string, owners ...metav1.OwnerReference) (
 	*appsv1.Deployment, *autoscalingv2.HorizontalPodAutoscaler,
 ) {
@@ -364,7 +366,7 @@ func testAutoscaler(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	checkUnchanged(t, d, "with an autoscaler")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so there is none; use "0", which turns it off meanwhile`)
+		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so the workload is not stopped; use "0", which disables the autoscaler until the start`)
 	if err := admin(t).Delete(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +388,7 @@ func testKEDA(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "0")
 	checkUnchanged(t, d, "that KEDA scales")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		"ScaledObject events would undo a stop, so there is none: put the annotations on the ScaledObject instead")
+		"ScaledObject events would undo a stop, so the workload is not stopped: put the annotations on the ScaledObject instead")
 }
 
 func testPausedDeployment(t *testing.T, namespace string) {
@@ -564,7 +566,7 @@ func testAutoscalerWithoutStopReplicas(t *testing.T, namespace string) {
 	}
 }
 
-// createScheduledVirtualMachine creates a VirtualMachine with the schedule of newScheduled and an action.
+// createScheduledVirtualMachine creates a VirtualMachine with the schedule of newScheduled and the given action.
 func createScheduledVirtualMachine(t *testing.T, namespace string, action v1alpha1.Action) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := newVirtualMachine(namespace, "vm")

@@ -31,7 +31,7 @@ func (c *adjustedClock) Now() time.Time { return time.Now().Add(time.Duration(c.
 // Since implements clock.PassiveClock.
 func (c *adjustedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
 
-// set makes the clock show a time now.
+// set sets the clock to a time.
 func (c *adjustedClock) set(to time.Time) { c.ahead.Store(int64(time.Until(to))) }
 
 // by converts a time of the real clock to the time that this clock shows at that moment.
@@ -43,8 +43,8 @@ func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, 
 // TestScheduleAcrossTheWeekend follows the example of the documentation: the Deployment web has 3 replicas from Monday
 // to Friday, 07:00 to 20:00 in Berlin.
 //
-// The operator stops web on Friday, when the stop becomes due. Then the operator is stopped. It starts again on Monday
-// after the start was due, and must start web late.
+// The operator stops web on Friday, when the stop is due. Then the test stops the operator. On Monday, after the start
+// was due, the test starts the operator again. The operator must then start web.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
 	useExclusiveCluster(t)
 	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
@@ -209,8 +209,8 @@ func TestScheduleConflict(t *testing.T) {
 	}
 }
 
-// TestScheduleLostResponse breaks the connection during the operator's write that stops a Deployment, as when the
-// operator ends. The API server has not rejected anything, so the operator must not emit a ScaleFailed event.
+// TestScheduleLostResponse breaks the connection during the operator's write that stops a Deployment. This also happens
+// when an operator exits. The API server has not rejected anything, so the operator must not emit a ScaleFailed event.
 func TestScheduleLostResponse(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"the request is lost": false, "only the response is lost": true} {

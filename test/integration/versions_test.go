@@ -38,7 +38,7 @@ var fieldPaths = []struct{ beta, alpha string }{
 	{"spec.flip.intervalSeconds", "spec.flipIntervalSeconds"},
 }
 
-// in replaces the v1beta1 field paths in a text by the paths of a version.
+// in replaces the v1beta1 field paths in a text by the paths of the given version.
 func in(version, text string) string {
 	if version == beta {
 		return text
@@ -72,7 +72,8 @@ func read(t *testing.T, version, plural, namespace, name string) *unstructured.U
 	return object(t, mustKubectl(t, "", "get", resource(plural, version), name, "-n", namespace, "-o", "json", "--show-managed-fields"))
 }
 
-// at returns the value at a dotted path, nil if there is none. It returns an error as the value if the path is invalid.
+// at returns the value at a dotted path, or nil if there is no value. If the path is invalid, the returned value is an
+// error.
 func at(u *unstructured.Unstructured, path string) any {
 	value, _, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
 	if err != nil {
@@ -96,8 +97,8 @@ func machineFields(u *unstructured.Unstructured) map[string]any {
 	return fields
 }
 
-// everyField has a Machine in each version, with a value other than the default in every field. The Machine is paused,
-// so the operator does not change it.
+// everyField maps each version to a manifest of a Machine. Every field has a value other than its default. The Machine
+// is paused, so the operator does not change it.
 var everyField = map[string]string{
 	beta: `
 apiVersion: useless.container.training/v1beta1
@@ -170,7 +171,7 @@ func everyValue() map[string]any {
 	}
 }
 
-// TestVersionsKeepEveryField creates a Machine with every field in one version and edits it in the other.
+// TestVersionsKeepEveryField creates a Machine with every field in one version and edits it in the other version.
 func TestVersionsKeepEveryField(t *testing.T) {
 	useSharedCluster(t)
 
@@ -309,8 +310,8 @@ spec: {flipIntervalSeconds: 30}
 	}
 	check(agreed, owners)
 
-	// Each manager applies a field that the other one owns. The API server rejects this as a conflict. The message names
-	// the other manager, and the field in the other manager's version. Nothing changes.
+	// Each manager applies a field that the other manager owns. The API server rejects this as a conflict. The message
+	// names the other manager, and the field in the other manager's version. Nothing changes.
 	bobConflict := `
 apiVersion: useless.container.training/v1alpha1
 kind: Machine
@@ -406,8 +407,8 @@ func TestStatusInBothVersions(t *testing.T) {
 }
 
 // TestListInBothVersions lists 500 Machines in both versions. It needs a control plane of its own, because other tests
-// would slow it down. The API server's watch cache of v1alpha1 converts one event after another, and paginated lists
-// wait for it.
+// would slow it down. The API server's watch cache for v1alpha1 converts one event after another. Paginated lists wait
+// for this cache.
 func TestListInBothVersions(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})
@@ -467,7 +468,7 @@ func TestListInBothVersions(t *testing.T) {
 }
 
 // listPages lists all objects in a namespace and passes each page to take, which returns the number of items. A limit
-// of 0 means one page. There must be count objects in total.
+// of 0 means one page. The test fails unless there are count objects.
 func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64, count int, list L, take func(L) int) {
 	t.Helper()
 	start, pages, total := time.Now(), 0, 0

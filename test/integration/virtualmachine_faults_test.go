@@ -160,7 +160,7 @@ func testVirtualMachineToggledLate(t *testing.T, namespace string) {
 	}
 }
 
-// testVirtualMachineStoppedAtOnce stops a VirtualMachine before the operator's cache has the Pod that it created.
+// testVirtualMachineStoppedAtOnce stops a VirtualMachine before the operator's cache contains its Pod.
 func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 	pods := recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
@@ -174,7 +174,7 @@ func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 	}
 }
 
-// testVirtualMachineDeletedAtOnce deletes a VirtualMachine before the operator's cache has the Pod that it created.
+// testVirtualMachineDeletedAtOnce deletes a VirtualMachine before the operator's cache contains its Pod.
 func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
 	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})

@@ -19,7 +19,7 @@ import (
 )
 
 // pausedVirtualMachine returns a paused VirtualMachine, which the operator does not change. The fields in set override
-// it.
+// its fields.
 func pausedVirtualMachine(t *testing.T, namespace, name string, set ...fields) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -95,17 +95,17 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 			set:    fields{"spec.resource": "{cpu: 1001P, memory: 4G}"}, want: "cpu must be more than 0 and at most 1P",
 		},
 		"TooMuchMemory": {
-			reason: "Kubernetes serializes it as 1",
+			reason: "Kubernetes serializes 1000E as 1",
 			set:    fields{"spec.resource": "{cpu: 1, memory: 1000E}"},
 			want:   "memory must be more than 0 bytes and at most 1E",
 		},
 		"TooMuchDisk": {
-			reason: "it exceeds the maximum by one byte",
+			reason: "the size exceeds the maximum by one byte",
 			set:    fields{"spec.resource": "{cpu: 1, memory: 1Gi, rootDisk: 1000000000000000001}"},
 			want:   "rootDisk must be more than 0 bytes and at most 1E",
 		},
 		"HugeExponent": {
-			reason: "parsing it would write out all its digits",
+			reason: "a parser would write out all digits of the number",
 			set:    fields{"spec.resource": "{cpu: 1e2147483647, memory: 1Gi}"},
 			want:   "cpu must be more than 0 and at most 1P",
 		},
@@ -128,7 +128,7 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 			set:    fields{"spec.resource": "{cpu: two, memory: 1Gi}"}, want: "spec.resource.cpu",
 		},
 		"OddExponent": {
-			reason: "it matches the pattern of the schema but is not a quantity",
+			reason: "1e1.5 matches the pattern of the schema but is not a quantity",
 			set:    fields{"spec.resource": "{cpu: \"1e1.5\", memory: 1Gi}"}, want: "cpu must be more than 0",
 		},
 		"Action": {

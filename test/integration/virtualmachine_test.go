@@ -76,7 +76,7 @@ func TestVirtualMachineDeletion(t *testing.T) {
 	})
 }
 
-// node returns the stand-in for a node. It starts the stand-in if it does not run yet.
+// node returns the simulated node. It starts the node if it does not run yet.
 func node(t *testing.T) *standin.Node {
 	t.Helper()
 	standIn, err := clusterOf(t).node()
@@ -95,8 +95,7 @@ func newVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
 	}
 }
 
-// createVirtualMachine creates a VirtualMachine with two CPUs. The fate defines what the stand-in node does with its
-// Pod.
+// createVirtualMachine creates a VirtualMachine with two CPUs. fate defines how the simulated node treats the Pod.
 func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fate) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := newVirtualMachine(namespace, name)
@@ -107,7 +106,7 @@ func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fat
 	return vm
 }
 
-// podKey returns the name of the VirtualMachine's Pod.
+// podKey returns the namespace and the name of the VirtualMachine's Pod.
 func podKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
 	return client.ObjectKey{Namespace: vm.Namespace, Name: vm.Name + "-vm"}
 }
@@ -194,7 +193,7 @@ func testVirtualMachineActive(t *testing.T, namespace string) {
 	mustKubectl(t, manifest, "apply", "-n", namespace, "-f", "-")
 	vm := waitForActive(t, newVirtualMachine(namespace, "test-vm"))
 	if vm.Labels["app"] != "shop" {
-		t.Fatalf("the virtual machine does not have the label app=shop, which its Pod must not get: %s", manifest)
+		t.Fatalf("the virtual machine lacks the label app=shop, which this test needs: %s", manifest)
 	}
 	pod := getPod(t, vm)
 
@@ -227,7 +226,7 @@ func testVirtualMachineActive(t *testing.T, namespace string) {
 func testVirtualMachineRestricted(t *testing.T, namespace string) {
 	mergePatch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
-	// The API server enforces the profile when its admission plugin has seen the label.
+	// The API server enforces the profile after its admission plugin has seen the label.
 	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Create(t.Context(), newPod(namespace, "", nil), client.DryRunAll)
 		return apierrors.IsForbidden(err), fmt.Sprintf("a Pod that violates the restricted profile is not rejected: %v", err)
@@ -265,7 +264,7 @@ func testVirtualMachineImagePull(t *testing.T, namespace string) {
 	if pod := getPod(t, vm); pod.UID != failed.UID || vm.Status.Failures != 0 {
 		t.Errorf("status.failures is %d, want 0; the Pod was replaced: %t", vm.Status.Failures, pod.UID != failed.UID)
 	}
-	// An image that cannot be pulled has the same effect after the virtual machine was active.
+	// The virtual machine must also become Failed if it was active and its image cannot be pulled again.
 	node(t).Set(podKey(vm), standin.Fate{Waiting: "ErrImagePull"})
 	waitForReason(t, vm, v1alpha1.PhaseFailed, "ErrImagePull")
 }
@@ -560,7 +559,7 @@ func testVirtualMachinePhases(t *testing.T, namespace string) {
 	}{
 		{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, func() {
 			activate(standin.Fate{Unschedulable: "no node"})
-			// A Pod that has a node keeps it. Delete it, so that the next Pod stays unscheduled.
+			// A Pod keeps its node. Delete the Pod, so that the next Pod stays unscheduled.
 			mustKubectl(t, "", "delete", "pod", podKey(vm).Name, "-n", namespace, "--ignore-not-found", "--wait=false")
 		}},
 		{v1alpha1.PhaseActive, v1alpha1.ReasonServerReady, func() { activate(standin.Fate{}) }},
@@ -601,8 +600,8 @@ func testVirtualMachineToggled(t *testing.T, namespace string) {
 
 func testVirtualMachinePaused(t *testing.T, namespace string) {
 	vm := waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
-	// The second VirtualMachine is created paused. The third is a barrier: when it is active, the operator has processed
-	// the earlier changes.
+	// The second VirtualMachine is created paused. The third is a barrier: when it is active, the operator has
+	// processed the earlier changes.
 	paused := newVirtualMachine(namespace, "paused")
 	paused.Annotations = map[string]string{"useless.container.training/paused": "true"}
 	if err := admin(t).Create(t.Context(), paused); err != nil {
@@ -641,8 +640,8 @@ func resize(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	mergePatch(t, newVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"resource":{"cpu":%q,"memory":%q}}}`, cpu, memory)
 }
 
-// checkResources checks the requests and limits of a VirtualMachine's Pod. The Pod must be the one in vm.Status,
-// without restarts.
+// checkResources checks the requests and limits of a VirtualMachine's Pod. The Pod must be the Pod in vm.Status, and
+// must not have restarted.
 func checkResources(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	t.Helper()
 	pod := getPod(t, vm)
@@ -699,7 +698,7 @@ func testVirtualMachineNotResized(t *testing.T, namespace string) {
 		resize(t, vm, "1000", "4G")
 		waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionTrue, reason)
 	}
-	waitForActive(t, vm) // the old size still runs
+	waitForActive(t, vm) // the Pod still runs with the old size
 	node(t).Set(podKey(vm), standin.Fate{})
 	waitForCondition(t, vm, v1alpha1.ConditionResizing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
 	checkResources(t, vm, "1000", "4G")
@@ -727,8 +726,8 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 		fate    standin.Fate
 		reached func(t *testing.T, vm *v1alpha1.VirtualMachine)
 	}{
-		// Not before the finalizer is set: if the deletion is concurrent to that write, Kubernetes may delete the object
-		// and ignore the finalizer.
+		// Wait for the finalizer. If the operator writes the finalizer during the deletion, Kubernetes may ignore it
+		// and delete the object.
 		"at-once": {reached: func(t *testing.T, vm *v1alpha1.VirtualMachine) {
 			t.Helper()
 			eventually(t, defaultTimeout, func() (bool, string) {

@@ -152,7 +152,7 @@ func (a *metricsAPI) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case request.URL.Path == root+"/pods" && request.URL.Query().Get("labelSelector") == v1alpha1.VirtualMachineLabel:
 		a.requests++
 		answer = a.list()
-	default: // a single Pod, or all Pods
+	default: // the operator requests only the Pods with this label
 		http.NotFound(w, request)
 		return
 	}
@@ -185,7 +185,7 @@ func (a *metricsAPI) breakDown() {
 	a.broken = true
 }
 
-// waitForRequests waits until the operator has sent this number of further requests.
+// waitForRequests waits until the operator has sent the given number of further requests.
 func (a *metricsAPI) waitForRequests(t *testing.T, more int) {
 	t.Helper()
 	count := func() int {

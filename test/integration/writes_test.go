@@ -267,14 +267,14 @@ func (c *requestCounter) of(namespace string) map[string]int {
 	return maps.Clone(c.counts[namespace])
 }
 
-// waitUntilIdle waits until the operator has waited for no response for one second. That is longer than the watch delay
-// in TestWrites. If namespaces are given, only requests about them count.
+// waitUntilIdle waits until no request of the operator was in flight for one second. One second is longer than the
+// watch delay in TestWrites. If namespaces are given, only requests about these namespaces count.
 func (c *requestCounter) waitUntilIdle(t testing.TB, namespaces ...string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) { return c.idle(namespaces...), "the operator still sends requests" })
 }
 
-// idle reports whether the operator has waited for no response for one second.
+// idle reports whether no request of the operator was in flight during the last second.
 func (c *requestCounter) idle(namespaces ...string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,9 +289,10 @@ func (c *requestCounter) idle(namespaces ...string) bool {
 	return true
 }
 
-// check waits until the counts of the requests about a namespace are the wanted ones while the operator is idle. On a
-// busy machine, the operator can be idle for a second before its last request. There must be no requests for all
-// namespaces, because the caches are filled. Requests whose kind is in ignored may have any count.
+// check waits until the operator is idle and its requests about a namespace have the wanted counts. It polls both,
+// because on a busy computer the operator can be idle for a second before its last request. Requests for all namespaces
+// fail the check: the caches are filled, so the operator needs no lists. Requests whose kind is in ignored may have any
+// count.
 func (c *requestCounter) check(t *testing.T, namespace string, want map[string]int, ignored ...string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) {
@@ -328,7 +329,7 @@ func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 // laggingWatch delays the watch events of a resource, as a busy API server does.
 type laggingWatch struct {
 	next   http.RoundTripper
-	suffix string // of the path of the delayed watches
+	suffix string // end of the URL path of the delayed watches
 	lag    time.Duration
 }
 
@@ -403,7 +404,7 @@ func (b *laggingBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits for lag. It returns false if the body is closed before.
+// wait waits for lag. It returns false if the body is closed earlier.
 func (b *laggingBody) wait(lag time.Duration) bool {
 	select {
 	case <-time.After(lag):

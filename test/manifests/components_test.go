@@ -50,8 +50,8 @@ func kustomize(t *testing.T, kustomization string) []byte {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), kustomize, "build", dir)
-	// Standard error is separate from the manifests, but a warning of kustomize itself is a failure: for example, a
-	// field of a kustomization is deprecated.
+	// Standard error must not be mixed with the manifests. A warning of kustomize itself is a failure, for example
+	// about a deprecated field.
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	rendered, err := command.Output()
@@ -129,7 +129,7 @@ func checkComponents(t *testing.T, overlay, kustomization string, args, adds []s
 	}
 }
 
-// names returns the sorted kinds and names of all objects.
+// names returns the kinds and names of all objects, in the order of the manifests.
 func names(t *testing.T, manifests []byte) []string {
 	t.Helper()
 	var found []string

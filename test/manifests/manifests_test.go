@@ -38,7 +38,7 @@ const (
 	installation = repository + "/dist/install.yaml"
 )
 
-// objects returns the objects of a kind in the installation.
+// objects returns the objects of a kind in dist/install.yaml.
 func objects[T any](t *testing.T, kind string) []T {
 	t.Helper()
 	raw, err := os.ReadFile(installation)
@@ -193,8 +193,8 @@ func TestMigrationKnowsEveryResource(t *testing.T) {
 	}
 }
 
-// TestFlowSchemaIsForTheOperator checks the names that kustomize does not replace. It also checks that the FlowSchema
-// covers all of the operator's permissions on its Lease.
+// TestFlowSchemaIsForTheOperator checks the names in the FlowSchema, because kustomize does not replace them. It also
+// checks that the FlowSchema covers all of the operator's permissions on its Lease.
 func TestFlowSchemaIsForTheOperator(t *testing.T) {
 	schemas, deployment := objects[flowcontrolv1.FlowSchema](t, "FlowSchema"), objects[appsv1.Deployment](t, "Deployment")[0]
 	if len(schemas) != 1 || schemas[0].Namespace != "" {
@@ -231,9 +231,9 @@ func leaseVerbs(t *testing.T) []string {
 	return verbs
 }
 
-// TestMemoryLimit checks that GOMEMLIMIT is 40 MiB below the container's memory limit. Go's garbage collector then
-// frees memory before the kernel kills the container. The 40 MiB are for memory that Go does not count, such as the
-// program itself.
+// TestMemoryLimit checks that GOMEMLIMIT is at least 40 MiB below the container's memory limit. Go's garbage collector
+// then frees memory before the kernel kills the container. The difference is for memory that Go does not count, such as
+// the program itself.
 func TestMemoryLimit(t *testing.T) {
 	container := objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec.Containers[0]
 	i := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
@@ -249,8 +249,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestPodIsRestricted checks the requirements of the Pod Security profile "restricted", and more: the user is fixed,
-// and only the folder of the certificates is writable.
+// TestPodIsRestricted checks the requirements of the Pod Security profile "restricted". It also checks that the user is
+// fixed, the root file system is read-only, and the image has a version.
 func TestPodIsRestricted(t *testing.T) {
 	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
 		pod := deployment.Spec.Template.Spec

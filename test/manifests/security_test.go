@@ -87,11 +87,11 @@ var withoutPolicy = map[string]string{
 	"authorization.k8s.io subjectaccessreviews": "stores nothing",
 	" secrets":                                  "limited by name to the operator's own object",
 	"admissionregistration.k8s.io validatingwebhookconfigurations": "admission policies cannot match it; limited by name to the operator's own object",
-	"useless.container.training machines/finalizers":               "no request; ownerReferences with blockOwnerDeletion need the permission",
+	"useless.container.training machines/finalizers":               "the operator sends no such request; ownerReferences with blockOwnerDeletion need the permission",
 	"useless.container.training machines/status":                   "the operator owns the whole status",
-	"useless.container.training switches":                          "a switch has no effect; a policy would make each of thousands of creations 10 % slower",
+	"useless.container.training switches":                          "a switch affects nothing; a policy would make each creation 10 % slower",
 	"useless.container.training switches/status":                   "the operator owns the whole status",
-	"cloudnative.tw virtualmachines/finalizers":                    "no request; ownerReferences with blockOwnerDeletion need the permission",
+	"cloudnative.tw virtualmachines/finalizers":                    "the operator sends no such request; ownerReferences with blockOwnerDeletion need the permission",
 	"cloudnative.tw virtualmachines/status":                        "the operator owns the whole status",
 }
 

@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// TestEdits requires that every mutant can be made: make mutants takes minutes, so it does not run for each change.
+// TestEdits checks that the edits of every mutant can be applied. make mutants also runs the tests. It takes minutes,
+// so it does not run for each change.
 func TestEdits(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range mutants {
@@ -196,8 +197,8 @@ func TestEditsMatchOnce(t *testing.T) {
 	}
 }
 
-// TestEditsFixImports requires that an edit finds its function in any file of the package, and that the edited file
-// imports what the new source needs.
+// TestEditsFixImports requires that an edit finds its function in any file of the package. The edited file must import
+// the packages that the new source needs.
 func TestEditsFixImports(t *testing.T) {
 	files := sources{
 		"pkg/a.go": "package pkg\n\nfunc g() {}\n",

@@ -30,7 +30,7 @@ type edit struct {
 	with     string // the new source, see placeholders; empty removes the node
 }
 
-// kind is a kind of node. The comment says which node of that kind an edit replaces.
+// kind is a kind of node. The comment of each constant says which node an edit replaces.
 type kind string
 
 const (
@@ -83,7 +83,7 @@ var matches = map[kind]func(n ast.Node, name string) bool{
 //	$var{name}   the first left-hand side of the only assignment with name in its right-hand side
 var placeholders = regexp.MustCompile(`\$(\w+)(?:\{([\w.]+)\})?`)
 
-// imports are the packages that new source may need and the edited file may not import yet.
+// imports has packages that new source may need, by name. fixImports adds them to the edited file.
 var imports = map[string]string{
 	"baseline": "container.training/useless/test/bench/baseline",
 	"client":   "sigs.k8s.io/controller-runtime/pkg/client",
@@ -123,7 +123,7 @@ func (m mutant) read(dir string) (sources, error) {
 	return files, nil
 }
 
-// apply returns the files that the mistake changes, with the mistake.
+// apply returns the files that the edits of the mutant change, after the edits.
 func (m mutant) apply(before sources) (after sources, err error) {
 	after = maps.Clone(before)
 	for _, e := range m.edits {
@@ -197,7 +197,7 @@ func (e edit) find(files sources) (name string, found ast.Node, err error) {
 	return name, found, nil
 }
 
-// declared returns the name of a function or constant as edits have it, or "" for other nodes.
+// declared returns the name of a function or constant in the form of edit.function, or "" for other nodes.
 func declared(n ast.Node) string {
 	switch d := n.(type) {
 	case *ast.FuncDecl:
@@ -228,7 +228,7 @@ func dotted(n ast.Node) string {
 	return ""
 }
 
-// is reports whether a node is the name or a selector that ends with it.
+// is reports whether a node is the name, or a selector that ends with the name.
 func is(n ast.Node, name string) bool {
 	full := dotted(n)
 	return full == name || strings.HasSuffix(full, "."+name)
@@ -328,7 +328,7 @@ func variable(function ast.Node, name string) (found string, ok bool) {
 	return found, assignments == 1
 }
 
-// fixImports adds the imports that the new source needs. It names imports _ that only the old source needed.
+// fixImports adds the imports that the new source needs. It renames an import to _ if only the old source needed it.
 func (e edit) fixImports(before, after string) (string, error) {
 	old, err := parse(before)
 	if err != nil {

@@ -27,7 +27,7 @@ const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale
 // parallelMutants is the number of mutants that run at the same time, each in its own copy of the source.
 const parallelMutants = 2
 
-// TestMutants requires for each mutant a killer: a test that fails with the mutant and passes without it. It writes the
+// TestMutants finds a killer for each mutant: a test that fails with the mutant and passes without it. It writes the
 // killers into docs/reliability.md. The recorded killer runs first, so usually no other test has to run.
 func TestMutants(t *testing.T) {
 	copies := make(chan string, parallelMutants)
@@ -53,8 +53,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// copySource copies the files that git tracks or would add. The folder is the same in each run: the key of Go's build
-// cache includes it.
+// copySource copies the files that git tracks or would add. The folder is the same in each run, because the key of Go's
+// build cache includes the folder.
 func copySource(t *testing.T, name string) (dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join(repository, "bin", "mutants", name))

@@ -9,7 +9,7 @@ const repository = "../.."
 
 // A mutant is the operator with a mistake.
 type mutant struct {
-	class   int    // class of the bug, see docs/reliability.md; zero for a whole controller
+	class   int    // class of the bug, see docs/reliability.md; zero for another controller
 	mistake string // description in docs/reliability.md, unique
 	edits   []edit
 

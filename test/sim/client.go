@@ -37,7 +37,7 @@ type Client struct {
 	// revision is used.
 	View func(k *Kind, newest int64) int64
 
-	misses func(change Change, since []Change) bool
+	misses func(change Change, since []Change) bool // see SkipEvents
 }
 
 // A Call is one request.

@@ -28,8 +28,8 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// dependentOperations is the number of requests for objects with owners. TestConformance waits for the garbage
-// collector after each of them, so a short test makes fewer.
+// dependentOperations returns the number of requests for objects with owners. TestConformance waits for the garbage
+// collector after each request, so a short test sends fewer requests.
 func dependentOperations() int {
 	if short() {
 		return 40
@@ -37,7 +37,7 @@ func dependentOperations() int {
 	return 200
 }
 
-// layers are the kinds of owners, of their dependents, and of the dependents of these.
+// layers has the kinds of owners, the kinds of their dependents, and the kinds of the dependents' dependents.
 var layers = [][]string{{"Deployment"}, {"ReplicaSet", "Machine"}, {"Pod", "Switch"}}
 
 // quotas maps the possible quota resources to kinds.
@@ -102,8 +102,9 @@ func byName(all [][]watchEvent) [][]watchEvent {
 // randomDependent returns an operation that creates an object with owners, deletes it with any policy, removes its
 // finalizers or owners, or changes a quota.
 //
-// Cases whose result depends on timing are left out. In one, several owners of an object have the same owner. In the
-// other, an owner has finalizers, or dependents with finalizers, and blocks no deletion.
+// It leaves out two cases whose result depends on timing. In the first case, several owners of an object have the same
+// owner. In the second case, an owner has finalizers, or dependents with finalizers, and does not block the deletion of
+// its own owner.
 func randomDependent(random *rand.Rand) operation {
 	layer := random.IntN(len(layers))
 	o := operation{
@@ -145,7 +146,7 @@ func randomOwners(random *rand.Rand, layer int) []owner {
 	return []owner{{pick(random, layers[layer-1]...), pick(random, "c", "d", "e"), true}}
 }
 
-// all returns all objects of kinds that can have owners.
+// all returns all objects of the kinds in layers.
 func (s *side) all(t *testing.T) (all []any) {
 	t.Helper()
 	for _, kind := range slices.Concat(layers...) {
@@ -170,9 +171,9 @@ func (s *side) becomes(t *testing.T, want []any) (diff string) {
 	return diff
 }
 
-// collect waits until the garbage collector has processed all earlier events. It creates an object of each kind whose
-// owner never existed, and waits until these are deleted. The garbage collector receives the events of each kind in
-// order.
+// collect waits until the garbage collector has processed all earlier events. For each kind, it creates an object whose
+// owner never existed, and waits until this object is deleted. The garbage collector receives the events of each kind
+// in order.
 func (s *side) collect(t *testing.T) {
 	t.Helper()
 	kinds := slices.Concat(layers...)
@@ -183,7 +184,7 @@ func (s *side) collect(t *testing.T) {
 			UID: uuid.NewUUID()}})
 		must(t, poll(t, func(ctx context.Context) (bool, error) {
 			err := s.client.Create(ctx, last)
-			return err == nil, ignoreForbidden(err) // until the ServiceAccount exists
+			return err == nil, ignoreForbidden(err) // forbidden until the ServiceAccount exists
 		}))
 	}
 	must(t, poll(t, func(ctx context.Context) (bool, error) {
@@ -205,9 +206,9 @@ func ignoreForbidden(err error) error {
 	return err
 }
 
-// count makes the quota controller recount, and waits until the count is correct and known to quota admission.
-// Otherwise a request that admission counted, and that was then rejected because the name exists, would count for five
-// minutes.
+// count makes the quota controller count again. It waits until the count is correct and quota admission knows it.
+// Otherwise a rejected request could count for five minutes: admission counts a request before the API server rejects
+// it because the name exists.
 func (s *side) count(t *testing.T) {
 	t.Helper()
 	nonce := 0
@@ -236,8 +237,8 @@ func (s *side) count(t *testing.T) {
 // recounted is another resource of the quota. A change of its limit triggers a recount.
 const recounted = "count/configmaps"
 
-// counts reports whether the quota's use equals the number of objects, and admission rejects another object exactly if
-// the quota is used up.
+// counts reports whether the quota is up to date. Its use must equal the number of objects. Admission must reject
+// another object if and only if the quota is used up.
 func (s *side) counts(ctx context.Context, kind string, used, hard resource.Quantity) (bool, error) {
 	list := listOf(kind)
 	if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault)); err != nil {

@@ -134,7 +134,7 @@ type owner struct {
 	Blocks     bool // blockOwnerDeletion
 }
 
-// kindsCompared are the compared kinds.
+// kindsCompared maps the name of each compared kind to its group and version.
 var kindsCompared = map[string]schema.GroupVersionKind{
 	"Machine":       v1beta1.GroupVersion.WithKind("Machine"),
 	"Switch":        v1beta1.GroupVersion.WithKind("Switch"),
@@ -187,7 +187,7 @@ func randomOperation(random *rand.Rand) operation {
 	return o
 }
 
-// randomPodOperation returns a change of a Pod as the operator, users and nodes make it.
+// randomPodOperation returns a request for a Pod, as the operator, a user or a node sends it.
 func randomPodOperation(random *rand.Rand) operation {
 	o := operation{
 		Verb: pick(random, "create", "create", "get metadata", "patch", "patch status", "resize", "resize", "delete"),
@@ -276,7 +276,7 @@ func objectOf(kind, name string) *unstructured.Unstructured {
 	return object
 }
 
-// newObject returns an object that can be created.
+// newObject returns an object with all required fields.
 func newObject(kind, name string) *unstructured.Unstructured {
 	object := objectOf(kind, name)
 	const replicas = `{"selector":{"matchLabels":{"a":"b"}},
@@ -580,8 +580,8 @@ type watchEvent struct {
 	Object any
 }
 
-// events returns the received events of each watch, up to the event of an object that it creates to mark the end. It
-// drops events that differ from the previous one only in resourceVersion: field managers cause these.
+// events creates an object for each watch to mark the end. It returns the events of each watch up to this object. It
+// drops events that differ from the previous one only in resourceVersion, because field managers cause such events.
 func (s *side) events(t *testing.T, until string) (all [][]watchEvent) {
 	t.Helper()
 	for i, watched := range watched {

@@ -71,7 +71,7 @@ func TestCrashes(t *testing.T) {
 }
 
 // injectFaults runs a scenario with each of the cases, and returns the number of runs. It first runs the scenario
-// without faults: then every write must change an object.
+// without faults. In this run, every write must change an object.
 func (s scenario) injectFaults(t *testing.T, cases func(writes int) []conditions) int {
 	t.Helper()
 	want := s.run(t, conditions{})
@@ -92,14 +92,14 @@ func singleFaults(writes int) (cases []conditions) {
 	return cases
 }
 
-// distinctFaults is the number of faults that differ most. They are first in the list. After the first, no process
-// knows of the write. After the second, only the API server knows. After the third, the operator does not know, but
-// keeps running.
+// distinctFaults is the number of faults that differ most. They are first in the list. After the first fault, no
+// process knows of the write. After the second fault, only the API server knows of it. The third fault is like the
+// second one, but the operator keeps running.
 const distinctFaults = 3
 
-// faultPairs returns each pair of writes with pairs of faults: all pairs of the distinct faults, and every fifth of all
-// 64 pairs of faults. The selection differs from one pair of writes to the next, so each pair of faults occurs at every
-// fifth pair of writes. make soak runs all pairs.
+// faultPairs combines each pair of writes with pairs of faults: with all pairs of the distinct faults, and with a fifth
+// of all 64 pairs of faults. The selection differs from one pair of writes to the next, so each pair of faults occurs
+// at every fifth pair of writes. make soak runs all pairs.
 func faultPairs(writes int) (cases []conditions) {
 	share := 5
 	if soaking() {
@@ -120,8 +120,8 @@ func faultPairs(writes int) (cases []conditions) {
 	return cases
 }
 
-// TestYear runs a schedule for a year, with a fault at every other write. The faults take turns. The controller checks
-// the clock every ten minutes for a year, so only make soak starts with each of the faults.
+// TestYear runs a schedule for a year, with a fault at every other write. The faults take turns. A year takes long,
+// because the controller checks the clock every ten minutes. So only make soak repeats it with each fault as the first.
 func TestYear(t *testing.T) {
 	if short() {
 		t.Skip("too slow for -short: make test-all runs it")

@@ -12,8 +12,8 @@
 //   - preconditions, finalizers, and the three propagation policies of deletions;
 //   - garbage collection by ownerReferences, and object count quotas.
 //
-// Of the built-in kinds, it also implements server-side apply and field managers of existing Ingresses, and the
-// resize subresource and the termination grace period of Pods.
+// For Ingresses that exist, it also implements server-side apply and field managers. For Pods, it also implements the
+// resize subresource and the termination grace period.
 //
 // It does not implement:
 //   - more than one version of a kind: all requests are for the storage version;
@@ -23,11 +23,10 @@
 //   - deletion of namespaces, cycles of owners, the status of quotas, and compaction of the history;
 //   - other features of built-in kinds: defaults, validation, rules for status updates, schedulers, nodes.
 //
-// Its caches do not resync, although real caches resync every ten hours. A resync therefore never hides a missed
-// event.
+// In simulations, caches do not resync. Real caches resync every ten hours. So a resync cannot hide a missed event.
 //
-// Simulations do not change a Machine's API version. test/integration creates and reads Machines in both versions on
-// a real API server, and migrates stored Machines. The tests of internal/conversion convert every field in both
+// Simulations do not change a Machine's API version. test/integration creates and reads Machines in both versions on a
+// real API server, and migrates stored Machines. The tests of internal/webhook/conversion convert every field in both
 // directions.
 //
 // The caller controls the order of all activity: when a request is served, when an event is delivered, and when the

@@ -12,9 +12,9 @@ import (
 // both caches are current, or the cache of one operator stops at some revision for some calls. If the operators
 // disagreed about an object, they would write it again and again.
 //
-// They do not create too many switches, because both choose the same names. A name that another object has is skipped.
-// While such a name becomes free, an operator with a stale cache and one with a current cache can each create a switch.
-// The scenario with such a name is therefore left out.
+// They do not create too many switches, because both choose the same names. They skip a name that another object has.
+// When such a name becomes free, an operator with a stale cache and an operator with a current cache can each create a
+// switch. So the test leaves out the scenario with such a name.
 func TestTwoLeaders(t *testing.T) {
 	for _, s := range scenarios {
 		if slices.ContainsFunc(s.steps, func(s step) bool { return s.what == holdName }) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFlipResponseLost loses the response to a flip. Then the switch is deleted before the Machine's status records the
-// flip, so no object records it. The next flip must still not be early. In some rounds the cache is late.
+// flip, so no object records it. The next flip must still not be early. The cache is stale only in some rounds.
 func TestFlipResponseLost(t *testing.T) {
 	for name, outcome := range map[string]sim.Outcome{
 		"the response is lost":  {DropResponse: true},
@@ -59,8 +59,8 @@ func isFlip(call sim.Call) bool {
 	return call.Verb == "patch" && call.Kind.Kind == "Switch" && call.Subresource == ""
 }
 
-// loseFlipResponse gives the first flip this outcome. When the operator then writes the Machine's status, it deletes
-// the flipped switch and loses the status request. The result becomes true when it has done so.
+// loseFlipResponse gives the first flip this outcome. When the operator then writes the Machine's status, the test
+// deletes the flipped switch and drops the request. Then the result becomes true.
 func loseFlipResponse(t *testing.T, w *sim.World, outcome sim.Outcome) *bool {
 	t.Helper()
 	flipped, lost := false, false

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A quietManager creates its controllers' queues without metrics: queues update their metrics twice a second, even if a
-// simulation is idle for hours. It also counts reconciles.
+// A quietManager creates its controllers' queues without metrics. With metrics, a queue updates them twice a second,
+// even if a simulation is idle for hours. A quietManager also counts reconciles.
 type quietManager struct {
 	ctrl.Manager
 
@@ -25,7 +25,7 @@ type quietManager struct {
 
 // Add implements manager.Manager.
 func (m quietManager) Add(runnable manager.Runnable) error {
-	// The controllers give no access to their queue and reconciler, so these are replaced by reflection.
+	// The controllers give no access to their queue and reconciler, so Add replaces both by reflection.
 	if value := reflect.Indirect(reflect.ValueOf(runnable)); value.Kind() == reflect.Struct {
 		if newQueue := value.FieldByName("NewQueue"); newQueue.IsValid() {
 			newQueue.Set(reflect.ValueOf(newQuietQueue))

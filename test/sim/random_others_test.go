@@ -53,7 +53,7 @@ func virtualMachineSteps(r *rand.Rand, _ uint64, i int) []randomStep {
 	)...)
 }
 
-// byUsers converts steps of users and nodes.
+// byUsers converts steps of users and nodes to random steps.
 func byUsers(steps ...step) (random []randomStep) {
 	for _, s := range steps {
 		random = append(random, randomStep{what: s.what, do: byUser(s.do)})

@@ -77,7 +77,7 @@ func TestRandom(t *testing.T) {
 // maxLog is the maximum number of log lines in a failure message.
 const maxLog = 60
 
-// reduce finds a minimal list of steps that fails, and describes it. No step of it can be left out.
+// reduce removes steps as long as the run still fails, and describes the remaining steps.
 func reduce(t *testing.T, seed uint64) string {
 	t.Helper()
 	steps := randomSteps(seed)
@@ -102,7 +102,7 @@ func reduce(t *testing.T, seed uint64) string {
 	return text.String()
 }
 
-// A randomStep is one step of a run, with the time or the calls until the next step.
+// A randomStep is one step of a run, with the time or the number of calls until the next step.
 type randomStep struct {
 	what  string
 	do    func(context.Context, *randomRun) error
@@ -123,23 +123,23 @@ type randomRun struct {
 
 	world       *sim.World
 	random      *rand.Rand
-	faults      map[int]fault // by the number of the operators' write
+	faults      map[int]fault // by the ordinal number of the operators' write, from 0
 	writes      int
 	calls       int
 	callsInStep int             // calls since the last step
 	views       map[string]view // the stale views of the first operator, by kind
-	missed      map[string]int  // the number of next events that the first operator misses, by kind
+	missed      map[string]int  // how many of the next events the first operator misses, by kind
 	log         strings.Builder // steps and calls
 	err         error
 }
 
-// A view is what a stale cache shows of a kind.
+// A view is the state of a stale cache for one kind.
 type view struct {
 	revision int64
 	steps    int // the number of steps until the cache is current again
 }
 
-// A cache is stale for at most this number of steps, and of calls within one step.
+// A cache is stale for at most staleSteps steps, and for at most staleCalls calls within one step.
 const (
 	staleSteps = 2
 	staleCalls = 100
@@ -257,7 +257,7 @@ func (run *randomRun) runSteps(ctx context.Context, steps []randomStep) error {
 	return run.settle(ctx, run)
 }
 
-// refresh ends stale views that have lasted long enough, or all of them.
+// refresh ends the stale views that have lasted for their number of steps, or all stale views.
 func (run *randomRun) refresh(all bool) {
 	run.world.Locked(func() {
 		for kind, v := range run.views {
@@ -325,7 +325,8 @@ func settleMachines(ctx context.Context, run *randomRun) error {
 	return run.end(ctx)
 }
 
-// unblock removes what users have done to an object that blocks the operator.
+// unblock removes the annotation and the finalizer with which users block the operator. It deletes a quota or Pod that
+// blocks the operator.
 func (run *randomRun) unblock(ctx context.Context, object client.Object) error {
 	object = object.DeepCopyObject().(client.Object)
 	switch object.GetObjectKind().GroupVersionKind().Kind {
@@ -418,8 +419,8 @@ func (run *randomRun) end(ctx context.Context) error {
 // holdFinalizer is a finalizer of another controller.
 const holdFinalizer = "example.com/hold"
 
-// The seed modulo 3 selects one disturbance: a second operator leads at the same time, users create Machines again,
-// or the operator misses an event. A real watch does not skip events.
+// The seed modulo 3 selects one disturbance: a second operator leads at the same time, users create Machines again, or
+// the operator misses an event. In a cluster, the last one does not happen, because a watch does not skip events.
 const (
 	withSecondLeader = iota
 	withRecreation
@@ -461,7 +462,7 @@ func randomSteps(seed uint64) []randomStep {
 		case 0:
 			steps[i].pause = p.pauses[r.IntN(len(p.pauses))]
 		case 1:
-			steps[i].calls = 1000 // more than there are
+			steps[i].calls = 1000 // more than the calls that wait
 		default:
 			steps[i].calls = r.IntN(6)
 		}
@@ -496,7 +497,7 @@ func createSteps(r *rand.Rand, name string) []randomStep {
 	return []randomStep{made, made, made, made}
 }
 
-// userMachineSteps returns what users do with a Machine.
+// userMachineSteps returns the possible steps of users for a Machine.
 func userMachineSteps(r *rand.Rand, name string) []randomStep {
 	n, seconds := 1+r.IntN(4), []int{1, 2, 5, 30}
 	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
@@ -519,7 +520,7 @@ func userMachineSteps(r *rand.Rand, name string) []randomStep {
 	}
 }
 
-// userSwitchSteps returns what users do with a switch.
+// userSwitchSteps returns the possible steps of users for a switch and a quota.
 func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	switchName := fmt.Sprintf("%s-%d", machines[r.IntN(2)], r.IntN(4))
 	sw := switchOf(switchName)
@@ -546,7 +547,7 @@ func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	}
 }
 
-// byUser converts a function of a user.
+// byUser converts a function that acts as a user to a function of a randomStep.
 func byUser(do func(context.Context, client.Client) error) func(context.Context, *randomRun) error {
 	return func(ctx context.Context, run *randomRun) error { return do(ctx, run.world.Admin) }
 }

@@ -79,8 +79,8 @@ func (s scenario) caches() []string {
 	return append(slices.Clip(s.kinds), "")
 }
 
-// behind returns how many revisions the API server of a starting operator may lag. Machines have the most cases,
-// because they depend on the cache most.
+// behind returns by how many revisions the API server of a starting operator lags, one number for each case. Machines
+// have the most cases, because they depend on the cache most.
 func (s scenario) behind() []int64 {
 	if slices.Contains(s.kinds, "Machine") {
 		return []int64{0, 2, 10}
@@ -150,7 +150,7 @@ var (
 	deleteMachine = step{what: "delete", do: remove(machine("m"))}
 )
 
-// holdName is the step after which a switch that is being deleted keeps the name of a new switch.
+// holdName is a step after which a switch that is being deleted keeps its name. A new switch would get this name.
 const holdName = "add a finalizer to a switch"
 
 // scenarios are the scenarios of all controllers. shortScenarios has one with few writes for each controller.
@@ -349,7 +349,7 @@ func monthly() *appsv1.Deployment {
 
 // conditions are the disturbances of a run.
 type conditions struct {
-	faults  map[int]fault // by the number of the operators' write
+	faults  map[int]fault // by the ordinal number of the operators' write, from 0
 	lag     *lag          // of the first operator's caches
 	missed  []miss        // events that the first operator misses until it lists again, in order of their revisions
 	leaders int           // the number of running operators; 0 means 1
@@ -383,7 +383,7 @@ func (c conditions) String() string {
 
 // hideCreation reports whether two events are missed, and one of them is the creation of a child by the operator. The
 // operator waits for its own creations. It relies on a watch that delivers all events in order, or ends. If the watch
-// misses a creation, the operator may create an extra child. It deletes a child after it has listed all objects again.
+// misses a creation, the operator may create an extra child. It deletes the extra child after the next list.
 func (c conditions) hideCreation(r result) bool {
 	return len(c.missed) > 1 && slices.ContainsFunc(c.missed, func(m miss) bool {
 		return m.late == 0 && slices.Contains(r.creations, m.revision)
@@ -510,7 +510,7 @@ const maxScheduleWait = 10 * time.Minute
 // reconcile is due.
 const maxReconciles = 60
 
-// pass advances the clock. It adds a violation if there are more than most reconciles, plus one for each maxWait.
+// pass advances the clock. The limit of reconciles is most, plus one for each maxWait. More reconciles are a violation.
 func (r *result) pass(w *sim.World, d time.Duration, most int, maxWait time.Duration) error {
 	if maxWait > 0 {
 		most += int(d/maxWait) + 1
@@ -523,8 +523,8 @@ func (r *result) pass(w *sim.World, d time.Duration, most int, maxWait time.Dura
 	return err
 }
 
-// expectNoWrites waits until the operator has settled, and then for length. It adds a violation for each write and each
-// reconcile in that time.
+// expectNoWrites waits for settleTime, and then for length. During length, it adds a violation for each write, and a
+// violation if there are more reconciles than one for each maxWait.
 func (r *result) expectNoWrites(w *sim.World, length, maxWait time.Duration) error {
 	if err := r.pass(w, settleTime, maxReconciles, maxWait); err != nil {
 		return err
@@ -539,7 +539,8 @@ func (r *result) expectNoWrites(w *sim.World, length, maxWait time.Duration) err
 	return err
 }
 
-// TestIdleDay leaves a Machine unchanged for longer than the resync interval of a real cache.
+// TestIdleDay leaves a Machine unchanged for longer than the resync interval of a real cache. The operator must not
+// reconcile it.
 func TestIdleDay(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()
@@ -580,7 +581,7 @@ func state(w *sim.World) string {
 	return all.String()
 }
 
-// sorted sorts managed fields by manager. The API server sorts them by the second of the write.
+// sorted sorts managed fields by manager. The API server sorts them by the time of the write, in seconds.
 func sorted(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
 		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation))
@@ -629,7 +630,7 @@ func revisions(t *testing.T, w *sim.World) (all []invariants.Revision) {
 	return all
 }
 
-// process names the process that made a change, or returns "" if it was not the operator.
+// process returns the name of the process that made a change, or "" if it was not the operator.
 func process(w *sim.World, change sim.Change) string {
 	if !byOperator(change) {
 		return ""
@@ -666,7 +667,8 @@ func left(w *sim.World, kind string) error {
 	return nil
 }
 
-// sameEndState returns a test that runs the scenario with a stale view. The final state must be the same as without.
+// sameEndState returns a test that runs the scenario under other conditions. Its final state must be the same as in
+// want.
 func (s scenario) sameEndState(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
 		t.Helper()
@@ -694,7 +696,7 @@ var short = testing.Short
 // kinds, so all of them occur.
 const stride = 11
 
-// inParallel runs the cases until one fails: all of them, or every eleventh in a short test. It returns the number of
+// inParallel runs all cases, or every eleventh case in a short test, until one fails. It returns the number of selected
 // cases.
 func inParallel(t *testing.T, cases []conditions, run func(*testing.T, conditions)) (runs int) {
 	t.Helper()

@@ -219,7 +219,7 @@ func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error)
 	return s.replace(by, k, old, object)
 }
 
-// update replaces an object, or the part that the subresource is for.
+// update replaces an object, or only the part that belongs to the subresource.
 func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresource string,
 	object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
@@ -508,7 +508,7 @@ func (s *Server) CollectGarbage() (bool, error) {
 	return false, nil
 }
 
-// collect processes one object.
+// collect processes one object. It reports whether it changed an object.
 func (s *Server) collect(k *Kind, object *unstructured.Unstructured,
 	uids map[types.UID]*unstructured.Unstructured) (bool, error) {
 	if object.GetDeletionTimestamp() != nil {

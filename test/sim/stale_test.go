@@ -20,15 +20,15 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// A lag limits what the operator's caches see. A starting operator first makes a consistent read, even if its API
-// server lags. Its later lists may be older.
+// A lag limits the revisions that the operator's caches see. A starting operator first makes a consistent read, even if
+// its API server lags. Its later lists may be older.
 type lag struct {
-	kind     string // whose cache lags; "" for all caches
-	revision int64  // the cache stops here, until the end of the step after the step that wrote it
+	kind     string // the kind whose cache lags; "" for all kinds
+	revision int64  // the cache stops here, and resumes one step after the step that wrote this revision
 	restart  bool   // the operator restarts at this revision, and its cache stops after the first list
-	behind   int64  // the number of revisions that its API server then lags
+	behind   int64  // by how many revisions the API server lags after the restart
 	calls    int    // if not zero, the cache resumes after this number of calls
-	steady   bool   // the cache does not stop, but always lags by this number of revisions, for a few seconds
+	steady   bool   // the cache does not stop, but lags by behind revisions, for a few seconds each time
 }
 
 // A miss is an event that the operator never receives, or receives late.
@@ -80,8 +80,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestTimeTravel restarts the operator at each revision of each short scenario. The new API server's data is as old as
-// each earlier revision.
+// TestTimeTravel restarts the operator at each revision of each short scenario. Then the operator reads from an API
+// server with older data. The test repeats this for each earlier revision.
 func TestTimeTravel(t *testing.T) {
 	for _, s := range shortScenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -115,8 +115,8 @@ var twoMachines = scenario{
 	},
 }
 
-// TestMissed drops each event and each pair of events, until the operator lists all objects again. No watch does that: a
-// watch delivers all events in order, or ends. So hideCreation allows one exception.
+// TestMissed drops each event and each pair of events, until the operator lists all objects again. A real watch does
+// not drop events: it delivers all events in order, or ends. So hideCreation allows one exception.
 func TestMissed(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -126,9 +126,10 @@ func TestMissed(t *testing.T) {
 
 // TestReordered delays each event and each pair of events until after later events of either kind.
 //
-// A watch delivers changes of one kind in order. client-go keeps the last event that it received, even if an earlier
-// one is newer. Its cache then shows old data until the next list, including deleted objects. This simulates API
-// servers where one has older data than the previous one. The caches of two kinds can each be ahead of the other.
+// A real watch delivers the changes of one kind in order. If events arrive in another order, client-go keeps the event
+// that it received last, even if this event is older. Then its cache shows old data, including deleted objects, until
+// the next list. This simulates that the operator connects to an API server with older data. The cache of one kind can
+// be ahead of the cache of the other kind.
 func TestReordered(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -172,7 +173,8 @@ func TestLateEvent(t *testing.T) {
 	})
 }
 
-// inPairs returns each revision and each pair of revisions, missed in the same variant.
+// inPairs returns a case for each revision and for each pair of revisions. The operator misses both events of a pair in
+// the same variant.
 func inPairs(revisions []int64, variants func(int64) []miss) (cases []conditions) {
 	for i, revision := range revisions {
 		for variant, m := range variants(revision) {
@@ -196,7 +198,7 @@ func TestDeletionNotInCache(t *testing.T) {
 		limited bool
 	}{
 		{"Machine", machineOf("m", 4), false},
-		{"Machine", machineOf("m", 200), true}, // more than one reconcile creates
+		{"Machine", machineOf("m", 200), true}, // more switches than one reconcile creates
 		{"VirtualMachine", vm(), false},
 	} {
 		for name, deletions := range map[string][]func(context.Context, client.Client) error{
@@ -309,7 +311,7 @@ func TestChangeNotInCache(t *testing.T) {
 }
 
 // TestPodChangeNotInCache changes a VirtualMachine's Pod. The cache does not show the change. The operator's writes are
-// rejected. When the cache shows the change, the operator does what the user asked for.
+// rejected. When the cache shows the change, the operator must carry out the request of the user.
 func TestPodChangeNotInCache(t *testing.T) {
 	for _, tt := range []struct {
 		step step
@@ -373,7 +375,7 @@ func (v *staleView) viewOf(k *sim.Kind, newest int64) int64 {
 	return min(max(1, v.lag.revision-v.lag.behind), newest)
 }
 
-// misses reports whether the operator does not receive a change, or not yet.
+// misses reports whether the operator never receives a change, or receives it later.
 func (v *staleView) misses(change sim.Change, since []sim.Change) bool {
 	if len(since) == 0 && v.ended {
 		return false
@@ -395,7 +397,7 @@ func count(changes []sim.Change, kind string) (n int) {
 	return n
 }
 
-// reached reports whether the lag or the last missed event has begun, and can end.
+// reached reports whether the lag has begun, or the last missed event has occurred. Only then can the stale view end.
 func (v *staleView) reached() bool {
 	if v.lag != nil {
 		return !v.lag.steady && v.world.Revision() >= v.lag.revision
@@ -434,7 +436,7 @@ func (v *staleView) callServed() {
 	}
 }
 
-// stepDone counts a step, and ends the stale view after the second.
+// stepDone counts a step, and ends the stale view after the second step.
 func (v *staleView) stepDone() {
 	if !v.reached() {
 		return

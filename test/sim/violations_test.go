@@ -27,10 +27,10 @@ import (
 )
 
 // violations checks invariants that test/internal/invariants does not check:
-//   - Of a ReplicaSet, the operator changes only its label.
-//   - Of an Ingress, the operator changes only its annotation and the saved values. It sets the annotation to its own
-//     value, or restores the last value of the other writers.
-//   - Of a VirtualMachine, the operator changes only its finalizers and its status.
+//   - In a ReplicaSet, the operator changes only the label pod-count.
+//   - In an Ingress, the operator changes only its annotation and the saved values. It sets the annotation to its own
+//     value, or restores the last value that another writer set.
+//   - In a VirtualMachine, the operator changes only the finalizers and the status.
 //   - A VirtualMachine has at most one Pod.
 //   - The operator creates and deletes only Pods of VirtualMachines.
 //   - The operator deletes a Pod only for a valid reason. See unjustifiedDeletion.
@@ -62,7 +62,7 @@ func violations(changes []sim.Change) (found []error) {
 
 func byOperator(change sim.Change) bool { return slices.Contains(operators, change.By) }
 
-// forbiddenChange describes a change by the operator to fields other than the allowed ones.
+// forbiddenChange describes a change by the operator to fields that are not allowed. Otherwise it returns "".
 func forbiddenChange(change sim.Change, allowed ...[]string) string {
 	if !byOperator(change) {
 		return ""
@@ -87,8 +87,8 @@ func forbiddenChange(change sim.Change, allowed ...[]string) string {
 	return ""
 }
 
-// observeIngress checks the value that the operator gives to its annotation. It updates the last values of the other
-// writers, which have an empty value for an absent annotation.
+// observeIngress checks the value that the operator gives to its annotation. It keeps the last value of the other
+// writers in theirs. An empty value means that the annotation is absent.
 func observeIngress(theirs map[types.UID]string, change sim.Change) string {
 	before, after := "", change.Object.GetAnnotations()[sim.IngressAnnotation]
 	if change.Before != nil {
@@ -181,7 +181,7 @@ func (vm *vmHistory) unjustifiedDeletion(change sim.Change) string {
 	return "the operator deleted it without a valid reason"
 }
 
-// TestViolations makes forbidden and allowed changes in the operator's name.
+// TestViolations makes forbidden and allowed changes as the operator.
 func TestViolations(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -262,7 +262,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// createPodOf creates the VirtualMachine's Pod.
+// createPodOf creates a Pod that the VirtualMachine controls.
 func createPodOf(pod *corev1.Pod) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		owner := vm()

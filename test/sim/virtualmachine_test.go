@@ -144,11 +144,11 @@ func runPod(cpu int) step {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
 				return err
 			}
-			if pod.Status.Phase == corev1.PodFailed { // it never runs again, and its successor does not exist yet
+			if pod.Status.Phase == corev1.PodFailed { // it never runs again, and the next Pod does not exist yet
 				return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
 			}
 			err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
-			// every run delivers this event before the next change
+			// Every run must deliver this event before the next change.
 			synctest.Wait()
 			return errors.Join(err, patchStatus(vmPod, fmt.Sprintf(`{"status":{"phase":"Running",
 				"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%[1]q}],

@@ -93,8 +93,8 @@ func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	return object
 }
 
-// Locked calls do while no request is served and no event is sent. Callers must change the variables that View and
-// SkipEvents depend on only in Locked.
+// Locked calls do while no request is served and no event is sent. Callers must use Locked to change the variables of
+// View and SkipEvents.
 func (s *Server) Locked(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (c *Client) SkipEvents(skip func(change Change, since []Change) bool) {
 	c.misses = skip
 }
 
-// ExpireWatches ends those of the client's watches that have skipped an event or sent it late. The client gets
-// "resource expired" and lists all objects again.
+// ExpireWatches ends the client's watches that have skipped an event, or sent an event late. The client gets "resource
+// expired" and lists all objects again.
 func (c *Client) ExpireWatches() {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

@@ -293,7 +293,7 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 // Stop ends a process as a crash does: its pending calls have no effect.
 func (w *World) Stop(o *Operator) error {
 	w.Operators = slices.DeleteFunc(w.Operators, func(other *Operator) bool { return other == o })
-	<-o.started     // a manager that is stopped before this runs a busy loop, and the clock does not advance
+	<-o.started     // a manager that is stopped earlier runs a busy loop, and the clock does not advance
 	synctest.Wait() // deliver pending events first: otherwise the metadata cache blocks forever
 	o.cancel()
 	for {

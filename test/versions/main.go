@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command versions runs the user stories of test/integration on each release of Kubernetes that can be built, and
-// writes the results into docs/versions.md. If the environment variable KUBERNETES selects a release, it runs them on
-// that one only. Its arguments are passed to go test; with arguments, it does not write the results.
+// Command versions runs the user stories of test/integration on each release of Kubernetes that can be built. It writes
+// the results into docs/versions.md. If the environment variable KUBERNETES selects a release, it runs them only on
+// that release. It passes its arguments to go test. With arguments, it does not write the results.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// All programs are built from the pinned releases.
+	// KUBEBUILDER_ASSETS would replace the programs that are built for each release.
 	if err := os.Unsetenv("KUBEBUILDER_ASSETS"); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	return failed
 }
 
-// releaseVariable selects a release for all programs of this source tree.
+// releaseVariable is the environment variable that selects a release for all programs of this source tree.
 const releaseVariable = "KUBERNETES"
 
 // test builds a release and runs the user stories on it.

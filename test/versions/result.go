@@ -36,7 +36,7 @@ type event struct {
 	Elapsed                          float64
 }
 
-// read reads the output of go test -json. To progress, it writes a line for each test, and the output of failed tests.
+// read reads the output of go test -json. It writes a line for each test, and the output of failed tests, to progress.
 func (r *result) read(out io.Reader, progress io.Writer) error {
 	outputs := map[string]*strings.Builder{} // by test, without its subtests; "" is the package
 	for events := json.NewDecoder(out); ; {
@@ -60,7 +60,7 @@ func (r *result) read(out io.Reader, progress io.Writer) error {
 	}
 }
 
-// count counts a test, or the package, that has ended.
+// count counts a test that has ended. It also counts the package if the package fails and no test has failed.
 func (r *result) count(e event, output string, progress io.Writer) {
 	switch {
 	case e.Action == "fail" && (e.Test != "" || r.failed == 0):
@@ -90,7 +90,7 @@ func (r *result) counts() string {
 	return strings.Join(counts, ", ")
 }
 
-// row is the row of the table.
+// row returns the row of the release in the table.
 func (r *result) row() string {
 	slices.Sort(r.differences)
 	return fmt.Sprintf("| %s | %s | %s | %s |", r.version, r.date, r.counts(), strings.Join(r.differences, "<br>"))
@@ -107,7 +107,7 @@ func update(path string, releases []string, r *result) error {
 	if !found || !ended {
 		return fmt.Errorf("%s lacks the lines around the table", path)
 	}
-	lines := append([]string{r.row()}, strings.Split(table, "\n")...) // the new row comes before the old one
+	lines := append([]string{r.row()}, strings.Split(table, "\n")...) // IndexFunc finds the new row before the old row
 	var rows []string
 	for _, release := range releases {
 		i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| v"+release+".") })

@@ -25,14 +25,14 @@ const (
 	ConditionUsageAvailable = "UsageAvailable"
 )
 
-// Reasons of the condition Ready and of the status. For a failed Pod, it is the Pod's own reason, such as
-// CrashLoopBackOff, ErrImagePull, ImagePullBackOff, CreateContainerConfigError or Evicted.
+// Reasons of the condition Ready. The field status.reason has the same value. If a Pod fails, the operator copies the
+// Pod's own reason, such as CrashLoopBackOff, ErrImagePull, ImagePullBackOff, CreateContainerConfigError or Evicted.
 const (
 	// ReasonServerReady means that the Pod is running and ready.
 	ReasonServerReady = "ServerReady"
 	// ReasonCreating means that the Pod is being created.
 	ReasonCreating = "Creating"
-	// ReasonUnschedulable means that no node fits the Pod.
+	// ReasonUnschedulable means that the Pod fits on no node.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonStarting means that the Pod is not running or not ready yet.
 	ReasonStarting = "Starting"
@@ -42,7 +42,7 @@ const (
 	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonCreateFailed means that the API server rejects the Pod for another reason.
 	ReasonCreateFailed = "CreateFailed"
-	// ReasonNameConflict means that the name of the Pod is taken by a Pod that the VirtualMachine does not control.
+	// ReasonNameConflict means that another Pod, which the VirtualMachine does not control, has the required name.
 	ReasonNameConflict = "NameConflict"
 	// ReasonServerFailed means that the Pod has failed and gives no reason.
 	ReasonServerFailed = "ServerFailed"
@@ -60,15 +60,15 @@ const (
 	ReasonScheduled = "Scheduled"
 	// ReasonPending means that the scheduler has not assigned a node yet.
 	ReasonPending = "Pending"
-	// ReasonNoServer means that there is no Pod, or for UsageAvailable no running Pod.
+	// ReasonNoServer means that there is no Pod. In the condition UsageAvailable, it means that no Pod is running.
 	ReasonNoServer = "NoServer"
 	// ReasonUpToDate means that the Pod has the resources of the spec.
 	ReasonUpToDate = "UpToDate"
-	// ReasonRequested means that a resize was requested, and that the node has not reported about it yet.
+	// ReasonRequested means that a resize was requested, but the node has not reported its progress yet.
 	ReasonRequested = "Requested"
 	// ReasonInProgress means that the node is applying the resize.
 	ReasonInProgress = "InProgress"
-	// ReasonDeferred means that the node has too few free resources now.
+	// ReasonDeferred means that the node does not have enough free resources at the moment.
 	ReasonDeferred = "Deferred"
 	// ReasonInfeasible means that the node can never provide the resources.
 	ReasonInfeasible = "Infeasible"
@@ -94,11 +94,11 @@ const (
 	EventResized = "Resized"
 	// EventDeleted names a deleted Pod and the cause.
 	EventDeleted = "Deleted"
-	// EventCreateFailed has the error with which the API server rejects a Pod.
+	// EventCreateFailed has the error that the API server returned when it rejected a Pod.
 	EventCreateFailed = "CreateFailed"
-	// EventUnschedulable has the scheduler's message about a Pod that fits no node.
+	// EventUnschedulable has the scheduler's message about a Pod that fits on no node.
 	EventUnschedulable = "Unschedulable"
-	// EventNameConflict names a Pod that has the required name and that the VirtualMachine does not control.
+	// EventNameConflict names a Pod that has the required name, but is not controlled by the VirtualMachine.
 	EventNameConflict = "NameConflict"
 	// EventCrashLoop has the kubelet's message about a Pod that crashes repeatedly.
 	EventCrashLoop = "CrashLoop"

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the cloudnative.tw API: VirtualMachines, which run one Pod each.
+// Package v1alpha1 is the cloudnative.tw API. Each of its VirtualMachines runs one Pod.
 //
 // +kubebuilder:object:generate=true
 // +groupName=cloudnative.tw
@@ -17,21 +17,17 @@ var (
 	// GroupVersion is the group and version of the types in this package.
 	GroupVersion = schema.GroupVersion{Group: "cloudnative.tw", Version: "v1alpha1"}
 
-	// SchemeGroupVersion is GroupVersion under the name that generated clients know.
+	// SchemeGroupVersion is the name that generated clients use for GroupVersion.
 	SchemeGroupVersion = GroupVersion
-
-	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-
-	// AddToScheme registers the types of this package in a scheme.
-	AddToScheme = schemeBuilder.AddToScheme
 )
 
-// Resource returns a resource of this group, for generated listers and their errors.
+// Resource returns a resource of this group. Generated listers use it in their errors.
 func Resource(resource string) schema.GroupResource {
-	return SchemeGroupVersion.WithResource(resource).GroupResource()
+	return GroupVersion.WithResource(resource).GroupResource()
 }
 
-func addKnownTypes(scheme *runtime.Scheme) error {
+// AddToScheme registers the types of this package in a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &VirtualMachine{}, &VirtualMachineList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -82,8 +82,8 @@ type VirtualMachine struct {
 
 // VirtualMachineSpec is the desired state of a VirtualMachine.
 type VirtualMachineSpec struct {
-	// action is active (the VirtualMachine has a Pod) or inactive (it has no Pod). The default is active. The data of
-	// the Pod is lost when it is stopped: the next Pod starts from the image.
+	// action is active (the VirtualMachine has a Pod) or inactive (it has no Pod). The default is active. When the
+	// VirtualMachine becomes inactive, the data of its Pod is lost: the next Pod starts from the image.
 	// +optional
 	// +kubebuilder:default=active
 	Action Action `json:"action,omitempty"`
@@ -93,9 +93,9 @@ type VirtualMachineSpec struct {
 	Resource ResourceSpec `json:"resource,omitzero"`
 }
 
-// ResourceSpec is both the requests and the limits of the Pod's container. Kubernetes stores bytes and thousandths of
-// a CPU as 64-bit integers, which bounds the values. An exponent has at most two digits, because Kubernetes takes
-// longer than a request may last to compare a quantity with a ten-digit exponent.
+// ResourceSpec is both the requests and the limits of the Pod's container. Kubernetes stores bytes and thousandths of a
+// CPU as 64-bit integers, which limits the values. An exponent can have at most two digits. With ten digits, Kubernetes
+// would need more time to compare the quantity than a request may take.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.rootDisk) == has(oldSelf.rootDisk) && (!has(self.rootDisk) || size(string(self.rootDisk)) <= 64 && !string(self.rootDisk).matches('[eE][+-]?[0-9]{3}') && quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) == 0)",fieldPath=".rootDisk",message="rootDisk is immutable: create a new VirtualMachine instead"
 type ResourceSpec struct {
@@ -119,8 +119,8 @@ type ResourceSpec struct {
 }
 
 // VirtualMachineStatus is the state that the operator last observed. The operator computes it from the Pod, and from
-// the failures and the retryTime of the previous status. It keeps times, usage and rejection messages while they are
-// valid.
+// the failures and the retryTime of the previous status. It also keeps the times, the usage and the rejection messages
+// of the previous status while they are valid.
 type VirtualMachineStatus struct {
 	// conditions has four types. Ready: the Pod is running and ready. Scheduled: the Pod has a node. Resizing: the Pod
 	// does not have the resources of the spec yet. UsageAvailable: status.server.usage is known.
@@ -187,7 +187,7 @@ type ServerStatus struct {
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
-	// usage is the measured usage of the Pod. It is absent if it is not known.
+	// usage is the measured usage of the Pod. It is absent while the usage is not known.
 	// +optional
 	Usage *UsageStatus `json:"usage,omitempty"`
 }

@@ -3,8 +3,8 @@
 
 // Package v1alpha1 is the deprecated first version of the useless.container.training API.
 //
-// It has every field of v1beta1, some under another name. It uses the types of v1beta1 if they are equal in both
-// versions, and declares only types with different field names.
+// It has all fields of v1beta1, but some of them have other names. The package declares only the types whose field
+// names differ. For all other fields, it uses the types of v1beta1.
 //
 // +kubebuilder:object:generate=true
 // +groupName=useless.container.training
@@ -20,11 +20,11 @@ var (
 	// GroupVersion is the group and version of the types in this package.
 	GroupVersion = schema.GroupVersion{Group: "useless.container.training", Version: "v1alpha1"}
 
-	// SchemeGroupVersion is GroupVersion under the name that generated clients know.
+	// SchemeGroupVersion is the name that generated clients use for GroupVersion.
 	SchemeGroupVersion = GroupVersion
 )
 
-// Resource returns a resource of this group, for generated listers and their errors.
+// Resource returns a resource of this group. Generated listers use it in their errors.
 func Resource(resource string) schema.GroupResource {
 	return GroupVersion.WithResource(resource).GroupResource()
 }

@@ -79,7 +79,7 @@ type MachineSpec struct {
 	FlipDelaySeconds *int32 `json:"flipDelaySeconds,omitempty"`
 
 	// flipIntervalSeconds is the minimum time between two flips of the Machine, in seconds, from 0 to 86400 (a day).
-	// The default is 5. With 0, all switches whose delay has passed are turned down at once.
+	// The default is 5. With 0, the operator turns each switch down as soon as its delay has passed.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0

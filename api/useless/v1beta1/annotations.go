@@ -7,9 +7,10 @@ const domain = "useless.container.training/"
 
 // Annotations that users set to schedule a workload. At least one of the first two is required.
 const (
-	// StartScheduleAnnotation says when to scale up: the five fields of cron, HH:MM, or days of the week and HH:MM.
+	// StartScheduleAnnotation is when to scale up. It has one of three formats: the five fields of cron, HH:MM, or days
+	// of the week and HH:MM.
 	StartScheduleAnnotation = domain + "start-schedule"
-	// StopScheduleAnnotation says when to scale down, in the same forms.
+	// StopScheduleAnnotation is when to scale down, in one of the same three formats.
 	StopScheduleAnnotation = domain + "stop-schedule"
 	// TimeZoneAnnotation is the IANA time zone of the schedules. Absent means the operator's --default-time-zone.
 	TimeZoneAnnotation = domain + "time-zone"
@@ -19,31 +20,32 @@ const (
 	// stop.
 	StartReplicasAnnotation = domain + "start-replicas"
 	// SuspendAnnotation makes the operator skip starts and stops while its value is true. The operator does not execute
-	// them later.
+	// the skipped starts and stops later.
 	SuspendAnnotation = domain + "suspend"
-	// SuspendUntilAnnotation skips the starts and stops before a time (RFC 3339).
+	// SuspendUntilAnnotation is a time (RFC 3339). The operator skips the starts and stops before it.
 	SuspendUntilAnnotation = domain + "suspend-until"
-	// ExcludeDatesAnnotation has the local dates, and ranges of dates, without a start.
+	// ExcludeDatesAnnotation has local dates, and ranges of dates. On these dates, the operator executes no start.
 	ExcludeDatesAnnotation = domain + "exclude-dates"
 )
 
 // Annotations in which the operator records the last start or stop. It writes them in the same request as the replicas.
 const (
-	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes it.
+	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes the annotation.
 	OriginalReplicasAnnotation = domain + "original-replicas"
 	// OriginalMinReplicasAnnotation is minReplicas of a HorizontalPodAutoscaler before the stop. Then
 	// OriginalReplicasAnnotation is its maxReplicas. A start removes it.
 	OriginalMinReplicasAnnotation = domain + "original-min-replicas"
 	// OriginalStateAnnotation is OriginalStateActive if the stop changed a workload without replicas: it suspended a
-	// CronJob, or made a VirtualMachine inactive. A start removes it.
+	// CronJob, or made a VirtualMachine inactive. A start removes the annotation.
 	OriginalStateAnnotation = domain + "original-state"
 	// LastScheduleTimeAnnotation is the time (RFC 3339) of the last start or stop that was handled.
 	LastScheduleTimeAnnotation = domain + "last-schedule-time"
 	// NextScheduleTimeAnnotation is the time (RFC 3339) of the next start or stop.
 	NextScheduleTimeAnnotation = domain + "next-schedule-time"
-	// ScheduleStateAnnotation is ScheduleStarted or ScheduleStopped, after the last start or stop.
+	// ScheduleStateAnnotation is ScheduleStarted after a start, and ScheduleStopped after a stop.
 	ScheduleStateAnnotation = domain + "schedule-state"
-	// ObservedScheduleAnnotation is a hash of the schedule. A different value means that the schedule was edited.
+	// ObservedScheduleAnnotation is a hash of the schedule that the operator last handled. If the current schedule has
+	// a different hash, a user has edited it.
 	ObservedScheduleAnnotation = domain + "observed-schedule"
 )
 
@@ -66,22 +68,22 @@ const (
 	EventScheduleRemoved = "ScheduleRemoved"
 	// EventInvalidSchedule names the invalid annotations. The workload is not scaled until they are fixed.
 	EventInvalidSchedule = "InvalidSchedule"
-	// EventUnknownTimeZone means that only the time zone is wrong.
+	// EventUnknownTimeZone means that the time zone is the only invalid annotation.
 	EventUnknownTimeZone = "UnknownTimeZone"
-	// EventAutoscalerConflict names an autoscaler that would undo a stop. Such a workload is not stopped.
+	// EventAutoscalerConflict names an autoscaler that would undo a stop. The operator does not stop the workload.
 	EventAutoscalerConflict = "AutoscalerConflict"
-	// EventScaleFailed has the error with which the API server refused a start or a stop.
+	// EventScaleFailed has the error that the API server returned when it rejected a start or a stop.
 	EventScaleFailed = "ScaleFailed"
 )
 
 // IngressAnnotationsAnnotation with the value IngressAnnotationsDisabled opts an Ingress out of --ingress-annotation.
-// The operator removes the annotations that it has set before, or restores the values that it has overwritten.
+// The operator then removes the annotations that it has added, and restores the values that it has overwritten.
 const (
 	IngressAnnotationsAnnotation = domain + "ingress-annotations"
 	IngressAnnotationsDisabled   = "Disabled"
 )
 
-// OriginalAnnotationsAnnotation has the values that annotations of an Ingress had before the operator overwrote them:
-// a JSON object with a string or null for each key. Null means that there is nothing to restore. The operator removes
-// it when it has restored all values.
+// OriginalAnnotationsAnnotation has the original values of the Ingress annotations that the operator has overwritten.
+// It is a JSON object with a string or null for each annotation key. Null means that there is no value to restore. The
+// operator removes OriginalAnnotationsAnnotation after it has restored all values.
 const OriginalAnnotationsAnnotation = domain + "original-annotations"

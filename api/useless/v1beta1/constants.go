@@ -5,24 +5,26 @@ package v1beta1
 
 import "time"
 
-// MaxClockSkew is the largest difference between the clocks of two nodes that the operator tolerates. It ignores a time
-// in an annotation or a status that is further in the future: a user wrote it, or a leader whose clock was wrong.
+// MaxClockSkew is the largest clock difference between two nodes that the operator tolerates. If a time in an
+// annotation or a status is further in the future, the operator ignores it. Such a time was written by a user, or by an
+// earlier leader with a wrong clock.
 const MaxClockSkew = 10 * time.Second
 
 // Labels, finalizers and annotations that the operator reads or writes.
 const (
-	// MachineLabel selects the switches of a Machine without a selector. Its value is the Machine's name.
+	// MachineLabel selects the switches of a Machine that has no selector in its spec. The value of the label is the
+	// Machine's name.
 	MachineLabel = "machine"
 
 	// MachineFinalizer is on a Machine. The operator adds it before it creates the first Switch. When a user deletes
 	// the Machine, the operator turns the switches down and then removes the finalizer.
 	MachineFinalizer = "useless.container.training/machine"
 
-	// FlippedAtAnnotation of a Switch is the time (RFC 3339, microseconds) when the operator last turned it down. The
-	// operator writes it in the same request as the position, so a crash cannot lose it.
+	// FlippedAtAnnotation is on a Switch. It is the time (RFC 3339, microseconds) when the operator last turned the
+	// Switch down. The operator writes it in the same request as the position, so a crash cannot lose it.
 	FlippedAtAnnotation = "useless.container.training/flipped-at"
 
-	// PausedAnnotation stops the operator from changing an object while its value is true (strconv.ParseBool). A paused
+	// PausedAnnotation with the value true (strconv.ParseBool) stops the operator from changing an object. A paused
 	// object can still be deleted.
 	PausedAnnotation = "useless.container.training/paused"
 )

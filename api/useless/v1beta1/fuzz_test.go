@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// FuzzSelector compares a LabelSelector with a metav1.LabelSelector of the same JSON. A selector without expressions must
-// select the labels of new switches.
+// FuzzSelector compares a LabelSelector with a metav1.LabelSelector of the same JSON. A selector without expressions
+// must select the labels of new switches.
 func FuzzSelector(f *testing.F) {
 	f.Add([]byte(`{"matchLabels":{"machine":"m"}}`), "m")
 	f.Add([]byte(`{"matchExpressions":[{"key":"a","operator":"In","values":["b","c"]},{"key":"d","operator":"DoesNotExist"}]}`), "m")

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1beta1 is the hub and storage version of the useless.container.training API.
+// Package v1beta1 is the storage version of the useless.container.training API. The operator works with this version.
 //
 // +kubebuilder:object:generate=true
 // +groupName=useless.container.training
@@ -17,11 +17,11 @@ var (
 	// GroupVersion is the group and version of the types in this package.
 	GroupVersion = schema.GroupVersion{Group: "useless.container.training", Version: "v1beta1"}
 
-	// SchemeGroupVersion is GroupVersion under the name that generated clients know.
+	// SchemeGroupVersion is the name that generated clients use for GroupVersion.
 	SchemeGroupVersion = GroupVersion
 )
 
-// Resource returns a resource of this group, for generated listers and their errors.
+// Resource returns a resource of this group. Generated listers use it in their errors.
 func Resource(resource string) schema.GroupResource {
 	return GroupVersion.WithResource(resource).GroupResource()
 }

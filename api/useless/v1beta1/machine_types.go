@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Defaults and limits of a Machine. The markers of the schema repeat them.
+// Defaults and limits of a Machine. The kubebuilder markers repeat these values.
 const (
 	// DefaultSwitchCount is the default number of switches.
 	DefaultSwitchCount int32 = 1
 	// DefaultFlipSeconds is the default of both the flip delay and the flip interval, in seconds.
 	DefaultFlipSeconds int32 = 5
-	// MaxMachineNameLength is the longest name of a Machine, because the name becomes a label value.
+	// MaxMachineNameLength is the maximum length of a Machine's name. It is the maximum length of a label value,
+	// because the name becomes a label value.
 	MaxMachineNameLength = 63
 )
 
@@ -25,7 +26,7 @@ type Position string
 const (
 	// PositionUp means that a user turned the switch up.
 	PositionUp Position = "up"
-	// PositionDown is the default, and the position to which the operator turns a switch back.
+	// PositionDown is the default. The operator turns switches back to this position.
 	PositionDown Position = "down"
 )
 
@@ -160,7 +161,7 @@ type SwitchTemplate struct {
 
 // TemplateMetadata is the metadata that a template can set.
 type TemplateMetadata struct {
-	// labels are added to new switches, next to the matchLabels of the selector.
+	// labels are added to new switches, in addition to the matchLabels of the selector.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]LabelValue `json:"labels,omitzero"`
@@ -182,7 +183,7 @@ type FlipSpec struct {
 	DelaySeconds *int32 `json:"delaySeconds,omitempty"`
 
 	// intervalSeconds is the minimum time between two flips of the Machine, in seconds, from 0 to 86400 (a day). The
-	// default is 5. With 0, all switches whose delay has passed are turned down at once.
+	// default is 5. With 0, the operator turns each switch down as soon as its delay has passed.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0
@@ -258,8 +259,8 @@ type MachineList struct {
 	Items []Machine `json:"items"`
 }
 
-// SwitchSelector returns the selector of the Machine's switches. Without spec.switches.selector, it is MachineLabel
-// with the Machine's name. It returns an error if the selector is invalid.
+// SwitchSelector returns the selector of the Machine's switches. If spec.switches.selector is absent, the result
+// selects switches by MachineLabel with the Machine's name. It returns an error if the selector is invalid.
 func (m *Machine) SwitchSelector() (labels.Selector, error) {
 	if m.Spec.Switches.Selector == nil {
 		return labels.SelectorFromValidatedSet(labels.Set{MachineLabel: m.Name}), nil

@@ -46,13 +46,14 @@ type SwitchSpec struct {
 
 // SwitchStatus is the state that the operator last observed. It is the same in all versions.
 type SwitchStatus struct {
-	// observedGeneration is the metadata.generation that seenAt belongs to. A different metadata.generation means that
-	// the switch was turned since then, and that the operator has not noticed it yet.
+	// observedGeneration is the metadata.generation of the switch when the operator last set or removed seenAt. If
+	// metadata.generation is different now, the position has changed since then, and the operator has not noticed the
+	// change yet.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// seenAt is when the operator noticed that the switch is up. It is absent while the switch is down. If the API
-	// server refuses to turn the switch down, the operator sets this to a later time, which delays the next attempt.
+	// server refuses to turn the switch down, the operator sets seenAt to a later time, which delays the next attempt.
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 }

@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standin simulates the scheduler and the kubelet for a control plane without nodes. It binds every Pod to
-// one node, sets the status of running and ready containers, applies resizes, and removes deleted Pods. Tests can let
-// a Pod fail instead.
+// Package standin simulates the scheduler and the kubelet for a control plane without nodes. It binds every Pod to one
+// node, and sets the status of running and ready containers. It applies resizes, and removes deleted Pods. Tests can
+// let a Pod fail instead.
 package standin
 
 import (
@@ -44,7 +44,7 @@ type Fate struct {
 	Waiting string
 	// Evicted is the message of a Pod that was evicted. If it is empty, the Pod is not evicted.
 	Evicted string
-	// NoResize is the reason why a resize is pending, Deferred or Infeasible. If it is empty, resizes are applied.
+	// NoResize is the reason why a resize stays pending: Deferred or Infeasible. If it is empty, resizes are applied.
 	NoResize string
 	// Lingering keeps a deleted Pod in state Terminating.
 	Lingering bool
@@ -88,7 +88,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the simulated node: %w", err)
 	}
-	// The admission of a resize reads the node.
+	// The API server reads the node when it admits a resize.
 	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"),
 		corev1.ResourceMemory: resource.MustParse("1Pi")}
 	node := &corev1.Node{
@@ -103,7 +103,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 	}
 	go func() {
 		defer close(n.done)
-		_ = mgr.Start(ctx) // it fails only if it cannot stop in time at the end
+		_ = mgr.Start(ctx) // it fails only if the manager does not stop in time
 	}()
 	return n, nil
 }

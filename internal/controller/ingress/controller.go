@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,10 +107,7 @@ func (o Options) Setup(
 // changed accepts changes of an Ingress's annotations and class. Ingress controllers write the status often.
 func changed() predicate.Predicate {
 	class := func(object client.Object) string {
-		if ingress, ok := object.(*networkingv1.Ingress); ok && ingress.Spec.IngressClassName != nil {
-			return *ingress.Spec.IngressClassName
-		}
-		return ""
+		return ptr.Deref(object.(*networkingv1.Ingress).Spec.IngressClassName, "")
 	}
 	return predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(update event.UpdateEvent) bool { return class(update.ObjectOld) != class(update.ObjectNew) },

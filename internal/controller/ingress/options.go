@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -46,12 +45,12 @@ const (
 
 // AddFlags adds the controller's flags.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
-	flags.Var(&o.Annotations, "ingress-annotation",
-		"a `key=value` annotation that the controller ingress sets on Ingresses; repeat the flag for more annotations")
+	flags.Func("ingress-annotation", "a `key=value` annotation that the controller ingress sets on Ingresses; "+
+		"repeat the flag for more annotations", o.Annotations.Set)
 	flags.StringVar((*string)(&o.Policy), "ingress-annotation-policy", string(PolicyAlways),
 		"Always overwrites annotations that other clients have set, IfNotPresent keeps them")
-	flags.Var(&o.Classes, "ingress-class",
-		"the `name` of a class of Ingresses that get the annotations; repeat the flag for more classes (default: all)")
+	flags.Func("ingress-class", "the `name` of a class of Ingresses that get the annotations; "+
+		"repeat the flag for more classes (default: all)", o.Classes.Set)
 }
 
 // Flags returns the names of the flags whose options are not the default.
@@ -97,20 +96,11 @@ func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
 }
 
-// Annotations maps keys to values. It is a flag.Value: each use of the flag adds one annotation, as key=value.
+// Annotations maps keys to values.
 type Annotations map[string]string
 
-// String implements flag.Value.
-func (a *Annotations) String() string {
-	pairs := make([]string, 0, len(*a))
-	for _, key := range slices.Sorted(maps.Keys(*a)) {
-		pairs = append(pairs, key+"="+(*a)[key])
-	}
-	return strings.Join(pairs, "\n")
-}
-
-// Set implements flag.Value. It returns an error for an invalid key, for a key that belongs to the operator or to
-// kubectl, and for a second value of the same key.
+// Set adds an annotation from a flag, as key=value. It returns an error for an invalid key, for a key that belongs to
+// the operator or to kubectl, and for a second value of the same key.
 func (a *Annotations) Set(pair string) error {
 	key, value, found := strings.Cut(pair, "=")
 	if !found {
@@ -136,13 +126,10 @@ func (a *Annotations) Set(pair string) error {
 	return nil
 }
 
-// Classes are names of IngressClasses. As a flag.Value, each use of the flag adds one name.
+// Classes are names of IngressClasses.
 type Classes []string
 
-// String implements flag.Value.
-func (c *Classes) String() string { return strings.Join(*c, "\n") }
-
-// Set implements flag.Value. It returns an error for a name that no IngressClass can have.
+// Set adds a name from a flag. It returns an error for a name that no IngressClass can have.
 func (c *Classes) Set(name string) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Errorf("class name %q: %s", name, strings.Join(problems, "; "))

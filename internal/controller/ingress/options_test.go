@@ -60,13 +60,6 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-func TestAnnotationsAsText(t *testing.T) {
-	annotations := Annotations{"foo": "bar", "a": "b"}
-	if got, want := annotations.String(), "a=b\nfoo=bar"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestValidate(t *testing.T) {
 	fooBar := Annotations{"foo": "bar"}
 	class := Annotations{"kubernetes.io/ingress.class": "nginx"}
@@ -111,8 +104,5 @@ func TestClasses(t *testing.T) {
 		if err := got.Set(name); err == nil {
 			t.Errorf("%q is accepted, but no IngressClass can have this name", name)
 		}
-	}
-	if text := got.String(); text != "nginx\nexample.com" {
-		t.Errorf("got %q", text)
 	}
 }

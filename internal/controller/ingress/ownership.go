@@ -5,8 +5,8 @@ package ingress
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,6 +16,7 @@ import (
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -75,13 +76,7 @@ func (s state) theirs(key string) *string {
 // classOf returns the name of an Ingress's class, or "" if it has none. If the operator has set the deprecated
 // annotation, the value before that counts.
 func (s state) classOf(ingress *networkingv1.Ingress) string {
-	if name := ingress.Spec.IngressClassName; name != nil {
-		return *name
-	}
-	if name := s.theirs(networkingv1beta1.AnnotationIngressClass); name != nil {
-		return *name
-	}
-	return ""
+	return ptr.Deref(cmp.Or(ingress.Spec.IngressClassName, s.theirs(networkingv1beta1.AnnotationIngressClass)), "")
 }
 
 // maxOriginals limits the size of the saved values in bytes. All annotations of an object have at most 256 KiB.
@@ -126,13 +121,11 @@ func (o originals) save(key string, value *string) bool {
 
 // only returns a copy with only these keys.
 func (o originals) only(keys map[string]string) originals {
-	kept := maps.Clone(o)
-	maps.DeleteFunc(kept, func(key string, _ *string) bool {
-		_, ok := keys[key]
-		return !ok
-	})
-	if kept == nil {
-		return originals{}
+	kept := originals{}
+	for key, value := range o {
+		if _, ok := keys[key]; ok {
+			kept[key] = value
+		}
 	}
 	return kept
 }

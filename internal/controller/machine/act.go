@@ -14,11 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -34,7 +34,8 @@ const (
 	// flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is the delay until the controller retries a refused flip. It is less than v1beta1.MaxClockSkew.
+	// refusedFlipRetry is the delay until the controller retries a refused flip. It must be less than
+	// v1beta1.MaxClockSkew, because the controller ignores times that are further in the future.
 	refusedFlipRetry = 5 * time.Second
 )
 
@@ -45,8 +46,9 @@ type outcome struct {
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
-// act carries out a plan. An urgent plan only flips and notices. A failed step does not prevent the others, with two
-// exceptions. Nothing is created if a Switch was not released. Nothing is done at all if the Machine was not confirmed.
+// act carries out a plan. An urgent plan only flips and notices. A failed step does not prevent the other steps, with
+// two exceptions. If a Switch was not released, no Switch is created. If the Machine was not confirmed, no step is
+// executed.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
@@ -70,8 +72,9 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 }
 
 // isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of
-// Machines can be behind the cache of Switches. A deleted Machine must not adopt the Switches that its user keeps
-// (ReplicaSets have the same rule). It must not replace Switches that the garbage collector deletes.
+// Machines can be older than the cache of Switches. A deleted Machine must not adopt the Switches that a user keeps
+// after the deletion (ReplicaSets have the same rule). A deleted Machine must not replace the Switches that the garbage
+// collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
@@ -87,7 +90,7 @@ type action struct {
 
 	mu      sync.Mutex
 	written []client.ObjectKey // the Switches that were changed
-	lowered bool               // the Machine was changed
+	lowered bool               // the Machine's position was set back to down
 }
 
 // changed records a write.
@@ -100,7 +103,7 @@ func (a *action) changed(sw *v1beta1.Switch) {
 func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
 
 // settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the
-// index. It reads each one instead of a list: a list would also wait for the writes of all other Machines.
+// index. It reads each Switch separately: a list would also wait for the writes of all other Machines.
 func (a *action) settle(ctx context.Context) error {
 	for _, key := range a.written {
 		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
@@ -125,7 +128,7 @@ func (a *action) release(ctx context.Context, switches []*v1beta1.Switch) error 
 	})
 }
 
-// adopt makes the Machine the controller of Switches that match and have none.
+// adopt makes the Machine the controller of Switches that match and have no controller.
 func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
@@ -136,9 +139,9 @@ func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 	})
 }
 
-// missing returns the Switches to create. It runs before any request, because their names must come from the same state
-// of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. Then missing uses
-// the name of that Switch, so that the API server rejects the creation. Another name would create an extra Switch.
+// missing returns the Switches to create. It must run before any request, because the names must come from the same
+// state of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. Then missing
+// uses the name of that Switch, so that the API server rejects the creation. Another name would create an extra Switch.
 func (a *action) missing(p plan) []*v1beta1.Switch {
 	if p.create == 0 {
 		return nil
@@ -202,7 +205,7 @@ func (a *action) delete(ctx context.Context, switches []*v1beta1.Switch) error {
 	return err
 }
 
-// limited creates or deletes a Switch. It waits while maxConcurrent such requests are sent for all Machines.
+// limited creates or deletes a Switch. It waits while maxConcurrent such requests are in progress for all Machines.
 func (a *action) limited(ctx context.Context, sw *v1beta1.Switch, request func() error) error {
 	if err := a.slots.Acquire(ctx, 1); err != nil {
 		return err
@@ -251,8 +254,8 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	return apierror.IgnoreGone(err)
 }
 
-// note writes seen into the status of Switches: the time at which the operator noticed that they are up. A nil seen
-// removes that time.
+// note sets seenAt in the status of Switches: the time at which the operator noticed that they are up. Nil removes that
+// time.
 func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	field := func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }
 	return forEach(switches, func(sw *v1beta1.Switch) error {
@@ -278,7 +281,8 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 			a.attempted.Keep(a.machine, a.clock.Now())
 		}
 		if apierror.IsRefused(err) {
-			// Change seenAt so that this Switch is due again after refusedFlipRetry. The next one does not wait for it.
+			// Change seenAt so that this Switch is due again after refusedFlipRetry. Other Switches do not wait for
+			// that.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
 		}
@@ -286,7 +290,8 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 	})
 }
 
-// turnDown writes the position and the time in one request. With two requests, a crash between them would lose one.
+// turnDown writes the position and the time in one request. With two requests, a crash could prevent the second
+// request.
 func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) error {
 	at := microTime(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
@@ -298,8 +303,8 @@ func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) 
 	})
 }
 
-// patch changes a Switch and then calls then. It returns a conflict if the Switch has changed since it was read. If the
-// Switch is gone, it does nothing.
+// patch changes a Switch and then calls then. It returns a conflict error if the Switch has changed since it was read.
+// It returns nil if the Switch does not exist any more.
 func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	if _, err := patch.Object(ctx, a.client, sw, change); err != nil {
 		return apierror.IgnoreGone(err)
@@ -368,15 +373,7 @@ func controllerRef(m *v1beta1.Machine) metav1.OwnerReference {
 // The result is the first error in the order of the items.
 func forEach[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
-	var group errgroup.Group
-	group.SetLimit(maxConcurrent)
-	for i, item := range items {
-		group.Go(func() error {
-			errs[i] = do(item)
-			return nil
-		})
-	}
-	_ = group.Wait() // the errors are in errs
+	workqueue.ParallelizeUntil(context.Background(), maxConcurrent, len(items), func(i int) { errs[i] = do(items[i]) })
 	return cmp.Or(errs...)
 }
 

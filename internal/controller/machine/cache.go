@@ -37,7 +37,7 @@ func newTransform() toolscache.TransformFunc {
 	}
 }
 
-// trim removes the fields that no controller reads. The kind is not needed, because the Go type implies it.
+// trim removes the fields that no controller reads. One of them is the kind, because the Go type implies it.
 func trim(object client.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	object.SetManagedFields(nil)
@@ -79,7 +79,7 @@ var (
 func byIndex[T client.Object](store toolscache.Indexer, index, key string) []T {
 	found, err := store.ByIndex(index, key)
 	if err != nil {
-		panic(err) // the index does not exist: a mistake in Setup
+		panic(err) // the index does not exist, which is a bug in Setup
 	}
 	objects := make([]T, 0, len(found))
 	for _, object := range found {
@@ -100,22 +100,27 @@ func indexByOwner(object any) ([]string, error) {
 
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
-// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. A Machine reads
-// only orphans that have a label of its selector, so other orphans cost no time.
+// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. For each Machine,
+// the controller reads only orphans that have a label of the selector. So other orphans cost no time.
 func indexOrphans(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if metav1.GetControllerOfNoCopy(sw) != nil {
 		return nil, nil
 	}
-	keys := []string{labelKey(sw.Namespace, noLabel, "")}
-	for label, value := range sw.Labels {
-		keys = append(keys, labelKey(sw.Namespace, label, value))
-	}
-	return keys, nil
+	return labelKeys(sw), nil
 }
 
-// indexSelecting indexes the Machines that have a selector in their spec by selectorKey. So the controller compares a
-// Switch with only a few of these Machines.
+// labelKeys returns the keys of an object's labels, and that of no label.
+func labelKeys(object client.Object) []string {
+	keys := []string{labelKey(object.GetNamespace(), noLabel, "")}
+	for label, value := range object.GetLabels() {
+		keys = append(keys, labelKey(object.GetNamespace(), label, value))
+	}
+	return keys
+}
+
+// indexSelecting indexes the Machines that have a selector in their spec by selectorKey. So the controller compares
+// each Switch with only a few of these Machines.
 func indexSelecting(object any) ([]string, error) {
 	m := object.(*v1beta1.Machine)
 	if m.Spec.Switches.Selector == nil {
@@ -124,7 +129,8 @@ func indexSelecting(object any) ([]string, error) {
 	return []string{selectorKey(m)}, nil
 }
 
-// noLabel is the label key in the index key of a selector without matchLabels. indexOrphans adds it to each orphan.
+// noLabel replaces the label in the index key of a selector without matchLabels. labelKeys adds such a key for each
+// object.
 const noLabel = ""
 
 // selectorKey returns the index key of one label that the selector of the Machine requires.

@@ -18,7 +18,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestCacheKeeps checks that the cache keeps the fields that the operator reads, or replaces as a whole with a patch.
+// TestCacheKeeps checks that the cache keeps every field that the operator reads. It must also keep the lists that the
+// operator's patches replace as a whole.
 func TestCacheKeeps(t *testing.T) {
 	metadata := metav1.ObjectMeta{
 		Namespace: "default", Name: "object", UID: "uid", ResourceVersion: "7", Generation: 2,
@@ -58,7 +59,7 @@ func TestCacheKeeps(t *testing.T) {
 			}
 			tombstone := toolscache.DeletedFinalStateUnknown{Key: "default/object", Obj: object}
 			if cached, err := transform(tombstone); err != nil || cached != any(tombstone) {
-				t.Errorf("a tombstone: %v, %v", cached, err)
+				t.Errorf("the transform changed a tombstone: %v, %v", cached, err)
 			}
 		})
 	}
@@ -117,11 +118,12 @@ func TestOwnersAreOfOneNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.Equal(here, there) {
-		t.Errorf("a Switch with an owner in another namespace has the index key %v of that owner's Switches", there)
+		t.Errorf("Switches in two namespaces have the same index key %v", there)
 	}
 }
 
-// TestOrphansOfSelector checks that a Machine reads the orphans that have a label of its selector, and no others.
+// TestOrphansOfSelector checks the index of orphans, which are Switches without a controller. A Machine must read only
+// the orphans that have the first label of its selector.
 func TestOrphansOfSelector(t *testing.T) {
 	labels := func(pairs ...string) func(*v1beta1.Switch) {
 		return func(sw *v1beta1.Switch) {

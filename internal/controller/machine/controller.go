@@ -1,12 +1,12 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is the controller of Machines. It keeps the number of Switches of each Machine as in its spec. If a
-// user turns a Switch up, the controller turns it back down when it is due.
+// Package machine is the controller of Machines. It creates and deletes Switches until each Machine has the number in
+// its spec. If a user turns a Switch up, the controller turns it back down when it is due.
 //
-// decide.go is pure: it computes a plan from the Machine, its Switches and the time. act.go executes the plan, and
-// status.go describes the result. No step relies on a previous one: after a crash, the next reconcile decides again
-// from the objects.
+// decide.go has no side effects: it computes a plan from the Machine, its Switches and the time. act.go executes the
+// plan, and status.go describes the result. No step relies on a previous step: after a crash, the next reconcile
+// computes a new plan from the objects.
 package machine
 
 import (
@@ -87,14 +87,13 @@ type Controller struct {
 	alarms    *queue.Alarms
 	slots     *semaphore.Weighted // for creations and deletions of all Machines
 
-	// The times of the last flip and of the last attempt, because the objects do not record them in two cases. A user
-	// deletes the Switch before the status of the Machine has the time. Or the answer to the request was lost. A
-	// restart clears the memory. That is safe except in these two cases, which an operator cannot detect after a
-	// restart.
+	// The times of the last flip and of the last attempt. In two cases, no object records them: a user deletes the
+	// Switch before the status of the Machine has the time, or the answer to the request is lost. A restart clears
+	// these times. After a restart, the operator cannot detect the two cases, and the next flip may be too early.
 	flipped, attempted memory.Memory[time.Time]
 }
 
-// CacheOptions returns options that remove fields from cached Machines and Switches.
+// CacheOptions returns options that remove unused fields from cached Machines and Switches.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	transform := newTransform()
 	return map[client.Object]cache.ByObject{
@@ -146,7 +145,7 @@ func (o Options) Setup(
 
 // Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that wrote something does not
 // write the status. The watch events of its writes cause another reconcile, which writes the status. If nothing can be
-// written, for example because of a quota, the status says why.
+// written, for example because of a quota, the same reconcile writes the reason into the status.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	m := &v1beta1.Machine{}
 	err := c.client.Get(ctx, request.NamespacedName, m, client.UnsafeDisableDeepCopy)
@@ -178,16 +177,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, errors.Join(actErr, c.writeStatus(ctx, m, newStatus(m, p, done, c.clock.Now())))
 }
 
-// read returns the Switches that the Machine controls, and those in its namespace that have no controller and may match
-// its selector. They belong to the cache and must not be changed.
+// read returns the Switches that the Machine controls. It also returns the orphans (Switches without a controller) in
+// its namespace that may match its selector. All results belong to the cache and must not be changed.
 func (c *Controller) read(m *v1beta1.Machine) []*v1beta1.Switch {
 	// Read orphans first. A Switch that is adopted between the two reads is then in both results. In the other order,
-	// it could be in neither.
+	// the Switch could be in neither result.
 	orphans := byIndex[*v1beta1.Switch](c.switches, orphansByLabel, selectorKey(m))
 	return append(byIndex[*v1beta1.Switch](c.switches, switchesByOwner, ownerKey(m.Namespace, m.UID)), orphans...)
 }
 
-// writeStatus writes the status if it has changed, and the event that belongs to the change.
+// writeStatus writes the status if it has changed, and emits an event if a ResourceQuota now rejects Switches.
 func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status v1beta1.MachineStatus) error {
 	field := func(m *v1beta1.Machine) *v1beta1.MachineStatus { return &m.Status }
 	written, err := patch.Status(ctx, c.client, m, field, &status)

@@ -19,10 +19,10 @@ import (
 )
 
 // maxInOnePass bounds the Switches that one reconcile creates or deletes. Otherwise a large Machine would occupy a
-// worker while flips of other Machines are due. The events of these Switches cause the next reconcile.
+// worker while flips of other Machines are due. The watch events of these Switches cause the next reconcile.
 const maxInOnePass = 100
 
-// plan is what to do about a Machine. Its Switches belong to the cache and must not be changed.
+// plan is what to do about a Machine. The Switches in a plan belong to the cache and must not be changed.
 type plan struct {
 	invalid  error             // why the selector does not parse; then nothing else is set
 	selector labels.Selector   // of the Machine
@@ -51,19 +51,21 @@ type dueSwitch struct {
 	due time.Time
 }
 
-// isUrgent reports whether the plan flips or notices Switches. Such a plan has no other step, so that it is carried out
-// fast. A flip is due at a certain time, and its delay counts from the notice. Other Machines may wait for the same
-// worker.
+// isUrgent reports whether the plan flips Switches, or notices that Switches are up. Such a plan has no other step, so
+// that it is carried out fast. A flip is due at a certain time, and its delay starts when the operator notices the
+// Switch. Other Machines may also wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// remembered are times of the last flip of a Machine that no object may record. A zero time means that there was none.
+// remembered has times of a Machine, in case no object records them. A zero time means that there was no flip or
+// attempt.
 type remembered struct {
 	flipped   time.Time // a Switch was turned down
 	attempted time.Time // a Switch may have been turned down: the request failed without an answer
 }
 
-// decide returns what to do about a Machine. The argument switches has its own Switches and those in its namespace
-// without a controller. The argument fresh is true if m is an answer of the API server, and not from the cache.
+// decide returns what to do about a Machine. The argument switches has the Switches of the Machine, and the Switches in
+// its namespace without a controller. The argument fresh is true if m comes from the API server, and not from the
+// cache.
 func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fresh bool, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -122,9 +124,9 @@ func own(m *v1beta1.Machine, switches []*v1beta1.Switch) []*v1beta1.Switch {
 	return mine
 }
 
-// scale decides how many Switches to create, or which ones to delete, and returns the Switches that stay. Switches that
-// the plan adopts count, too. Until they are adopted, scale deletes no Switch, because an adopted Switch may be the
-// first to delete.
+// scale decides how many Switches to create or which Switches to delete, and returns the Switches that stay. It also
+// counts the Switches that the plan adopts. While the plan adopts Switches, scale deletes no Switch, because an adopted
+// Switch may be the first to delete.
 func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	missing := int(wanted(m)) - len(mine) - len(p.adopt)
 	if missing >= 0 {
@@ -141,8 +143,9 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 	return without(mine, p.surplus)
 }
 
-// onlyRecordOfLastFlip reports whether sw is the only object that records the Machine's last flip. The Machine keeps it
-// until its own status has the time. Otherwise another replica could flip too early after a crash.
+// onlyRecordOfLastFlip reports whether sw is the only object that records the Machine's last flip. The Machine keeps
+// this Switch until the status of the Machine has the time. Otherwise another replica could flip too early after a
+// crash.
 func onlyRecordOfLastFlip(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time) bool {
 	at := flippedAt(sw, now)
 	return !at.IsZero() && (m.Status.LastFlipTime == nil || at.After(m.Status.LastFlipTime.Time))
@@ -159,14 +162,14 @@ func dispensableFirst(a, b *v1beta1.Switch) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), byName(b, a))
 }
 
-// position decides about the Machine's own position. While the Machine turns its Switches up, it turns none down, so
-// that all of them are up once.
+// position decides what spec.position requires. While the operator turns the Switches of a Machine up, it turns none of
+// them down, so that all of them are up at the same time.
 func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	if m.Spec.Position != v1beta1.PositionUp {
 		return
 	}
 	complete := len(mine) == int(wanted(m)) && len(p.adopt)+len(p.surplus) == 0
-	if m.Status.Position == v1beta1.PositionUp { // carried out
+	if m.Status.Position == v1beta1.PositionUp { // the position up was carried out
 		p.lower = complete && !slices.ContainsFunc(mine, isUp)
 		return
 	}
@@ -181,10 +184,11 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 }
 
 // findDue decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up
-// for the flip delay. In one flip interval, the operator turns down one Switch: the Switch that has been up longest.
+// for the flip delay. In each flip interval, the operator turns down one Switch: the Switch that has been up for the
+// longest time.
 //
-// An attempted flip counts for the interval, but not for lastFlip, which goes into the status. Otherwise each failed
-// attempt would change the status, and that change would cause the next attempt at once.
+// An attempted flip also starts an interval, but it does not change lastFlip, which goes into the status. Otherwise
+// each failed attempt would change the status, and that change would cause an immediate retry.
 func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, now time.Time) {
 	delay, interval := seconds(m.Spec.Flip.DelaySeconds), seconds(m.Spec.Flip.IntervalSeconds)
 	last := latest(p.lastFlip, credible(attempted, now))
@@ -218,7 +222,7 @@ func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, no
 	}
 }
 
-// lastFlip returns the latest time at which one of the Machine's Switches was turned down. It uses the objects and the
+// lastFlip returns the latest time at which one of the Machine's Switches was turned down. It uses the objects, and the
 // time that the controller remembers.
 func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now time.Time) time.Time {
 	last := credible(remembered, now)
@@ -240,8 +244,8 @@ func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return credible(at, now)
 }
 
-// credible returns a recorded time, or zero if nothing can have happened then. The operator must not wait for a wrong
-// time: that could take years.
+// credible returns a recorded time, or zero if the time is further in the future than MaxClockSkew. The operator must
+// not wait for such a wrong time, because that could take years.
 func credible(at, now time.Time) time.Time {
 	if at.After(now.Add(v1beta1.MaxClockSkew)) {
 		return time.Time{}
@@ -249,9 +253,9 @@ func credible(at, now time.Time) time.Time {
 	return at
 }
 
-// names returns a function that returns the next free name for a Switch, the lowest ordinal first. So an operator with
-// an outdated cache chooses a name that already exists, and the API server rejects it. With random names, the operator
-// would create an extra Switch.
+// names returns a function that returns the next free name for a Switch, the lowest ordinal first. If the cache is
+// outdated, the operator chooses a name that already exists, and the API server rejects the creation. With random
+// names, the operator would create an extra Switch.
 func names(m *v1beta1.Machine, taken func(name string) bool) func() string {
 	ordinal := -1
 	return func() string {
@@ -272,18 +276,16 @@ func byName(a, b *v1beta1.Switch) int {
 }
 
 func splitOrdinal(name string) (prefix string, ordinal uint64) {
-	digits := len(name)
-	for digits > 0 && '0' <= name[digits-1] && name[digits-1] <= '9' {
-		digits--
-	}
-	ordinal, err := strconv.ParseUint(name[digits:], 10, 64)
+	prefix = strings.TrimRight(name, "0123456789")
+	ordinal, err := strconv.ParseUint(name[len(prefix):], 10, 64)
 	if err != nil { // no digits, or too many
 		return name, 0
 	}
-	return name[:digits], ordinal
+	return prefix, ordinal
 }
 
-// seenAt returns when the operator noticed that a Switch is up. That is now if it has not noticed that before.
+// seenAt returns when the operator noticed that a Switch is up. If the operator has not noticed it before, seenAt
+// returns now.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	if !noticed(sw, now) {
 		return now
@@ -291,7 +293,8 @@ func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return sw.Status.SeenAt.Time
 }
 
-// noticed reports whether a Switch was noticed since it was last turned. Its generation changes only when it is turned.
+// noticed reports whether the operator has noticed that a Switch is up since its position last changed. The generation
+// of a Switch changes only with its position.
 func noticed(sw *v1beta1.Switch, now time.Time) bool {
 	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation &&
 		!credible(sw.Status.SeenAt.Time, now).IsZero()
@@ -308,9 +311,4 @@ func seconds(value *int32) time.Duration {
 	return time.Duration(ptr.Deref(value, v1beta1.DefaultFlipSeconds)) * time.Second
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -25,7 +25,7 @@ import (
 	"container.training/useless/internal/pause"
 )
 
-// letters maps each letter to a kind of switch. The fuzz input has the age of seenAt.
+// letters maps each letter to a kind of switch. The fuzz input sets the age of seenAt.
 var letters = map[rune][]func(*v1beta1.Switch){
 	'd': {},
 	'u': {up},
@@ -71,8 +71,8 @@ func spell(text string, ages []byte) []*v1beta1.Switch {
 	return switches
 }
 
-// FuzzDecide decides about random Machines and switches and executes the plans, until there is nothing left to do at
-// this instant.
+// FuzzDecide calls decide for random Machines and switches, and executes the plan. It repeats both at the same instant
+// until the plan contains no write.
 func FuzzDecide(f *testing.F) {
 	f.Add(3, 5, 5, "down", "down", "ddd", []byte{0}, -1)
 	f.Add(3, 5, 5, "down", "down", "sss", []byte{9, 8, 7}, 6)
@@ -87,7 +87,7 @@ func FuzzDecide(f *testing.F) {
 		if flippedAgo >= 0 {
 			lastFlipped(time.Duration(flippedAgo%3600) * time.Second)(w.machine)
 		}
-		// A pass creates or deletes at most 100 switches. Other passes adopt, delete, raise, notice, flip and lower.
+		// A pass creates or deletes at most 100 switches. Other passes adopt, release, raise, notice, flip or lower.
 		for passes := 0; w.pass(); passes++ {
 			if passes > 24 {
 				t.Fatalf("the plans do not end: %s", cmp.Diff(summary{}, summarize(w.decide())))
@@ -113,7 +113,7 @@ type settling struct {
 	made     int
 }
 
-// decide returns a plan, and checks that the objects are unchanged.
+// decide returns a plan. It also checks that the call did not change an object.
 func (w *settling) decide() plan {
 	w.Helper()
 	m := w.machine.DeepCopy()
@@ -128,7 +128,7 @@ func (w *settling) decide() plan {
 	return p
 }
 
-// pass decides and executes the plan. It reports whether anything changed.
+// pass computes and executes one plan. It reports whether an object changed.
 func (w *settling) pass() bool {
 	w.Helper()
 	p := w.decide()
@@ -145,14 +145,14 @@ func (w *settling) pass() bool {
 	return !same
 }
 
-// changes reports whether a plan contains a write other than the status.
+// changes reports whether a plan contains writes other than the write of the status.
 func changes(p plan) bool {
 	return p.create > 0 || p.lower ||
 		len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+len(p.forget)+len(p.flip) > 0
 }
 
-// checkPlan checks that a plan creates and deletes only as many switches as needed, and changes only the Machine's
-// switches.
+// checkPlan checks that a plan creates only missing switches and deletes only surplus switches. The plan must change
+// only the Machine's own switches.
 func (w *settling) checkPlan(p plan) {
 	w.Helper()
 	staying := len(p.mine) - len(p.release)
@@ -262,7 +262,7 @@ func (w *settling) checkRest() {
 	got, want := own(w.machine, w.switches), int(wanted(w.machine))
 	if movable := slices.DeleteFunc(slices.Clone(got), paused); len(got) != want &&
 		(len(got) < want || len(movable) > 0) {
-		w.Errorf("no plan is left, but there are %d switches, want %d", len(got), want)
+		w.Errorf("the plan is empty, but there are %d switches, want %d", len(got), want)
 	}
 }
 
@@ -283,7 +283,7 @@ func FuzzStatus(f *testing.F) {
 		seen := func(sw *v1beta1.Switch) bool {
 			return sw.Status.SeenAt != nil && sw.Status.SeenAt.After(now.Add(v1beta1.MaxClockSkew))
 		}
-		// such a seenAt becomes valid later
+		// A seenAt too far in the future becomes valid later, and then the status changes.
 		if !reflect.DeepEqual(m.Status, again) && !slices.ContainsFunc(mine, seen) {
 			t.Errorf("the status changed with time:\n%s", cmp.Diff(m.Status, again))
 		}
@@ -328,7 +328,7 @@ func checkStatus(t *testing.T, m *v1beta1.Machine, done outcome) {
 	}
 }
 
-// FuzzNames compares random names, and generates new names next to them.
+// FuzzNames compares random names with byName. It also generates new names while the random names are taken.
 func FuzzNames(f *testing.F) {
 	f.Add("m", "m-2", "m-10", "m-010")
 	f.Add("m", "m-18446744073709551615", "m-18446744073709551616", "m")
@@ -349,7 +349,7 @@ func FuzzNames(f *testing.F) {
 			name := next()
 			if taken[name] || !strings.HasPrefix(name, machine+"-") || before != "" &&
 				byName(newTestSwitch(before), newTestSwitch(name)) >= 0 {
-				t.Errorf("got name %q after %q, taken are %v", name, before, taken)
+				t.Errorf("got name %q after %q, but %v are taken", name, before, taken)
 			}
 			before = name
 		}

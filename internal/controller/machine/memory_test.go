@@ -28,7 +28,7 @@ import (
 	"container.training/useless/internal/informer"
 )
 
-// A switchFunc returns the Switch with an index as the API server sends it. Ten Switches belong to one Machine.
+// A switchFunc returns Switch number i, as the API server sends it. Each Machine has ten Switches.
 type switchFunc func(i int) *v1beta1.Switch
 
 // TestCacheMemory limits how much memory a cached Switch needs. The result depends neither on the computer nor on the
@@ -55,7 +55,8 @@ func TestCacheMemory(t *testing.T) {
 	}
 }
 
-// heapPerSwitch returns the slope of the live heap between two numbers of Switches, in bytes.
+// heapPerSwitch returns how many bytes of live heap each Switch in the cache needs. It measures with few and with many
+// Switches, and divides the difference by the number of additional Switches.
 func heapPerSwitch(t *testing.T, options cache.Options, newSwitch switchFunc) float64 {
 	t.Helper()
 	const few, many = 200, 2_000

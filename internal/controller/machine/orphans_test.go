@@ -35,17 +35,17 @@ func TestUnrelatedOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 		if switches := c.read(m); len(switches) != 10 {
-			t.Errorf("beside %d orphans, the Machine reads %d switches, want its own 10", n, len(switches))
+			t.Errorf("with %d orphans in the cache, the Machine reads %d switches, want its own 10", n, len(switches))
 		}
 	}
 	// With the race detector, sync.Pool drops objects at random, which costs an allocation or two.
 	if allocations[orphans] > allocations[0]+5 {
-		t.Errorf("a reconcile allocates %.0f times beside %d orphans, and %.0f times without them",
+		t.Errorf("a reconcile allocates %.0f times with %d orphans in the cache, and %.0f times without them",
 			allocations[orphans], orphans, allocations[0])
 	}
 }
 
-// BenchmarkUnrelatedOrphans compares a reconcile beside 10,000 unrelated orphans with one without them.
+// BenchmarkUnrelatedOrphans measures a reconcile with and without 10,000 unrelated orphans in the cache.
 func BenchmarkUnrelatedOrphans(b *testing.B) {
 	for _, n := range []int{0, 10_000} {
 		b.Run(fmt.Sprintf("orphans=%d", n), func(b *testing.B) {

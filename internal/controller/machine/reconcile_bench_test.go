@@ -95,8 +95,9 @@ func BenchmarkNoOpReconcileSlope(b *testing.B) {
 	}
 }
 
-// slope returns the ratio of the times with 10,000 and with 100 Machines, for a number of distinct Machines. One call
-// takes a few milliseconds. So other load on the computer affects both times alike, or only a few of many samples.
+// slope returns the ratio of the times with 10,000 and with 100 Machines. The reconciles use distinct Machines in turn.
+// One call takes a few milliseconds. So other load on the computer affects both times alike, or only a few of many
+// samples.
 func slope(t testing.TB, few, many *Controller, distinct int) float64 {
 	t.Helper()
 	a1, b1 := duration(t, few, 100, distinct, 1), duration(t, many, 100, distinct, 100)

@@ -20,12 +20,12 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// newStatus describes a Machine after a reconcile that changed nothing else. It starts from the existing status, so
-// that conditions keep their transition times.
+// newStatus returns the status of a Machine after a reconcile that has written nothing. It starts from the existing
+// status, so that conditions keep their transition times.
 func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.MachineStatus {
 	status := *m.Status.DeepCopy()
 	status.ObservedGeneration = m.Generation
-	if p.invalid != nil { // nothing is known about its Switches
+	if p.invalid != nil { // without a valid selector, the plan has no Switches
 		message := events.Truncate(p.invalid.Error())
 		set := conditionSetter(&status, now)
 		set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonInvalidSelector, message)
@@ -69,7 +69,7 @@ func oldestSeen(mine []*v1beta1.Switch, now time.Time) *metav1.MicroTime {
 	return oldest
 }
 
-// keepEqual returns the old value if both are the same instant, so that a different time zone does not count as a
+// keepEqual returns the old value if both values are the same instant. So a different time zone does not count as a
 // change.
 func keepEqual(old, updated *metav1.MicroTime) *metav1.MicroTime {
 	if old.Equal(updated) {
@@ -109,12 +109,13 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	case counts.Up > 0:
 		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonSwitchesUp, "Switches are up")
 	default:
-		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches are there, and down")
+		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches exist and are down")
 	}
 }
 
-// sameFailure returns the counts with the message of the first failure. Later messages contain other ports and numbers.
-// Each of them would change the status, and each status change would cause the next attempt at once.
+// sameFailure returns the counts with the message of the first failure. The messages of later failures can differ in
+// details, such as a port number. A different message would change the status, and each status change would cause an
+// immediate retry.
 func sameFailure(status *v1beta1.MachineStatus, counts string, scaling error) string {
 	before := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
 	if before != nil && before.Reason == v1beta1.ReasonScalingFailed &&
@@ -142,8 +143,8 @@ func conditionSetter(
 	}
 }
 
-// microTime rounds up to the microseconds of the API, so that a delay from the result never ends too early. The zero
-// time becomes nil.
+// microTime rounds up to the microseconds of the API, so that a delay that starts at the result never ends too early.
+// The zero time becomes nil.
 func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
@@ -157,8 +158,8 @@ type metrics struct {
 	dropped  prometheus.Counter
 }
 
-// newMetrics registers the controller's metrics. Machines are counted in their store for each scrape, so that the
-// numbers cannot drift.
+// newMetrics registers the controller's metrics. Each scrape counts the Machines in the store, so that the numbers
+// cannot drift.
 func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) *metrics {
 	factory := promauto.With(registerer)
 	registerer.MustRegister(prometheus.CollectorFunc(func(collected chan<- prometheus.Metric) {
@@ -189,7 +190,7 @@ func countMachines(machines toolscache.Store, collected chan<- prometheus.Metric
 	type key struct{ condition, status string }
 	counts := map[key]int{}
 	for _, condition := range []string{v1beta1.ConditionScaled, v1beta1.ConditionResting, v1beta1.ConditionReady} {
-		// Both exist from the start, so that an alert sees the step from 0 to 1.
+		// Both series exist from the start, so that an alert sees the step from 0 to 1.
 		counts[key{condition, "True"}], counts[key{condition, "False"}] = 0, 0
 	}
 	for _, object := range machines.List() {

@@ -31,7 +31,7 @@ func TestNewStatus(t *testing.T) {
 	atRest := []metav1.Condition{
 		condition("Scaled", "True", "CountReached", "1 of 1 switches"),
 		condition("Resting", "True", "AllDown", "All switches are down"),
-		condition("Ready", "True", "Useless", "All switches are there, and down"),
+		condition("Ready", "True", "Useless", "All switches exist and are down"),
 	}
 	cases := map[string]struct {
 		reason   string
@@ -133,7 +133,7 @@ func TestNewStatus(t *testing.T) {
 	}
 }
 
-// planOf returns a plan that has nothing to do.
+// planOf returns a plan without writes.
 func planOf(t *testing.T, m *v1beta1.Machine, switches []*v1beta1.Switch, lastFlip time.Time) plan {
 	t.Helper()
 	selector, err := m.SwitchSelector()

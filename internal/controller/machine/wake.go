@@ -22,19 +22,19 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// userPriority is the priority of a Machine that a user has changed. Only a due flip has a higher one
-// (queue.DuePriority). Other work has at most priority 0, such as the operator's own writes and new Machines: a user
-// can create thousands of Machines at once.
+// userPriority is the priority of a Machine that a user has changed. Only a due flip has a higher priority
+// (queue.DuePriority). All other work has priority 0 or lower. This includes the watch events of the operator's own
+// writes. It also includes new Machines, because a user can create thousands of Machines at once.
 const userPriority = 50
 
 // workQueue has the Machines that wait for a worker.
 type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // waking returns an event handler that adds Machines to the queue. The function machines returns the names of the
-// Machines that an object concerns, in its namespace.
+// Machines that an object affects. They are in the namespace of the object.
 func waking(machines func(client.Object) []string) handler.EventHandler {
 	wake := func(q workQueue, byUser bool, objects ...client.Object) {
-		var options priorityqueue.AddOpts // without one, the queue uses handler.LowPriority for the initial list
+		var options priorityqueue.AddOpts // without a priority, the queue uses handler.LowPriority for the initial list
 		if byUser {
 			options.Priority = new(userPriority)
 		}
@@ -50,7 +50,7 @@ func waking(machines func(client.Object) []string) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workQueue) {
 			sw, ok := e.Object.(*v1beta1.Switch)
-			wake(q, ok && isUp(sw), e.Object) // a Switch that is up may be due, also at the start
+			wake(q, ok && isUp(sw), e.Object) // a Switch that is up may be due, even in the initial list
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workQueue) {
 			wake(q, changedByUser(e.ObjectOld, e.ObjectNew), e.ObjectOld, e.ObjectNew)
@@ -59,9 +59,9 @@ func waking(machines func(client.Object) []string) handler.EventHandler {
 	}
 }
 
-// changedByUser reports whether a user changed a Machine or a Switch. The operator changes the status, finalizers and
-// owners, and the position of a Switch together with its annotation. Other changes by the operator are rare, and may
-// count as changes by a user.
+// changedByUser reports whether a user changed a Machine or a Switch. It ignores the fields that the operator changes:
+// the status, the finalizers and the owners. It also ignores changes of a position together with FlippedAtAnnotation.
+// Other changes by the operator are rare, and count as changes by a user.
 func changedByUser(old, updated client.Object) bool {
 	before, after := old.GetAnnotations(), updated.GetAnnotations()
 	if before[v1beta1.FlippedAtAnnotation] != after[v1beta1.FlippedAtAnnotation] {
@@ -74,8 +74,8 @@ func changedByUser(old, updated client.Object) bool {
 // itself returns the name of a Machine.
 func itself(machine client.Object) []string { return []string{machine.GetName()} }
 
-// machinesOf returns the names of the Machines that an event of a Switch concerns. These are its controller, the
-// Machines that select it, and the Machine that would give a Switch the same name.
+// machinesOf returns the names of the Machines that a Switch affects: its controller, the Machines that select it, and
+// the Machine that would give a new Switch the same name.
 func (c *Controller) machinesOf(object client.Object) (names []string) {
 	prefix, _ := splitOrdinal(object.GetName())
 	if name, ok := strings.CutSuffix(prefix, "-"); ok {
@@ -87,23 +87,12 @@ func (c *Controller) machinesOf(object client.Object) (names []string) {
 	if name := object.GetLabels()[v1beta1.MachineLabel]; name != "" {
 		names = append(names, name)
 	}
-	for _, m := range c.mayBeSelecting(object) {
-		if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
-			names = append(names, m.Name)
+	for _, key := range labelKeys(object) {
+		for _, m := range byIndex[*v1beta1.Machine](c.machines, machinesSelecting, key) {
+			if selector, err := m.SwitchSelector(); err == nil && selector.Matches(labels.Set(object.GetLabels())) {
+				names = append(names, m.Name)
+			}
 		}
 	}
 	return names
-}
-
-// mayBeSelecting returns the Machines whose selector requires a label of the object, or has no matchLabels.
-func (c *Controller) mayBeSelecting(object client.Object) []*v1beta1.Machine {
-	requiring := func(label, value string) []*v1beta1.Machine {
-		key := labelKey(object.GetNamespace(), label, value)
-		return byIndex[*v1beta1.Machine](c.machines, machinesSelecting, key)
-	}
-	machines := requiring(noLabel, "")
-	for label, value := range object.GetLabels() {
-		machines = append(machines, requiring(label, value)...)
-	}
-	return machines
 }

@@ -22,7 +22,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestPriorities passes events of objects to a real queue and checks their priorities.
+// TestPriorities passes events to a real queue. It checks the priority of the request that each event adds.
 func TestPriorities(t *testing.T) {
 	// Only a change of the spec increments the generation.
 	turned := func(sw *v1beta1.Switch) { up(sw); sw.Generation++ }
@@ -159,7 +159,7 @@ func labelled(pairs ...string) *v1beta1.LabelSelector {
 	return selector
 }
 
-// handle calls the event handler with an event of an object.
+// handle passes an event to the event handler. A nil before means a create event, and a nil after means a delete event.
 func handle(t *testing.T, q workQueue, before, after client.Object, again bool) {
 	t.Helper()
 	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc,

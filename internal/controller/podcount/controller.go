@@ -10,7 +10,6 @@ package podcount
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -27,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -120,9 +118,6 @@ func trim(more func(*metav1.ObjectMeta)) func(any) (any, error) {
 	}
 }
 
-// workQueue has the ReplicaSets that wait for a worker.
-type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // Controller reconciles ReplicaSets.
 type Controller struct {
 	client  client.Client
@@ -151,8 +146,8 @@ func (o Options) Setup(
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		WatchesMetadata(&appsv1.ReplicaSet{}, c.onReplicaSet(), builder.WithPredicates(c.matters(), pause.Predicate())).
-		WatchesMetadata(&corev1.Pod{}, c.onPod()).
+		WatchesMetadata(&appsv1.ReplicaSet{}, c.waking(itself), builder.WithPredicates(c.matters(), pause.Predicate())).
+		WatchesMetadata(&corev1.Pod{}, c.waking(owner), builder.WithPredicates(moved)).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers)).
 		Complete(c)
@@ -198,14 +193,8 @@ func decide(rs client.Object, label string, pods int) (value string, wrong bool)
 // act sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a
 // new ReplicaSet of the same name must not get the count of the old one.
 func (c *Controller) act(ctx context.Context, rs *metav1.PartialObjectMetadata, value string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":    rs.UID,
-		"labels": map[string]string{c.label: value},
-	}})
-	if err != nil {
-		return err
-	}
-	err = c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, body), fieldManager)
+	body := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%q}}}`, rs.UID, c.label, value)
+	err := c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, body), fieldManager)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -225,36 +214,25 @@ func (c *Controller) matters() predicate.Predicate {
 	}
 }
 
-// onReplicaSet wakes a ReplicaSet a while after it was created or changed.
-func (c *Controller) onReplicaSet() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ workQueue) {
-			c.wake(client.ObjectKeyFromObject(e.Object))
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workQueue) {
-			c.wake(client.ObjectKeyFromObject(e.ObjectNew))
-		},
-	}
+// moved drops the updates of Pods that neither give nor take a Pod from a ReplicaSet.
+var moved = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool { return owner(e.ObjectOld) != owner(e.ObjectNew) },
 }
 
-// onPod wakes the ReplicaSets that have gained or lost a Pod, after a while.
-func (c *Controller) onPod() handler.EventHandler {
-	changed := func(before, after client.Object) {
-		lost, gained := owner(before), owner(after)
-		if lost == gained {
-			return
+// waking returns an event handler that wakes the ReplicaSet that an object concerns. It adds no request to the queue,
+// because the alarm does that after a while.
+func (c *Controller) waking(concerned func(client.Object) replicaSet) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		if rs := concerned(object); rs.UID != "" {
+			c.wake(rs.NamespacedName)
 		}
-		for _, rs := range []replicaSet{lost, gained} {
-			if rs.UID != "" {
-				c.wake(rs.NamespacedName)
-			}
-		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ workQueue) { changed(nil, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workQueue) { changed(e.ObjectOld, e.ObjectNew) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ workQueue) { changed(e.Object, nil) },
-	}
+		return nil
+	})
+}
+
+// itself returns a ReplicaSet.
+func itself(rs client.Object) replicaSet {
+	return replicaSet{client.ObjectKeyFromObject(rs), rs.GetUID()}
 }
 
 // wake recounts the Pods of a ReplicaSet at the end of a burst of events. A long burst delays the count until its first
@@ -283,14 +261,10 @@ type replicaSet struct {
 	types.UID
 }
 
-// owner returns the ReplicaSet that controls a Pod. The UID is empty if there is none, if the Pod is being deleted, and
-// if pod is nil.
+// owner returns the ReplicaSet that controls a Pod. The UID is empty if there is none, and if the Pod is being deleted.
 func owner(pod client.Object) (rs replicaSet) {
-	if pod == nil || !pod.GetDeletionTimestamp().IsZero() {
-		return rs
-	}
 	controller := metav1.GetControllerOfNoCopy(pod)
-	if controller == nil || controller.Kind != replicaSetKind.Kind ||
+	if !pod.GetDeletionTimestamp().IsZero() || controller == nil || controller.Kind != replicaSetKind.Kind ||
 		!strings.HasPrefix(controller.APIVersion, replicaSetKind.Group+"/") {
 		return rs
 	}

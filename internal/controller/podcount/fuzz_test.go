@@ -46,7 +46,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// FuzzOwner checks the ReplicaSet of a Pod with a random owner.
+// FuzzOwner checks which ReplicaSet owner returns for a Pod with a random owner reference.
 func FuzzOwner(f *testing.F) {
 	f.Add("apps/v1", "ReplicaSet", "web", "1", true)
 	f.Add("apps", "ReplicaSet", "web", "1", true)

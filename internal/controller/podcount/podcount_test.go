@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 		"Zero":      {"the label is also set if there are no Pods", metav1.ObjectMeta{}, 0, "0", true},
 		"Right": {"a correct label is not written",
 			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "3"}}, 3, "3", false},
-		"Wrong": {"an incorrect label is written",
+		"Wrong": {"an incorrect label is corrected",
 			metav1.ObjectMeta{Labels: map[string]string{"pod-count": "2"}}, 3, "3", true},
 		"OtherLabel": {"other labels are ignored", metav1.ObjectMeta{Labels: map[string]string{"pods": "3"}}, 3, "3",
 			true},
@@ -82,15 +82,11 @@ func TestOwner(t *testing.T) {
 			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)),
 				OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
 		},
-		"None": {"a nil Pod does not count", nil, replicaSet{}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			var pod client.Object
-			if c.pod != nil {
-				c.pod.Namespace = "default"
-				pod = &metav1.PartialObjectMetadata{ObjectMeta: *c.pod}
-			}
+			c.pod.Namespace = "default"
+			pod := &metav1.PartialObjectMetadata{ObjectMeta: *c.pod}
 			if got := owner(pod); got != c.want {
 				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
 			}
@@ -98,7 +94,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOnPod checks which ReplicaSets are recounted after an event of a Pod.
+// TestOnPod checks for which ReplicaSets an event of a Pod causes a new count.
 func TestOnPod(t *testing.T) {
 	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
@@ -115,20 +111,33 @@ func TestOnPod(t *testing.T) {
 	}
 	deleted := func(object *metav1.PartialObjectMetadata) { object.DeletionTimestamp = new(metav1.NewTime(now)) }
 	changed := func(object *metav1.PartialObjectMetadata) { object.ResourceVersion = "2" }
-	create := func(object client.Object) func(handler.EventHandler, workQueue) {
-		return func(h handler.EventHandler, q workQueue) { h.Create(t.Context(), event.CreateEvent{Object: object}, q) }
-	}
-	update := func(before, after client.Object) func(handler.EventHandler, workQueue) {
-		return func(h handler.EventHandler, q workQueue) {
-			h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+	create := func(object client.Object) func(handler.EventHandler) {
+		e := event.CreateEvent{Object: object}
+		return func(h handler.EventHandler) {
+			if moved.Create(e) {
+				h.Create(t.Context(), e, nil)
+			}
 		}
 	}
-	remove := func(object client.Object) func(handler.EventHandler, workQueue) {
-		return func(h handler.EventHandler, q workQueue) { h.Delete(t.Context(), event.DeleteEvent{Object: object}, q) }
+	update := func(before, after client.Object) func(handler.EventHandler) {
+		e := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+		return func(h handler.EventHandler) {
+			if moved.Update(e) {
+				h.Update(t.Context(), e, nil)
+			}
+		}
+	}
+	remove := func(object client.Object) func(handler.EventHandler) {
+		e := event.DeleteEvent{Object: object}
+		return func(h handler.EventHandler) {
+			if moved.Delete(e) {
+				h.Delete(t.Context(), e, nil)
+			}
+		}
 	}
 	for _, c := range []struct {
 		reason string
-		happen func(handler.EventHandler, workQueue)
+		happen func(handler.EventHandler)
 		want   []string
 	}{
 		{"a new Pod counts", create(pod("a")), []string{"a"}},
@@ -144,14 +153,14 @@ func TestOnPod(t *testing.T) {
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			controller := &Controller{clock: clock.RealClock{}, alarms: queue.NewAlarms(clock.RealClock{})}
-			c.happen(controller.onPod(), nil)
+			c.happen(controller.waking(owner))
 			var got []string
 			for rs := range controller.bursts.Range {
 				got = append(got, rs.(types.NamespacedName).Name)
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("woken (-want +got):\n%s", diff)
+				t.Errorf("ReplicaSets with a new count (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -190,10 +199,10 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// countsAfter returns when the Pods of a ReplicaSet are counted if there are events at these times.
+// countsAfter sends events of a ReplicaSet at these times, and returns when the controller counts its Pods.
 func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
 	t.Helper()
-	clock := clock.RealClock{} // the clock of the synctest bubble
+	clock := clock.RealClock{} // reads the fake time inside synctest.Test
 	begin, rs := clock.Now(), types.NamespacedName{Namespace: "default", Name: "web"}
 	c := &Controller{client: &countedClient{counted: func() { counts = append(counts, clock.Since(begin)) }},
 		clock: clock, alarms: queue.NewAlarms(clock)}
@@ -220,7 +229,7 @@ func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) 
 	return counts
 }
 
-// countedClient has a ReplicaSet with the correct label, and calls a function when its Pods are counted.
+// countedClient has a ReplicaSet with the correct label. It calls counted when the controller lists the Pods.
 type countedClient struct {
 	client.Client
 	counted func()

@@ -22,7 +22,7 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// autoscalersByTarget is the index of autoscalers by what they scale.
+// autoscalersByTarget is the index of autoscalers by the workload that they scale.
 const autoscalersByTarget = "useless/target"
 
 // conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
@@ -35,16 +35,17 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 	for i := range autoscalers {
 		hpa := &autoscalers[i]
 		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
-			return fmt.Sprintf("%s %s would undo a stop, so there is none: "+
+			return fmt.Sprintf("%s %s would undo a stop, so the workload is not stopped: "+
 				"put the annotations on the %[1]s instead", owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
-			return fmt.Sprintf("HorizontalPodAutoscaler %s may have made 0 replicas itself and would undo a stop "+
-				"then, so there is none: make its minReplicas at least 1", hpa.Name)
+			return fmt.Sprintf("HorizontalPodAutoscaler %s stays active at 0 replicas and would undo a stop, "+
+				"so the workload is not stopped: set its minReplicas to at least 1", hpa.Name)
 		}
 		if s.StopReplicas > 0 {
-			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so there is none; `+
-				`use "0", which turns it off meanwhile, or annotate the HorizontalPodAutoscaler instead`,
+			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so the workload is not `+
+				`stopped; use "0", which disables the autoscaler until the start, `+
+				`or put the annotations on the HorizontalPodAutoscaler`,
 				v1beta1.StopReplicasAnnotation, s.StopReplicas, hpa.Name)
 		}
 	}
@@ -94,8 +95,8 @@ func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Re
 	return nil
 }
 
-// retargeted drops the updates of autoscalers that change neither the target nor the conflict. Their status changes
-// every few seconds.
+// retargeted drops the updates of autoscalers that change neither the target nor the conflict. The status of an
+// autoscaler changes every few seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
 		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)

@@ -41,7 +41,8 @@ func controlledBy(apiVersion string) func(*autoscalingv2.HorizontalPodAutoscaler
 }
 
 // TestConflict checks the warning about an autoscaler that conflicts with a schedule. The cache must keep all fields
-// that conflict reads. A change that starts or ends a conflict must also cause a reconcile of the Deployment.
+// that the function conflict reads. A change that starts or ends a conflict must also cause a reconcile of the
+// Deployment.
 func TestConflict(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason       string
@@ -56,10 +57,10 @@ func TestConflict(t *testing.T) {
 		"AtOne": {"1 replica does not disable the autoscaler", 1, newAutoscaler(),
 			`stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
 		"ScalesToZero": {"0 replicas do not disable an autoscaler with minReplicas 0", 0, newAutoscaler(atLeast(0)),
-			"make its minReplicas at least 1", true},
+			"set its minReplicas to at least 1", true},
 		"ToZeroAndAtOne": {"the warning is about minReplicas first, because stop-replicas 0 would not help", 1,
-			newAutoscaler(atLeast(0)), "make its minReplicas at least 1", true},
-		"KEDA": {"KEDA enables its autoscaler again", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
+			newAutoscaler(atLeast(0)), "set its minReplicas to at least 1", true},
+		"KEDA": {"KEDA enables its autoscaler after a stop", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
 			"ScaledObject events would undo a stop", true},
 		"Controlled": {"other controllers do not enable their autoscalers again", 0,
 			newAutoscaler(controlledBy("example.com/v1")), "", true},

@@ -1,12 +1,12 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedule stops and starts workloads at times that their annotations name.
+// Package schedule stops and starts workloads at the times in their annotations.
 //
 // One controller runs for each kind of workload, see kind.go. The package internal/schedule computes the events.
-// decide.go is pure: it executes only the last event, and executes it once. So the operator catches up on a missed
-// event, and does not undo a user's change before the next event. The operator records in annotations what it did, in
-// the same request as the change.
+// decide.go has no side effects. It handles only the last event, and handles it only once. So the operator catches up
+// on a missed event, and does not undo a user's change before the next event. The operator records each event in
+// annotations, in the same request as the change.
 package schedule
 
 import (
@@ -45,10 +45,11 @@ import (
 )
 
 const (
-	// Name is the controller's name in --controllers. In logs and metrics, the kind follows: schedule-deployments.
+	// Name is the controller's name in --controllers. In logs and metrics, the kind is appended, as in
+	// schedule-deployments.
 	Name = "schedule"
 
-	// fieldManager is the field manager of what changes at a start or a stop.
+	// fieldManager is the field manager of the fields that a start or a stop changes.
 	fieldManager = client.FieldOwner("useless-operator-schedule")
 
 	workers = 16
@@ -77,7 +78,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 		"the IANA time zone of schedules without a time zone")
 }
 
-// Validate returns an error if there is no such kind or time zone.
+// Validate returns an error if a kind or the time zone does not exist.
 func (o Options) Validate() error {
 	_, zoneErr := o.zone()
 	_, kindErr := kindsNamed(o.Kinds)
@@ -116,15 +117,13 @@ type Controller struct {
 	zone    *time.Location
 	events  *events.Recorder
 	metrics *metrics
-	warned  memory.Memory[warned]
 	alarms  *queue.Alarms
 	absent  atomic.Bool // the API server does not serve the kind, so the cache does not watch it
-}
 
-// warned has the last warnings about a workload, so that each one is emitted once. A restart repeats them.
-type warned struct {
-	warning warning
-	failed  string // the start or stop that failed last, and when it was due; empty for none
+	// The last warning about a workload, and the start or stop that failed last with the time at which it was due. So
+	// each of them is emitted once. A restart repeats them.
+	warned   memory.Memory[warning]
+	failures memory.Memory[string]
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
@@ -217,6 +216,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !hasSchedule(o):
 		c.warned.Forget(request.NamespacedName)
+		c.failures.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -255,27 +255,25 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	return err
 }
 
-// warn emits an event if a warning differs from the last one. The zero warning means that there is none any more.
+// warn emits an event if a warning differs from the last one. The zero warning means that there is nothing to warn
+// about any more.
 func (c *Controller) warn(o client.Object, w warning) {
-	known := c.warned.Of(o)
-	if w == known.warning {
+	if w == c.warned.Of(o) {
 		return
 	}
-	known.warning = w
-	c.warned.Keep(o, known)
+	c.warned.Keep(o, w)
 	if w != (warning{}) {
 		c.events.Warning(o, w.reason, w.action, "%s", w.note)
 	}
 }
 
-// isNewFailure remembers the last failure, and reports whether it differs from the one before. Empty means a success.
+// isNewFailure remembers a failure, and reports whether it differs from the previous one. An empty failure means
+// success.
 func (c *Controller) isNewFailure(o client.Object, failure string) bool {
-	known := c.warned.Of(o)
-	if failure == known.failed {
+	if failure == c.failures.Of(o) {
 		return false
 	}
-	known.failed = failure
-	c.warned.Keep(o, known)
+	c.failures.Keep(o, failure)
 	return true
 }
 
@@ -283,7 +281,7 @@ func (c *Controller) isNewFailure(o client.Object, failure string) bool {
 func (p plan) attempt() string {
 	switch {
 	case p.transition == removal && p.outcome != scaled:
-		return "Could not remove the annotations of the schedule that is gone"
+		return "Could not remove the annotations of the removed schedule"
 	case p.outcome != scaled:
 		return "Could not record when the next start or stop is due"
 	case p.transition == stop:
@@ -304,7 +302,7 @@ func (c *Controller) announce(o client.Object, p plan) {
 	switch {
 	case p.transition == removal && p.outcome == scaled:
 		c.events.Normal(o, nil, v1beta1.EventScheduleRemoved, "Start",
-			"%s: the schedule that had stopped it is gone", change)
+			"%s: the schedule that stopped the workload is gone", change)
 	case p.transition == removal:
 		c.events.Normal(o, nil, v1beta1.EventScheduleRemoved, "Forget", "Changed nothing: the schedule is gone")
 	case p.outcome != scaled:

@@ -13,7 +13,7 @@ import (
 
 // +kubebuilder:rbac:groups=batch,resources=cronjobs,verbs=list;watch;patch
 
-// cronJobs are suspended. Their running Jobs finish.
+// cronJobs is the kind CronJob. A stop suspends a CronJob, but its running Jobs finish.
 var cronJobs = &kind{
 	name:     "cronjobs",
 	object:   &batchv1.CronJob{},

@@ -15,8 +15,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// longestWait bounds the time until the operator notices that its clock was set. A reconcile without a due event costs
-// no request.
+// longestWait is the maximum time between two reconciles, so that the operator notices when its clock is changed. A
+// reconcile without a due event sends no request.
 const longestWait = 10 * time.Minute
 
 // plan is what to do about a workload.
@@ -24,12 +24,12 @@ type plan struct {
 	transition transition
 	outcome    outcome
 	due        time.Time       // when the start or stop was due
-	fired      bool            // it became due by time; false if an edit or a new record made it count
-	level      int32           // the level afterwards
-	least      *int32          // its lower bound afterwards, if it changes; nil for no change
-	record     schedule.Record // the annotations afterwards
+	fired      bool            // time has caused the transition, and not a new or edited schedule
+	level      int32           // the level after the transition
+	least      *int32          // the lower bound of the level after the transition; nil if it does not change
+	record     schedule.Record // the annotations after the transition
 	warning    warning         // an event for the user; zero for none
-	wakeUp     time.Time       // when to reconcile next; zero for after the next change
+	wakeUp     time.Time       // when to reconcile next; zero means after the next change of the workload
 }
 
 // warning is the content of a Warning event.
@@ -48,15 +48,15 @@ const (
 type outcome string
 
 const (
-	nothing   outcome = ""                // it was handled before, or has to wait: nothing is written
-	noted     outcome = "noted"           // a new schedule without an event so far
+	nothing   outcome = ""                // the event was handled before, or must wait: nothing is written
+	noted     outcome = "noted"           // a new schedule without a past event
 	scaled    outcome = "scaled"          // the level changes
-	unchanged outcome = "unchanged"       // the level is right already, or the right one is not known
+	unchanged outcome = "unchanged"       // the level is already right, or the right level is not known
 	suspended outcome = "suspended"       // the transition is skipped
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
-// decide returns what to do about a workload. A user must fix an invalid schedule, and that change causes a reconcile.
+// decide returns what to do about a workload. If the schedule is invalid, the operator waits until a user changes it.
 func (k *kind) decide(
 	o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, zone *time.Location, now time.Time,
 ) plan {
@@ -85,8 +85,8 @@ func (k *kind) remove(o client.Object) plan {
 	return p
 }
 
-// decideEvent returns what the last event of a schedule means for a workload. Each event is handled once. A stop that
-// an autoscaler would undo waits.
+// decideEvent returns the plan for the last event of a schedule. Each event is handled once. If an autoscaler would
+// undo a stop, the stop waits.
 func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
 	record := schedule.ReadRecord(o.GetAnnotations())
 	last, next, isStop := s.Events(now)
@@ -115,7 +115,8 @@ func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled boo
 	return p
 }
 
-// wakeUp returns when to reconcile next: at the next event (zero for never), but at the latest after longestWait.
+// wakeUp returns when to reconcile next: at the next event, or after longestWait if that is earlier. A zero next means
+// that there is no event.
 func wakeUp(next, now time.Time) time.Time {
 	latest := now.Add(longestWait)
 	if next.IsZero() || next.After(latest) {
@@ -124,8 +125,8 @@ func wakeUp(next, now time.Time) time.Time {
 	return next
 }
 
-// lower stops a workload: it lowers the level and records the one before. After an edit, an earlier stop may have
-// lowered it already. Then the record keeps the higher one.
+// lower stops a workload: it lowers the level and records the previous level. If the schedule was edited, an earlier
+// stop may already have lowered the level. In this case, the record keeps the higher of the two previous levels.
 func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {
@@ -137,8 +138,8 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.level, p.least = scaled, target, &target
 }
 
-// raise starts a workload: it raises the level and removes the level that a stop has recorded. A target of zero
-// means that this level is not known.
+// raise starts a workload: it raises the level and removes the recorded level from before the stop. A target of zero
+// means that the level from before the stop is not known.
 func (p *plan) raise(target int32) {
 	least := p.record.Least
 	p.outcome, p.record.State, p.record.Original, p.record.Least = unchanged, v1beta1.ScheduleStarted, 0, nil

@@ -72,7 +72,7 @@ func original(n int) func(*appsv1.Deployment) {
 	return with(v1beta1.OriginalReplicasAnnotation, strconv.Itoa(n))
 }
 
-// summary is the content of a plan.
+// summary has the fields of a plan that the tests compare.
 type summary struct {
 	Transition transition
 	Outcome    outcome
@@ -183,7 +183,7 @@ func TestDecide(t *testing.T) {
 			now:        "2026-11-22 12:00",
 		},
 		"UpByHandUntilStop": {
-			reason: "the next stop records the number that a user has set since",
+			reason: "the next stop records the number of replicas that a user set after the last stop",
 			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "20:00"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now: "2026-11-21 20:00",
@@ -199,7 +199,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"DefaultReplicas": {
-			reason: "absent replicas mean one",
+			reason: "absent replicas mean 1 replica",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"),
 				func(d *appsv1.Deployment) { d.Spec.Replicas = nil }),
 			now: "2026-11-20 20:00",
@@ -207,7 +207,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"EditedStop": {
-			reason: "a stop that an edit moves into the future is undone",
+			reason: "an edit that moves the last stop into the future undoes the stop",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, "Mon-Fri 22:00")),
 			now: "2026-11-20 21:00",
@@ -215,7 +215,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStarted},
 		},
 		"EditedStopReplicas": {
-			reason: "the replicas that a stop left are not recorded as the original",
+			reason: "replicas that the first stop has left running are not recorded as the original number",
 			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
@@ -224,7 +224,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped},
 		},
 		"EditedUpByHand": {
-			reason: "a number that a user set after a stop is recorded as the original",
+			reason: "a number of replicas that a user set after a stop is recorded as the original number",
 			deployment: newDeployment(8, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.ExcludeDatesAnnotation, "2026-12-25")),
@@ -307,7 +307,7 @@ func TestDecide(t *testing.T) {
 			now: "2026-11-22 18:00", // Monday, 7 o'clock in Auckland
 		},
 		"Autoscaled": {
-			reason:     "a stop that an autoscaler would undo waits",
+			reason:     "a stop waits while an autoscaler would undo it",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
 			autoscaled: true,
@@ -321,7 +321,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStarted, Fired: true},
 		},
 		"ClockSkew": {
-			reason: "an event that another leader executed with a clock slightly ahead is not repeated",
+			reason: "an event is not repeated if another leader, whose clock was slightly ahead, has executed it",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.LastScheduleTimeAnnotation, "2026-11-20T12:00:10Z")),
 			now: "2026-11-20 12:00",
@@ -362,7 +362,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped, Fired: true},
 		},
 		"ShownTwice": {
-			reason: "an event at a time that occurs twice is executed once",
+			reason: "if a clock change repeats an hour, an event in this hour is executed once",
 			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "02:30"),
 				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
 				observed(v1beta1.ScheduleStopped, "2026-10-25 00:30")),
@@ -397,7 +397,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideInvalid decides about an invalid schedule. Nothing may change, not even if an earlier stop is recorded.
+// TestDecideInvalid plans for an invalid schedule. The plan must only contain a warning, although an earlier stop is
+// recorded.
 func TestDecideInvalid(t *testing.T) {
 	d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 		with(v1beta1.StartScheduleAnnotation, "25:00"))
@@ -420,7 +421,7 @@ func TestRemove(t *testing.T) {
 		want       int32
 	}{
 		"Stopped": {
-			"the removal restores the replicas from before the stop",
+			"removing the schedule restores the replicas from before the stop",
 			newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 3,
 		},
 		"Started": {
@@ -428,7 +429,7 @@ func TestRemove(t *testing.T) {
 			newDeployment(4, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"), unannotated), 4,
 		},
 		"UpByHand": {
-			"the removal never scales in",
+			"removing the schedule never scales in",
 			newDeployment(5, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"), unannotated), 5,
 		},
 		"ZeroByHand": {
@@ -489,8 +490,8 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 	}
 }
 
-// With starts from Monday to Friday and daily stops, KEDA keeps the workload running all weekend, because KEDA
-// considers only the next event.
+// TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend checks a schedule with starts from Monday to Friday and
+// daily stops. KEDA keeps such a workload running all weekend, because KEDA considers only the next event.
 func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, "30 6 * * 1-5"),
 		with(v1beta1.StopScheduleAnnotation, "10 22 * * *"))
@@ -506,7 +507,8 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	})
 }
 
-// kube-green skips an event if it is more than a minute late.
+// TestKubeGreen246LateEventIsExecuted reconciles long after a start. kube-green skips an event that is more than a
+// minute late.
 func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 61 * time.Second, 3 * time.Hour, 59 * time.Hour} {
 		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"))
@@ -521,7 +523,8 @@ func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 	}
 }
 
-// GoKubeDownscaler writes to every workload every 30 seconds.
+// TestGoKubeDownscaler444NothingIsWrittenBetweenEvents reconciles every 30 seconds. GoKubeDownscaler writes to every
+// workload each time.
 func TestGoKubeDownscaler444NothingIsWrittenBetweenEvents(t *testing.T) {
 	d := newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00"))
 	var written []string

@@ -28,11 +28,8 @@ var deployments = &kind{
 	isPaused: func(o client.Object) bool { return o.(*appsv1.Deployment).Spec.Paused },
 	trim: func(o client.Object) client.Object {
 		d := o.(*appsv1.Deployment)
-		trimmed := &appsv1.Deployment{
-			ObjectMeta: trimMeta(d.ObjectMeta),
-			Spec:       appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Paused: d.Spec.Paused},
-		}
-		trimmed.Spec.Template.Spec = trimPod(&d.Spec.Template.Spec)
-		return trimmed
+		spec := appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Paused: d.Spec.Paused}
+		spec.Template.Spec = trimPod(&d.Spec.Template.Spec)
+		return &appsv1.Deployment{ObjectMeta: trimMeta(d.ObjectMeta), Spec: spec}
 	},
 }

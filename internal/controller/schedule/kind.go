@@ -16,8 +16,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// A kind is a kind of workload: how to read it, stop it and start it. Its functions are pure. A kind either has
-// replicas or is on and off. The level of a workload is its number of replicas, or 1 for on and 0 for off.
+// A kind has the functions to read, stop and start one kind of workload. The functions send no requests. The level of a
+// workload is its number of replicas. If a kind has no replicas, the level is 1 for on and 0 for off.
 //
 // To add a kind, write a file such as cronjob.go and add a line to kinds.
 type kind struct {
@@ -41,11 +41,11 @@ type kind struct {
 	problems func(annotations map[string]string) []schedule.Problem
 	// describe describes a change of the level in an event, without a full stop.
 	describe func(before, after int32) string
-	// requests returns what each level requests from the cluster. Nil means nothing.
+	// requests returns the CPU and memory requests of one level. Nil means none.
 	requests func(client.Object) corev1.ResourceList
 	// isPaused reports whether a field of the kind pauses the workload. Nil means no.
 	isPaused func(client.Object) bool
-	// trim returns a copy with only the fields that the functions read. Nil means that the cache keeps the other fields.
+	// trim returns a copy with only the fields that the functions read. Nil means that the cache keeps all fields.
 	trim func(client.Object) client.Object
 }
 
@@ -62,7 +62,7 @@ func Kinds() (names []string) {
 	return names
 }
 
-// kindsNamed returns the kinds with these names, or an error that names the flag. No name means all kinds.
+// kindsNamed returns the kinds with these names, or an error about the flag --schedule-kinds. No name means all kinds.
 func kindsNamed(names []string) ([]*kind, error) {
 	if len(names) == 0 {
 		return kinds, nil
@@ -93,8 +93,8 @@ func (k *kind) parse(o client.Object, zone *time.Location) (*schedule.Schedule, 
 	return s, problems
 }
 
-// leaveAlone reports whether a workload must not be changed: it is being deleted, it is paused, or it has a controller
-// that decides about it.
+// leaveAlone reports whether a workload must not be changed: it is being deleted, it is paused, or another object
+// controls it.
 func (k *kind) leaveAlone(o client.Object) bool {
 	return !o.GetDeletionTimestamp().IsZero() || metav1.GetControllerOfNoCopy(o) != nil ||
 		k.isPaused != nil && k.isPaused(o)
@@ -109,7 +109,7 @@ func scaledReplicas(before, after int32) string {
 	return fmt.Sprintf("Scaled %s from %d to %d replicas", direction, before, after)
 }
 
-// requestsOf returns what a Pod requests. A container without a request counts with its limit.
+// requestsOf returns the CPU and memory requests of a Pod. If a container has no request, its limit counts.
 func requestsOf(pod *corev1.PodSpec) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for _, container := range pod.Containers {
@@ -134,7 +134,8 @@ func trimPod(pod *corev1.PodSpec) (trimmed corev1.PodSpec) {
 	return trimmed
 }
 
-// trimMeta returns metadata without the fields that repeat the whole object.
+// trimMeta returns metadata without the managed fields and the last applied configuration, which repeat the whole
+// object.
 func trimMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
 	meta.ManagedFields = nil
 	delete(meta.Annotations, corev1.LastAppliedConfigAnnotation)

@@ -31,7 +31,7 @@ func TestStopAndStart(t *testing.T) {
 		before          int32 // the level before the stop
 		byUser          int32 // the level that a user sets after the stop; -1 for none
 		stopped, after  int32
-		saved           string // what the stop saves
+		saved           string // the annotations that the stop writes, as savedIn returns them
 		stop, startNote string // the events; empty for none
 	}{
 		{"a stop scales a StatefulSet in, and a start restores its replicas", statefulSets, 3, -1, 0, 3,
@@ -134,7 +134,8 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 	}
 }
 
-// TestProblemsOfOnOff gives a CronJob annotations about replicas. Without an error, a user would wait for an effect.
+// TestProblemsOfOnOff sets stop-replicas on a CronJob, which has no replicas. The operator must report this, because the
+// annotation has no effect.
 func TestProblemsOfOnOff(t *testing.T) {
 	o := newWorkload(cronJobs, 1)
 	set(o, v1beta1.StopReplicasAnnotation, "1")
@@ -247,13 +248,13 @@ func TestTrim(t *testing.T) {
 				t.Errorf("metadata: %v", o)
 			}
 			if diff := cmp.Diff(readBy(c.kind, c.full), readBy(c.kind, o)); diff != "" {
-				t.Errorf("what the functions return (-full +trimmed):\n%s", diff)
+				t.Errorf("values that the functions return (-full +trimmed):\n%s", diff)
 			}
 		})
 	}
 }
 
-// readBy returns what the functions of a kind read.
+// readBy returns the values that the functions of a kind read from a workload.
 func readBy(k *kind, o client.Object) (read struct {
 	Level    int32
 	Least    *int32
@@ -281,10 +282,10 @@ func TestSaved(t *testing.T) {
 		object client.Object
 		want   corev1.ResourceList
 	}{
-		{"a stopped VirtualMachine requests its resources no more", virtualMachines, vm, resources("2", "4Gi")},
+		{"a stopped VirtualMachine saves everything that it requested", virtualMachines, vm, resources("2", "4Gi")},
 		{"a running VirtualMachine saves nothing", virtualMachines, newWorkload(virtualMachines, 1),
 			corev1.ResourceList{}},
-		{"a CronJob requests nothing by itself", cronJobs, stopped(cronJobs), corev1.ResourceList{}},
+		{"a stopped CronJob does not save requests", cronJobs, stopped(cronJobs), corev1.ResourceList{}},
 	} {
 		if diff := cmp.Diff(c.want, c.kind.saved(c.object)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.reason, diff)

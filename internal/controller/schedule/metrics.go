@@ -24,14 +24,14 @@ type metrics struct {
 	lag         prometheus.Histogram
 }
 
-// newMetrics registers the metrics of the controllers. Workloads are counted in the cache for each scrape, so that the
+// newMetrics registers the metrics of the controllers. Each scrape counts the workloads in the cache, so that the
 // numbers cannot drift.
 func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics {
 	factory := promauto.With(registerer)
 	m := &metrics{
 		transitions: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_transitions_total",
-			Help: "Number of starts, stops and removals of schedules that were dealt with, by their result.",
+			Help: "Number of starts, stops and removals of schedules that were handled, by their result.",
 		}, []string{kindLabel, "direction", "result"}),
 		lag: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_schedule_lag_seconds",
@@ -86,7 +86,7 @@ func (c collector) collect(collected chan<- prometheus.Metric) {
 		}
 		list := controller.kind.list.DeepCopyObject().(client.ObjectList)
 		if err := c.cache.List(ctx, list, client.MatchingFields{workloadsWithAnnotations: "true"},
-			client.UnsafeDisableDeepCopy); err == nil { // otherwise there is no cache yet
+			client.UnsafeDisableDeepCopy); err == nil { // an error means that the cache has not started yet
 			controller.collect(collected, list)
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Controller) state(o client.Object) string {
 	}
 }
 
-// saved returns what the levels request that a stop has taken away.
+// saved returns the resource requests of the levels that a stop has removed.
 func (k *kind) saved(o client.Object) corev1.ResourceList {
 	saved := corev1.ResourceList{}
 	levels := max(0, schedule.ReadRecord(o.GetAnnotations()).Original-k.level(o))

@@ -27,11 +27,8 @@ var statefulSets = &kind{
 	},
 	trim: func(o client.Object) client.Object {
 		s := o.(*appsv1.StatefulSet)
-		trimmed := &appsv1.StatefulSet{
-			ObjectMeta: trimMeta(s.ObjectMeta),
-			Spec:       appsv1.StatefulSetSpec{Replicas: s.Spec.Replicas},
-		}
-		trimmed.Spec.Template.Spec = trimPod(&s.Spec.Template.Spec)
-		return trimmed
+		spec := appsv1.StatefulSetSpec{Replicas: s.Spec.Replicas}
+		spec.Template.Spec = trimPod(&s.Spec.Template.Spec)
+		return &appsv1.StatefulSet{ObjectMeta: trimMeta(s.ObjectMeta), Spec: spec}
 	},
 }

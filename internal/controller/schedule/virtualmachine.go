@@ -13,7 +13,8 @@ import (
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;watch;patch
 
-// virtualMachines get the action inactive. The cache has all their fields, because their own controller reads them.
+// virtualMachines is the kind VirtualMachine. A stop sets its action to inactive. The cache has all fields, because the
+// controller of VirtualMachines reads them.
 var virtualMachines = &kind{
 	name:     "virtualmachines",
 	object:   &v1alpha1.VirtualMachine{},
@@ -26,21 +27,17 @@ var virtualMachines = &kind{
 		}
 		return 1
 	},
-	setLevel: func(o client.Object, level int32) {
-		action := v1alpha1.ActionActive
-		if level == 0 {
-			action = v1alpha1.ActionInactive
-		}
-		o.(*v1alpha1.VirtualMachine).Spec.Action = action
-	},
-	describe: func(_, after int32) string {
-		if after == 0 {
-			return "Set the action to inactive"
-		}
-		return "Set the action to active"
-	},
+	setLevel: func(o client.Object, level int32) { o.(*v1alpha1.VirtualMachine).Spec.Action = action(level) },
+	describe: func(_, after int32) string { return "Set the action to " + string(action(after)) },
 	requests: func(o client.Object) corev1.ResourceList {
 		resource := o.(*v1alpha1.VirtualMachine).Spec.Resource
 		return corev1.ResourceList{corev1.ResourceCPU: resource.CPU, corev1.ResourceMemory: resource.Memory}
 	},
+}
+
+func action(level int32) v1alpha1.Action {
+	if level == 0 {
+		return v1alpha1.ActionInactive
+	}
+	return v1alpha1.ActionActive
 }

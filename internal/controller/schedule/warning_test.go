@@ -40,7 +40,7 @@ func (c *rejectingClient) Patch(
 	return c.fakeClient.Patch(ctx, o, p, options...)
 }
 
-// keptEvents keeps Kubernetes events.
+// keptEvents is a recorder.Provider that keeps the Kubernetes events for the test.
 type keptEvents struct {
 	recorder.Provider
 	*clientevents.FakeRecorder
@@ -67,7 +67,7 @@ func TestWarnings(t *testing.T) {
 		{"the removal of a record is rejected", newDeployment(0, stopped...), forbidden,
 			`Warning ScaleFailed Could not start: `},
 		{"the removal of a record without a change of the replicas is rejected", newDeployment(3, stopped...),
-			forbidden, `Warning ScaleFailed Could not remove the annotations of the schedule that is gone: `},
+			forbidden, `Warning ScaleFailed Could not remove the annotations of the removed schedule: `},
 		{"the first record is rejected", newDeployment(3, yearly...), forbidden,
 			`Warning ScaleFailed Could not record when the next start or stop is due: `},
 		{"a conflict is not the user's problem", newDeployment(0, with(v1beta1.StartReplicasAnnotation, "3")),

@@ -35,10 +35,10 @@ import (
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
 
-// TestYear simulates a year of 1,000 workloads, or of 100 with -short, of all kinds. Users scale, edit schedules and
-// remove them. The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After each
-// reconcile, the test computes the expected workload with code that it does not share with the controller. The operator
-// must write if and only if an event was due or a user has edited the schedule.
+// TestYear simulates a year of 1,000 workloads of all kinds, or of 100 with -short. Users scale workloads, and edit and
+// remove schedules. The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After
+// each reconcile, the test computes the expected workload with code that it does not share with the controller. The
+// operator must write if and only if an event was due or a user has edited the schedule.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	workloads := 1000
@@ -61,7 +61,7 @@ func TestYear(t *testing.T) {
 	}
 }
 
-// The year begins on a Thursday. Timetables begin a month earlier.
+// The simulated year begins on a Thursday.
 var yearBegins, yearEnds = at("2026-01-01 00:00"), at("2027-01-01 00:00")
 
 // recurrences are the texts of schedules, and their meaning as code.
@@ -80,7 +80,7 @@ var recurrences = []struct {
 	{"0 12 1 * *", func(w time.Time) bool { return w.Day() == 1 && shows(w, 12, 0) }},
 	{"Fri 20:00", func(w time.Time) bool { return w.Weekday() == time.Friday && shows(w, 20, 0) }},
 	{"10 22 */9 * *", func(w time.Time) bool { return w.Day()%9 == 1 && shows(w, 22, 10) }},
-	// clock changes skip or repeat it
+	// clock changes skip or repeat this time
 	{"Sun 02:30", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 2, 30) }},
 	{"15 1 * * 0", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 1, 15) }},
 	{"@weekly", func(w time.Time) bool { return w.Weekday() == time.Sunday && shows(w, 0, 0) }},
@@ -101,8 +101,8 @@ type tick struct {
 	wall time.Time
 }
 
-// timetables has the ticks of each recurrence, by time zone and text. They begin a month before the year and end four
-// months after it.
+// timetables has the ticks of each recurrence, by time zone and text. They begin a month before the year, so that each
+// schedule has an earlier event. They end four months after the year.
 type timetables map[string]map[string][]tick
 
 // newTimetables checks the wall clock of every zone once a minute. A tick occurs when the clock first shows or skips
@@ -145,7 +145,7 @@ type world struct {
 	clock      *clocktesting.FakePassiveClock
 	controller *Controller
 
-	// What the users have set. If start is empty, there is no schedule.
+	// The users' settings. If start is empty, there is no schedule.
 	zone, start, stop           string
 	stopReplicas, startReplicas int
 	exclude                     [2]string // first and last date
@@ -159,7 +159,7 @@ type world struct {
 	lastEvent, nextEvent time.Time // the recorded last and next event
 	edited               bool
 
-	next time.Time // the next event
+	next time.Time // the next event, or 24 h from now without a schedule
 }
 
 // A fakeClient has one workload and no autoscaler. Its cache may lag.
@@ -261,7 +261,7 @@ func (w *world) sleep() {
 		w.now = w.next
 	}
 	if w.pick(200) {
-		w.now = w.now.Truncate(time.Second).Add(-1) // just before a full second, perhaps that of an event
+		w.now = w.now.Truncate(time.Second).Add(-1) // 1 ns before a full second at which an event may be due
 	}
 }
 
@@ -308,7 +308,7 @@ func (w *world) scaleByHand() {
 	})
 }
 
-// change changes the workload as a user.
+// change changes the workload as a user does.
 func (w *world) change(change func(client.Object)) {
 	o := w.api.stored.DeepCopyObject().(client.Object)
 	change(o)
@@ -364,7 +364,7 @@ func (w *world) edit() {
 
 func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(recurrences))].text }
 
-// annotate writes the users' settings, and records whether the schedule differs.
+// annotate writes the users' settings. It sets edited if the schedule changes.
 func (w *world) annotate(o client.Object) {
 	wanted := map[string]string{
 		v1beta1.StartScheduleAnnotation: w.start, v1beta1.StopScheduleAnnotation: w.stop,
@@ -395,7 +395,8 @@ func (w *world) annotate(o client.Object) {
 // operator runs one reconcile and compares the result with the expected state.
 func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
-		w.controller.warned = memory.Memory[warned]{} // simulates a restart
+		// simulates a restart
+		w.controller.warned, w.controller.failures = memory.Memory[warning]{}, memory.Memory[string]{}
 	}
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0
@@ -480,7 +481,8 @@ func (w *world) plan(got time.Time) {
 		w.next = w.upcoming()
 		want = w.now.Add(min(w.next.Sub(w.now), longestWait))
 	}
-	gone := got.IsZero() && want.Sub(w.now) < time.Second // alarms use real timers
+	// Alarms use real timers. So an alarm of less than a second may fire before this check.
+	gone := got.IsZero() && want.Sub(w.now) < time.Second
 	if !got.Equal(want) && !gone {
 		w.failf("the alarm is at %s, want %s", got, want)
 	}
@@ -514,7 +516,7 @@ func (w *world) rule() bool {
 	case isStop:
 		w.state = "Stopped"
 		if w.level > w.stopReplicas {
-			// A stop records the level. If an edit repeats it, keep the record of the first stop.
+			// A stop records the level. If an edit repeats the stop, the higher record stays.
 			if !wasEdited || w.level > w.original {
 				w.original, w.originalLeast = w.level, w.least
 			}
@@ -542,8 +544,8 @@ func (w *world) raise(target int) {
 // isExcluded reports whether a start at a tick is excluded.
 func (w *world) isExcluded(e tick) bool { return w.exclude[0] <= e.date && e.date <= w.exclude[1] }
 
-// last returns the last start or stop until now. If both are at the same instant, it returns the one with the later
-// wall-clock time, or the start.
+// last returns the last start or stop until now. If both are at the same instant, the one with the later wall-clock
+// time counts. If the wall-clock times are also equal, the start counts.
 func (w *world) last() (at time.Time, isStop bool) {
 	table := w.timetables[w.zone]
 	start, stop := lastTick(table[w.start], w.now, w.isExcluded),
@@ -599,7 +601,7 @@ func recordKeys() []string {
 	}
 }
 
-// shown returns the wall-clock time of a zone, as if in UTC.
+// shown returns the wall-clock time of a zone at an instant, as a time in UTC.
 func shown(at time.Time, zone *time.Location) time.Time {
 	local := at.In(zone)
 	year, month, date := local.Date()

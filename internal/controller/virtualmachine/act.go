@@ -20,7 +20,7 @@ import (
 	"container.training/useless/internal/apierror"
 )
 
-// outcome has the errors of a plan that the status shows.
+// outcome has the errors of a reconcile that newStatus shows.
 type outcome struct {
 	createErr, resizeErr error
 }
@@ -35,7 +35,8 @@ const (
 	// errNameConflict means that the VirtualMachine does not control the Pod that has the required name.
 	errNameConflict finalError = "is not controlled by this VirtualMachine: delete or rename one of them"
 
-	// errNotLabelled means that the cache would never contain the Pod. The controller deletes such a Pod.
+	// errNotLabelled means that the created Pod lacks the label, so the cache would never contain it. The controller
+	// deletes such a Pod.
 	errNotLabelled finalError = "an admission webhook or policy removes the label " + v1alpha1.VirtualMachineLabel
 
 	// errNotResized means that the Pod does not have the resources of the spec after a resize.
@@ -51,7 +52,8 @@ func isRejected(err error) bool {
 	return final || apierror.IsRefused(err)
 }
 
-// podOf returns the VirtualMachine's Pod, or nil. It reads from the API server if there may be a Pod outside the cache.
+// podOf returns the VirtualMachine's Pod, or nil. If there may be a Pod outside the cache, it reads from the API
+// server.
 func (c *Controller) podOf(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod, options := &corev1.Pod{}, []client.GetOption{client.UnsafeDisableDeepCopy}
 	if _, unlabelled := c.unlabelled.Get(podKey(vm)); unlabelled {
@@ -84,7 +86,7 @@ func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine
 }
 
 // isUnchanged reads the VirtualMachine from the API server before the controller creates or stops a Pod. The cache of
-// VirtualMachines can be behind the cache of Pods. A Pod that the garbage collector deletes must not be replaced. A
+// VirtualMachines can be older than the cache of Pods. A Pod that the garbage collector deletes must not be replaced. A
 // Pod whose VirtualMachine was just activated again must not be stopped, because its data would be lost.
 func (c *Controller) isUnchanged(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
 	current := &v1alpha1.VirtualMachine{}
@@ -132,8 +134,9 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	err := c.pods.Create(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		// The cache does not show this Pod. Either it is ours, and the answer to its creation was lost or its watch
-		// event is late. Or it belongs to another user: the cache selects by label, so it never shows that Pod.
+		// The cache does not show this Pod. It may be the Pod of this VirtualMachine: the answer to its creation was
+		// lost, or its watch event is late. Or the Pod belongs to another user and lacks the label, so the cache never
+		// shows it.
 		return c.currentPod(ctx, vm)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, nil // nothing can be created in this namespace
@@ -157,7 +160,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 func (c *Controller) delete(
 	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, cause string,
 ) (*corev1.Pod, error) {
-	// The resource version protects a Pod that a user has just detached from the VirtualMachine.
+	// The resource version protects a Pod whose owner reference a user has just removed.
 	err := c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if apierror.IgnoreGone(err) != nil {
 		return pod, err

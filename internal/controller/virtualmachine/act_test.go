@@ -24,7 +24,7 @@ func TestCannotResize(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		{"an API server before Kubernetes 1.33 does not name the Pod", nameless, true},
+		{"the error of an API server before Kubernetes 1.33 does not name the Pod", nameless, true},
 		{"the error has no details", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}}, true},
 		{"the error may be wrapped", fmt.Errorf("resize: %w", nameless), true},
 		{

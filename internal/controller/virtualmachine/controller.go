@@ -3,8 +3,8 @@
 
 // Package virtualmachine runs one Pod, with the CPU and memory of the spec, for each active VirtualMachine.
 //
-// decide.go and status.go have no side effects. They compute a plan and the status from the VirtualMachine, its Pod
-// and the time. The phase never depends on the previous phase. act.go carries out the plan, and usage.go reads the
+// decide.go and status.go have no side effects. They compute a plan and the status from the VirtualMachine, its Pod and
+// the time. The new phase never depends on the previous phase. act.go carries out the plan, and usage.go reads the
 // usage of the Pods from the metrics API.
 package virtualmachine
 
@@ -58,10 +58,11 @@ const (
 
 	workers = 16
 
-	// maxUnlabelled bounds the remembered Pods without the label. A read of a forgotten one may wait for its timeout.
+	// maxUnlabelled is the maximum number of remembered Pods without the label. A read of any other Pod without the
+	// label may block until its timeout.
 	maxUnlabelled = 4096
 
-	// firstRetry is the delay before the first retry of a rejected request. It doubles each time.
+	// firstRetry is the delay before the first retry of a rejected request. The delay doubles with each rejection.
 	firstRetry = time.Second
 
 	// createAction is the action of the events about the creation of a Pod.
@@ -102,7 +103,7 @@ func (Options) CacheOptions() map[client.Object]cache.ByObject { return nil }
 // Controller reconciles VirtualMachines.
 type Controller struct {
 	client    client.Client
-	pods      client.Client // its cache has the Pods of VirtualMachines only
+	pods      client.Client // its cache has only the Pods of VirtualMachines
 	reader    client.Reader // reads from the API server
 	image     string
 	clock     clock.PassiveClock
@@ -115,8 +116,8 @@ type Controller struct {
 	crashing  memory.Memory[types.UID] // the Pod with the last CrashLoop event
 
 	// unlabelled has the keys of Pods that were created without the label, because an admission webhook removed it. The
-	// cache never shows such a Pod, so a read must not wait for it. A new VirtualMachine of the same name has the same
-	// Pod key.
+	// cache never shows such a Pod, so a read must not wait for it. A key stays when its VirtualMachine is deleted,
+	// because a new VirtualMachine of the same name has the same Pod key.
 	unlabelled *lru.Cache
 }
 
@@ -189,7 +190,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	pod, done, actErr := c.act(ctx, vm, pod, p)
 	if actErr != nil && done.createErr == nil && vm.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, actErr // the state is not known
+		return reconcile.Result{}, actErr // the request failed, so the state of the Pod is not known
 	}
 	status := newStatus(vm, pod, done, c.usage.of(pod), c.clock.Now())
 	if err := errors.Join(actErr, c.writeStatus(ctx, vm, pod, status)); err != nil {
@@ -218,7 +219,7 @@ func (c *Controller) prepare(
 	return vm, nil
 }
 
-// isUncached reports whether the cache lacks the Pod, which may be nil.
+// isUncached reports whether the cache lacks the Pod. It returns false if pod is nil.
 func (c *Controller) isUncached(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) bool {
 	if pod == nil {
 		return false
@@ -228,7 +229,7 @@ func (c *Controller) isUncached(ctx context.Context, vm *v1alpha1.VirtualMachine
 	return err != nil || !metav1.IsControlledBy(cached, vm)
 }
 
-// wakeUp schedules the next reconcile: at a time, or with increasing delays if the controller must poll.
+// wakeUp schedules the next reconcile: at the time next, or after an increasing delay if poll is true.
 func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool) {
 	if poll {
 		next = c.clock.Now().Add(c.retries.When(request))
@@ -288,7 +289,7 @@ func (c *Controller) announce(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, befo
 }
 
 // knownToCrash reports whether there already is an event about the crashes of a Pod. A crashing Pod runs for a while
-// between two crashes. That must not cause another event.
+// between two crashes, so its reason changes after each crash. These changes must not cause more events.
 func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.VirtualMachineStatus) bool {
 	if ready := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); ready != nil &&
 		ready.Status == metav1.ConditionTrue && c.clock.Since(ready.LastTransitionTime.Time) >= stableAfter {
@@ -305,8 +306,8 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 // newPodCache returns a cache of the Pods of VirtualMachines, and a client that reads from it. The manager's cache
 // cannot be used, because other controllers read other Pods.
 //
-// The selector is a default selector. With a selector by object, controller-runtime would start the cache on the leader
-// only. But the controller waits for the cache on each replica.
+// The cache uses DefaultLabelSelector. With a selector in ByObject, controller-runtime would start the cache only on
+// the leader, but the controller waits for the cache on each replica.
 func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
 	labelled, err := labels.Parse(v1alpha1.VirtualMachineLabel)
 	if err != nil {

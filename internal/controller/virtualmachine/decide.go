@@ -31,7 +31,8 @@ type plan struct {
 	next            time.Time // when to decide again; zero means at the next event
 }
 
-// decide returns the plan for a VirtualMachine, which is fresh if it comes from the API server. Its Pod may be nil.
+// decide returns the plan for a VirtualMachine and its Pod, which may be nil. The argument fresh is true if vm comes
+// from the API server, and not from the cache.
 func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time, fresh bool) plan {
 	failures, retry := failuresOf(vm, pod, now)
 	switch {
@@ -46,7 +47,7 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time, fresh b
 	case !isActive(vm):
 		return plan{delete: "the VirtualMachine is inactive", confirm: !fresh}
 	case !isLabelled(pod):
-		return plan{delete: "its label was removed"} // the cache does not have it any more
+		return plan{delete: "its label was removed"} // the cache does not contain the Pod any more
 	case retry != nil && !now.Before(retry.Time):
 		return plan{delete: "it has failed"}
 	case retry != nil:
@@ -55,8 +56,8 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time, fresh b
 	return plan{resize: !hasResources(pod, vm), next: whenStable(pod, failures)}
 }
 
-// whenStable returns when the controller forgets the failures of earlier Pods, or zero if the Pod is not ready or there
-// are none.
+// whenStable returns when the controller forgets the failures of earlier Pods. It returns zero if the Pod is not ready,
+// or if there are no failures.
 func whenStable(pod *corev1.Pod, failures int32) time.Time {
 	if since, ready := readySince(pod); ready && failures > 0 {
 		return since.Add(stableAfter)
@@ -64,9 +65,10 @@ func whenStable(pod *corev1.Pod, failures int32) time.Time {
 	return time.Time{}
 }
 
-// failuresOf returns the number of Pods that failed in a row, and when the failed Pod is replaced (nil if it has not
-// failed). Both are in the status, so that another leader waits for the same time. Until then, the failed Pod stays, so
-// that its user can find the cause. If the user deletes it, a new Pod is created at once.
+// failuresOf returns the number of Pods that failed in a row, and when the operator replaces the failed Pod (nil if the
+// Pod has not failed). Both are in the status, so that another leader replaces the Pod at the same time. Until then,
+// the failed Pod stays, so that a user can find the cause. If a user deletes the failed Pod, the operator creates a new
+// Pod immediately.
 func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (int32, *metav1.Time) {
 	known := vm.Status
 	switch {
@@ -94,9 +96,9 @@ func replacementDelay(failures int32) time.Duration {
 	return min(delay, lastReplacement)
 }
 
-// mayHavePod reports whether a VirtualMachine may have a Pod outside the cache. That is a Pod that was just created, or
-// a Pod whose label was removed. For an active VirtualMachine without a known Pod it returns false, because the attempt
-// to create the Pod finds an existing one.
+// mayHavePod reports whether a VirtualMachine may have a Pod outside the cache. Such a Pod was just created, or its
+// label was removed. For an active VirtualMachine without a known Pod, mayHavePod returns false: if there is a Pod, the
+// attempt to create another Pod finds it.
 func mayHavePod(vm *v1alpha1.VirtualMachine) bool {
 	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
 	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped

@@ -35,7 +35,7 @@ func inactive(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = v1alpha1.ActionIna
 
 func deleted(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = new(metav1.NewTime(now)) }
 
-// failed sets the number of failures. The last failure is that of aPod.
+// failed sets the number of failures, and the time of the next retry. The Pod that failed last is aPod.
 func failed(failures int32, retry time.Time) func(*v1alpha1.VirtualMachine) {
 	return func(vm *v1alpha1.VirtualMachine) {
 		vm.Status.Failures, vm.Status.RetryTime = failures, new(metav1.NewTime(retry))
@@ -116,9 +116,9 @@ func TestDecide(t *testing.T) {
 		"ManyFailures":    {"the delay has a maximum", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 1000 }), aPod(evicted), plan{next: now.Add(5 * time.Minute)}},
 		"Waiting":         {"the delay does not start again for the same failure", aMachine(failed(3, now.Add(time.Second))), aPod(evicted), plan{next: now.Add(time.Second)}},
 		"Due":             {"the Pod is replaced after the delay", aMachine(failed(3, now)), aPod(evicted), plan{delete: "it has failed"}},
-		"Succeeded":       {"a Pod must not end, even with success", aMachine(failed(1, now)), aPod(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }), plan{delete: "it has failed"}},
-		"Unlabelled":      {"a Pod outside the cache is replaced", aMachine(), aPod(unlabelled, evicted), plan{delete: "its label was removed"}},
-		"UnlabelledGoing": {"a Pod outside the cache is deleted once", aMachine(), aPod(unlabelled, terminating), plan{}},
+		"Succeeded":       {"a Pod that succeeded is replaced like a failed Pod", aMachine(failed(1, now)), aPod(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }), plan{delete: "it has failed"}},
+		"Unlabelled":      {"a Pod without its label is not in the cache, so it is replaced", aMachine(), aPod(unlabelled, evicted), plan{delete: "its label was removed"}},
+		"UnlabelledGoing": {"a Pod without its label is deleted once", aMachine(), aPod(unlabelled, terminating), plan{}},
 		"ImagePull":       {"the kubelet retries, so the Pod is not replaced", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
 		"Forgive":         {"failures are forgotten when the Pod was ready long enough", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(time.Minute)), plan{next: now.Add(4 * time.Minute)}},
 		"Forgiven":        {"after the failures are forgotten, nothing is due", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
@@ -126,7 +126,7 @@ func TestDecide(t *testing.T) {
 		"DeleteInactive":  {"a deletion is final, so it needs no confirmation", aMachine(inactive, deleted), aPod(), plan{delete: "the VirtualMachine is being deleted"}},
 		"Deleting":        {"the finalizer stays until the Pod is gone", aMachine(deleted), aPod(terminating), plan{}},
 		"Deleted":         {"the finalizer is removed after the Pod is gone", aMachine(deleted), nil, plan{removeFinalizer: true}},
-		"DeletedWhileOut": {"deleting a failed Pod ends the delay", aMachine(failed(3, now.Add(time.Minute))), nil, plan{create: true, confirm: true}},
+		"DeletedWhileOut": {"if a user deletes the failed Pod, a new Pod is created without a delay", aMachine(failed(3, now.Add(time.Minute))), nil, plan{create: true, confirm: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestFailuresOf(t *testing.T) {
 		want   int32
 	}{
 		"Counted":   {"a failed Pod counts once", aMachine(failed(3, now)), aPod(evicted), 3},
-		"Another":   {"a second Pod is a second failure", aMachine(failed(3, now)), aPod(evicted, func(pod *corev1.Pod) { pod.UID = "other" }), 4},
+		"Another":   {"another failed Pod counts as another failure", aMachine(failed(3, now)), aPod(evicted, func(pod *corev1.Pod) { pod.UID = "other" }), 4},
 		"Replacing": {"failures are kept while the next Pod starts", aMachine(failed(3, now)), aPod(), 3},
 		"None":      {"failures are kept while there is no Pod", aMachine(failed(3, now)), nil, 3},
 		"Ready":     {"failures are kept if the next Pod is ready for a short time", aMachine(failed(3, now)), aPod(readyFor(time.Minute)), 3},
@@ -235,7 +235,7 @@ func TestMayHavePod(t *testing.T) {
 		vm     *v1alpha1.VirtualMachine
 		want   bool
 	}{
-		"New":      {"the creation finds an existing Pod", aMachine(), false},
+		"New":      {"without a known Pod, the attempt to create one finds an existing Pod", aMachine(), false},
 		"Known":    {"a known Pod may still exist", aMachine(failed(1, now)), true},
 		"Inactive": {"a Pod may have been created before the stop", aMachine(inactive), true},
 		"Stopped":  {"an earlier reconcile found no Pod", aMachine(stopped), false},

@@ -60,8 +60,8 @@ func spell(text string) *corev1.Pod {
 	return pod
 }
 
-// FuzzDecide calls decide with any VirtualMachine and Pod. A plan has at most one action, and none for a terminating
-// Pod. It does not repeat an action.
+// FuzzDecide calls decide with random VirtualMachines and Pods. A plan must have at most one action, and no action for
+// a terminating Pod. After a resize, the next plan must not resize again. Writing the status must not change the plan.
 func FuzzDecide(f *testing.F) {
 	f.Add("", true, int32(0), int64(-1), int64(2000))
 	f.Add("pR", true, int32(3), int64(-1), int64(1000))
@@ -122,7 +122,7 @@ func checkNeeded(t *testing.T, p plan, vm *v1alpha1.VirtualMachine, pod *corev1.
 }
 
 // FuzzResources creates a Pod with any amounts that the schema accepts. After the API server has normalized them, the
-// Pod must still have the resources of the spec: otherwise it would be resized for ever.
+// Pod must still have the resources of the spec. Otherwise the operator would resize it again and again.
 func FuzzResources(f *testing.F) {
 	f.Add("2", "4G", "40G")
 	f.Add("0.0001", "1.5", "1m")
@@ -161,7 +161,7 @@ func FuzzResources(f *testing.F) {
 
 var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
-// parseQuantity parses a quantity that the schema accepts.
+// parseQuantity parses a quantity, and reports whether the schema accepts it.
 func parseQuantity(text, most string, into *resource.Quantity) bool {
 	if len(text) > 64 || longExponent.MatchString(text) {
 		return false
@@ -174,7 +174,7 @@ func parseQuantity(text, most string, into *resource.Quantity) bool {
 	return true
 }
 
-// FuzzStatus computes the status from any messages of the kubelet, the scheduler and the API server. The status must
+// FuzzStatus computes the status from random messages of the kubelet, the scheduler and the API server. The status must
 // be valid, and must not change if only time passes.
 func FuzzStatus(f *testing.F) {
 	f.Add("", true, "", "", "", int64(1))

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// podSuffix is appended to the name of a VirtualMachine for the name of its Pod.
+	// podSuffix is the suffix of a Pod's name. The rest of the name is the name of the VirtualMachine.
 	podSuffix = "-vm"
 
 	// containerName is the name of the Pod's main container. Admission webhooks may add others.
@@ -30,7 +30,7 @@ func podKey(vm *v1alpha1.VirtualMachine) client.ObjectKey {
 	return client.ObjectKey{Namespace: vm.Namespace, Name: vm.Name + podSuffix}
 }
 
-// requestOf returns the request for the VirtualMachine that a Pod is named after.
+// requestOf returns the request for the VirtualMachine of a Pod. It finds the VirtualMachine by the Pod's name.
 func requestOf(_ context.Context, pod *corev1.Pod) []reconcile.Request {
 	name, ok := strings.CutSuffix(pod.Name, podSuffix)
 	if !ok {
@@ -120,12 +120,12 @@ func same(a, b corev1.ResourceList) bool {
 	return true
 }
 
-// setResources sets the CPU and memory of a Pod to those of the spec.
+// setResources sets the CPU and memory of a Pod to the values of the spec.
 func setResources(pod *corev1.Pod, vm *v1alpha1.VirtualMachine) {
 	wanted, has := resourcesOf(vm), &containerOf(pod).Resources
 	for _, list := range []*corev1.ResourceList{&has.Requests, &has.Limits} {
 		if *list == nil {
-			*list = corev1.ResourceList{} // an admission webhook has removed it
+			*list = corev1.ResourceList{} // an admission webhook has removed the list
 		}
 		for _, name := range resized {
 			(*list)[name] = wanted[name]

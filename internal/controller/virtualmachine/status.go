@@ -22,8 +22,8 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// newStatus returns the status of a VirtualMachine. Its Pod may be nil. If a part of the previous status has not
-// changed, its time stays the same.
+// newStatus returns the status of a VirtualMachine. The Pod may be nil. If a condition has not changed, its transition
+// time stays the same.
 func newStatus(
 	vm *v1alpha1.VirtualMachine, pod *corev1.Pod, done outcome, used usage, now time.Time,
 ) v1alpha1.VirtualMachineStatus {
@@ -58,8 +58,8 @@ func condition(status metav1.ConditionStatus, reason, message string) metav1.Con
 	return metav1.Condition{Status: status, Reason: reason, Message: message}
 }
 
-// summarize returns the phase of a VirtualMachine, with reason and message. While the Pod is being stopped, the phase
-// is that of the Pod.
+// summarize returns the phase of a VirtualMachine, with reason and message. While the Pod of an inactive VirtualMachine
+// is being deleted, the phase comes from the Pod.
 func summarize(
 	vm *v1alpha1.VirtualMachine, pod *corev1.Pod, createErr error,
 ) (phase v1alpha1.Phase, reason, message string) {
@@ -107,8 +107,8 @@ func summarizePod(pod *corev1.Pod) (phase v1alpha1.Phase, reason, message string
 	return v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, "The Pod is not ready yet"
 }
 
-// newServerStatus returns the status of a Pod, or nil if the Pod is nil. If known describes the same Pod, it keeps the
-// start time and the usage.
+// newServerStatus returns the status of a Pod, or nil if the Pod is nil. If known describes the same Pod, the result
+// keeps the start time and the usage of known.
 func newServerStatus(known *v1alpha1.ServerStatus, pod *corev1.Pod, ready bool, now time.Time) *v1alpha1.ServerStatus {
 	if pod == nil {
 		return nil
@@ -166,7 +166,8 @@ func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) met
 			return condition(metav1.ConditionTrue, conditionReason(known.Reason, reported.reason), known.Message)
 		}
 	}
-	// The node may not have reported a condition yet. Then the applied resources differ from those of the Pod's spec.
+	// The node may not have reported a condition yet. In this case, the applied resources differ from the resources in
+	// the Pod's spec.
 	main, applied := containerOf(pod), containerStatus(pod).Resources
 	if main != nil && applied != nil && !same(main.Resources.Limits, applied.Limits) {
 		return condition(metav1.ConditionTrue, v1alpha1.ReasonRequested, "The node has not processed the resize yet")
@@ -175,8 +176,8 @@ func resizing(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, resizeErr error) met
 }
 
 // stableMessage returns the message of a condition. While the API server rejects the same generation for the same
-// reason, it keeps the first message. Errors contain numbers that differ each time, and each status change would cause
-// an immediate retry.
+// reason, the first message stays. Later errors can contain different numbers. A new message would change the status,
+// and each status change would cause an immediate retry.
 func stableMessage(before *metav1.Condition, c metav1.Condition) string {
 	rejections := []string{
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonNameConflict,
@@ -205,7 +206,7 @@ type metrics struct {
 	pollErrors  prometheus.Counter
 }
 
-// newMetrics registers the controller's metrics. The number of VirtualMachines is counted in the store at each scrape.
+// newMetrics registers the controller's metrics. Each scrape counts the VirtualMachines in the store.
 func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) *metrics {
 	factory := promauto.With(registerer)
 	// All phases exist from the start, so that an alert sees the step from 0 to 1.

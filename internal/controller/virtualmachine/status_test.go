@@ -46,18 +46,18 @@ func TestSummarize(t *testing.T) {
 		refused error
 		want    result
 	}{
-		"New":             {reason: "without a Pod, the Pod is being created", vm: aMachine(), want: result{"Creating", "Creating"}},
+		"New":             {reason: "an active VirtualMachine without a Pod is in phase Creating", vm: aMachine(), want: result{"Creating", "Creating"}},
 		"Pending":         {reason: "a Pod without a status is starting", vm: aMachine(), pod: aPod(), want: result{"Creating", "Starting"}},
 		"Unschedulable":   {reason: "an unschedulable Pod has not failed: a node can be added", vm: aMachine(), pod: aPod(unschedulable), want: result{"Creating", "Unschedulable"}},
 		"Pulling":         {reason: "a container that is being created has not failed", vm: aMachine(), pod: aPod(waitingFor("ContainerCreating")), want: result{"Creating", "Starting"}},
-		"Unready":         {reason: "a running Pod may not be ready", vm: aMachine(), pod: aPod(running), want: result{"Creating", "Starting"}},
+		"Unready":         {reason: "a running Pod that is not ready is starting", vm: aMachine(), pod: aPod(running), want: result{"Creating", "Starting"}},
 		"Active":          {reason: "a running and ready Pod is active", vm: aMachine(), pod: aPod(readyFor(time.Minute)), want: result{"Active", "ServerReady"}},
 		"ImagePull":       {reason: "a container that waits because of an error has failed", vm: aMachine(), pod: aPod(waitingFor("ErrImagePull")), want: result{"Failed", "ErrImagePull"}},
-		"CrashLoop":       {reason: "a crashing Pod has failed, even if its condition is Ready", vm: aMachine(), pod: aPod(readyFor(time.Minute), waitingFor("CrashLoopBackOff")), want: result{"Failed", "CrashLoopBackOff"}},
+		"CrashLoop":       {reason: "a crashing Pod has failed, even if its condition Ready is True", vm: aMachine(), pod: aPod(readyFor(time.Minute), waitingFor("CrashLoopBackOff")), want: result{"Failed", "CrashLoopBackOff"}},
 		"Unknown":         {reason: "an unknown reason of the kubelet is an error", vm: aMachine(), pod: aPod(waitingFor("SomethingNew")), want: result{"Failed", "SomethingNew"}},
 		"NoReason":        {reason: "an invalid reason is replaced", vm: aMachine(), pod: aPod(waitingFor("something, new")), want: result{"Failed", "ServerFailed"}},
 		"Evicted":         {reason: "an evicted Pod has failed", vm: aMachine(), pod: aPod(evicted), want: result{"Failed", "Evicted"}},
-		"EvictedReady":    {reason: "an evicted Pod has failed, even if its condition is Ready", vm: aMachine(), pod: aPod(readyFor(time.Minute), evicted), want: result{"Failed", "Evicted"}},
+		"EvictedReady":    {reason: "an evicted Pod has failed, even if its condition Ready is True", vm: aMachine(), pod: aPod(readyFor(time.Minute), evicted), want: result{"Failed", "Evicted"}},
 		"Conflict":        {reason: "a name conflict is a failure", vm: aMachine(), refused: fmt.Errorf("pod m-vm %w", errNameConflict), want: result{"Failed", "NameConflict"}},
 		"Quota":           {reason: "an exceeded quota is not a failure: it can be raised", vm: aMachine(), refused: forbidden("exceeded quota: q"), want: result{"Creating", "QuotaExceeded"}},
 		"Refused":         {reason: "a rejection is not a failure: the policy can change", vm: aMachine(), refused: forbidden("violates PodSecurity"), want: result{"Creating", "CreateFailed"}},
@@ -131,11 +131,11 @@ func TestConditions(t *testing.T) {
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "Unknown/MetricsAPIUnavailable"},
 		},
 		"ResizeRequested": {
-			reason: "before the node reports, the resize is requested", vm: bigger, pod: aPod(running, requested),
+			reason: "the node has not reported on the resize yet", vm: bigger, pod: aPod(running, requested),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Requested", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeOfEnded": {
-			reason: "a failed Pod is replaced, which changes its resources later", vm: bigger, pod: aPod(readyFor(time.Minute), evicted),
+			reason: "a failed Pod is not resized: the Pod that replaces it gets the new resources", vm: bigger, pod: aPod(readyFor(time.Minute), evicted),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/Requested", "UsageAvailable": "False/NoServer"},
 		},
 		"ResizeDeferred": {
@@ -147,7 +147,7 @@ func TestConditions(t *testing.T) {
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/InProgress", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"ResizeRefused": {
-			reason: "a rejected resize is not applied", vm: bigger, pod: aPod(running), refused: forbidden("exceeded quota: q"),
+			reason: "a resize that the API server rejects has the reason ResizeRefused", vm: bigger, pod: aPod(running), refused: forbidden("exceeded quota: q"),
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "True/ResizeRefused", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 	}
@@ -172,7 +172,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestStableMessage rejects a Pod with messages that contain the changing usage of a quota.
+// TestStableMessage rejects a Pod three times. The messages differ, because they contain the usage of a quota. The
+// status must keep the first message until the spec changes.
 func TestStableMessage(t *testing.T) {
 	vm := aMachine()
 	for used := range 3 {
@@ -188,8 +189,8 @@ func TestStableMessage(t *testing.T) {
 	}
 }
 
-// TestUsageIsKept starts an operator: before its first request to the metrics API, it keeps the usage of the previous
-// process.
+// TestUsageIsKept simulates a restart of the operator. Before its first request to the metrics API, the new process
+// must keep the usage that the previous process wrote.
 func TestUsageIsKept(t *testing.T) {
 	vm, pod := aMachine(), aPod(readyFor(time.Minute))
 	measured := usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 12, Memory: 34}}

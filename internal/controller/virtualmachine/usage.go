@@ -34,8 +34,8 @@ const (
 	// unavailableFactor multiplies the interval while the metrics API is not available.
 	unavailableFactor = 10
 
-	// toleratedFailures is the number of failed requests in a row that do not remove the shown usage. The metrics API
-	// does not answer for a while when its Pod is replaced.
+	// toleratedFailures is the number of failed requests in a row after which the status still shows the last usage.
+	// The metrics API does not answer for a while when its Pod is replaced.
 	toleratedFailures = 2
 
 	// pollTimeout bounds one request to the metrics API.
@@ -49,8 +49,8 @@ type usage struct {
 	sample    *v1alpha1.UsageStatus
 }
 
-// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. Before its
-// first request to the metrics API, a process keeps the usage and the condition that the previous process wrote.
+// describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. After a
+// restart, it keeps the previous usage and condition until the first request to the metrics API.
 func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) metav1.Condition {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {
@@ -86,7 +86,7 @@ type poller struct {
 	wake     chan event.TypedGenericEvent[*corev1.Pod]
 
 	failures int                     // in a row
-	last     atomic.Pointer[samples] // nil until the metrics API is known to be available or not
+	last     atomic.Pointer[samples] // nil until a request shows whether the metrics API is available
 }
 
 // samples are the usages of all Pods.
@@ -117,10 +117,7 @@ func newPoller(
 	}, nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (*poller) NeedLeaderElection() bool { return true }
-
-// Start implements manager.Runnable.
+// Start implements manager.Runnable. It runs on the leader only.
 func (p *poller) Start(ctx context.Context) error {
 	if !p.synced(ctx) {
 		return nil
@@ -169,8 +166,8 @@ func (p *poller) poll(ctx context.Context) time.Duration {
 	return next
 }
 
-// replace replaces the samples, and returns the Pods whose usage or condition changes. With an error, the metrics API
-// is not available.
+// replace replaces the samples, and returns the Pods whose usage or condition changes. An error means that the metrics
+// API is not available.
 func (p *poller) replace(items []metricsv1beta1.PodMetrics, err error) (changed []*corev1.Pod) {
 	measured := map[client.ObjectKey]*metricsv1beta1.PodMetrics{}
 	for i := range items {
@@ -206,8 +203,8 @@ func (p *poller) of(pod *corev1.Pod) usage {
 	return known
 }
 
-// measure returns the usage of a Pod in percent of its limits, or nil without a measurement. A measurement older than
-// the container belongs to an earlier container of that name.
+// measure returns the usage of a Pod in percent of its limits, or nil without a measurement. A measurement that is
+// older than the container does not count: it belongs to an earlier container of the same name.
 func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) *v1alpha1.UsageStatus {
 	main, running := containerOf(pod), containerStatus(pod).State.Running
 	if item == nil || main == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {

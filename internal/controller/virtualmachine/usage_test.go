@@ -98,9 +98,9 @@ func TestPoller(t *testing.T) {
 		woken   []string
 		usage   usage // of a
 	}{
-		{"the first answer wakes all", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G")}, nil, []string{"a", "b"},
+		{"the first answer wakes all VirtualMachines", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G")}, nil, []string{"a", "b"},
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
-		{"an answer with the same percentages wakes none", []metricsv1beta1.PodMetrics{uses("a-vm", "1001m", "1001M")}, nil, nil,
+		{"an answer with the same percentages wakes no VirtualMachine", []metricsv1beta1.PodMetrics{uses("a-vm", "1001m", "1001M")}, nil, nil,
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
 		{"a changed usage wakes its VirtualMachine", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G"), uses("b-vm", "2", "1G")}, nil, []string{"b"},
 			usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
@@ -108,13 +108,13 @@ func TestPoller(t *testing.T) {
 			usage{asked: true, available: true}},
 		{"the first failure is tolerated", nil, rolling, nil, usage{asked: true, available: true}},
 		{"the second failure is tolerated", nil, rolling, nil, usage{asked: true, available: true}},
-		{"the same usage after failures wakes none", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G")}, nil, nil, usage{asked: true, available: true}},
-		{"failures are counted from zero again", nil, rolling, nil, usage{asked: true, available: true}},
-		{"the second failure in the new row is tolerated", nil, rolling, nil, usage{asked: true, available: true}},
-		{"the third failure in a row wakes all", nil, rolling, []string{"a", "b"}, usage{asked: true}},
-		{"further failures wake none", nil, rolling, nil, usage{asked: true}},
-		{"an answer after failures wakes all", nil, nil, []string{"a", "b"}, usage{asked: true, available: true}},
-		{"NotFound is not tolerated", nil, absent, []string{"a", "b"}, usage{asked: true}},
+		{"the same usage after failures wakes no VirtualMachine", []metricsv1beta1.PodMetrics{uses("b-vm", "2", "1G")}, nil, nil, usage{asked: true, available: true}},
+		{"after an answer, failures are counted from zero", nil, rolling, nil, usage{asked: true, available: true}},
+		{"the second failure in a row is tolerated again", nil, rolling, nil, usage{asked: true, available: true}},
+		{"the third failure in a row wakes all VirtualMachines", nil, rolling, []string{"a", "b"}, usage{asked: true}},
+		{"further failures wake no VirtualMachine", nil, rolling, nil, usage{asked: true}},
+		{"an answer after three failures wakes all VirtualMachines", nil, nil, []string{"a", "b"}, usage{asked: true, available: true}},
+		{"even a first NotFound wakes all VirtualMachines", nil, absent, []string{"a", "b"}, usage{asked: true}},
 	} {
 		items, failure = step.items, step.failure
 		want := p.interval
@@ -173,8 +173,8 @@ func TestPollerTimes(t *testing.T) {
 		var want []time.Duration
 		for _, minute := range []int{
 			3,       // the first Pod exists
-			4, 5, 6, // one failure changes nothing
-			7, 8, // two failures change nothing
+			4, 5, 6, // one failure does not change the interval
+			7, 8, // two failures do not change the interval
 			18, 28, // after three failures, the interval is longer until the next answer
 			29, 39, // after NotFound, the interval is longer
 		} {

@@ -29,8 +29,8 @@ import (
 	"container.training/useless/internal/webhook/server"
 )
 
-// FuzzValidate validates the creation of a Machine and its update to another Machine. An update that changes nothing
-// must be valid. If a creation is valid, the controller must be able to use the Machine.
+// FuzzValidate validates the creation of random Machines, and an update of one to the other. An update that changes
+// nothing must be valid. If a creation is valid, the controller must be able to use the Machine.
 func FuzzValidate(f *testing.F) {
 	const plain = `{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(plain), []byte(`{"metadata":{"name":"m"},"spec":{"switches":{"count":101}}}`))
@@ -51,7 +51,7 @@ func FuzzValidate(f *testing.F) {
 		if len(created) == 0 {
 			checkUsable(t, m)
 		}
-		for _, err := range updated { // an update has no error that the creation lacks, except for immutable fields
+		for _, err := range updated { // the creation has the same errors, except for immutable fields
 			isOld := slices.ContainsFunc(created, func(c *field.Error) bool { return c.Error() == err.Error() })
 			if !isOld && !strings.HasPrefix(err.Detail, "is immutable") {
 				t.Errorf("the update has an error that the creation does not have: %v", err)
@@ -91,8 +91,8 @@ func (r listReader) List(_ context.Context, list client.ObjectList, _ ...client.
 	return nil
 }
 
-// FuzzAdmission sends any bytes as an admission review, also with objects of both versions. The webhook must answer
-// each review. The answer must not be an internal error, such as a panic of the validator.
+// FuzzAdmission sends random bytes as admission reviews. Its seeds have objects of both versions. The webhook must
+// answer each review. The answer must not be an internal error, such as a panic of the validator.
 func FuzzAdmission(f *testing.F) {
 	const object = `{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(review("CREATE", "v1beta1", object, "null")))
@@ -194,7 +194,7 @@ func TestAbusiveReviews(t *testing.T) {
 		{"100,000 nested lists", before + strings.Repeat("[", 100_000), 0, http.StatusOK, "exceeded max depth"},
 		{"100,000 nested objects", before + strings.Repeat(`{"a":`, 100_000), 0, http.StatusOK, "exceeded max depth"},
 		{
-			"9,000 nested lists that end", before + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}}", 0,
+			"9,000 closed nested lists", before + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}}", 0,
 			http.StatusOK, `"allowed":false`,
 		},
 		{

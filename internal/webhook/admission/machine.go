@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission validates Machines beyond their schema: rules that depend on the operator's flags or need a label
-// parser. It accepts an existing invalid field that a request does not change, so that users can still update the
-// object.
+// Package admission checks the rules for Machines that their schema cannot express. These rules depend on the
+// operator's flags, or need a label parser. If a field is already invalid, requests that do not change it are accepted.
+// So users can still update the object.
 package admission
 
 import (
@@ -65,8 +65,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	return nil
 }
 
-// The API server sends only requests that change a spec, so that labels and finalizers can be written without the
-// webhook.
+// The API server sends only requests that change a spec. So labels and finalizers can be written while the webhook is
+// not available.
 
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
@@ -77,22 +77,17 @@ type machineValidator struct {
 	maxSwitches int32
 }
 
-var _ admission.Validator[*v1beta1.Machine] = &machineValidator{}
-
 // ValidateCreate implements admission.Validator.
 func (v *machineValidator) ValidateCreate(ctx context.Context, m *v1beta1.Machine) (admission.Warnings, error) {
-	if errs := validate(nil, m, v.maxSwitches, pathsOf(ctx)); len(errs) > 0 {
-		return nil, invalid(m, errs)
+	if err := invalid(m.Name, validate(nil, m, v.maxSwitches, pathsOf(ctx))); err != nil {
+		return nil, err
 	}
 	return v.overlapWarnings(ctx, m), nil
 }
 
 // ValidateUpdate implements admission.Validator.
 func (v *machineValidator) ValidateUpdate(ctx context.Context, old, m *v1beta1.Machine) (admission.Warnings, error) {
-	if errs := validate(old, m, v.maxSwitches, pathsOf(ctx)); len(errs) > 0 {
-		return nil, invalid(m, errs)
-	}
-	return nil, nil
+	return nil, invalid(m.Name, validate(old, m, v.maxSwitches, pathsOf(ctx)))
 }
 
 // ValidateDelete implements admission.Validator. The API server does not send deletions.
@@ -100,11 +95,15 @@ func (v *machineValidator) ValidateDelete(context.Context, *v1beta1.Machine) (ad
 	return nil, nil
 }
 
-func invalid(m *v1beta1.Machine, errs field.ErrorList) error {
-	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), m.Name, errs)
+// invalid returns an error about the fields of a Machine, or nil if there are no errors.
+func invalid(name string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), name, errs)
 }
 
-// paths are the paths of the validated fields, in the version of the user's request.
+// paths are the paths of the validated fields, in the API version of the user's request.
 type paths struct {
 	count, selector, template *field.Path
 }
@@ -195,8 +194,8 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	others := &v1beta1.MachineList{}
 	options := []client.ListOption{client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy}
 	if !mentions(selector, v1beta1.MachineLabel) || m.Spec.Switches.Selector == nil {
-		// Here, only a Machine with a selector in its spec can overlap. Two default selectors never overlap. A default
-		// selector does not overlap a selector without its label.
+		// Here, only Machines with a selector in their spec can overlap. Two default selectors never overlap, and a
+		// default selector never overlaps a selector without MachineLabel.
 		options = append(options, client.MatchingFields{selectorIndex: hasSelector})
 	}
 	if v.reader.List(ctx, others, options...) != nil {
@@ -218,8 +217,8 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 	return warnings
 }
 
-// overlap reports whether two selectors have a label key in common and some object could match both. It ignores
-// selectors without a common key: an object could match both, but users rarely intend that.
+// overlap reports whether two selectors have a label key in common and some object could match both. It returns false
+// for selectors without a common key: an object could match both, but users rarely create such objects.
 func overlap(a, b labels.Selector) bool {
 	byKey := map[string]labels.Requirements{}
 	for _, requirement := range slices.Concat(requirements(a), requirements(b)) {
@@ -235,10 +234,10 @@ func overlap(a, b labels.Selector) bool {
 	return related
 }
 
-// satisfiable reports whether the label with a key can meet all of its requirements. It tries each value that they
-// name, any other value, and no label.
+// satisfiable reports whether a label with the key, or its absence, can meet all requirements. It tries each value in
+// the requirements, one other value, and no label.
 func satisfiable(key string, all labels.Requirements) bool {
-	candidates := []labels.Set{{}, {key: "?"}} // no requirement names an invalid value
+	candidates := []labels.Set{{}, {key: "?"}} // "?" is invalid, so no requirement has this value
 	for _, requirement := range all {
 		for value := range requirement.Values() {
 			candidates = append(candidates, labels.Set{key: value})
@@ -258,12 +257,11 @@ func requirements(selector labels.Selector) labels.Requirements {
 	return all
 }
 
-// scaleValidator validates updates of the scale subresource, which the API server does not send as a Machine.
+// scaleValidator validates updates of the scale subresource. The API server sends them as a Scale, and not as a
+// Machine.
 type scaleValidator struct {
 	maxSwitches int32
 }
-
-var _ admission.Validator[*autoscalingv1.Scale] = &scaleValidator{}
 
 // ValidateCreate implements admission.Validator. A Scale cannot be created.
 func (v *scaleValidator) ValidateCreate(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
@@ -275,10 +273,7 @@ func (v *scaleValidator) ValidateUpdate(
 	_ context.Context, old, scale *autoscalingv1.Scale,
 ) (admission.Warnings, error) {
 	errs := validateCount(old.Spec.Replicas, scale.Spec.Replicas, v.maxSwitches, field.NewPath("spec", "replicas"))
-	if len(errs) == 0 {
-		return nil, nil
-	}
-	return nil, apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("Machine").GroupKind(), scale.Name, errs)
+	return nil, invalid(scale.Name, errs)
 }
 
 // ValidateDelete implements admission.Validator. A Scale cannot be deleted.

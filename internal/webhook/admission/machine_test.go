@@ -129,7 +129,7 @@ func TestValidate(t *testing.T) {
 		"More":             {reason: "a higher count above the limit", old: machine(count(500)), m: machine(count(501)), want: map[string]string{number: "must be at most 100"}},
 		"MoreWithin":       {reason: "within the limit", old: machine(count(1)), m: machine(count(100))},
 		"StillTooLong":     {reason: "a user cannot change the name, so the update ignores it", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), flipping(1))},
-		"TooLongTemplate":  {reason: "a long name does not make a valid template invalid", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
+		"TooLongTemplate":  {reason: "a template can be valid although the name of the Machine is too long", old: machine(named(strings.Repeat("m", 64))), m: machine(named(strings.Repeat("m", 64)), labelled(front))},
 		"StillBadSelector": {reason: "an update may keep an error of the old Machine", old: machine(selecting(nil)), m: machine(selecting(nil), count(2))},
 		"StillBadTemplate": {reason: "an update may keep an error of the old Machine", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "n"}), count(2))},
 		"OtherBadTemplate": {reason: "an update must not add a new error", old: machine(labelled(values{"machine": "n"})), m: machine(labelled(values{"machine": "o"})), want: map[string]string{labels: "must satisfy the selector machine=m"}},

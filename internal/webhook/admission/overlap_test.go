@@ -28,7 +28,7 @@ func TestOverlap(t *testing.T) {
 		"Same":             {reason: "the same selector twice", a: "tier=front", b: "tier=front", want: true},
 		"OtherValue":       {reason: "a label has one value", a: "tier=front", b: "tier=back"},
 		"OtherLabel":       {reason: "selectors without a common label rarely select the same objects", a: "tier=front", b: "colour=red"},
-		"OneOfTwoDiffers":  {reason: "one label that cannot have both values is enough", a: "tier=front,colour=red", b: "tier=front,colour=blue"},
+		"OneOfTwoDiffers":  {reason: "selectors do not overlap if one label cannot have both values", a: "tier=front,colour=red", b: "tier=front,colour=blue"},
 		"OneOfTwoIsShared": {reason: "an object can have all three labels", a: "tier=front,colour=red", b: "tier=front,size=big", want: true},
 		"Narrower":         {reason: "the wider selector matches all objects of the narrower one", a: "tier=front", b: "tier in (front,back)", want: true},
 		"Everything":       {reason: "a selector that matches everything has no label in common", a: "", b: "tier=front"},
@@ -40,13 +40,13 @@ func TestOverlap(t *testing.T) {
 		"InNotIn":        {reason: "a value that is not excluded", a: "tier in (front,middle)", b: "tier notin (front)", want: true},
 		"InNotInApart":   {reason: "all values excluded", a: "tier in (front,middle)", b: "tier notin (front,middle,back)"},
 		"InExists":       {reason: "a label with any value exists", a: "tier in (front)", b: "tier", want: true},
-		"InDoesNotExist": {reason: "a value needs a label", a: "tier in (front)", b: "!tier"},
+		"InDoesNotExist": {reason: "an object with the value has the label", a: "tier in (front)", b: "!tier"},
 
 		"NotInNotIn":        {reason: "an object with a third value, or without the label", a: "tier notin (front)", b: "tier notin (back)", want: true},
 		"NotInExists":       {reason: "an object with another value", a: "tier notin (front)", b: "tier", want: true},
-		"NotInDoesNotExist": {reason: "without the label, NotIn holds", a: "tier notin (front)", b: "!tier", want: true},
+		"NotInDoesNotExist": {reason: "NotIn also matches an object without the label", a: "tier notin (front)", b: "!tier", want: true},
 
-		"ExistsExists":             {reason: "any value", a: "tier", b: "tier", want: true},
+		"ExistsExists":             {reason: "an object with any value", a: "tier", b: "tier", want: true},
 		"ExistsDoesNotExist":       {reason: "a label cannot be both present and absent", a: "tier", b: "!tier"},
 		"DoesNotExistDoesNotExist": {reason: "an object without the label", a: "!tier", b: "!tier", want: true},
 	} {
@@ -62,8 +62,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOverlapFindsWhatObjectsShow matches pairs of selectors against example objects. Two selectors must overlap
-// exactly if both match one of the objects.
+// TestOverlapFindsWhatObjectsShow matches pairs of selectors against example objects. Two selectors must overlap if and
+// only if the same object matches both.
 func TestOverlapFindsWhatObjectsShow(t *testing.T) {
 	texts := []string{
 		"a=1", "a==2", "a!=1", "a in (1,2)", "a in (2,3)", "a notin (1,2)", "a notin (1,2,3)", "a", "!a",

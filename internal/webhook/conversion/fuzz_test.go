@@ -119,8 +119,8 @@ func ask(handler http.Handler, body []byte) (status int, answer string) {
 	return recorder.Code, recorder.Body.String()
 }
 
-// checkReview fails the test unless the API server can use the answer: all objects in the desired version, or a failure
-// with a message.
+// checkReview fails the test unless the API server can use the answer. The answer must have all objects in the desired
+// version, or be a failure with a message.
 func checkReview(t *testing.T, body []byte, answer string) {
 	t.Helper()
 	var review apiextensionsv1.ConversionReview
@@ -129,7 +129,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	response := review.Response
 	if response == nil || response.UID == "" {
-		t.Fatalf("the response has no review: %s", answer)
+		t.Fatalf("the review has no response, or the response has no uid: %s", answer)
 	}
 	if response.Result.Status == "Failure" {
 		if response.Result.Message == "" {
@@ -139,7 +139,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	var asked apiextensionsv1.ConversionReview
 	if json.Unmarshal(body, &asked) != nil || asked.Request == nil {
-		return // the handler treats duplicate names, and names in another case, unlike encoding/json
+		return // the handler and encoding/json differ on duplicate names, and on names in another case
 	}
 	for _, object := range response.ConvertedObjects {
 		var converted struct {
@@ -147,7 +147,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 			Metadata         map[string]any
 		}
 		if err := json.Unmarshal(object.Raw, &converted); err != nil {
-			continue // a number that is too large passes through unchanged
+			continue // the handler does not change a number that is too large for encoding/json
 		}
 		want := []string{asked.Request.DesiredAPIVersion, machineKind}
 		if got := []string{converted.APIVersion, converted.Kind}; !reflect.DeepEqual(got, want) && !strings.Contains(string(body), `\u`) {

@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// maxReview is the size of the largest review. The API server may send a whole list in one review, and Kubernetes
-	// requires support for 10,000 objects of 10 kB (KEP-95). The handler converts each object while it reads the rest.
-	// So a long list needs time, but little memory.
+	// maxReview is the maximum size of a review, in bytes. The API server may send a whole list in one review, and
+	// Kubernetes requires support for 10,000 objects of 10 kB (KEP-95). The handler converts each object before it
+	// reads the next one. So a long list needs time, but little memory.
 	maxReview = 128 << 20
 
-	// maxObject is the size of the largest object. The API server accepts no object above 3 MiB.
+	// maxObject is the maximum size of an object, in bytes. The API server accepts no object above 3 MiB.
 	maxObject = 4 << 20
 
 	machineKind = "Machine"
 
-	// The uid and the result follow the objects, so that the answer can report a failure after the first objects.
+	// The uid and the result follow the objects. So the answer can still report a failure when it already has objects.
 	answerStart = `{"kind":"` + reviewKind + `","apiVersion":"` + reviewVersion + `","response":{"convertedObjects":[`
 )
 
-// Handler answers ConversionReviews of Machines. It needs an eighth to a third of the time of controller-runtime's
-// handler, because it decodes only the spec.
+// Handler answers ConversionReviews of Machines. It needs between an eighth and a third of the time that
+// controller-runtime's handler needs, because it decodes only the spec.
 type Handler struct {
 	converters map[versionPair]converter
 	large      *semaphore.Weighted // slots for requests with a large object
 }
 
-// NewHandler returns a Handler for all versions of Machine in the scheme. It returns an error if it cannot convert
+// NewHandler returns a Handler for all versions of Machine in the scheme. It returns an error if there is no conversion
 // between two of them.
 func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 	all, err := converters(scheme)
@@ -49,7 +49,7 @@ func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 }
 
 // ServeHTTP implements http.Handler. If an object cannot be converted, the answer is a failed review with the reason.
-// The status is 400 if the request is not a review, and 413 if it is too large.
+// The HTTP status is 400 if the request is not a review, and 413 if the request is too large.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > maxReview {
 		http.Error(w, "the review is too large", http.StatusRequestEntityTooLarge)
@@ -63,7 +63,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := c.run()
 	var message string
 	if err != nil {
-		message = fmt.Sprintf("%.1024s", err.Error()) // an error quotes input of the client
+		message = fmt.Sprintf("%.1024s", err.Error()) // the error can quote a long input
 		ctrl.Log.WithName("conversion").Error(errors.New(message), "Failed to convert")
 	}
 	switch {
@@ -75,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, message, http.StatusBadRequest)
 		return
 	}
-	_, _ = io.Copy(io.Discard, body) // a client may read the answer only after it has sent everything
+	_, _ = io.Copy(io.Discard, body) // some clients send everything before they read the answer
 	c.finish(message)
 }
 

@@ -139,8 +139,8 @@ func passed(t testing.TB, object, converted []byte) {
 	}
 }
 
-// spokes are Machines in v1alpha1, without apiVersion and kind. Some are requests that the API server sends, and some
-// are unusual.
+// spokes are Machines in v1alpha1, which is a spoke version in the terms of controller-runtime. They have no apiVersion
+// and no kind. The API server sends such objects, except for some unusual ones.
 var spokes = []string{
 	`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`,
 	`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`,
@@ -220,7 +220,7 @@ func TestReviews(t *testing.T) {
 	}{
 		{"a valid review", request(id + "," + desired + `,"objects":[` + machine + "]"), 200, "", 1},
 		{"members in another order", request(desired + "," + id + `,"objects":[` + machine + "," + machine + "]"), 200, "", 2},
-		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "one list of objects after them", 0},
+		{"the version after the objects", request(id + `,"objects":[` + machine + "]," + desired), 200, "followed by one list of objects", 0},
 		{
 			"the kind comes last",
 			`{"request":{` + id + "," + desired + `,"objects":[` + machine + `]},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
@@ -240,7 +240,7 @@ func TestReviews(t *testing.T) {
 		{"a uid that is not a string", request(`"uid":7`), 400, `unmarshal JSON number into Go string within "/request/uid"`, 0},
 
 		{"another version after the objects", request(id + "," + desired + `,"objects":[` + machine + `],"desiredAPIVersion":"v2"`), 200, "one desiredAPIVersion", 0},
-		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "one list of objects after them", 0},
+		{"two lists of objects", request(id + "," + desired + `,"objects":[],"objects":[]`), 200, "followed by one list of objects", 0},
 		{
 			"another version of reviews", strings.Replace(request(id+","+desired+`,"objects":[`+machine+"]"), "k8s.io/v1", "k8s.io/v1beta1", 1),
 			200, `want a ConversionReview of apiextensions.k8s.io/v1, got "ConversionReview" of "apiextensions.k8s.io/v1beta1"`, 0,
@@ -367,8 +367,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestFailureHalfway sends 3,000 objects, and the one in the middle is invalid. Before the handler reads it, it has
-// already sent a part of the answer.
+// TestFailureHalfway sends 3,000 objects, and the one in the middle is invalid. Before the handler reads the invalid
+// object, it has already sent a part of the answer. The answer must still be a failed review.
 func TestFailureHalfway(t *testing.T) {
 	objects := slices.Repeat([][]byte{machine(1)}, 3000)
 	objects[1500] = []byte(`{"apiVersion":"useless.container.training/v1beta1","kind":"Machine","spec":"up"}`)
@@ -549,7 +549,7 @@ func TestAllocations(t *testing.T) {
 		response := discard{http.Header{}}
 		// With the race detector, sync.Pool drops buffers at random. The number of runs makes the average stable.
 		runs := max(5, 500/count)
-		request := testing.AllocsPerRun(runs, func() { newRequest(bytes.NewReader(body)) }) // the test's own
+		request := testing.AllocsPerRun(runs, func() { newRequest(bytes.NewReader(body)) }) // the test's allocations
 		return (testing.AllocsPerRun(runs, func() {
 			handler.ServeHTTP(response, newRequest(bytes.NewReader(body)))
 		}) - request) / float64(count)

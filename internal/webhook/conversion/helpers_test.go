@@ -128,8 +128,8 @@ func review(t testing.TB, version string, objects ...[]byte) []byte {
 	return body
 }
 
-// machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it: created with kubectl, with a finalizer
-// and all switches down.
+// machine returns a v1beta1 Machine of about 2.5 kB as the API server stores it. It was created with kubectl, has a
+// finalizer, and all its switches are down.
 func machine(i int) []byte { return fmt.Appendf(nil, machineFormat, i) }
 
 // The keys are in the API server's order.

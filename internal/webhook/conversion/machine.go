@@ -6,8 +6,9 @@
 // Only the spec differs between versions. Metadata, status and unknown fields pass through unchanged. The API server
 // restores the metadata of a converted object from its own copy, except labels and annotations.
 //
-// A conversion never fails if the JSON has the types of the schema. An absent field stays absent, because the schemas
-// have the defaults. The API server also sends objects without spec or without metadata, when it merges managed fields.
+// A conversion never fails if the JSON has the types of the schema. An absent field stays absent: the API server sets
+// the defaults, which are in the schemas. The API server also sends objects without spec or without metadata, when it
+// merges managed fields.
 package conversion
 
 import (
@@ -33,7 +34,7 @@ func Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// versionPair is a conversion's source and target, for example useless.container.training/v1beta1.
+// versionPair has the apiVersions before and after a conversion, such as useless.container.training/v1beta1.
 type versionPair struct{ from, to string }
 
 // converter converts the JSON of a spec.

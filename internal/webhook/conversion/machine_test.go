@@ -105,7 +105,7 @@ func TestEveryLeafIsConverted(t *testing.T) {
 			var want v1beta1.MachineSpec
 			fill.Fill(reflect.ValueOf(&want).Elem().FieldByIndex(index).Addr().Interface())
 			if reflect.ValueOf(want).IsZero() {
-				t.Fatal("the test set no field")
+				t.Fatal("the test did not set a field")
 			}
 			if diff := cmp.Diff(want, SpecFromV1alpha1(SpecToV1alpha1(want))); diff != "" {
 				t.Errorf("lost in the round trip (-want +got):\n%s", diff)
@@ -129,7 +129,7 @@ func leaves(typ reflect.Type) map[string]int {
 	return counts
 }
 
-// TestEveryVersionHasConverters adds a version without a converter to the scheme.
+// TestEveryVersionHasConverters adds a version without a converter to the scheme. NewHandler must return an error.
 func TestEveryVersionHasConverters(t *testing.T) {
 	scheme := newScheme(t)
 	all, err := converters(scheme)

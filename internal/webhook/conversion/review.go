@@ -27,7 +27,7 @@ var (
 
 	errTooLarge = fmt.Errorf("an object is larger than %d MiB", maxObject>>20)
 	errRequest  = errors.New(
-		"a review must have a request with a uid and one desiredAPIVersion, and one list of objects after them")
+		"a review must have a request with a uid and one desiredAPIVersion, followed by one list of objects")
 )
 
 // review is a ConversionReview.
@@ -41,7 +41,7 @@ type review struct {
 	} `json:"request"`
 }
 
-// objects is the list of objects. The call converts it while it is decoded.
+// objects is the list of objects in a review. The call converts each object as soon as it is decoded.
 type objects struct{ call *call }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -99,7 +99,7 @@ func (c *call) release() {
 	}
 }
 
-// run adds all converted objects of the request to the answer.
+// run reads the review, and writes the converted objects to the answer.
 func (c *call) run() error {
 	c.out.WriteString(answerStart)
 	c.review.Request.Objects.call = c
@@ -118,7 +118,8 @@ func (c *call) run() error {
 	return nil
 }
 
-// withoutPath removes the path from a syntax error, because jsontext reads the path from a buffer that may have moved.
+// withoutPath removes the path from a syntax error, because jsontext reads the path from a buffer whose contents may
+// have moved.
 func withoutPath(err error) error {
 	if problem, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return &jsontext.SyntacticError{ByteOffset: problem.ByteOffset, Err: problem.Err}
@@ -126,7 +127,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// convertList converts a list of objects, which may be null, and adds them to the answer.
+// convertList converts the list of objects and adds the results to the answer. The list may be null.
 func (c *call) convertList(in *jsontext.Decoder) error {
 	request := &c.review.Request
 	switch {

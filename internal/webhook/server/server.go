@@ -36,10 +36,12 @@ const (
 	shutdownTimeout = 4 * time.Second // shorter than the manager's GracefulShutdownTimeout
 	shutdownStep    = 200 * time.Millisecond
 
-	// LargeBytes is the size above which an object or a review needs one of MaxLarge slots: it is in memory several
-	// times, and a container has 256 MiB. A Machine with 1,000 switches has a tenth of this size.
+	// LargeBytes is a size in bytes. An object or a review above this size needs one of MaxLarge slots. Memory holds
+	// several copies of such an object, and the memory limit of the container is 256 MiB. A Machine with 1,000 switches
+	// has a tenth of this size.
 	LargeBytes = 64 << 10
-	// MaxLarge is the number of slots. The admission webhooks share theirs, and the conversion webhook has its own.
+	// MaxLarge is the number of slots. The admission webhooks share one set of slots, and the conversion webhook has
+	// another set.
 	MaxLarge = 2
 )
 
@@ -49,11 +51,12 @@ type Server struct {
 	address            string
 	tls                *tls.Config
 	running            context.Context
-	requests           *atomic.Int64 // being served
+	requests           *atomic.Int64 // the number of requests in progress
 }
 
-// New returns a Server. After running is done, the server closes each connection with its next answer. Otherwise the
-// server could close a connection at the moment when the API server sends a call on it. That call would fail.
+// New returns a Server. After the context running is canceled, the server closes each connection with its next answer.
+// Otherwise it could close a connection at the moment when the API server sends a request on it. That request would
+// fail.
 func New(running context.Context, address string, config *tls.Config) Server {
 	return Server{ctrlwebhook.NewServer(ctrlwebhook.Options{}), address, config, running, &atomic.Int64{}}
 }
@@ -98,8 +101,9 @@ func (s Server) serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// shutdown waits for requests, but not for connections without a request. API servers keep such connections in reserve.
-// http.Server waits until they are 5 s old (https://go.dev/issue/22682). That would delay the next leader.
+// shutdown waits for requests in progress, but not for connections on which no request was ever sent. API servers keep
+// such connections in reserve. http.Server would wait until they are 5 s old (https://go.dev/issue/22682), and the next
+// leader would start later.
 func (s Server) shutdown(server *http.Server) {
 	for left, busy := shutdownTimeout, true; busy && left > 0; left -= shutdownStep {
 		busy = s.requests.Load() > 0 // if none is left, the last answers are written during the next step
@@ -112,7 +116,8 @@ func (s Server) shutdown(server *http.Server) {
 
 // StartedChecker overrides the method of controller-runtime's server.
 func (s Server) StartedChecker() healthz.Checker {
-	// The check only needs to connect. It cannot verify the certificate, because the certificate is for other names.
+	// The check only needs to connect. It cannot verify the certificate, because the certificate is not for this
+	// address.
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	return func(request *http.Request) error {
 		connection, err := dialer.DialContext(request.Context(), "tcp", s.address)
@@ -123,8 +128,8 @@ func (s Server) StartedChecker() healthz.Checker {
 	}
 }
 
-// LimitReviews returns an admission webhook that ends each review after reviewTimeout. A review above LargeBytes waits
-// for a slot of large.
+// LimitReviews returns hook with limits: it ends each review after reviewTimeout. A review above LargeBytes waits for a
+// slot of the semaphore large.
 func LimitReviews(hook http.Handler, large *semaphore.Weighted) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// realClock is the clock of the test: synctest replaces the time.
+// realClock reads the fake time inside synctest.Test.
 var realClock clock.RealClock
 
 // newServer returns a server with one webhook at /.
@@ -65,8 +65,8 @@ func (l pipeListener) connect() (net.Conn, <-chan time.Time) {
 	return client, closed
 }
 
-// TestSlowClients connects clients that send one byte per second, do not read, or do nothing. The server closes each
-// connection after its limit.
+// TestSlowClients connects clients that send one byte per second, do not read, or do nothing. The server must close
+// each connection after the time limit for that case.
 func TestSlowClients(t *testing.T) {
 	const (
 		head = "POST / HTTP/1.1\r\nHost: webhook\r\n"
@@ -129,7 +129,7 @@ func drip(to io.Writer, start, repeated string) {
 	}
 }
 
-// TestLongHeaders sends headers on both sides of the limit.
+// TestLongHeaders sends headers below and above the size limit.
 func TestLongHeaders(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -194,7 +194,7 @@ func TestDrain(t *testing.T) {
 		{"the first call opens a connection", false, false},
 		{"the second call reuses it", false, true},
 		{"the first call while the server drains reuses it, too", true, true},
-		{"the answer to that call has closed it", false, false},
+		{"the next call opens a new connection, because the last answer closed the old one", false, false},
 	} {
 		if step.drain {
 			drain()
@@ -205,7 +205,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestShutdown stops a server with a new connection, and with or without a request that takes two seconds.
+// TestShutdown stops a server that has a connection without a request. In two cases, a second connection has a request.
 func TestShutdown(t *testing.T) {
 	for _, tt := range []struct {
 		reason  string

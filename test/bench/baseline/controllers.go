@@ -20,12 +20,12 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// interval is the tutorial's time between two flips of a Machine.
+// interval is the time that Tutorial waits between two flips of a Machine.
 const interval = 5 * time.Second
 
-// Tutorial is the controller that a reader of the tutorial writes. It lists a Machine's Switches by their label,
-// creates missing Switches with generated names, and updates the status in every reconcile. It has one worker, which
-// is the default.
+// Tutorial is a simple controller, as in the tutorial about useless machines. It lists a Machine's Switches by their
+// label, and creates missing Switches with generated names. It updates the status in every reconcile. It has the
+// default of one worker.
 type Tutorial struct {
 	client.Client
 }

@@ -1,8 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline has a minimal client to compare the operator with. The mutation tests replace the operator by its
-// controllers: those of the tutorial and of operator-sdk's sample.
+// Package baseline contains programs to compare the operator with: a minimal client for the benchmarks, and two simple
+// controllers. In two mutation tests, these controllers replace the operator's own. One is from a tutorial, and one is
+// like operator-sdk's sample.
 package baseline
 
 import (
@@ -28,8 +29,9 @@ import (
 // concurrency is the number of Machines that Converge works on at the same time.
 const concurrency = 32
 
-// Converge creates the Switches of all Machines in the namespace default, without a queue or a decision. It sends
-// exactly the requests that a controller must send, and decodes all events of Machines and Switches in informers.
+// Converge creates the Switches of all Machines in the namespace default. It has no queue, and does not compare the
+// actual state with the wanted state. It sends exactly the requests that a controller must send, and decodes all events
+// of Machines and Switches in informers.
 func Converge(ctx context.Context, config *rest.Config) error {
 	clientset, err := versioned.NewForConfig(config)
 	if err != nil {
@@ -110,7 +112,7 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 	}
 }
 
-// convergedStatus returns the status that the operator writes for a Machine that has all Switches and no flip.
+// convergedStatus returns the status that the operator writes for a Machine with all its Switches and without a flip.
 func convergedStatus(m *v1beta1.Machine, now time.Time) v1beta1.MachineStatus {
 	n := m.Spec.Switches.Count
 	condition := func(kind, reason, message string) metav1.Condition {
@@ -128,7 +130,7 @@ func convergedStatus(m *v1beta1.Machine, now time.Time) v1beta1.MachineStatus {
 		Conditions: []metav1.Condition{
 			condition(v1beta1.ConditionScaled, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", n, n)),
 			condition(v1beta1.ConditionResting, v1beta1.ReasonAllDown, "All switches are down"),
-			condition(v1beta1.ConditionReady, v1beta1.ReasonUseless, "All switches are there, and down"),
+			condition(v1beta1.ConditionReady, v1beta1.ReasonUseless, "All switches exist and are down"),
 		},
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cachemutation_test // a test in the package itself would initialize its imports first
+package cachemutation_test // a test inside the package would initialize client-go first
 
 import (
 	"os"

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package executable builds the operator for tests that run it as a process of its own, and runs the tools of other
-// tests.
+// Package executable builds the operator for tests that run it as a separate process. It also runs the tools that tests
+// need.
 package executable
 
 import (
@@ -18,17 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BuildManager compiles the operator and returns the absolute path of the program. It has the race detector if the test
-// has it. Tests that call BuildManager are in a folder of test. All packages share the program: the go command builds
-// it again only after a change of the source.
+// BuildManager compiles the operator and returns the absolute path of the program. The program has the race detector if
+// the test has it. A test that calls BuildManager must be in a folder directly below test. All packages share the
+// program: the go command builds it again only after a change of the source.
 func BuildManager() (path string, err error) { return build(raceDetector) }
 
-// BuildManagerWithoutRace is BuildManager without the race detector, which needs many times the memory.
+// BuildManagerWithoutRace is like BuildManager, but without the race detector, which needs many times the memory.
 func BuildManagerWithoutRace() (path string, err error) { return build(false) }
 
 var (
 	mu    sync.Mutex
-	built = map[bool]string{} // by whether it has the race detector
+	built = map[bool]string{} // path by whether the program has the race detector
 )
 
 func build(race bool) (path string, err error) {
@@ -95,15 +95,15 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// Name gives a program another name, in a folder, and returns its path there. The name is in the user agent of the
-// program's requests. It distinguishes processes that have the same user.
+// Name creates a symbolic link to a program, in a folder, and returns the path of the link. The user agent of the
+// program's requests has the name of the link. So a test can distinguish processes with the same user.
 func Name(path, dir, name string) (string, error) {
 	named := filepath.Join(dir, name)
 	return named, os.Symlink(path, named)
 }
 
-// Output runs a command and returns its standard output, also if the command fails. Its standard error is only part of the error: the go command,
-// for example, reports downloads there.
+// Output runs a command and returns its standard output, even if the command fails. The standard error is only a part
+// of the returned error, because the go command, for example, reports downloads there.
 func Output(command *exec.Cmd) (string, error) {
 	out, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

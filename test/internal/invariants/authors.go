@@ -41,15 +41,15 @@ type authors struct {
 }
 
 func readAuthors(path string) (*authors, error) {
-	log, err := os.Open(path) // until the test ends
+	log, err := os.Open(path) // stays open until the test ends
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", err)
 	}
 	return &authors{log: bufio.NewReader(log), found: map[string]author{}}, nil
 }
 
-// of returns the author of a revision. It waits for the line: the API server logs a request after it has answered it,
-// and the watch event of the revision arrives earlier.
+// of returns the author of a revision. It waits for the line of the audit log, because the watch event of the revision
+// arrives earlier. The API server logs a request only after the answer.
 func (a *authors) of(r Revision) (author, error) {
 	key := r.Object.GetResourceVersion()
 	if r.Type == watch.Deleted {
@@ -109,7 +109,7 @@ func (a *authors) take(line []byte) {
 		_ = json.Unmarshal(event.RequestObject.Raw, &asked) // fails for a JSON patch, which is a list without metadata
 	}
 	for _, key := range written.keys(asked.ResourceVersion) {
-		// A write without a change is answered with the revision of another client. The author is then unknown.
+		// The answer to a write without a change has the revision of another client. Then the author is unknown.
 		if other, ok := a.found[key]; ok && other != by {
 			a.found[key] = author{}
 		} else {

@@ -70,7 +70,7 @@ func TestAuthors(t *testing.T) {
 				r.Type = watch.Deleted
 				r.Object.SetResourceVersion("8")
 			}
-			got, err := authors.of(r) // At is zero, so of does not wait for more lines
+			got, err := authors.of(r) // At is zero, so authors.of does not wait for more lines
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestAuthors(t *testing.T) {
 	}
 }
 
-// TestAuthorsWait writes a line in two parts, after the revision has arrived.
+// TestAuthorsWait writes a line in two parts, and reads the log before each part.
 func TestAuthorsWait(t *testing.T) {
 	t.Parallel()
 	log, err := os.Create(filepath.Join(t.TempDir(), "audit.log"))

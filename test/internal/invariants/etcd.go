@@ -46,9 +46,9 @@ type Recorder struct {
 	more  chan struct{} // closed and replaced when revisions or an error arrive
 }
 
-// Record starts a Recorder that keeps all revisions since the first one, until the context ends. The client is one of
-// the etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that are stored as
-// v1beta1. It keeps all switches: both versions of a switch are equal.
+// Record starts a Recorder that keeps all revisions since the first one, until the context ends. The argument etcd is
+// an HTTP client for the etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that
+// are stored as v1beta1. It keeps all switches, because both versions of a switch are equal.
 func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, error) {
 	authors, err := readAuthors(audit.Log)
 	if err != nil {
@@ -74,7 +74,7 @@ func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, 
 	return r, nil
 }
 
-// Take returns the revisions in a namespace until now that no earlier call has returned. An empty namespace means all.
+// Take returns each revision in a namespace that no earlier call has returned. An empty namespace means all namespaces.
 func (r *Recorder) Take(ctx context.Context, namespace string) (taken []Revision, err error) {
 	if _, err := r.sync(ctx); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ type etcdAnswer struct {
 		Canceled     bool
 		CancelReason string `json:"cancel_reason"`
 		Events       []struct {
-			Type   string // empty for a change
+			Type   string // empty for a put
 			KV     etcdPair
 			PrevKV etcdPair `json:"prev_kv"`
 		}

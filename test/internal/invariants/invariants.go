@@ -26,7 +26,7 @@ import (
 type Revision struct {
 	Type   watch.EventType
 	Object client.Object
-	By     string    // the operator process that wrote it; empty for another writer, or an unknown one
+	By     string    // the operator process that wrote it; empty for another client, or if unknown
 	User   string    // the username in the API server's audit log, if known; no rule uses it
 	At     time.Time // when the watch event arrived; only a Checker with a lag uses it
 }
@@ -43,16 +43,16 @@ func Check(revisions []Revision) []error {
 
 // A Checker takes revisions one by one and collects violations. The operator may act on a Machine's present spec, on
 // the spec before it, and on any spec since the status was last written. The violations are:
-//   - A switch is created, and its Machine then has more switches than its spec asks for. Adopting too many is permitted:
-//     a Machine adopts all switches that match and deletes the surplus, as a ReplicaSet does with Pods.
-//   - The operator deletes a switch that belongs to no Machine, or that is not surplus. A switch that another client deletes
-//     at the same time still counts, as with ReplicaSets and Pods. It stops counting when the operator creates a switch
-//     or writes a status with fewer switches.
+//   - A switch is created, and its Machine then has more switches than its spec asks for. Adopting too many is
+//     permitted: a Machine adopts all switches that match and deletes the surplus, as a ReplicaSet does with Pods.
+//   - The operator deletes a switch that belongs to no Machine, or that is not surplus. A switch that another client
+//     deletes at the same time still counts, as with ReplicaSets and Pods. It stops counting when the operator creates
+//     a switch or writes a status with fewer switches.
 //   - The operator creates a switch for a deleted Machine.
 //   - A switch is created or adopted with an owner reference that does not match the Machine.
 //   - The operator turns down a switch that is not up, that it has not seen up, or that has not been up for the delay.
-//   - The operator turns down a switch less than the interval after the Machine's last flip. A flip by another process does
-//     not count if no object records it.
+//   - The operator turns down a switch less than the interval after the Machine's last flip. A flip by another process
+//     does not count if no object records it.
 //   - The status of a Machine changes while the Machine is being deleted.
 //   - A status has an older observedGeneration than the status before it.
 //
@@ -69,8 +69,8 @@ type Checker struct {
 
 // NewChecker returns a Checker that has seen no revision. With a lag, the operator may also act on state that is older
 // by at most the lag. This state can be a deleted Machine, an old spec, or switches before they were adopted or lost.
-// The reason: a process that was suspended resumes with its old cache while another process runs. One of the two may then skip a name
-// that the other process uses, because the name has become free again.
+// The reason is that a suspended process can resume with its old cache while another process runs. One of the two may
+// then not know that the name of a deleted switch is free again, and use another name. So both create a switch.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
 		lag: lag, machines: map[types.UID]*machine{}, gone: map[types.UID]time.Time{}, switches: map[types.UID]*v1beta1.Switch{},
@@ -97,9 +97,9 @@ type Flip struct {
 type machine struct {
 	*v1beta1.Machine
 
-	asked    []generation // generations that the operator may act on; the last one is the present
+	asked    []generation // generations that the operator may act on; the last one is the present generation
 	switches int32        // number of switches that it controls and that are not being deleted
-	lost     []time.Time  // when other clients removed switches, while the operator may still count these
+	lost     []time.Time  // when other clients removed switches that the operator may still count
 	lastFlip time.Time
 	flips    map[string]time.Time // the last flip by each process
 	noted    time.Time            // the last flip of the switches that the operator itself deleted or released
@@ -146,7 +146,7 @@ func wanted(spec v1beta1.MachineSpec) int32 {
 	return cmp.Or(spec.Switches.Count, v1beta1.DefaultSwitchCount)
 }
 
-// Add takes the next revision. If the revision is a flip, See returns it and true.
+// Add takes the next revision. If the revision is a flip, Add returns the flip and true.
 func (c *Checker) Add(r Revision) (Flip, bool) {
 	switch object := r.Object.(type) {
 	case *v1beta1.Machine:
@@ -214,7 +214,7 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil || c.machines[owner.UID] == nil {
 		c.made(r, old, sw, owner)
-		return Flip{}, false // its owner was deleted, or is not a Machine; the garbage collector deletes it
+		return Flip{}, false // its owner was deleted, or is not a Machine; the garbage collector deletes the switch
 	}
 	m := c.machines[owner.UID]
 	m.forget(r.At.Add(-c.lag))
@@ -262,8 +262,8 @@ func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	return nil
 }
 
-// lose records that a Machine has lost a switch. If another client removed it, the operator may not know of it yet.
-// If the operator removed it, the operator must remember the flip that the switch recorded.
+// lose records that a Machine has lost a switch. If another client removed it, the operator may not know this yet. If
+// the operator removed it, the operator must remember the flip that the switch recorded.
 func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	m := c.machineOf(old)
 	switch {
@@ -306,8 +306,8 @@ func key(sw *v1beta1.Switch) types.NamespacedName {
 	return types.NamespacedName{Namespace: sw.Namespace, Name: sw.Name}
 }
 
-// uncounted returns the number of the Machine's switches that do not count. These were adopted, or created with a name
-// that was free again, after an instant. It drops the older ones.
+// uncounted returns the number of the Machine's switches that do not count. They were adopted after an instant, or
+// created after it with a name that was free again. It drops older switches from extra.
 func (c *Checker) uncounted(m *machine, after time.Time) (n int32) {
 	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(after) })
 	for uid := range c.extra {
@@ -352,8 +352,8 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	return f, true
 }
 
-// known returns the Machine's last flip that the process by can know when it turns sw down. It knows its own flips, and
-// the flips that the status and the switches record.
+// known returns the Machine's last flip that a process can know when it turns sw down. The argument by is this process.
+// A process knows its own flips, and the flips that the status and the switches record.
 func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	known := latest(m.flips[by], m.noted)
 	if recorded := m.Status.LastFlipTime; recorded != nil {
@@ -361,7 +361,7 @@ func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	}
 	for uid, other := range c.switches {
 		if uid == sw.UID {
-			other = sw // before this revision
+			other = sw // the state before this revision
 		}
 		if metav1.IsControlledBy(other, m) {
 			known = latest(known, instant(other))
@@ -386,8 +386,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// due checks a flip at a time, when the Machine's last flip was at last. It returns when the flip was due, and its
-// fault.
+// due checks a flip at the time at. The Machine's last flip was at the time last. It returns when the flip was due, and
+// the value of Flip.Violation.
 func (c *Checker) due(old, sw *v1beta1.Switch, m *machine, at, last time.Time) (due time.Time, fault string) {
 	delay := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.DelaySeconds) }))
 	interval := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.IntervalSeconds) }))

@@ -59,7 +59,7 @@ func deleted(name string, change func(*v1beta1.Switch)) Revision {
 	return r
 }
 
-// up turns a switch up; the operator saw it up at that number of seconds after noon.
+// up turns a switch up. The operator has noticed this at a number of seconds after noon.
 func up(seconds int) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) {
 		sw.Generation, sw.Spec.Position = 2, v1beta1.PositionUp
@@ -67,7 +67,7 @@ func up(seconds int) func(*v1beta1.Switch) {
 	}
 }
 
-// down sets the flip time to that number of seconds after noon, as the operator does when it turns a switch down.
+// down sets the flip time to a number of seconds after noon, as the operator does when it turns a switch down.
 func down(seconds int) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) {
 		sw.Generation = 3
@@ -284,9 +284,9 @@ func TestLag(t *testing.T) {
 		{reason: "no lag: a switch with a reused name counts", revisions: freed, at: 3, faults: 1},
 		{reason: "within the lag: another process may have skipped the reused name", lag: 3 * time.Second, revisions: freed, at: 4},
 		{reason: "after the lag: a switch with a reused name counts", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
-		{reason: "no lag: no switch is created for a deleted Machine", revisions: gone, at: 1, faults: 1},
+		{reason: "no lag: a switch must not be created for a deleted Machine", revisions: gone, at: 1, faults: 1},
 		{reason: "within the lag: a suspended process may create a switch for a deleted Machine", lag: 3 * time.Second, revisions: gone, at: 3},
-		{reason: "after the lag: no switch is created for a deleted Machine", lag: 3 * time.Second, revisions: gone, at: 4, faults: 1},
+		{reason: "after the lag: a switch must not be created for a deleted Machine", lag: 3 * time.Second, revisions: gone, at: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range append(slices.Clip(test.revisions), heard(test.at, byOperator(aSwitch("m-1", unchanged)))) {
@@ -307,8 +307,8 @@ func TestLost(t *testing.T) {
 		faults        int
 	}{
 		{reason: "no lag: a creation shows that the operator knows of the user's deletion", made: 2, deleted: 3, faults: 1},
-		{reason: "within the lag: the operator may not know of it", lag: 3 * time.Second, made: 2, deleted: 3},
-		{reason: "after the lag: the operator knows of it", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
+		{reason: "within the lag: the operator may not know this deletion", lag: 3 * time.Second, made: 2, deleted: 3},
+		{reason: "after the lag: it knows this deletion", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range []Revision{
@@ -323,8 +323,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestUnknownFlip checks a flip within the interval. It is a violation unless the operator cannot know of the last
-// flip.
+// TestUnknownFlip checks a flip within the interval. The flip is a violation if the operator can know the last flip.
 func TestUnknownFlip(t *testing.T) {
 	two := func(m *v1beta1.Machine) { m.Spec.Switches.Count = 2 }
 	flipped := []Revision{
