@@ -3,20 +3,21 @@ ARG VERSION=devel
 # The builder runs on the build machine's platform. Go cross-compiles, so no emulation is needed.
 FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26 AS builder
 WORKDIR /src
-# Modules first: they change less often than the code.
+# Download the modules in a layer of their own, because they change less often than the code.
 COPY go.mod go.sum ./
 RUN go mod download
 COPY api api
 COPY cmd cmd
 COPY internal internal
-# No defaults: the container tool sets the target platform of the image.
+# These arguments have no defaults, because the container tool sets the target platform of the image.
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /manager ./cmd
 
-# Only the binary: the Pod's service account provides the CA of the API server.
+# The image contains only the binary. It needs no CA certificates: the Pod's ServiceAccount volume has the API server's
+# CA.
 FROM scratch
 ARG VERSION
 LABEL org.opencontainers.image.title="useless-operator" \

@@ -1,11 +1,11 @@
-# The user's go.work and GOFLAGS, such as -mod=mod, do not apply here. The values of a command line do: make test GOFLAGS=-v.
-# With -buildvcs, go build runs git, which refuses a clone that belongs to another user.
+# These values replace GOWORK and GOFLAGS in the user's environment. A command line can still set them, for example with
+# make test GOFLAGS=-v. Without -buildvcs=false, go build runs git, which rejects a clone that belongs to another user.
 export GOWORK := off
 export GOFLAGS := -buildvcs=false -mod=readonly
 
 # The version of this tree, from the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
-# The image name in config/manager. The manifests get IMG instead.
+# The image name in config/manager. make deploy and make bundle replace it with IMG.
 CONFIG_IMAGE := container.training/useless-operator
 IMAGE_TAG_BASE ?= $(CONFIG_IMAGE)
 IMG ?= $(IMAGE_TAG_BASE):v$(VERSION)
@@ -16,7 +16,8 @@ CATALOG_IMG ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 # config/certmanager.
 OVERLAY ?= config/default
 
-# docker, podman, or hack/images/buildah if no image can be pulled. BUILD_FLAGS and PUSH_FLAGS are passed to it unchanged.
+# The program that builds images: docker or podman. Without access to registries, use hack/images/buildah. BUILD_FLAGS
+# and PUSH_FLAGS are passed to it unchanged.
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 FUZZTIME ?= 10s
@@ -26,8 +27,9 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile='$(CURDIR)/hack/tools/$(1).mod' $(1)
 
-# bin/operator-sdk, bin/scorecard-test and bin/opm are rebuilt when their module in hack/tools changes. Without the build tag
-# they need a C library. The other flags are the same as in hack/cluster, so that both share the packages in Go's cache.
+# bin/operator-sdk, bin/scorecard-test and bin/opm are rebuilt when their module in hack/tools changes. Without the
+# build tag, they need a C library. hack/cluster uses the same other flags, so that both share the packages in Go's
+# cache.
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
 operator-sdk := bin/operator-sdk
@@ -59,8 +61,8 @@ help: ## Show this help
 API_VERSIONS := $(patsubst api/%/,%,$(sort $(dir $(wildcard api/*/*/groupversion_info.go))))
 MODULE := container.training/useless
 
-# $(call code-generator,tool,PROGRAM,FOLDER) runs a program of code-generator for the folder client/FOLDER. With run instead
-# of tool, it runs our own program hack/client-gen.
+# $(call code-generator,tool,PROGRAM,/FOLDER) runs a program of code-generator. It writes to the folder client/FOLDER.
+# With run in place of tool, it runs this project's program hack/client-gen.
 code-generator = go $(1) -modfile=hack/tools/code-generator.mod $(2) --go-header-file hack/boilerplate.go.txt \
 	--output-dir client$(3) --output-pkg $(MODULE)/client$(3)
 
@@ -103,7 +105,7 @@ fmt: ## Format the code
 vet: ## Run go vet
 	go vet -tags e2e,mutants ./...
 
-# golangci-lint with the plugin kube-api-linter, which only .golangci-kal.yml uses.
+# golangci-lint, compiled with the plugin kube-api-linter. Only .golangci-kal.yml enables the plugin.
 golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
 
 .PHONY: lint
@@ -111,7 +113,7 @@ lint: lint-prose ## Run golangci-lint, kube-api-linter on api/, and lint-prose
 	$(golangci-lint) run
 	$(golangci-lint) run --config .golangci-kal.yml ./api/...
 
-# Vale contains parsers in C, so it needs a C compiler. One of them compiles with a warning, the first time only.
+# Vale contains parsers in C, so it needs a C compiler. The first build prints a compiler warning about one parser.
 PROSE := $(wildcard *.md) docs api cmd hack internal test
 
 .PHONY: lint-prose
@@ -127,7 +129,7 @@ endif
 lint-fix: ## Run golangci-lint and apply its automatic fixes
 	$(golangci-lint) run --fix
 
-# The database is vuln.go.dev, or GOVULNDB if that is set.
+# The database is vuln.go.dev. The environment variable GOVULNDB selects another database.
 .PHONY: govulncheck
 govulncheck: ## Look for known vulnerabilities in the code that the operator calls; needs the internet
 	$(call tool,govulncheck) ./cmd
@@ -144,13 +146,13 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 # Packages with tests that start a control plane or run simulations.
 CLUSTER_TESTS := test/integration test/chaos client hack/cluster test/bundle test/mutants test/sim
-# make before version 4.4 runs $(shell) without the exported variables.
+# make before version 4.4 does not pass exported variables to $(shell), so the command sets them again.
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
 # test/integration takes longest and mostly waits, so it starts first and runs in parallel with the others.
 ALL_TESTS := ./test/integration ./...
 
-# The timeout includes the time to compile a control plane in the first run on a machine. With -short, a long test runs a
-# fixed part of its cases. make lint runs go vet.
+# The timeout includes the time to compile a control plane in the first run on a machine. With -short, a long test runs
+# a fixed part of its cases. go vet is turned off, because make lint runs it.
 .PHONY: test
 test: ## Run all tests, long ones in part; TESTFLAGS="-run Machine" passes flags to go test
 	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
@@ -159,8 +161,9 @@ test: ## Run all tests, long ones in part; TESTFLAGS="-run Machine" passes flags
 test-unit: ## Run the tests that need no control plane
 	@hack/gotest test-unit -short -vet=off $(TESTFLAGS) $(UNIT_TESTS)
 
-# With the race detector, test/integration runs before the other packages: together they need more than two processors,
-# and timeouts would expire. The simulations run only a part of their cases with it, and again in full without it.
+# test/integration runs before the other packages. With the race detector, all packages together would need more than
+# two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
+# Therefore they run again without it, with all cases.
 .PHONY: test-all
 test-all: ## Run all tests at full length, with the race detector
 	@hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
@@ -171,7 +174,8 @@ test-all: ## Run all tests at full length, with the race detector
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
 	@test/e2e/run
 
-# KUBERNETES=1.35 selects one release, here and for every other target. The tests take about six minutes per release.
+# The variable KUBERNETES=1.35 selects one release. This also works for all other targets. The tests take about six
+# minutes for each release.
 .PHONY: test-versions
 test-versions: ## Run the user stories on each release of Kubernetes and write docs/versions.md; with TESTFLAGS, write nothing
 	go run ./test/versions $(TESTFLAGS)
@@ -189,11 +193,11 @@ mutants: ## Run the mutation tests, and write the test that finds each mutant to
 CHAOS ?= 1
 
 .PHONY: chaos
-chaos: ## Run chaos tests, uninstall in every order, migrate 1,000 Machines; CHAOS (1) multiplies the disturbances
+chaos: ## Run chaos tests, uninstall in every order, migrate 1,000 Machines; CHAOS (1) multiplies the number of disturbances
 	@$(MAKE) --no-print-directory -j2 chaos-disturbances chaos-migration
 
-# Logs and the history of all objects are written to bin/chaos. The tests mostly wait, so three run at once even on two
-# processors.
+# Logs and the history of all objects are written to bin/chaos. The tests mostly wait. Therefore three tests run at the
+# same time, even on two processors.
 .PHONY: chaos-disturbances
 chaos-disturbances:
 	@mkdir -p bin/chaos
@@ -207,14 +211,15 @@ chaos-migration:
 fuzz: ## Run every fuzz test for FUZZTIME (10s) and print the number of executions
 	@hack/fuzz $(FUZZTIME)
 
-# BASE=REV compares this folder's operator with the operator of the commit REV, and does not write docs/performance.md.
+# With BASE=REV, it compares the operator in this folder with the operator of the commit REV. It then does not write
+# docs/performance.md.
 .PHONY: bench
-bench: bin/bench/bench ## Compare the operator with a minimal client loop and write docs/performance.md; BASE=REV compares with a commit
+bench: bin/bench/bench ## Compare the operator with a minimal client and write docs/performance.md; BASE=REV compares it with a commit
 	@bin/bench/bench $(BASE:%=-base %)
 	@$(if $(BASE),,bin/bench/bench report bin/bench docs)
 
 .PHONY: bench-quick
-bench-quick: bin/bench/bench ## Run a short version of make bench, without docs/performance.md
+bench-quick: bin/bench/bench ## Run a short version of make bench, which does not write docs/performance.md
 	@bin/bench/bench -quick $(BASE:%=-base %)
 
 .PHONY: bin/bench/bench
@@ -239,14 +244,14 @@ cluster-up: bin/node ## Start a Kubernetes node with OLM, from source (on Linux,
 	@bin/node up
 
 .PHONY: cluster-down
-cluster-down: bin/node ## Stop that node and remove its files
+cluster-down: bin/node ## Stop the node of make cluster-up and remove its files
 	@bin/node down
 
 .PHONY: bin/node
 bin/node:
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $@ ./hack/node
 
-# The steps of make verify run in parallel, except if a step reads the output of another one. make lint
+# The steps of make verify run in parallel. A step that reads the output of another step runs after it. make lint
 # includes go vet.
 VERIFY := tidy generate manifests build-installer bundle catalog fmt lint build-platforms bundle-validate catalog-validate
 
@@ -289,7 +294,7 @@ build-platforms: ## Compile the operator for all PLATFORMS and discard the resul
 sbom: build ## Write the modules of bin/manager to bin/sbom.cdx.json, in CycloneDX's format
 	go run ./hack/sbom -version v$(VERSION) bin/manager > bin/sbom.cdx.json
 
-# The time of all files in an image: the time of the commit, so that a later build gives the same image.
+# The time of all files in an image. It is the time of the commit, so that a later build gives the same image.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 
@@ -298,14 +303,15 @@ docker-build: ## Build the operator's image IMG
 	$(CONTAINER_TOOL) build --file Dockerfile --build-arg VERSION=v$(VERSION) --tag $(IMG) $(BUILD_FLAGS) .
 
 .PHONY: docker-reproduce
-docker-reproduce: ## Build that image twice with hack/images/buildah, and fail unless both are bit-for-bit identical
+docker-reproduce: ## Build the operator's image twice with hack/images/buildah; fail if the two images differ
 	@hack/images/reproduce
 
 .PHONY: docker-push
 docker-push: ## Push the operator's image IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(IMG)
 
-# Docker does not store an image for several platforms locally, so buildx pushes it. Docker's default builder cannot do that.
+# Docker cannot store an image for several platforms locally, so buildx pushes it. Docker's default builder cannot build
+# for several platforms, so this target creates another builder.
 .PHONY: buildx-builder
 buildx-builder:
 	@$(CONTAINER_TOOL) buildx inspect useless-builder >/dev/null 2>&1 || $(CONTAINER_TOOL) buildx create --name useless-builder
@@ -326,15 +332,15 @@ build-installer: ## Render config/default to dist/install.yaml
 # To generate a bundle in another folder:
 # make bundle BUNDLE_DIR=/tmp/next/bundle VERSION=0.2.0 IMG=registry.example.com/useless-operator:v0.2.0
 BUNDLE_DIR ?= bundle
-# The first stable release adds the channel stable and makes it the default.
+# For the first stable release, add the channel stable and make it the default.
 CHANNELS ?= candidate
 DEFAULT_CHANNEL ?= candidate
-# MONITORING=true adds a ServiceMonitor and a PrometheusRule. OLM cannot install a bundle with a kind that the cluster does
-# not have. Use it only for clusters with the Prometheus operator.
+# MONITORING=true adds a ServiceMonitor and a PrometheusRule. Use it only for clusters with the Prometheus operator,
+# because OLM cannot install a bundle with a kind that the cluster does not have.
 MONITORING ?=
 
-# The metadata is the same in every version. bundle.Dockerfile also builds the bundle of another folder, which must be named
-# bundle: docker build -f bundle.Dockerfile /tmp/next
+# A bundle in another folder gets a copy of bundle/metadata, because the metadata is the same in every version. The name
+# of that folder must be bundle, so that bundle.Dockerfile can build it: docker build -f bundle.Dockerfile /tmp/next
 .PHONY: bundle
 bundle: $(operator-sdk) ## Generate the bundle in BUNDLE_DIR for VERSION and IMG
 	@mkdir -p bin/bundle
@@ -386,14 +392,14 @@ catalog-build: ## Build the catalog image CATALOG_IMG from CATALOG_DIR
 catalog-push: ## Push the catalog image CATALOG_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(CATALOG_IMG)
 
-# The bundle image needs no such target: it contains no program, so it works on every platform.
+# There is no such target for the bundle image: it contains no program, so it works on every platform.
 .PHONY: catalog-buildx
 catalog-buildx: buildx-builder ## Build and push CATALOG_IMG for all PLATFORMS with Docker's buildx
 	$(buildx) --file catalog.Dockerfile --tag $(CATALOG_IMG) $(BUILD_FLAGS) $(CATALOG_DIR)/..
 
-# An existing ci.yaml is kept, because that repository owns it. Its pipeline also owns catalog-templates/basic.yaml, which it
-# generates from release-config.yaml with its own bundle images. catalog/template.yaml is not copied: with it, every bundle
-# would be there twice.
+# This target does not change an existing ci.yaml, because the repository community-operators owns that file. The
+# pipeline of that repository also generates catalog-templates/basic.yaml, from release-config.yaml and with its own
+# bundle images. Therefore catalog/template.yaml is not copied: otherwise the catalog would contain every bundle twice.
 .PHONY: community
 community: ## Copy the files to publish VERSION to OUT, a clone of the repository community-operators
 	@test -d "$(OUT)" || { echo 'No folder "$(OUT)". Say where the clone is: make community OUT=../community-operators'; exit 1; }
@@ -406,7 +412,7 @@ community: ## Copy the files to publish VERSION to OUT, a clone of the repositor
 ##@ Run on the cluster of the current kubeconfig
 
 .PHONY: install
-install: ## Install the CRDs, for make run (serves v1beta1 only: v1alpha1 Machines need the webhook of make deploy)
+install: ## Install the CRDs for make run (v1beta1 only, because v1alpha1 needs the webhook of make deploy)
 	$(call tool,kustomize) build config/crd | $(KUBECTL) apply -f -
 
 .PHONY: run
@@ -414,7 +420,7 @@ run: ## Run the controllers on this machine, without webhooks; ARGS adds flags
 	go run ./cmd --webhooks=false --metrics-bind-address=0 $(ARGS)
 
 .PHONY: uninstall
-uninstall: delete-objects ## Delete all objects, then the CRDs; keep make run running, so that it can remove the finalizers
+uninstall: delete-objects ## Delete all objects, then the CRDs; do not stop make run before, because it removes the finalizers
 	$(call tool,kustomize) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: deploy
@@ -425,14 +431,14 @@ deploy: overlay ## Install the operator with the image IMG; OVERLAY=config/certm
 undeploy: delete-objects ## Delete all objects while the operator can remove their finalizers, then everything else
 	$(call tool,kustomize) build $(OVERLAY) | $(KUBECTL) delete --ignore-not-found -f -
 
-# Sets IMG in a separate kustomization, so that no committed file changes.
+# This target sets IMG in a separate kustomization, so that no committed file changes.
 .PHONY: overlay
 overlay:
 	@mkdir -p bin/overlay
 	@printf 'resources:\n- ../../%s\n' '$(OVERLAY)' > bin/overlay/kustomization.yaml
 	@cd bin/overlay && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 
-# Asks the cluster for its kinds, because kubectl fails for a kind that the cluster does not have.
+# This target first reads the kinds of the cluster, because kubectl fails for a kind that the cluster does not have.
 .PHONY: delete-objects
 delete-objects:
 	@for group in useless.container.training cloudnative.tw; do \

@@ -72,14 +72,14 @@ func comparisons() []goal {
 func groups() []group {
 	return []group{
 		{"Creating Switches", convergenceGoals(), `kube-apiserver uses most of the processor. The operator
-uses a part that the minimal client does not need. Pods are cheaper for kube-apiserver than custom resources: they use
-a binary format and no schema or conversion.`},
-		{"Flips", flipGoals(), `The processor is the limit. A flip needs six writes: the change by the
-user, two statuses of the Switch, two statuses of the Machine, and the flip. The operator writes due flips before
-statuses.`},
-		{"Start, memory and rest", largeGoals(), `Four fifths of a start are spent in client-go, which
-decodes one kind of objects after the other. At rest, the operator collects garbage every two minutes. Every 5 to 7.5
-minutes kube-apiserver compares its caches with etcd, and has all Machines converted.`},
+uses processor time for work that the minimal client does not have. Pods are cheaper for kube-apiserver than custom
+resources: they use a binary format, and need no schema and no conversion.`},
+		{"Flips", flipGoals(), `The processor is too slow for the load. Each flip needs six writes: the
+user's change, the flip, two statuses of the Switch, and two statuses of the Machine. The operator writes due flips
+before statuses.`},
+		{"Start, memory and rest", largeGoals(), `client-go needs four fifths of the time of a start. It
+decodes one kind of objects after the other. At rest, the Go runtime collects garbage every two minutes. Every 5 to 7.5
+minutes, kube-apiserver compares its caches with etcd, and calls the conversion webhook for all Machines.`},
 	}
 }
 

@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{class: 5, mistake: "An object in the cache is changed in place", edits: []edit{
 		{patch, "Object", statement, "DeepCopyObject", `$1 := $param3; $param3 = $2`},
 	}},
-	{class: 6, mistake: "If a switch is not in the plan, the operator creates another one", edits: []edit{
+	{class: 6, mistake: "The operator creates another switch if the cache has a switch that the plan does not have", edits: []edit{
 		{machine, "action.missing", binary, "metav1.IsControlledBy", `$2 || true`},
 	}},
 	{class: 7, mistake: "Reads do not wait for the operator's own writes", edits: []edit{
@@ -90,7 +90,7 @@ var mutants = []mutant{
 	}},
 
 	// Lifecycle.
-	{class: 18, mistake: "The operator removes the finalizers of other controllers with its own", edits: []edit{
+	{class: 18, mistake: "The operator removes its own finalizer and also the finalizers of other controllers", edits: []edit{
 		{patch, "RemoveFinalizer", call, "controllerutil.RemoveFinalizer", `$1.SetFinalizers(nil)`},
 	}, tests: []string{"./test/integration -run ^TestDeletion$"}},
 	{class: 19, mistake: "A finalizer can only be removed while the webhook is available", edits: []edit{
