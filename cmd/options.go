@@ -125,8 +125,8 @@ func (o *options) validate() error {
 	return o.controllers.Validate()
 }
 
-// rejectZero returns an error if a controller has a zero value in place of its default. For a controller, zero means the
-// default. A user who sets zero wants something else.
+// rejectZero returns an error if an option of a controller is set to zero, and zero is not its default. A controller
+// reads zero as the default, but the user wants something else.
 func rejectZero(flags *flag.FlagSet) error {
 	var errs []error
 	controllers := flag.NewFlagSet("controllers", flag.ContinueOnError)

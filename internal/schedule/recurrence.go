@@ -15,8 +15,7 @@ import (
 )
 
 // Recurrence is a set of wall-clock times, given by the five fields of cron. A wall-clock time is represented as a time
-// in UTC: the cron library skips and repeats times when the offset of a zone changes, but the offset of UTC never
-// changes.
+// in UTC. The cron library skips and repeats times when the offset of a zone changes, but the offset of UTC never does.
 type Recurrence struct {
 	text     string // the five fields, or a word such as @daily
 	cron     *cron.SpecSchedule

@@ -36,9 +36,9 @@ type presence struct {
 	log   logr.Logger
 }
 
-// addPresence adds the presence of a controller's kind to a manager. It gives the controller a client whose reads do not
-// wait for its own writes: the manager's client would wait for the first informer of the kind, even after its removal.
-// After a stale read, the API server rejects the write.
+// addPresence adds the presence of a controller's kind to a manager. It also replaces the client of the controller: the
+// reads of the new client do not wait for its own writes. The manager's client would wait for the first informer of the
+// kind, even after its removal. After a stale read, the API server rejects the write.
 func (c *Controller) addPresence(mgr ctrl.Manager, running controller.Controller) error {
 	api, apiErr := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	reading, err := client.New(mgr.GetConfig(), client.Options{
