@@ -9,7 +9,7 @@ const repository = "../.."
 
 // A mutant is the operator with a mistake.
 type mutant struct {
-	class   int    // class of the bug, see docs/reliability.md; zero for another controller
+	class   int    // class of the bug, see docs/reliability.md; zero for a mistake that is not in a class
 	mistake string // description in docs/reliability.md, unique
 	edits   []edit
 
@@ -19,6 +19,8 @@ type mutant struct {
 
 const (
 	machine    = "internal/controller/machine"
+	schedule   = "internal/controller/schedule"
+	ingress    = "internal/controller/ingress"
 	patch      = "internal/patch"
 	conversion = "internal/webhook/conversion"
 	manifests  = "dist/install.yaml"
@@ -154,6 +156,40 @@ var mutants = []mutant{
 	{mistake: "The tutorial's controller replaces the Machine controller", edits: replaceController("Tutorial")},
 	{mistake: "A controller like operator-sdk's sample replaces the Machine controller",
 		edits: replaceController("Sample")},
+
+	// Schedules.
+	{mistake: "A start resumes a CronJob that a user had suspended before the stop", edits: []edit{
+		{schedule, "kind.decideEvent", call, "cmp.Or", `$0($1, $2, 1)`},
+	}},
+	{mistake: "A stop sets maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
+		{schedule, "kind.apply", ifStatement, "setLeast", ``},
+	}},
+	{mistake: "A start restores maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
+		{schedule, "plan.raise", statement, "scaled", `$receiver.outcome, $receiver.level = scaled, $param1`},
+	}},
+	{mistake: "A stop pauses a ScaledObject at 0 replicas, whatever stop-replicas is", edits: []edit{
+		{schedule, "scaledObjects", call, "cmp.Or", `$2`},
+	}},
+	{mistake: "A workload that another controller owns is stopped", edits: []edit{
+		{schedule, "kind.leaveAlone", binary, "metav1.GetControllerOfNoCopy", `false`},
+	}, tests: []string{"./test/integration -run ^TestSchedule$"}},
+
+	// Annotations of Ingresses.
+	{mistake: "An overwritten value of another client is not saved", edits: []edit{
+		{ingress, "plan.byMergePatch", call, "save", `true`},
+	}},
+	{mistake: "The operator treats annotations of other clients as its own, and removes them", edits: []edit{
+		{ingress, "stateOf", call, "Union", `$0(sets.KeySet($param1.Annotations))`},
+	}},
+	{mistake: "The operator selects an Ingress by a class that the operator itself has set", edits: []edit{
+		{ingress, "state.classOf", call, "theirs", `new($receiver.values[$1])`},
+	}},
+	{mistake: "The policy IfNotPresent overwrites values of other clients", edits: []edit{
+		{ingress, "Options.wanted", binary, "PolicyIfNotPresent", `true`},
+	}},
+	{mistake: "An Ingress that opts out during a fight waits for the end of the delay", edits: []edit{
+		{ingress, "history.saw", binary, "set", `false`},
+	}},
 }
 
 // replaceController runs a controller of package baseline in simulations, in place of the operator's controllers.
