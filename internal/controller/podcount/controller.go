@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -38,6 +39,7 @@ import (
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/apierror"
+	"container.training/useless/internal/informer"
 	"container.training/useless/internal/patch"
 	"container.training/useless/internal/pause"
 	"container.training/useless/internal/queue"
@@ -63,10 +65,7 @@ const (
 	podsByController = "useless/controller"
 )
 
-var (
-	replicaSetKind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-	podListKind    = corev1.SchemeGroupVersion.WithKind("PodList")
-)
+var replicaSetKind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
 // DefaultLabel is the default key of the label.
 const DefaultLabel = "pod-count"
@@ -121,6 +120,7 @@ func trim(more func(*metav1.ObjectMeta)) func(any) (any, error) {
 // Controller reconciles ReplicaSets.
 type Controller struct {
 	client  client.Client
+	pods    toolscache.Indexer
 	label   string
 	clock   clock.PassiveClock
 	patches patch.Counter
@@ -132,12 +132,14 @@ type Controller struct {
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
-	pods := partial(corev1.SchemeGroupVersion.WithKind("Pod"))
-	if err := mgr.GetFieldIndexer().IndexField(ctx, pods, podsByController, indexByController); err != nil {
+	pods, err := informer.Store(ctx, mgr.GetCache(), partial(corev1.SchemeGroupVersion.WithKind("Pod")),
+		toolscache.Indexers{podsByController: indexByController})
+	if err != nil {
 		return err
 	}
 	c := &Controller{
 		client: mgr.GetClient(),
+		pods:   pods,
 		label:  cmp.Or(o.Label, DefaultLabel),
 		clock:  clock,
 		patches: patch.NewCounter(registerer, "useless_podcount_patches_total",
@@ -164,24 +166,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || !rs.DeletionTimestamp.IsZero() || pause.IsPaused(rs) {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
 	}
-	pods, err := c.count(ctx, rs)
+	pods, err := c.pods.IndexKeys(podsByController, indexKey(rs.Namespace, rs.UID))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	value, wrong := decide(rs, c.label, pods)
+	value, wrong := decide(rs, c.label, len(pods))
 	if !wrong {
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, c.act(ctx, rs, value)
-}
-
-// count returns the number of the ReplicaSet's Pods.
-func (c *Controller) count(ctx context.Context, rs client.Object) (int, error) {
-	pods := &metav1.PartialObjectMetadataList{}
-	pods.SetGroupVersionKind(podListKind)
-	err := c.client.List(ctx, pods, client.InNamespace(rs.GetNamespace()),
-		client.MatchingFields{podsByController: string(rs.GetUID())}, client.UnsafeDisableDeepCopy)
-	return len(pods.Items), err
 }
 
 // decide returns the value of the label for a ReplicaSet with a number of Pods, and whether the present one is wrong.
@@ -247,13 +240,15 @@ func (c *Controller) wake(rs types.NamespacedName) {
 	c.alarms.Set(reconcile.Request{NamespacedName: rs}, at)
 }
 
-// indexByController indexes Pods by the UID of their ReplicaSet.
-func indexByController(pod client.Object) []string {
-	if rs := owner(pod); rs.UID != "" {
-		return []string{string(rs.UID)}
+// indexByController indexes Pods by the namespace and the UID of their ReplicaSet.
+func indexByController(pod any) ([]string, error) {
+	if rs := owner(pod.(client.Object)); rs.UID != "" {
+		return []string{indexKey(rs.Namespace, rs.UID)}, nil
 	}
-	return nil
+	return nil, nil
 }
+
+func indexKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
 // replicaSet is the ReplicaSet that controls a Pod.
 type replicaSet struct {

@@ -69,7 +69,7 @@ func FuzzOwner(f *testing.F) {
 		if got := owner(pod); got != want {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if keys := indexByController(pod); (len(keys) > 0) != (want.UID != "") {
+		if keys, err := indexByController(pod); err != nil || (len(keys) > 0) != (want.UID != "") {
 			t.Errorf("index keys %q", keys)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -204,8 +205,8 @@ func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) 
 	t.Helper()
 	clock := clock.RealClock{} // reads the fake time inside synctest.Test
 	begin, rs := clock.Now(), types.NamespacedName{Namespace: "default", Name: "web"}
-	c := &Controller{client: &countedClient{counted: func() { counts = append(counts, clock.Since(begin)) }},
-		clock: clock, alarms: queue.NewAlarms(clock)}
+	c := &Controller{client: labelledClient{}, clock: clock, alarms: queue.NewAlarms(clock),
+		pods: countedPods{counted: func() { counts = append(counts, clock.Since(begin)) }}}
 	woken := priorityqueue.New[reconcile.Request]("test")
 	defer woken.ShutDown()
 	if err := c.alarms.Source().Start(t.Context(), woken); err != nil {
@@ -229,20 +230,23 @@ func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) 
 	return counts
 }
 
-// countedClient has a ReplicaSet with the correct label. It calls counted when the controller lists the Pods.
-type countedClient struct {
-	client.Client
-	counted func()
-}
+// labelledClient has a ReplicaSet with the correct label.
+type labelledClient struct{ client.Client }
 
-func (c *countedClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (labelledClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	into.SetLabels(map[string]string{"": "0"})
 	return nil
 }
 
-func (c *countedClient) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	c.counted()
-	return nil
+// countedPods is a store without Pods. It calls counted when the controller counts them.
+type countedPods struct {
+	toolscache.Indexer
+	counted func()
+}
+
+func (p countedPods) IndexKeys(string, string) ([]string, error) {
+	p.counted()
+	return nil, nil
 }
 
 func TestValidate(t *testing.T) {

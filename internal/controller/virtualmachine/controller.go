@@ -14,6 +14,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"reflect"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
@@ -31,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -125,19 +128,19 @@ type Controller struct {
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
-	podCache, pods, cacheErr := newPodCache(mgr)
+	pods, podErr := newPodCluster(mgr)
 	machines, storeErr := informer.Store(ctx, mgr.GetCache(), &v1alpha1.VirtualMachine{}, nil)
-	if err := errors.Join(cacheErr, storeErr); err != nil {
+	if err := errors.Join(podErr, storeErr); err != nil {
 		return err
 	}
 	metrics := newMetrics(registerer, machines)
-	usage, err := newPoller(ctx, mgr, podCache, cmp.Or(o.UsageInterval, DefaultUsageInterval), clock, metrics)
+	usage, err := newPoller(ctx, mgr, pods.GetCache(), cmp.Or(o.UsageInterval, DefaultUsageInterval), clock, metrics)
 	if err != nil {
 		return err
 	}
 	c := &Controller{
 		client:     mgr.GetClient(),
-		pods:       pods,
+		pods:       pods.GetClient(),
 		reader:     mgr.GetAPIReader(),
 		image:      cmp.Or(o.Image, DefaultImage),
 		clock:      clock,
@@ -149,11 +152,12 @@ func (o Options) Setup(
 		alarms:     queue.NewAlarms(clock),
 		unlabelled: lru.New(maxUnlabelled),
 	}
-	return errors.Join(mgr.Add(podCache), mgr.Add(usage), ctrl.NewControllerManagedBy(mgr).
+	wake := handler.TypedEnqueueRequestsFromMapFunc(requestOf)
+	return errors.Join(mgr.Add(pods), mgr.Add(usage), ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(pause.Predicate())).
-		WatchesRawSource(source.Kind(podCache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(requestOf))).
-		WatchesRawSource(source.Channel(usage.wake, handler.TypedEnqueueRequestsFromMapFunc(requestOf))).
+		WatchesRawSource(source.Kind(pods.GetCache(), &corev1.Pod{}, wake)).
+		WatchesRawSource(source.Channel(usage.wake, wake)).
 		WatchesRawSource(c.alarms.Source()).
 		WithOptions(queue.Options(workers)).
 		Complete(c))
@@ -303,32 +307,21 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 	return known
 }
 
-// newPodCache returns a cache of the Pods of VirtualMachines, and a client that reads from it. The manager's cache
+// newPodCluster returns a cache of the Pods of VirtualMachines, with a client that reads from it. The manager's cache
 // cannot be used, because other controllers read other Pods.
 //
 // The cache uses DefaultLabelSelector. With a selector in ByObject, controller-runtime would start the cache only on
 // the leader, but the controller waits for the cache on each replica.
-func newPodCache(mgr ctrl.Manager) (cache.Cache, client.Client, error) {
+func newPodCluster(mgr ctrl.Manager) (cluster.Cluster, error) {
 	labelled, err := labels.Parse(v1alpha1.VirtualMachineLabel)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	podCache, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient:           mgr.GetHTTPClient(),
-		Scheme:               mgr.GetScheme(),
-		NewInformer:          informer.New,
-		Mapper:               mgr.GetRESTMapper(),
-		DefaultTransform:     cache.TransformStripManagedFields(),
-		DefaultLabelSelector: labelled,
+	return cluster.New(mgr.GetConfig(), func(o *cluster.Options) {
+		o.HTTPClient, o.Scheme = mgr.GetHTTPClient(), mgr.GetScheme()
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mgr.GetRESTMapper(), nil }
+		o.Cache.NewInformer, o.Cache.DefaultLabelSelector = informer.New, labelled
+		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+		o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	pods, err := client.New(mgr.GetConfig(), client.Options{
-		HTTPClient: mgr.GetHTTPClient(),
-		Scheme:     mgr.GetScheme(),
-		Mapper:     mgr.GetRESTMapper(),
-		Cache:      &client.CacheOptions{Reader: podCache, EnableReadYourWritesConsistency: new(true)},
-	})
-	return podCache, pods, err
 }

@@ -77,7 +77,6 @@ func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition)
 // has changed.
 type poller struct {
 	list     func(context.Context, metav1.ListOptions) (*metricsv1beta1.PodMetricsList, error)
-	synced   func(context.Context) bool
 	pods     toolscache.Store
 	interval time.Duration
 	clock    clock.PassiveClock
@@ -107,7 +106,6 @@ func newPoller(
 	}
 	return &poller{
 		list:     api.MetricsV1beta1().PodMetricses(metav1.NamespaceAll).List,
-		synced:   podCache.WaitForCacheSync,
 		pods:     pods,
 		interval: interval,
 		clock:    clock,
@@ -119,9 +117,6 @@ func newPoller(
 
 // Start implements manager.Runnable. It runs on the leader only.
 func (p *poller) Start(ctx context.Context) error {
-	if !p.synced(ctx) {
-		return nil
-	}
 	for {
 		delay := p.interval
 		if len(p.pods.ListKeys()) > 0 {

@@ -161,8 +161,7 @@ func TestPollerTimes(t *testing.T) {
 				}
 				return &metricsv1beta1.PodMetricsList{}, answers[len(asked)-1]
 			},
-			synced: func(context.Context) bool { return true },
-			pods:   store, interval: time.Minute, clock: clock.RealClock{}, log: testr.New(t),
+			pods: store, interval: time.Minute, clock: clock.RealClock{}, log: testr.New(t),
 			metrics: newMetrics(prometheus.NewRegistry(), toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)),
 			wake:    make(chan event.TypedGenericEvent[*corev1.Pod], 100),
 		}
