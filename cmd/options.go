@@ -134,7 +134,8 @@ func rejectZero(flags *flag.FlagSet) error {
 	controllers.VisitAll(func(f *flag.Flag) {
 		value := flags.Lookup(f.Name).Value.String()
 		if zero := value == "" || value == "0" || value == "0s"; zero && value != f.DefValue {
-			errs = append(errs, fmt.Errorf("invalid value %q for flag --%s: use for example %s", value, f.Name, f.DefValue))
+			errs = append(errs,
+				fmt.Errorf("invalid value %q for flag --%s: use for example %s", value, f.Name, f.DefValue))
 		}
 	})
 	return errors.Join(errs...)

@@ -6,8 +6,8 @@
 // has overwritten is saved in an annotation of the Ingress, and restored.
 //
 // decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress.
-// ownership.go reads the records of earlier writes from the Ingress. fight.go decides when to set annotations again that
-// another writer keeps changing.
+// ownership.go reads the records of earlier writes from the Ingress. If another writer keeps changing annotations,
+// fight.go decides when to set them again.
 package ingress
 
 import (

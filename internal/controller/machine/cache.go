@@ -112,7 +112,8 @@ func indexOrphans(object any) ([]string, error) {
 
 // labelKeys returns the keys of an object's labels, and that of no label.
 func labelKeys(object client.Object) []string {
-	keys := []string{labelKey(object.GetNamespace(), noLabel, "")}
+	keys := make([]string, 0, 1+len(object.GetLabels()))
+	keys = append(keys, labelKey(object.GetNamespace(), noLabel, ""))
 	for label, value := range object.GetLabels() {
 		keys = append(keys, labelKey(object.GetNamespace(), label, value))
 	}

@@ -33,8 +33,8 @@ type kind struct {
 
 	level    func(client.Object) int32
 	setLevel func(client.Object, int32)
-	// least and setLeast read and set a lower bound of the level, which a stop also sets and a start restores. Nil means
-	// that the kind has none.
+	// least and setLeast read and set a lower bound of the level. A stop also sets it, and a start restores it. Nil
+	// means that the kind has none.
 	least    func(client.Object) *int32
 	setLeast func(client.Object, int32)
 	// problems returns what is wrong in the annotations for this kind only. Nil means nothing.
