@@ -38,6 +38,7 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
+	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
@@ -262,6 +263,10 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 		Machine:        machine.Options{ConcurrentSyncs: 2},
 		VirtualMachine: virtualmachine.Options{UsageInterval: time.Minute},
 		Ingress:        ingress.Options{Annotations: ingress.Annotations{IngressAnnotation: "yes"}},
+		// The simulated API server has no ScaledObjects, and the check for them would wake the operator every 10 s.
+		Schedule: schedule.Options{Kinds: slices.DeleteFunc(schedule.Kinds(), func(name string) bool {
+			return name == "scaledobjects"
+		})},
 	}
 	caches, err := options.CacheOptions()
 	if err != nil {
