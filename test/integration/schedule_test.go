@@ -366,7 +366,7 @@ func testAutoscaler(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	checkUnchanged(t, d, "with an autoscaler")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so the workload is not stopped; use "0", which disables the autoscaler until the start`)
+		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so the workload is not stopped; use "0", which disables the autoscaler until the start, or put the annotations on the HorizontalPodAutoscaler`)
 	if err := admin(t).Delete(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}

@@ -165,7 +165,7 @@ var mutants = []mutant{
 		{schedule, "kind.apply", ifStatement, "setLeast", ``},
 	}},
 	{mistake: "A start restores maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
-		{schedule, "plan.raise", statement, "scaled", `$1, $2, _ = $4, $5, $6`},
+		{schedule, "plan.raise", call, "new", `nil`},
 	}},
 	{mistake: "A stop pauses a ScaledObject at 0 replicas, whatever stop-replicas is", edits: []edit{
 		{schedule, "scaledObjects", call, "cmp.Or", `$2`},

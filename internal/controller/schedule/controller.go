@@ -172,7 +172,10 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		WithOptions(queue.Options(workers))
 	if c.absent.Store(c.kind.isOptional); c.kind.isOptional {
 		running, err := b.Build(c)
-		return errors.Join(err, c.addPresence(mgr, running))
+		if err != nil {
+			return err
+		}
+		return c.addPresence(mgr, running)
 	}
 	if err := c.index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err

@@ -80,7 +80,7 @@ func (k *kind) decide(
 // remove undoes a stop and removes the record.
 func (k *kind) remove(o client.Object) plan {
 	p := plan{transition: removal, level: k.level(o), record: schedule.ReadRecord(o.GetAnnotations())}
-	p.raise(p.record.Original)
+	p.raise(p.record.Original, k.leastOf(o))
 	p.record = schedule.Record{}
 	return p
 }
@@ -110,7 +110,7 @@ func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled boo
 	case isStop:
 		p.lower(k.stopLevel(s), k.leastOf(o), edited)
 	default:
-		p.raise(cmp.Or(s.StartReplicas, record.Original))
+		p.raise(cmp.Or(s.StartReplicas, record.Original), k.leastOf(o))
 	}
 	return p
 }
@@ -133,18 +133,25 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 		return
 	}
 	if !edited || p.level > p.record.Original {
-		p.record.Original, p.record.Least = p.level, least
+		p.record.Original, p.record.Least = p.level, nil
 	}
-	p.outcome, p.level, p.least = scaled, target, &target
+	p.outcome, p.level = scaled, target
+	if least != nil && *least > target { // a stop never raises the lower bound, because that could add replicas
+		p.record.Least, p.least = cmp.Or(p.record.Least, least), &target
+	}
 }
 
 // raise starts a workload: it raises the level and removes the recorded level from before the stop. A target of zero
-// means that the level from before the stop is not known.
-func (p *plan) raise(target int32) {
-	least := p.record.Least
+// means that the level from before the stop is not known. The current lower bound is nil if there is none.
+func (p *plan) raise(target int32, current *int32) {
+	before := p.level
+	p.level = max(before, target)
+	if least := p.record.Least; least != nil && current != nil && *current < min(*least, p.level) {
+		p.least = new(min(*least, p.level)) // the stop had lowered it
+	}
 	p.outcome, p.record.State, p.record.Original, p.record.Least = unchanged, v1beta1.ScheduleStarted, 0, nil
-	if p.level < target {
-		p.outcome, p.level, p.least = scaled, target, least
+	if p.level > before || p.least != nil {
+		p.outcome = scaled
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch;patch
 
-// horizontalPodAutoscalers get stop-replicas as their minReplicas and maxReplicas. Their level is maxReplicas. They
-// request nothing by themselves.
+// horizontalPodAutoscalers get stop-replicas as their maxReplicas, and as their minReplicas if these are more. Their
+// level is maxReplicas. They request nothing by themselves.
 var horizontalPodAutoscalers = &kind{
 	name:     "horizontalpodautoscalers",
 	object:   &autoscalingv2.HorizontalPodAutoscaler{},
@@ -27,6 +27,9 @@ var horizontalPodAutoscalers = &kind{
 		o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas = &least
 	},
 	describe: func(before, after int32) string {
+		if before == after {
+			return "Restored minReplicas"
+		}
 		return fmt.Sprintf("Changed maxReplicas from %d to %d", before, after)
 	},
 	problems: schedule.ProblemsOfAutoscaler,

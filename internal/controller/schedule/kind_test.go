@@ -4,7 +4,6 @@
 package schedule
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,8 +51,9 @@ func TestStopAndStart(t *testing.T) {
 			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", "Changed maxReplicas from 1 to 9"},
 		{"a start does not change an autoscaler that had the limit before the stop", horizontalPodAutoscalers, 1, -1, 1, 1,
 			"", "", ""},
-		{"an autoscaler that a user changes after the stop keeps its limits", horizontalPodAutoscalers, 9, 12, 1, 12,
-			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", ""},
+		{"an autoscaler whose maxReplicas a user raises after the stop gets its minReplicas back", horizontalPodAutoscalers,
+			9, 12, 1, 12,
+			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", "Restored minReplicas"},
 		{"a stop pauses a ScaledObject, and a start removes the pause", scaledObjects, 1, -1, 0, 1,
 			"original-state=Active", "Set the annotation autoscaling.keda.sh/paused-replicas",
 			"Removed the annotation autoscaling.keda.sh/paused-replicas"},
@@ -150,22 +150,48 @@ func TestProblemsOfOnOff(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAutoscaler requires that a stop sets both limits of a HorizontalPodAutoscaler, and a start restores both.
+// TestLimitsOfAutoscaler stops a HorizontalPodAutoscaler and starts it again. In between, a user may change its limits.
 func TestLimitsOfAutoscaler(t *testing.T) {
-	o := newWorkload(horizontalPodAutoscalers, 9).(*autoscalingv2.HorizontalPodAutoscaler)
-	set(o, v1beta1.StopReplicasAnnotation, "2")
-	for _, c := range []struct{ reason, now, want string }{
-		{"a stop sets both to stop-replicas", "2026-11-20 20:00", "2 to 2"},
-		{"a start restores both", "2026-11-23 07:00", "4 to 9"},
+	for _, c := range []struct {
+		reason         string
+		before         [2]int32 // minReplicas and maxReplicas
+		stopReplicas   string
+		byUser         [2]int32 // after the stop; zero for no change
+		stopped, after [2]int32
+	}{
+		{"a stop sets both to stop-replicas, and a start restores both", [2]int32{4, 9}, "2", [2]int32{},
+			[2]int32{2, 2}, [2]int32{4, 9}},
+		{"a stop does not raise minReplicas, because that could add replicas", [2]int32{1, 9}, "3", [2]int32{},
+			[2]int32{1, 3}, [2]int32{1, 9}},
+		{"minReplicas 0 stay", [2]int32{0, 9}, "1", [2]int32{}, [2]int32{0, 1}, [2]int32{0, 9}},
+		{"a start restores minReplicas even if a user has raised maxReplicas", [2]int32{4, 9}, "1", [2]int32{1, 9},
+			[2]int32{1, 1}, [2]int32{4, 9}},
+		{"a start does not lower the higher maxReplicas of a user", [2]int32{4, 9}, "1", [2]int32{1, 12},
+			[2]int32{1, 1}, [2]int32{4, 12}},
+		{"a start does not lower the higher limits of a user", [2]int32{4, 9}, "1", [2]int32{6, 12},
+			[2]int32{1, 1}, [2]int32{6, 12}},
 	} {
-		execute(t, horizontalPodAutoscalers, o, c.now)
-		if got := fmt.Sprintf("%d to %d", *o.Spec.MinReplicas, o.Spec.MaxReplicas); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
+		o := newWorkload(horizontalPodAutoscalers, c.before[1]).(*autoscalingv2.HorizontalPodAutoscaler)
+		limits := func() [2]int32 { return [2]int32{*o.Spec.MinReplicas, o.Spec.MaxReplicas} }
+		horizontalPodAutoscalers.setLeast(o, c.before[0])
+		set(o, v1beta1.StopReplicasAnnotation, c.stopReplicas)
+		execute(t, horizontalPodAutoscalers, o, "2026-11-20 20:00")
+		if got := limits(); got != c.stopped {
+			t.Errorf("%s: after the stop, the limits are %d, want %d", c.reason, got, c.stopped)
+		}
+		if c.byUser != [2]int32{} {
+			horizontalPodAutoscalers.setLeast(o, c.byUser[0])
+			horizontalPodAutoscalers.setLevel(o, c.byUser[1])
+		}
+		execute(t, horizontalPodAutoscalers, o, "2026-11-23 07:00")
+		if got := limits(); got != c.after || savedIn(o) != "" {
+			t.Errorf("%s: after the start, the limits are %d, want %d; saved %q", c.reason, got, c.after, savedIn(o))
 		}
 	}
 }
 
-// TestScaledObject requires that a stop sets the annotation of KEDA to stop-replicas.
+// TestScaledObject requires that a stop sets the annotation of KEDA to stop-replicas, unless a user has paused the
+// ScaledObject.
 func TestScaledObject(t *testing.T) {
 	for _, c := range []struct{ reason, stopReplicas, want string }{
 		{"0 is the default", "", "0"},
@@ -180,6 +206,13 @@ func TestScaledObject(t *testing.T) {
 		execute(t, scaledObjects, o, "2026-11-23 07:00")
 		if got, ok := o.GetAnnotations()[pausedReplicas]; ok {
 			t.Errorf("%s: after the start, the annotation is %q", c.reason, got)
+		}
+	}
+	for value, paused := range map[string]bool{"true": true, "yes": true, "false": false} {
+		o := newWorkload(scaledObjects, 1)
+		set(o, pausedAutoscaling, value)
+		if got := scaledObjects.leaveAlone(o); got != paused {
+			t.Errorf("with %s=%s, the operator leaves the ScaledObject alone: %t", pausedAutoscaling, value, got)
 		}
 	}
 	o := newWorkload(scaledObjects, 1)

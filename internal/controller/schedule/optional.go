@@ -30,7 +30,7 @@ const checkInterval = 10 * time.Second
 // informer of a kind that does not exist would prevent the start of the operator.
 type presence struct {
 	*Controller
-	api   discovery.DiscoveryInterface
+	api   discovery.DiscoveryInterfaceWithContext
 	cache cache.Cache
 	watch func(source.Source) error // of the controller-runtime controller
 	log   logr.Logger
@@ -58,10 +58,14 @@ func (c *Controller) addPresence(mgr ctrl.Manager, running controller.Controller
 
 // check starts or stops the watch if the kind was installed or removed.
 func (p *presence) check(ctx context.Context) {
-	served, err := p.isServed()
-	if err == nil && served == p.absent.Load() {
+	served, err := p.isServed(ctx)
+	switch {
+	case err != nil:
+	case served == p.absent.Load():
 		p.log.Info("A kind of workload was installed or removed", "kind", p.gvk.Kind, "installed", served)
 		err = p.change(ctx, served)
+	case !served:
+		err = p.cache.RemoveInformer(ctx, p.kind.object) // a concurrent read may have started another one
 	}
 	if err != nil && ctx.Err() == nil {
 		p.log.Error(err, "Cannot check whether a kind of workload is installed", "kind", p.gvk.Kind)
@@ -69,8 +73,8 @@ func (p *presence) check(ctx context.Context) {
 }
 
 // isServed reports whether the API server serves the kind.
-func (p *presence) isServed() (bool, error) {
-	resources, err := p.api.ServerResourcesForGroupVersion(p.gvk.GroupVersion().String())
+func (p *presence) isServed(ctx context.Context) (bool, error) {
+	resources, err := p.api.ServerResourcesForGroupVersionWithContext(ctx, p.gvk.GroupVersion().String())
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, nil

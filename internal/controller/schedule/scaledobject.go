@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"cmp"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +20,10 @@ import (
 // pausedReplicas is KEDA's annotation for a ScaledObject that keeps a fixed number of replicas.
 // See https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling.
 const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
+
+// pausedAutoscaling is KEDA's annotation for a ScaledObject that keeps its present replicas. KEDA reads a value that is
+// not a boolean as true.
+const pausedAutoscaling = "autoscaling.keda.sh/paused"
 
 // scaledObjects of KEDA get the annotation pausedReplicas. They request nothing by themselves. Their cache has only the
 // metadata.
@@ -39,6 +44,12 @@ var scaledObjects = &kind{
 		if delete(o.GetAnnotations(), pausedReplicas); level == 0 {
 			o.GetAnnotations()[pausedReplicas] = cmp.Or(o.GetAnnotations()[v1beta1.StopReplicasAnnotation], "0")
 		}
+	},
+	// A user has paused it: KEDA would ignore a start.
+	isPaused: func(o client.Object) bool {
+		value, set := o.GetAnnotations()[pausedAutoscaling]
+		paused, err := strconv.ParseBool(value)
+		return set && (err != nil || paused)
 	},
 	describe: func(_, after int32) string {
 		if after == 0 {

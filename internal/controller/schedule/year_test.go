@@ -299,7 +299,7 @@ func (w *world) anyLevel() int {
 
 func (w *world) scaleByHand() {
 	w.level = w.anyLevel()
-	w.least = 1 + w.random.IntN(max(1, w.level))
+	w.least = w.random.IntN(w.level + 1)
 	w.change(func(o client.Object) {
 		w.kind.setLevel(o, int32(w.level))
 		if w.kind.setLeast != nil {
@@ -518,9 +518,14 @@ func (w *world) rule() bool {
 		if w.level > w.stopReplicas {
 			// A stop records the level. If an edit repeats the stop, the higher record stays.
 			if !wasEdited || w.level > w.original {
-				w.original, w.originalLeast = w.level, w.least
+				w.original, w.originalLeast = w.level, 0
 			}
-			w.level, w.least = w.stopReplicas, w.stopReplicas
+			if w.level = w.stopReplicas; w.least > w.level {
+				if w.originalLeast == 0 {
+					w.originalLeast = w.least
+				}
+				w.least = w.level
+			}
 		}
 	default:
 		target := w.startReplicas
@@ -535,9 +540,8 @@ func (w *world) rule() bool {
 
 // raise raises the level to a target, and forgets the level before the stop.
 func (w *world) raise(target int) {
-	if w.level < target {
-		w.level, w.least = target, w.originalLeast
-	}
+	w.level = max(w.level, target)
+	w.least = max(w.least, min(w.originalLeast, w.level))
 	w.original, w.originalLeast = 0, 0
 }
 
