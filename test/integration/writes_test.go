@@ -186,8 +186,8 @@ func closed() <-chan struct{} {
 
 // requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests
 // for all namespaces have the namespace "". Failed requests are counted separately, with their status or error in the
-// key. A requestCounter does not count watches. It also does not count requests to the metrics API, which the operator
-// sends periodically.
+// key. A requestCounter does not count watches, and two requests that the operator sends periodically: to the metrics
+// API, and whether KEDA is installed.
 type requestCounter struct {
 	mu      sync.Mutex
 	counts  map[string]map[string]int
@@ -201,10 +201,12 @@ func newTally() *requestCounter {
 
 func (c *requestCounter) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		if request.URL.Query().Get("watch") != "" || strings.HasPrefix(request.URL.Path, "/apis/metrics.k8s.io/") {
+		path := request.URL.Path
+		periodic := strings.HasPrefix(path, "/apis/metrics.k8s.io/") || strings.HasPrefix(path, "/apis/keda.sh/")
+		if request.URL.Query().Get("watch") != "" || periodic {
 			return next.RoundTrip(request)
 		}
-		namespace, what := subject(request.URL.Path)
+		namespace, what := subject(path)
 		c.begin(namespace)
 		response, err := next.RoundTrip(request)
 		what = request.Method + " " + what
