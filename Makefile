@@ -151,10 +151,14 @@ UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFL
 # test/integration takes longest and mostly waits, so it starts first and runs in parallel with the others.
 ALL_TESTS := ./test/integration ./...
 
-# The timeout includes the time to compile a control plane in the first run on a machine. With -short, a long test runs
-# a fixed part of its cases. go vet is turned off, because make lint runs it.
+# The first run on a machine compiles a control plane, which takes minutes.
+.PHONY: control-plane
+control-plane:
+	@go run ./hack/cluster/build
+
+# With -short, a long test runs a fixed part of its cases. go vet is turned off, because make lint runs it.
 .PHONY: test
-test: ## Run all tests, long ones in part; TESTFLAGS="-run Machine" passes flags to go test
+test: control-plane ## Run all tests, long ones in part; TESTFLAGS="-run Machine" passes flags to go test
 	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
@@ -165,7 +169,7 @@ test-unit: ## Run the tests that need no control plane
 # two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
 # Therefore they run again without it, with all cases.
 .PHONY: test-all
-test-all: ## Run all tests at full length, with the race detector
+test-all: control-plane ## Run all tests at full length, with the race detector
 	@hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
 	@hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim)

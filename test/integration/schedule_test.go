@@ -366,7 +366,7 @@ func testAutoscaler(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
 	checkUnchanged(t, d, "with an autoscaler")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so the workload is not stopped; use "0", which disables the autoscaler until the start, or put the annotations on the HorizontalPodAutoscaler`)
+		`useless.container.training/stop-replicas "1": HorizontalPodAutoscaler d would undo a stop, so the workload is not stopped; use "0", which disables the autoscaler until the start, or move the annotations to the HorizontalPodAutoscaler`)
 	if err := admin(t).Delete(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +388,7 @@ func testKEDA(t *testing.T, namespace string) {
 	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "0")
 	checkUnchanged(t, d, "that KEDA scales")
 	checkEvents(t, d, v1beta1.EventAutoscalerConflict,
-		"ScaledObject events would undo a stop, so the workload is not stopped: put the annotations on the ScaledObject instead")
+		"ScaledObject events would undo a stop, so the workload is not stopped: move the annotations to the ScaledObject")
 }
 
 func testPausedDeployment(t *testing.T, namespace string) {

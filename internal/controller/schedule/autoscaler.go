@@ -36,7 +36,7 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 		hpa := &autoscalers[i]
 		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
 			return fmt.Sprintf("%s %s would undo a stop, so the workload is not stopped: "+
-				"put the annotations on the %[1]s instead", owner.Kind, owner.Name)
+				"move the annotations to the %[1]s", owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
 			return fmt.Sprintf("HorizontalPodAutoscaler %s stays active at 0 replicas and would undo a stop, "+
@@ -45,7 +45,7 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 		if s.StopReplicas > 0 {
 			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so the workload is not `+
 				`stopped; use "0", which disables the autoscaler until the start, `+
-				`or put the annotations on the HorizontalPodAutoscaler`,
+				`or move the annotations to the HorizontalPodAutoscaler`,
 				v1beta1.StopReplicasAnnotation, s.StopReplicas, hpa.Name)
 		}
 	}
