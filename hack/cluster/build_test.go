@@ -95,7 +95,7 @@ func TestBuildTogether(t *testing.T) {
 
 	var again bytes.Buffer
 	if _, err := Build(t.Context(), &again); err != nil || again.Len() > 0 {
-		t.Errorf("a second build: error %v, progress:\n%s", err, again.String())
+		t.Errorf("the third build: got error %v, want nil; got progress, want none:\n%s", err, again.String())
 	}
 }
 
@@ -117,7 +117,8 @@ func (w *waitWriter) Write(text []byte) (int, error) {
 	return w.Buffer.Write(text)
 }
 
-// TestBuildNode builds a node's programs after the programs of the control plane. It must not build the latter again.
+// TestBuildNode builds a node's programs after the programs of the control plane. BuildNode must not build the programs
+// of the control plane again.
 func TestBuildNode(t *testing.T) {
 	calls := useFakeGo(t, fakeGo)
 	plane, err := Build(t.Context(), t.Output())
@@ -292,7 +293,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// awaitPIDs waits until a file contains count numbers, and returns them.
+// awaitPIDs waits until a file contains a number of process IDs, and returns them.
 func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
 	t.Helper()
 	await(t, "process ids in "+path, func() bool {

@@ -62,8 +62,8 @@ type Options struct {
 	// can be lost.
 	Disposable bool
 	// BeforeControllers is called when the API server is ready and before the controllers start. Install
-	// CustomResourceDefinitions here. The garbage collector and the resource quota controller notice a later one only
-	// after half a minute.
+	// CustomResourceDefinitions here. If one is installed later, the garbage collector and the resource quota controller
+	// notice it only after half a minute.
 	BeforeControllers func(context.Context, *rest.Config) error
 	// Controllers are the controllers of kube-controller-manager, by the names in its flag --controllers. nil means
 	// DefaultControllers. The list must contain serviceaccount-controller.
@@ -112,8 +112,8 @@ type ControlPlane struct {
 	stopErr   error
 }
 
-// Start starts a control plane and returns when it is usable: the API server is ready, and the controllers have
-// created the ServiceAccount default of the namespace default. If a start fails, it leaves no process and no file.
+// Start starts a control plane and returns when it is usable. Then the API server is ready, and the ServiceAccount
+// default/default exists. If a start fails, it leaves no process and no file.
 // The error contains the end of the log of the program that failed.
 func Start(ctx context.Context, programs Programs, options Options) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "useless-cluster-")
@@ -208,7 +208,7 @@ func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config
 	return ca, config, err
 }
 
-// EtcdArgs returns the arguments of etcd. Like the arguments of the other programs, they name files in the working
+// EtcdArgs returns the arguments of etcd. The paths in the arguments of all programs are relative to the working
 // folder. With unsafeNoFsync, etcd does not wait for the disk.
 func EtcdArgs(unsafeNoFsync bool) []string {
 	// Sockets in the private folder need neither free ports nor certificates. Their paths are relative because the
@@ -269,7 +269,8 @@ func localControllerManagerArgs(options Options) []string {
 	return args
 }
 
-// ControllerManagerArgs returns the arguments of a kube-controller-manager that runs the default controllers.
+// ControllerManagerArgs returns the arguments of kube-controller-manager without --controllers. It then runs its own
+// default controllers, which are more than DefaultControllers.
 func ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + controllerManager + ".kubeconfig",

@@ -53,15 +53,15 @@ func TestVirtualMachineResize(t *testing.T) {
 	useSharedCluster(t)
 	if olderThan(t, 33, noResize) {
 		runParallel(t, []namespacedTest{
-			{"without in-place resize the condition says so and a restart applies the new size", testVirtualMachineNotResizable},
+			{"if Kubernetes cannot resize in place, the condition Resizing reports it, and a restart applies the new size", testVirtualMachineNotResizable},
 		})
 		return
 	}
 	runParallel(t, []namespacedTest{
 		{"a Pod is resized in place", testVirtualMachineResized},
 		{"a Pod without a node is resized, too", testVirtualMachineResizedEarly},
-		{"the condition reports a resize that the node cannot do until the node can", testVirtualMachineNotResized},
-		{"the condition reports a resize that a quota rejects until the quota allows it", testVirtualMachineResizeRefused},
+		{"the condition Resizing is True while the node cannot do a resize", testVirtualMachineNotResized},
+		{"the condition Resizing is True while a quota rejects a resize", testVirtualMachineResizeRefused},
 	})
 }
 
@@ -234,7 +234,7 @@ func testVirtualMachineRestricted(t *testing.T, namespace string) {
 	waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 }
 
-// newPod returns a Pod that does not belong to a VirtualMachine. An empty name generates one.
+// newPod returns a Pod that does not belong to a VirtualMachine. If name is empty, the API server generates a name.
 func newPod(namespace, name string, labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, GenerateName: "pod-", Labels: labels},

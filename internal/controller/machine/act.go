@@ -46,9 +46,9 @@ type outcome struct {
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
-// act carries out a plan. An urgent plan only flips and notices. A failed step does not prevent the other steps, with
-// two exceptions. If a Switch was not released, no Switch is created. If the Machine was not confirmed, no step is
-// executed.
+// act carries out a plan. An urgent plan only turns Switches down and sets seenAt. A failed step does not prevent the
+// other steps, with two exceptions. If a Switch was not released, no Switch is created. If isUnchanged returns false or
+// an error, no step is executed.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
@@ -140,8 +140,9 @@ func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 }
 
 // missing returns the Switches to create. It must run before any request, because the names must come from the same
-// state of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. Then missing
-// uses the name of that Switch, so that the API server rejects the creation. Another name would create an extra Switch.
+// state of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. In
+// that case, missing returns the name of that Switch on purpose: the API server rejects the duplicate. Another name
+// would create an extra Switch.
 func (a *action) missing(p plan) []*v1beta1.Switch {
 	if p.create == 0 {
 		return nil
@@ -303,8 +304,8 @@ func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) 
 	})
 }
 
-// patch changes a Switch and then calls then. It returns a conflict error if the Switch has changed since it was read.
-// It returns nil if the Switch does not exist any more.
+// patch changes a Switch. If the write succeeds, it calls the function then. It returns a conflict error if the Switch
+// has changed since it was read. It returns nil if the Switch does not exist any more.
 func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	if _, err := patch.Object(ctx, a.client, sw, change); err != nil {
 		return apierror.IgnoreGone(err)

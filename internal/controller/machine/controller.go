@@ -5,8 +5,8 @@
 // its spec. If a user turns a Switch up, the controller turns it back down when it is due.
 //
 // decide.go has no side effects: it computes a plan from the Machine, its Switches and the time. act.go executes the
-// plan, and status.go describes the result. No step relies on a previous step: after a crash, the next reconcile
-// computes a new plan from the objects.
+// plan, and status.go describes the result. A reconcile needs no state of an earlier reconcile: after a crash, the next
+// one computes a new plan from the objects. The only exceptions are the two times in flipped and attempted.
 package machine
 
 import (
@@ -85,11 +85,12 @@ type Controller struct {
 	metrics   *metrics
 	finalizer *patch.Finalizer
 	alarms    *queue.Alarms
-	slots     *semaphore.Weighted // for creations and deletions of all Machines
+	slots     *semaphore.Weighted // bounds the concurrent creations and deletions of Switches
 
-	// The times of the last flip and of the last attempt. In two cases, no object records them: a user deletes the
-	// Switch before the status of the Machine has the time, or the answer to the request is lost. A restart clears
-	// these times. After a restart, the operator cannot detect the two cases, and the next flip may be too early.
+	// The times of the last flip and of the last attempt. In two cases, no object records them. A user deletes the
+	// Switch before the controller writes the time into the Machine's status. Or the response to the request is lost. A
+	// restart clears these times. After a restart, the operator cannot detect the two cases, and the next flip may be
+	// too early.
 	flipped, attempted memory.Memory[time.Time]
 }
 
@@ -195,7 +196,7 @@ func (c *Controller) writeStatus(ctx context.Context, m *v1beta1.Machine, status
 	}
 	if reason := scaledReason(written); reason == v1beta1.ReasonQuotaExceeded && reason != scaledReason(m) {
 		c.events.Warning(m, reason, "Create",
-			"A ResourceQuota refuses more than %d of %d switches", status.Switches.Total, wanted(m))
+			"A ResourceQuota rejects further switches: %d of %d exist", status.Switches.Total, wanted(m))
 	}
 	return nil
 }

@@ -71,8 +71,8 @@ func spell(text string, ages []byte) []*v1beta1.Switch {
 	return switches
 }
 
-// FuzzDecide calls decide for random Machines and switches, and executes the plan. It repeats both at the same instant
-// until the plan contains no write.
+// FuzzDecide calls decide for random Machines and switches, and executes the plan. It repeats both steps at
+// the same time of the clock, until the plan contains no write.
 func FuzzDecide(f *testing.F) {
 	f.Add(3, 5, 5, "down", "down", "ddd", []byte{0}, -1)
 	f.Add(3, 5, 5, "down", "down", "sss", []byte{9, 8, 7}, 6)
@@ -151,8 +151,8 @@ func changes(p plan) bool {
 		len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+len(p.forget)+len(p.flip) > 0
 }
 
-// checkPlan checks that a plan creates only missing switches and deletes only surplus switches. The plan must change
-// only the Machine's own switches.
+// checkPlan checks that a plan creates only missing switches and deletes only surplus switches. The plan may change
+// only the Machine's own switches and the orphans that it adopts.
 func (w *settling) checkPlan(p plan) {
 	w.Helper()
 	staying := len(p.mine) - len(p.release)
@@ -320,15 +320,16 @@ func checkStatus(t *testing.T, m *v1beta1.Machine, done outcome) {
 		t.Errorf("Ready must equal Scaled and Resting: %v", status.Conditions)
 	}
 	if is(v1beta1.ConditionResting) != (up == 0) {
-		t.Errorf("%d switches are up: %v", up, status.Conditions)
+		t.Errorf("condition Resting is wrong: %d switches are up, conditions %v", up, status.Conditions)
 	}
 	complete := up+down == int(wanted(m)) && (done.scaling == nil || apierrors.IsConflict(done.scaling))
 	if is(v1beta1.ConditionScaled) != complete {
-		t.Errorf("%d of %d switches, error %v: %v", up+down, wanted(m), done.scaling, status.Conditions)
+		t.Errorf("condition Scaled is wrong: %d of %d switches exist, scaling error %v, conditions %v", up+down, wanted(m), done.scaling, status.Conditions)
 	}
 }
 
-// FuzzNames compares random names with byName. It also generates new names while the random names are taken.
+// FuzzNames sorts random names with byName, and checks that the order is consistent. It also generates new names while
+// the random names are taken.
 func FuzzNames(f *testing.F) {
 	f.Add("m", "m-2", "m-10", "m-010")
 	f.Add("m", "m-18446744073709551615", "m-18446744073709551616", "m")

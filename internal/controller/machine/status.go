@@ -143,8 +143,8 @@ func conditionSetter(
 	}
 }
 
-// microTime rounds up to the microseconds of the API, so that a delay that starts at the result never ends too early.
-// The zero time becomes nil.
+// microTime rounds a time up to the next microsecond, the precision of the API. If it rounded down, a delay from that
+// time would end too early. The zero time becomes nil.
 func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
@@ -177,7 +177,7 @@ func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) *me
 		}),
 		dropped: factory.NewCounter(prometheus.CounterOpts{
 			Name: "useless_events_dropped_total",
-			Help: "Number of events about Machines that were dropped because there were too many.",
+			Help: "Number of events about Machines that were dropped because of their rate limit.",
 		}),
 	}
 }

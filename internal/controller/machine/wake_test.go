@@ -74,7 +74,7 @@ func TestPriorities(t *testing.T) {
 			got, priority, _ := q.GetWithPriority()
 			want := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "m"}}
 			if got != want || priority != c.want || q.Len() > 0 {
-				t.Errorf("got %s with priority %d and %d more, want %s with %d", got, priority, q.Len(), want, c.want)
+				t.Errorf("got request %s with priority %d, and %d other requests; want only request %s with priority %d", got, priority, q.Len(), want, c.want)
 			}
 		})
 	}

@@ -95,7 +95,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOnPod checks for which ReplicaSets an event of a Pod causes a new count.
+// TestOnPod checks which ReplicaSets are counted again after an event of a Pod.
 func TestOnPod(t *testing.T) {
 	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}

@@ -25,7 +25,7 @@ type plan struct {
 	outcome    outcome
 	due        time.Time       // when the start or stop was due
 	fired      bool            // time has caused the transition, and not a new or edited schedule
-	level      int32           // the level after the transition
+	level      int32           // the level (see kind) after the transition
 	least      *int32          // the lower bound of the level after the transition; nil if it does not change
 	record     schedule.Record // the annotations after the transition
 	warning    warning         // an event for the user; zero for none
@@ -126,7 +126,7 @@ func wakeUp(next, now time.Time) time.Time {
 }
 
 // lower stops a workload: it lowers the level and records the previous level. If the schedule was edited, an earlier
-// stop may already have lowered the level. In this case, the record keeps the higher of the two previous levels.
+// stop may already have lowered the level. In this case, the record keeps the higher one: its level or the present one.
 func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {

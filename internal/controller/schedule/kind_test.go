@@ -134,8 +134,8 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 	}
 }
 
-// TestProblemsOfOnOff sets stop-replicas on a CronJob, which has no replicas. The operator must report this, because the
-// annotation has no effect.
+// TestProblemsOfOnOff sets stop-replicas on a CronJob, which has no replicas. The operator must report this, because
+// the annotation has no effect.
 func TestProblemsOfOnOff(t *testing.T) {
 	o := newWorkload(cronJobs, 1)
 	set(o, v1beta1.StopReplicasAnnotation, "1")
