@@ -516,16 +516,7 @@ func (w *world) rule() bool {
 	case isStop:
 		w.state = "Stopped"
 		if w.level > w.stopReplicas {
-			// A stop records the level. If an edit repeats the stop, the higher record stays.
-			if !wasEdited || w.level > w.original {
-				w.original, w.originalLeast = w.level, 0
-			}
-			if w.level = w.stopReplicas; w.least > w.level {
-				if w.originalLeast == 0 {
-					w.originalLeast = w.least
-				}
-				w.least = w.level
-			}
+			w.lower(wasEdited)
 		}
 	default:
 		target := w.startReplicas
@@ -536,6 +527,19 @@ func (w *world) rule() bool {
 		w.state = "Started"
 	}
 	return true
+}
+
+// lower lowers the level to stopReplicas. A stop records the level. If an edit repeats the stop, the higher record stays.
+func (w *world) lower(wasEdited bool) {
+	if !wasEdited || w.level > w.original {
+		w.original, w.originalLeast = w.level, 0
+	}
+	if w.level = w.stopReplicas; w.least > w.level {
+		if w.originalLeast == 0 {
+			w.originalLeast = w.least
+		}
+		w.least = w.level
+	}
 }
 
 // raise raises the level to a target, and forgets the level before the stop.
