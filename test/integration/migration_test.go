@@ -24,6 +24,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -343,18 +344,21 @@ func changeMachines(ctx context.Context, c client.Client, namespace string) erro
 	}
 }
 
-// deleteMachines deletes all Machines in the namespaces and waits until they are gone.
+// deleteMachines deletes all Machines in the namespaces and waits until they are gone. It repeats a deletion that takes
+// longer than the API server allows: a thousand Machines need more than a minute on a busy computer.
 func deleteMachines(t *testing.T, namespaces ...string) {
 	t.Helper()
-	start := time.Now()
-	ctx := context.Background()
-	for _, namespace := range namespaces {
-		if err := admin(t).DeleteAllOf(ctx, &v1beta1.Machine{}, client.InNamespace(namespace)); err != nil {
-			t.Error(err)
-		}
-	}
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
+	start, ctx := time.Now(), context.Background()
+	deleted := map[string]bool{}
+	within := defaultTimeout + time.Duration(*migrated)*perObject
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
 		for _, namespace := range namespaces {
+			if !deleted[namespace] {
+				err := admin(t).DeleteAllOf(ctx, &v1beta1.Machine{}, client.InNamespace(namespace))
+				if deleted[namespace] = err == nil; err != nil && !apierrors.IsTimeout(err) {
+					return false, err
+				}
+			}
 			list := &v1beta1.MachineList{}
 			if err := admin(t).List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil || len(list.Items) > 0 {
 				return false, err
