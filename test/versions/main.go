@@ -98,7 +98,11 @@ func test(ctx context.Context, root, release string, args []string) (*result, er
 	if err := r.read(out, os.Stderr); err != nil {
 		return nil, errors.Join(err, cmd.Wait())
 	}
-	if err := cmd.Wait(); err != nil && r.failed == 0 {
+	err = cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err() // an interrupted run is no result
+	case err != nil && r.failed == 0:
 		return nil, fmt.Errorf("go test: %w, but no test failed", err)
 	}
 	return r, nil
