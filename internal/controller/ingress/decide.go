@@ -43,7 +43,7 @@ func (p plan) keys() []string {
 // decision is what to do about an Ingress, and when.
 type decision struct {
 	plan
-	history  history // the time at which to carry out the plan is due
+	history  history // its field due is when to carry out the plan
 	reverted bool    // another writer has changed annotations that the operator had set
 }
 

@@ -31,7 +31,8 @@ type history struct {
 // fighting reports whether another writer keeps reverting annotations.
 func (h history) fighting() bool { return h.delay > 0 }
 
-// saw returns the history after an Ingress was read that needs a plan, and whether that is a new revert.
+// saw returns the history after the controller has made a plan. It also reports whether the plan shows a new revert by
+// another writer.
 func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	switch {
 	case p.isEmpty() && (h.open || h.refusal != ""): // another writer has set the configured values itself

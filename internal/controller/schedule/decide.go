@@ -126,7 +126,7 @@ func wakeUp(next, now time.Time) time.Time {
 }
 
 // lower stops a workload: it lowers the level and records the previous level. If the schedule was edited, an earlier
-// stop may already have lowered the level. In this case, the record keeps the higher one: its level or the present one.
+// stop may already have lowered the level. Then the record keeps the higher level: the recorded one or the present one.
 func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {

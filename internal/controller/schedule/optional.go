@@ -6,10 +6,11 @@ package schedule
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -76,19 +77,14 @@ func (p *presence) check(ctx context.Context) {
 func (p *presence) isServed(ctx context.Context) (bool, error) {
 	resources, err := p.api.ServerResourcesForGroupVersionWithContext(ctx, p.gvk.GroupVersion().String())
 	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, err
+		return false, client.IgnoreNotFound(err)
 	}
-	for _, resource := range resources.APIResources {
-		if resource.Kind == p.gvk.Kind {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool {
+		return r.Kind == p.gvk.Kind
+	}), nil
 }
 
+// change starts or stops the watch. A start needs a new index, because each watch has a new informer.
 func (p *presence) change(ctx context.Context, served bool) error {
 	if !served {
 		p.absent.Store(true)
