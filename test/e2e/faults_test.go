@@ -63,10 +63,14 @@ func checkKills(t *testing.T, namespace string) {
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=1m")
 	for range kills {
 		pod := leader(t, namespace)
-		must(t, "kubectl", "patch", "-n", user, "machine", "machine", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
 		eventually(t, time.Minute, func() string {
-			counts := get[v1beta1.Machine](t, "-n", user, "machine", "machine").Status.Switches
-			if counts.Up == 0 || counts.Down == 0 {
+			machine := get[v1beta1.Machine](t, "-n", user, "machine", "machine")
+			// Not earlier: while the operator turns the last switches of the previous round down, the Machine is still up. Then
+			// this patch would change nothing.
+			if machine.Spec.Position == v1beta1.PositionDown {
+				must(t, "kubectl", "patch", "-n", user, "machine", "machine", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+			}
+			if counts := machine.Status.Switches; counts.Up == 0 || counts.Down == 0 {
 				return fmt.Sprintf("want some switches up and some down, got %+v", counts)
 			}
 			return ""
