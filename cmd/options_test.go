@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		wantErr     string
 	}{
 		"Defaults": {
-			reason: "without flags, the controllers that are on by default run",
+			reason: "without flags, the operator runs the default controllers",
 			want:   result{MaxSwitches: 100, Label: "pod-count"},
 		},
 		"Flags": {
@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 			want:        result{Controllers: []string{"machine"}, MaxSwitches: 8, LeaderElect: true, Label: "pod-count"},
 		},
 		"FlagWins": {
-			reason:      "a flag wins over its environment variable, even with the default value",
+			reason:      "a flag wins over its environment variable, even if the flag sets the default value",
 			args:        []string{"--max-switches=100", "--leader-elect=false"},
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
 			want:        result{MaxSwitches: 100, Label: "pod-count"},
@@ -172,7 +172,7 @@ func TestParse(t *testing.T) {
 			wantErr: `invalid value "cronjob" for flag --schedule-kinds: choose from deployments, statefulsets, cronjobs, virtualmachines`,
 		},
 		"NoKinds": {
-			reason:      "the environment variable has a comma-separated list, too",
+			reason:      "an empty item in the list of an environment variable is invalid",
 			environment: map[string]string{"USELESS_SCHEDULE_KINDS": "cronjobs,,deployments"},
 			wantErr:     `invalid value "" for flag --schedule-kinds: choose from `,
 		},

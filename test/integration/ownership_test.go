@@ -54,7 +54,7 @@ func TestOwnership(t *testing.T) {
 		{"surplus switches are deleted in order: switches that are down first, then the newest", testSurplusOrder},
 		{"a switch that another object controls is not changed", testForeignController},
 		{"a switch that a user deletes is replaced under the lowest free name", testDeletedByHand},
-		{"a switch whose owner reference a user removes is replaced", testTakenAway},
+		{"a switch is replaced after a user removes its owner reference and changes its label", testTakenAway},
 		{"a name that is already taken is skipped", testTakenNames},
 		{"machines of the same name in two namespaces do not change each other's switches", testNamespacesApart},
 	})
@@ -97,7 +97,7 @@ func testRelabelledAway(t *testing.T, namespace string) {
 
 	setLabel(t, namespace, "m-1", "m")
 	waitForEvent(t, m, v1beta1.EventAdopted)
-	// m-3 replaced m-1. It is the newest switch, so the operator deletes it again.
+	// m-3 replaced m-1. It is the newest switch, so the operator deletes it.
 	waitForNames(t, m, "m-0", "m-1", "m-2")
 	waitForTotal(t, namespace, "m", 3)
 }
@@ -332,7 +332,7 @@ func waitForNames(t *testing.T, m *v1beta1.Machine, want ...string) {
 	})
 }
 
-// waitForTotal waits until a Machine's status counts total switches and its condition Scaled is True for the current
+// waitForTotal waits until status.switches.total equals total. The condition Scaled must be True for the current
 // generation.
 func waitForTotal(t *testing.T, namespace, name string, total int32) {
 	t.Helper()

@@ -28,10 +28,10 @@ type Revision struct {
 	Object client.Object
 	By     string    // the operator process that wrote it; empty for another client, or if unknown
 	User   string    // the username in the API server's audit log, if known; no rule uses it
-	At     time.Time // when the watch event arrived; only a Checker with a lag uses it
+	At     time.Time // when the watch event arrived; only a Checker with a lag uses it, see NewChecker
 }
 
-// Check returns the violations that a Checker without a lag finds. Revisions must be in the order of their
+// Check returns the violations in revisions. It uses a Checker without a lag, see NewChecker. Revisions must be in the order of their
 // resourceVersions.
 func Check(revisions []Revision) []error {
 	c := NewChecker(0)
@@ -82,14 +82,14 @@ func NewChecker(lag time.Duration) *Checker {
 const (
 	Early   = "early"   // before the delay was over, or before the operator saw the switch up
 	Crowded = "crowded" // less than the interval after the Machine's last flip
-	Doubled = "doubled" // of a switch that was already down
+	Doubled = "doubled" // the switch was already down
 )
 
 // A Flip is one switch that the operator has turned down.
 type Flip struct {
 	Machine   string    // its name
 	Due       time.Time // the earliest permitted time; zero if the fault makes it unknown
-	At        time.Time // the value of the annotation, taken just before the write
+	At        time.Time // the time in the annotation flipped-at, which the operator sets just before the write
 	Violation string    // Early, Crowded or Doubled; empty for a correct flip
 }
 
@@ -105,7 +105,7 @@ type machine struct {
 	noted    time.Time            // the last flip of the switches that the operator itself deleted or released
 }
 
-// generation is one spec of a Machine. The field until is when the next spec replaced it, zero for the present one.
+// generation is one spec of a Machine. The field until contains the time when the next spec replaced this one. It is zero for the present spec.
 type generation struct {
 	number int64
 	spec   v1beta1.MachineSpec
@@ -352,7 +352,7 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	return f, true
 }
 
-// known returns the Machine's last flip that a process can know when it turns sw down. The argument by is this process.
+// known returns the Machine's last flip that a process can know when it turns sw down. by is the name of this process.
 // A process knows its own flips, and the flips that the status and the switches record.
 func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	known := latest(m.flips[by], m.noted)
@@ -367,7 +367,7 @@ func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 			known = latest(known, instant(other))
 		}
 	}
-	if known.After(m.lastFlip) { // another client may write any time into the annotation
+	if known.After(m.lastFlip) { // another client can set the annotation to a time after the last flip
 		return m.lastFlip
 	}
 	return known
