@@ -59,6 +59,7 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 	if err := fromEnvironment(flags, getenv); err != nil {
 		return nil, err
 	}
+	o.controllers.Schedule.OwnNamespace = o.namespace
 	return o, errors.Join(o.validate(), rejectZero(flags))
 }
 

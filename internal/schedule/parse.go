@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -21,6 +22,8 @@ import (
 	"sync"
 	"time"
 	_ "time/tzdata" // the operator's image has no time zone database
+
+	"github.com/prometheus/common/model"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -33,7 +36,11 @@ type Schedule struct {
 	StartReplicas int32 // 0 for the number before the stop
 	Suspended     bool
 	SuspendUntil  time.Time
-	Observed      string // a hash of the fields above except Suspended and SuspendUntil
+	StopAfter     time.Duration // 0 for never
+	StartUntil    time.Time     // zero for none
+	StartFor      time.Duration // like StartUntil, but from now on
+	// Observed is a hash of Start, Stop, Zone, StopReplicas and StartReplicas.
+	Observed string
 }
 
 // Problem is an invalid value of an annotation.
@@ -61,7 +68,10 @@ type field struct {
 	read      func(s *Schedule, value string) error
 }
 
-var fields = []field{
+var fields = append(schedules, additions...)
+
+// schedules are the annotations that replace the default of a Namespace as a whole.
+var schedules = []field{
 	{v1beta1.StartScheduleAnnotation, `"Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`,
 		func(s *Schedule, value string) (err error) {
 			s.Start, err = parseRecurrence(value)
@@ -84,10 +94,24 @@ var fields = []field{
 		s.StartReplicas, err = parseReplicas(value, 1)
 		return err
 	}},
+	{v1beta1.ExcludeDatesAnnotation, `"2026-12-25" or "2026-12-25,2026-12-28/2027-01-03"`,
+		func(s *Schedule, value string) error {
+			excluded, err := parseDates(value)
+			if s.Start != nil {
+				s.Start.excluded = excluded
+			}
+			return err
+		}},
+	{v1beta1.StopAfterAnnotation, `"4h", "90m" or "7d"`, func(s *Schedule, value string) (err error) {
+		s.StopAfter, err = parseDuration(value)
+		return err
+	}},
+}
+
+// additions are the annotations of a workload that do not replace the default of its Namespace.
+var additions = []field{
 	{v1beta1.SuspendAnnotation, `"true" or "false"`, func(s *Schedule, value string) (err error) {
-		if s.Suspended, err = strconv.ParseBool(value); err != nil {
-			err = errors.New("it is neither true nor false")
-		}
+		s.Suspended, err = parseBool(value)
 		return err
 	}},
 	{v1beta1.SuspendUntilAnnotation, `"2026-11-23T07:00:00Z" or "2026-11-23T07:00:00+01:00"`,
@@ -97,29 +121,76 @@ var fields = []field{
 			}
 			return err
 		}},
-	{v1beta1.ExcludeDatesAnnotation, `"2026-12-25" or "2026-12-25,2026-12-28/2027-01-03"`,
-		func(s *Schedule, value string) error {
-			excluded, err := parseDates(value)
-			if s.Start != nil {
-				s.Start.excluded = excluded
-			}
-			return err
-		}},
+	{v1beta1.StartUntilAnnotation, `"3h" or "2026-11-23T20:00:00+01:00"`, func(s *Schedule, value string) (err error) {
+		if s.StartUntil, err = time.Parse(time.RFC3339, value); err != nil {
+			s.StartFor, err = parseDuration(value)
+		}
+		return err
+	}},
+	{v1beta1.DryRunAnnotation, `"true" or "false"`, func(_ *Schedule, value string) error {
+		_, err := parseBool(value)
+		return err
+	}},
+	{v1beta1.ScheduleAnnotation, strconv.Quote(v1beta1.ScheduleNone), func(_ *Schedule, value string) error {
+		if value != v1beta1.ScheduleNone {
+			return errors.New("it is not none")
+		}
+		return nil
+	}},
 }
 
-// IsUnscheduled reports whether annotations have neither a start nor a stop schedule.
+// IsUnscheduled reports whether annotations have nothing that starts or stops a workload regularly or after a time.
 func IsUnscheduled(annotations map[string]string) bool {
-	_, start := annotations[v1beta1.StartScheduleAnnotation]
-	_, stop := annotations[v1beta1.StopScheduleAnnotation]
-	return !start && !stop
+	return !slices.ContainsFunc([]string{
+		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StopAfterAnnotation,
+	}, func(key string) bool { _, ok := annotations[key]; return ok })
 }
 
 // HasAny reports whether annotations contain a schedule, a part of one, or a Record.
 func HasAny(annotations map[string]string) bool {
-	return HasRecord(annotations) || slices.ContainsFunc(fields, func(f field) bool {
-		_, ok := annotations[f.key]
-		return ok
-	})
+	return HasRecord(annotations) || hasOne(annotations, fields)
+}
+
+func hasOne(annotations map[string]string, fields []field) bool {
+	return slices.ContainsFunc(fields, func(f field) bool { _, ok := annotations[f.key]; return ok })
+}
+
+// OfNamespace returns the annotations of a Namespace that belong to a schedule. They are the default for its workloads.
+func OfNamespace(annotations map[string]string) map[string]string {
+	defaults := map[string]string{}
+	for _, f := range fields {
+		if value, ok := annotations[f.key]; ok {
+			defaults[f.key] = value
+		}
+	}
+	return defaults
+}
+
+// Effective returns the annotations of the schedule that applies to a workload, and whether they come from its
+// Namespace. They are those of the workload, or a new map with the defaults of the Namespace and the additions of the
+// workload.
+func Effective(own, defaults map[string]string) (annotations map[string]string, isDefault bool) {
+	switch {
+	case own[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone:
+		return nil, false
+	case IsUnscheduled(defaults) || hasOne(own, schedules):
+		return own, false
+	}
+	annotations = maps.Clone(defaults)
+	for _, f := range additions {
+		if value, ok := own[f.key]; ok {
+			annotations[f.key] = value
+		}
+	}
+	return annotations, true
+}
+
+// IsDryRun reports whether annotations ask for a dry run. An invalid value counts as yes, because its author does not
+// want a write.
+func IsDryRun(annotations map[string]string) bool {
+	value, ok := annotations[v1beta1.DryRunAnnotation]
+	dry, err := strconv.ParseBool(value)
+	return ok && (dry || err != nil)
 }
 
 // Parse reads the schedule in annotations. It returns either a schedule or all problems. The default zone applies to
@@ -181,6 +252,30 @@ func ProblemsOfScaledObject(annotations map[string]string) (problems []Problem) 
 	return problems
 }
 
+// ProblemsOfNamespace returns the problems of the default schedule of a Namespace. The zone is the default time zone.
+func ProblemsOfNamespace(annotations map[string]string, zone *time.Location) []Problem {
+	if !hasOne(annotations, fields) {
+		return nil
+	}
+	if value, given := annotations[v1beta1.ScheduleAnnotation]; given {
+		return []Problem{{v1beta1.ScheduleAnnotation, value, "", errors.New("only a workload can have it")}}
+	}
+	s, problems := Parse(annotations, zone)
+	if s != nil && s.StartFor > 0 {
+		problems = append(problems, Problem{v1beta1.StartUntilAnnotation, annotations[v1beta1.StartUntilAnnotation],
+			`"2026-11-23T20:00:00+01:00"`, errors.New("on a Namespace, it must be a time")})
+	}
+	return problems
+}
+
+// Own returns the problems of annotations that a workload has itself. The others are those of its Namespace.
+func Own(problems []Problem, own map[string]string) []Problem {
+	return slices.DeleteFunc(problems, func(p Problem) bool {
+		_, ok := own[p.key]
+		return !ok
+	})
+}
+
 // contradictions returns the problems of values that are valid alone, but not together.
 func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	var problems []Problem
@@ -189,10 +284,10 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 	}
 	_, excludes := annotations[v1beta1.ExcludeDatesAnnotation]
 	switch {
-	case s.Start == nil && s.Stop == nil:
-		if i := slices.IndexFunc(fields, func(f field) bool { _, ok := annotations[f.key]; return ok }); i >= 0 {
-			complain(fields[i].key, `stop-schedule "Mon-Fri 20:00" in addition`,
-				"there is neither a start-schedule nor a stop-schedule")
+	case IsUnscheduled(annotations):
+		if key := firstKey(annotations); key != "" {
+			complain(key, `stop-schedule "Mon-Fri 20:00" in addition`,
+				"there is no start-schedule, stop-schedule or stop-after")
 		}
 	case s.Start == nil && excludes:
 		complain(v1beta1.ExcludeDatesAnnotation, `start-schedule "Mon-Fri 07:00" in addition`,
@@ -206,6 +301,16 @@ func (s *Schedule) contradictions(annotations map[string]string) []Problem {
 			"it must be more than stop-replicas, which is %d", s.StopReplicas)
 	}
 	return problems
+}
+
+// firstKey returns the first annotation that needs a schedule, or an empty string.
+func firstKey(annotations map[string]string) string {
+	for _, f := range fields {
+		if _, ok := annotations[f.key]; ok && f.key != v1beta1.DryRunAnnotation {
+			return f.key
+		}
+	}
+	return ""
 }
 
 // anotherTime returns an example of a schedule with other times.
@@ -275,6 +380,25 @@ func ParseZone(name string) (*time.Location, error) {
 	}
 	zones.Store(name, zone)
 	return zone, nil
+}
+
+func parseBool(value string) (bool, error) {
+	parsed, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, errors.New("it is neither true nor false")
+	}
+	return parsed, nil
+}
+
+const shortestDuration, longestDuration = time.Minute, 30 * day
+
+// parseDuration parses a duration such as 90m, 1h30m or 7d.
+func parseDuration(value string) (time.Duration, error) {
+	parsed, err := model.ParseDuration(value)
+	if d := time.Duration(parsed); err == nil && d >= shortestDuration && d <= longestDuration {
+		return d, nil
+	}
+	return 0, errors.New("it is not a duration from 1m to 30d")
 }
 
 func parseReplicas(value string, least int64) (int32, error) {

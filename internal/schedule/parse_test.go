@@ -96,6 +96,11 @@ func TestBadValues(t *testing.T) {
 		"": "not a whole number", "two": "not a whole number", "-1": "not a whole number", "1.5": "not a whole number",
 		"0x1": "not a whole number", " 1": "not a whole number", "2147483648": "not a whole number", "1e3": "not a whole number",
 	}
+	durations := map[string]string{
+		"": "not a duration", "4": "not a duration", "4 h": "not a duration", "1.5h": "not a duration",
+		"-1h": "not a duration", "30s": "not a duration from 1m", "59s999ms": "not a duration from 1m",
+		"30d1ms": "to 30d", "1y": "to 30d", "99999999999999999d": "not a duration", "forever": "not a duration",
+	}
 	atLeastOne := maps.Clone(replicas)
 	atLeastOne["0"] = "not a whole number from 1"
 	bad := map[string]map[string]string{
@@ -121,6 +126,14 @@ func TestBadValues(t *testing.T) {
 			"2026-12-25/2026-12-26/2026-12-27": "neither a date nor a range", "2026-12-26/2026-12-25": "ends before it begins",
 			"2026-12-25 2026-12-26": "neither a date nor a range",
 		},
+		v1beta1.StopAfterAnnotation: durations,
+		v1beta1.StartUntilAnnotation: {
+			"": "not a duration", "tomorrow": "not a duration", "2026-11-23": "not a duration",
+			"2026-11-23T07:00:00": "not a duration", "-3h": "not a duration", "59s": "not a duration from 1m",
+			"31d": "to 30d", "0": "not a duration",
+		},
+		v1beta1.DryRunAnnotation:   {"": "neither true nor false", "yes": "neither true nor false", "on": "neither true nor false"},
+		v1beta1.ScheduleAnnotation: {"": "it is not none", "None": "it is not none", "off": "it is not none"},
 	}
 	for _, f := range fields {
 		if len(bad[f.key]) == 0 {
@@ -207,7 +220,7 @@ func TestContradictions(t *testing.T) {
 		"NoSchedule": {
 			"annotations without a schedule",
 			map[string]string{v1beta1.TimeZoneAnnotation: "UTC", v1beta1.StopReplicasAnnotation: "1"},
-			`useless.container.training/time-zone "UTC": there is neither a start-schedule nor a stop-schedule; use for example stop-schedule "Mon-Fri 20:00" in addition`,
+			`useless.container.training/time-zone "UTC": there is no start-schedule, stop-schedule or stop-after; use for example stop-schedule "Mon-Fri 20:00" in addition`,
 		},
 		"Several": {
 			"all problems are in one note",
@@ -349,10 +362,13 @@ func FuzzParse(f *testing.F) {
 		"07:00", "Mon-Fri 20:00", "0 20 * * 1-5", "@every 1h", "TZ=UTC", "0 0 31 2 *", "0 0 29 2 *", ", * * * *", "* * * * *", "59/9223372036854775807 * * * *",
 		"", "Sat-Sun 24:00", "1-1,2-2/3 */5 ? jan-dec sun",
 	} {
-		f.Add(seed, "20:00", "Europe/Berlin", "0", "3", "true", "2026-11-23T07:00:00Z", "2026-12-25,2000-01-01/9999-12-31", int64(1_763_640_000))
+		f.Add(seed, "20:00", "Europe/Berlin", "0", "3", "true", "2026-11-23T07:00:00Z", "2026-12-25,2000-01-01/9999-12-31",
+			"4h", "2026-11-23T07:00:00Z", "true", "none", int64(1_763_640_000))
 	}
-	f.Fuzz(func(t *testing.T, start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude string, unix int64) {
-		values := []string{start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude}
+	f.Fuzz(func(t *testing.T, start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude,
+		stopAfter, startUntil, dryRun, schedule string, unix int64) {
+		values := []string{start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude,
+			stopAfter, startUntil, dryRun, schedule}
 		annotations := map[string]string{}
 		for i, f := range fields {
 			if values[i] != "-" {

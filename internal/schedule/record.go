@@ -18,12 +18,14 @@ type Record struct {
 	Last, Next time.Time // the last start or stop that was handled, and the next one; zero for none
 	State      string    // v1beta1.ScheduleStarted, v1beta1.ScheduleStopped or empty
 	Observed   string    // Schedule.Observed of the schedule that was handled
+	// RunningSince is when StopAfter began to count. ExpiresAt is when StartUntil or StopAfter ends. Zero for none.
+	RunningSince, ExpiresAt time.Time
 }
 
 var recordKeys = []string{
 	v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalMinReplicasAnnotation, v1beta1.OriginalStateAnnotation,
 	v1beta1.LastScheduleTimeAnnotation, v1beta1.NextScheduleTimeAnnotation, v1beta1.ScheduleStateAnnotation,
-	v1beta1.ObservedScheduleAnnotation,
+	v1beta1.ObservedScheduleAnnotation, v1beta1.RunningSinceAnnotation, v1beta1.ExpiresAtAnnotation,
 }
 
 // HasRecord reports whether the annotations contain a part of a Record.
@@ -46,6 +48,8 @@ func ReadRecord(annotations map[string]string) Record {
 	}
 	r.Last = readTime(annotations[v1beta1.LastScheduleTimeAnnotation])
 	r.Next = readTime(annotations[v1beta1.NextScheduleTimeAnnotation])
+	r.RunningSince = readTime(annotations[v1beta1.RunningSinceAnnotation])
+	r.ExpiresAt = readTime(annotations[v1beta1.ExpiresAtAnnotation])
 	return r
 }
 
@@ -89,6 +93,8 @@ func (r Record) Write(annotations map[string]string, onOff bool) {
 		v1beta1.NextScheduleTimeAnnotation:    FormatTime(r.Next),
 		v1beta1.ScheduleStateAnnotation:       r.State,
 		v1beta1.ObservedScheduleAnnotation:    r.Observed,
+		v1beta1.RunningSinceAnnotation:        FormatTime(r.RunningSince),
+		v1beta1.ExpiresAtAnnotation:           FormatTime(r.ExpiresAt),
 	} {
 		if value == "" {
 			delete(annotations, key)

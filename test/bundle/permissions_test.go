@@ -44,6 +44,7 @@ const (
 	serviceAccount = "useless-controller-manager"
 	certificates   = "useless-certificates-role" // needed only without OLM
 	leaderLease    = "leader.useless.container.training"
+	dryRunLease    = "schedule-dry-run.useless.container.training"
 )
 
 // TestPermissions compares the operator's permissions with OLM and without OLM. Only the permissions for certificates
@@ -121,8 +122,8 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services":
 		return "not needed: OLM creates the certificates, the webhook configurations and the Service"
 	case "leases": // in install mode AllNamespaces, OLM turns Roles into ClusterRoles
-		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease}) {
-			return "a rule with other verbs than create must name the Lease " + leaderLease
+		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease, dryRunLease}) {
+			return "a rule with other verbs than create must name the Leases " + leaderLease + " and " + dryRunLease
 		}
 	case "customresourcedefinitions", "customresourcedefinitions/status":
 		if len(rule.ResourceNames) == 0 {

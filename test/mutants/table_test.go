@@ -20,6 +20,7 @@ type mutant struct {
 const (
 	machine    = "internal/controller/machine"
 	schedule   = "internal/controller/schedule"
+	times      = "internal/schedule"
 	ingress    = "internal/controller/ingress"
 	patch      = "internal/patch"
 	conversion = "internal/webhook/conversion"
@@ -159,7 +160,7 @@ var mutants = []mutant{
 
 	// Schedules.
 	{mistake: "A start resumes a CronJob that a user had suspended before the stop", edits: []edit{
-		{schedule, "kind.decideEvent", call, "cmp.Or", `$0($1, $2, 1)`},
+		{schedule, "kind.execute", call, "cmp.Or", `$0($1, $2, 1)`},
 	}},
 	{mistake: "A stop sets maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
 		{schedule, "kind.apply", ifStatement, "setLeast", ``},
@@ -173,6 +174,37 @@ var mutants = []mutant{
 	{mistake: "A workload that another controller owns is stopped", edits: []edit{
 		{schedule, "kind.leaveAlone", binary, "metav1.GetControllerOfNoCopy", `false`},
 	}, tests: []string{"./test/integration -run ^TestSchedule$"}},
+
+	{mistake: "The default schedule of a Namespace reaches kube-system", edits: []edit{
+		{schedule, "Namespaces.defaults", call, "slices.Contains", `false`},
+	}},
+	{mistake: "Own annotations of a workload do not replace the default of its Namespace", edits: []edit{
+		{times, "Effective", call, "hasOne", `false`},
+	}},
+	{mistake: "A workload cannot opt out of the default of its Namespace", edits: []edit{
+		{times, "Effective", binary, "ScheduleNone", `false`},
+	}},
+	{mistake: "stop-after begins again when the operator restarts", edits: []edit{
+		{times, "Record.since", binary, "IsZero", `true`},
+	}},
+	{mistake: "A start does not record since when the workload runs", edits: []edit{
+		{schedule, "kind.execute", ifStatement, "StopAfter", ``},
+	}},
+	{mistake: "After an uptime on demand, a stop from before it is not executed again", edits: []edit{
+		{schedule, "plan.extend", statement, "record.Last", ``},
+	}},
+	{mistake: "A stop is repeated until the next start", edits: []edit{
+		{times, "Schedule.Due", binary, "IsEdited", `true`},
+	}},
+	{mistake: "A dry run writes", edits: []edit{
+		{schedule, "Controller.act", ifStatement, "isDryRun", ``},
+	}},
+	{mistake: "At the end of a dry run, its last stop is executed", edits: []edit{
+		{schedule, "input.skip", binary, "wasDryRun", `false`},
+	}},
+	{mistake: "A start that a user has undone is reported as the present state", edits: []edit{
+		{schedule, "kind.isOverridden", binary, "ScheduleStarted", `false`},
+	}},
 
 	// Annotations of Ingresses.
 	{mistake: "An overwritten value of another client is not saved", edits: []edit{

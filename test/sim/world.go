@@ -51,6 +51,7 @@ func Kinds(repository string) ([]*Kind, error) {
 	}
 	kinds := []*Kind{
 		ingresses,
+		Builtin(corev1.SchemeGroupVersion.WithKind("Namespace"), "namespaces"),
 		Builtin(corev1.SchemeGroupVersion.WithKind("Pod"), "pods"),
 		Builtin(corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas"),
 		Builtin(appsv1.SchemeGroupVersion.WithKind("Deployment"), "deployments"),
@@ -119,7 +120,7 @@ type World struct {
 
 	Operators  []*Operator        // running processes
 	Reconciles atomic.Int64       // by all operators so far
-	Ends       map[string][]int64 // the newest revision at each exit of a process, by the operator's name
+	Ends       map[string][]int64 // for each operator, the server's newest revision when each of its processes ended
 
 	mu      sync.Mutex
 	pending []pending
@@ -298,7 +299,7 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 // Stop ends a process as a crash does: its pending calls have no effect.
 func (w *World) Stop(o *Operator) error {
 	w.Operators = slices.DeleteFunc(w.Operators, func(other *Operator) bool { return other == o })
-	<-o.started     // a manager that is stopped earlier runs a busy loop, and the clock does not advance
+	<-o.started     // a manager that is stopped before it has started runs a busy loop, and the clock does not advance
 	synctest.Wait() // deliver pending events first: otherwise the metadata cache blocks forever
 	o.cancel()
 	for {

@@ -5,7 +5,8 @@ package v1beta1
 
 const domain = "useless.container.training/"
 
-// Annotations that users set to schedule a workload. At least one of the first two is required.
+// Annotations that users set to schedule a workload. At least one of StartScheduleAnnotation, StopScheduleAnnotation
+// and StopAfterAnnotation is required. On a Namespace, they are the default for the workloads that have none of them.
 const (
 	// StartScheduleAnnotation is when to scale up. It has one of three formats: the five fields of cron, HH:MM, or days
 	// of the week and HH:MM.
@@ -19,14 +20,33 @@ const (
 	// StartReplicasAnnotation is the number of replicas after a start, at least 1. Absent means the number before the
 	// stop.
 	StartReplicasAnnotation = domain + "start-replicas"
+	// ExcludeDatesAnnotation has local dates, and ranges of dates. On these dates, the operator executes no start.
+	ExcludeDatesAnnotation = domain + "exclude-dates"
+	// StopAfterAnnotation is a duration from 1m to 30d. The operator stops the workload so long after it was started,
+	// by the operator or by a user.
+	StopAfterAnnotation = domain + "stop-after"
+)
+
+// Annotations that users set beside a schedule. They also apply to the default schedule of a Namespace.
+const (
 	// SuspendAnnotation makes the operator skip starts and stops while its value is true. The operator does not execute
 	// the skipped starts and stops later.
 	SuspendAnnotation = domain + "suspend"
 	// SuspendUntilAnnotation is a time (RFC 3339). The operator skips the starts and stops before it.
 	SuspendUntilAnnotation = domain + "suspend-until"
-	// ExcludeDatesAnnotation has local dates, and ranges of dates. On these dates, the operator executes no start.
-	ExcludeDatesAnnotation = domain + "exclude-dates"
+	// StartUntilAnnotation is a time (RFC 3339) until which the workload runs. A duration from 1m to 30d, which the
+	// operator replaces by a time, is possible on a workload only.
+	StartUntilAnnotation = domain + "start-until"
+	// DryRunAnnotation makes the operator only emit events while its value is true. On a Namespace, it applies to all
+	// workloads.
+	DryRunAnnotation = domain + "dry-run"
+	// ScheduleAnnotation with its only value ScheduleNone excludes a workload from the default schedule of its
+	// Namespace.
+	ScheduleAnnotation = domain + "schedule"
 )
+
+// ScheduleNone is the only value of ScheduleAnnotation.
+const ScheduleNone = "none"
 
 // Annotations in which the operator records the last start or stop. It writes them in the same request as the replicas.
 const (
@@ -42,11 +62,16 @@ const (
 	LastScheduleTimeAnnotation = domain + "last-schedule-time"
 	// NextScheduleTimeAnnotation is the time (RFC 3339) of the next start or stop.
 	NextScheduleTimeAnnotation = domain + "next-schedule-time"
-	// ScheduleStateAnnotation is ScheduleStarted after a start, and ScheduleStopped after a stop.
+	// ScheduleStateAnnotation is ScheduleStarted after a start, and ScheduleStopped after a stop. It is absent after a
+	// start that left the workload stopped.
 	ScheduleStateAnnotation = domain + "schedule-state"
 	// ObservedScheduleAnnotation is a hash of the schedule that the operator last handled. If the current schedule has
 	// a different hash, a user has edited it.
 	ObservedScheduleAnnotation = domain + "observed-schedule"
+	// RunningSinceAnnotation is the time (RFC 3339) from which StopAfterAnnotation counts.
+	RunningSinceAnnotation = domain + "running-since"
+	// ExpiresAtAnnotation is the time (RFC 3339) at which StartUntilAnnotation or StopAfterAnnotation ends.
+	ExpiresAtAnnotation = domain + "expires-at"
 )
 
 // OriginalStateActive is the only value of OriginalStateAnnotation.
@@ -72,6 +97,16 @@ const (
 	EventUnknownTimeZone = "UnknownTimeZone"
 	// EventAutoscalerConflict names an autoscaler that would undo a stop. The operator does not stop the workload.
 	EventAutoscalerConflict = "AutoscalerConflict"
+	// EventStopsSoon is emitted 15 minutes before a stop because of StartUntilAnnotation or StopAfterAnnotation.
+	EventStopsSoon = "StopsSoon"
+	// EventWouldStop and EventWouldStart are emitted in place of a stop or a start during a dry run.
+	EventWouldStop  = "WouldStop"
+	EventWouldStart = "WouldStart"
+	// EventScheduleOverridden names the field manager that has undone a stop or a start, and the time. The operator
+	// does nothing until the next start or stop.
+	EventScheduleOverridden = "ScheduleOverridden"
+	// EventScheduleIgnored means that a Namespace cannot have a default schedule.
+	EventScheduleIgnored = "ScheduleIgnored"
 	// EventScaleFailed has the error that the API server returned when it rejected a start or a stop.
 	EventScaleFailed = "ScaleFailed"
 )

@@ -10,6 +10,7 @@
 package schedule
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -21,7 +22,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/clock"
@@ -34,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/events"
@@ -64,6 +68,10 @@ type Options struct {
 	Kinds []string
 	// DefaultTimeZone is the IANA name of the time zone of schedules that have none. Empty means UTC.
 	DefaultTimeZone string
+	// DryRun means that the controller only emits events about starts and stops.
+	DryRun bool
+	// OwnNamespace is the operator's namespace, which cannot have a default schedule. Empty means that it is not known.
+	OwnNamespace string
 }
 
 // AddFlags adds the controller's flags.
@@ -76,6 +84,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	})
 	flags.StringVar(&o.DefaultTimeZone, "default-time-zone", "UTC",
 		"the IANA time zone of schedules without a time zone")
+	flags.BoolVar(&o.DryRun, "schedule-dry-run", false,
+		"emit events about starts and stops, but do not change workloads")
 }
 
 // Validate returns an error if a kind or the time zone does not exist.
@@ -97,7 +107,7 @@ func (o Options) zone() (*time.Location, error) {
 // CacheOptions returns options that keep only the fields of workloads and HorizontalPodAutoscalers that the controller
 // reads.
 func (o Options) CacheOptions() map[client.Object]cache.ByObject {
-	options := map[client.Object]cache.ByObject{}
+	options := map[client.Object]cache.ByObject{&corev1.Namespace{}: {Transform: trimNamespace}}
 	enabled, _ := kindsNamed(o.Kinds) // Validate returns the error
 	// Autoscalers are read for conflicts, even if they have no schedules.
 	for _, k := range append([]*kind{horizontalPodAutoscalers}, enabled...) {
@@ -120,26 +130,36 @@ type Controller struct {
 	alarms  *queue.Alarms
 	absent  atomic.Bool // the API server does not serve the kind, so the cache does not watch it
 
+	namespaces *Namespaces
+	defaulted  defaulted
+	api        client.Reader // reads from the API server
+	dryRun     bool
+	dryRunEnd  time.Time // the end of the last dry run by flag; zero for none
+
 	// The last warning about a workload, and the start or stop that failed last with the time at which it was due. So
 	// each of them is emitted once. A restart repeats them.
 	warned   memory.Memory[warning]
 	failures memory.Memory[string]
+	// The last event that a dry run has announced.
+	announced memory.Memory[string]
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
-	zone, err := o.zone()
-	if err != nil {
+	zone, zoneErr := o.zone()
+	enabled, kindErr := kindsNamed(o.Kinds)
+	if err := errors.Join(zoneErr, kindErr, indexAutoscalers(ctx, mgr.GetFieldIndexer())); err != nil {
 		return err
 	}
-	enabled, err := kindsNamed(o.Kinds)
+	dryRunEnd, err := o.setupDryRun(ctx, mgr, clock)
 	if err != nil {
-		return err
+		return fmt.Errorf("read the end of the last dry run: %w", err)
 	}
-	if err := indexAutoscalers(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
+	namespaces := &Namespaces{
+		client: mgr.GetClient(), zone: zone, events: events.NewRecorder(mgr),
+		system: append([]string{o.OwnNamespace}, systemNamespaces...),
 	}
 	controllers := make([]*Controller, 0, len(enabled))
 	for _, k := range enabled {
@@ -150,6 +170,8 @@ func (o Options) Setup(
 			zone:   zone,
 			events: events.NewRecorder(mgr),
 			alarms: queue.NewAlarms(clock),
+
+			namespaces: namespaces, api: mgr.GetAPIReader(), dryRun: o.DryRun, dryRunEnd: dryRunEnd,
 		})
 	}
 	metrics := newMetrics(registerer, collector{mgr.GetCache(), controllers})
@@ -159,7 +181,7 @@ func (o Options) Setup(
 			return fmt.Errorf("%s: %w", c.kind.name, err)
 		}
 	}
-	return nil
+	return namespaces.setup(mgr)
 }
 
 func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
@@ -180,7 +202,11 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	if err := c.index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	b = b.For(c.kind.object, builder.WithPredicates(pause.Predicate(), annotated))
+	b = b.For(c.kind.object, builder.WithPredicates(pause.Predicate(), c.scheduled()))
+	if c.kind.takesDefaults {
+		b = b.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.workloadsIn),
+			builder.WithPredicates(redefined))
+	}
 	if c.kind.isScalable {
 		b = b.Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(c.targetOf),
 			builder.WithPredicates(retargeted))
@@ -198,11 +224,14 @@ func (c *Controller) index(ctx context.Context, indexer client.FieldIndexer) err
 	})
 }
 
-// annotated accepts the events of workloads that have, or had, annotations of a schedule.
-var annotated = predicate.Funcs{
-	CreateFunc: func(e event.CreateEvent) bool { return hasSchedule(e.Object) },
-	UpdateFunc: func(e event.UpdateEvent) bool { return hasSchedule(e.ObjectOld) || hasSchedule(e.ObjectNew) },
-	DeleteFunc: func(e event.DeleteEvent) bool { return hasSchedule(e.Object) },
+// scheduled accepts the events of workloads that have, or had, a schedule.
+func (c *Controller) scheduled() predicate.Predicate {
+	may := func(o client.Object) bool { return hasSchedule(o) || c.defaulted.has(o.GetNamespace()) }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return may(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return may(e.ObjectOld) || may(e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return may(e.Object) },
+	}
 }
 
 func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }
@@ -216,42 +245,58 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	o := c.kind.object.DeepCopyObject().(client.Object)
 	err := c.client.Get(ctx, request.NamespacedName, o, client.UnsafeDisableDeepCopy)
-	switch {
-	case apierrors.IsNotFound(err) || err == nil && !hasSchedule(o):
-		c.warned.Forget(request.NamespacedName)
-		c.failures.Forget(request.NamespacedName)
-		c.alarms.Set(request, time.Time{})
-		return reconcile.Result{}, nil
-	case err != nil:
-		return reconcile.Result{}, err
-	case pause.IsPaused(o) || c.kind.leaveAlone(o):
+	if apierrors.IsNotFound(err) {
+		c.forget(request)
 		return reconcile.Result{}, nil
 	}
-	autoscalers, err := c.autoscalersOf(ctx, o)
-	if err != nil {
+	if err != nil || pause.IsPaused(o) || c.kind.leaveAlone(o) {
 		return reconcile.Result{}, err
 	}
-	p := c.kind.decide(o, autoscalers, c.zone, c.clock.Now())
+	in := input{
+		object: o, zone: c.zone, now: c.clock.Now(),
+		dryRun: c.dryRun, wasDryRun: c.announced.Of(o) != "", dryRunEnd: c.dryRunEnd,
+	}
+	if in.defaults, err = c.namespaces.defaults(ctx, o.GetNamespace()); err != nil {
+		return reconcile.Result{}, err
+	}
+	if in.autoscalers, err = c.autoscalersOf(ctx, o); err != nil {
+		return reconcile.Result{}, err
+	}
+	p := c.kind.decide(in)
 	c.alarms.Set(request, p.wakeUp)
 	return reconcile.Result{}, c.act(ctx, o, p)
 }
 
+// forget drops what the controller remembers about a workload.
+func (c *Controller) forget(request reconcile.Request) {
+	c.warned.Forget(request.NamespacedName)
+	c.failures.Forget(request.NamespacedName)
+	c.announced.Forget(request.NamespacedName)
+	c.alarms.Set(request, time.Time{})
+}
+
 // act carries out a plan in one request, and emits its events.
 func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
-	c.warn(o, p.warning)
+	c.warn(ctx, o, p.warning)
+	if p.isDryRun {
+		c.announceDryRun(o, p)
+		return nil
+	}
 	if p.outcome == nothing {
+		c.announced.Keep(o, "")
 		return nil
 	}
 	_, err := patch.Object(ctx, c.client, o, func(o client.Object) { c.kind.apply(o, p) })
 	switch {
 	case err == nil:
+		c.announced.Keep(o, "")
 		c.isNewFailure(o, "")
 		c.announce(o, p)
 	case apierrors.IsNotFound(err):
 		return nil
 	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // the API server answered
 		c.metrics.count(c.kind, p.transition, failed)
-		if c.isNewFailure(o, string(p.transition)+schedule.FormatTime(p.due)) {
+		if c.isNewFailure(o, string(p.transition)+schedule.FormatTime(p.event.At)) {
 			c.events.Warning(o, v1beta1.EventScaleFailed, "Scale", "%s: %s", p.attempt(), err)
 		}
 	}
@@ -260,12 +305,17 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 
 // warn emits an event if a warning differs from the last one. The zero warning means that there is nothing to warn
 // about any more.
-func (c *Controller) warn(o client.Object, w warning) {
+func (c *Controller) warn(ctx context.Context, o client.Object, w warning) {
 	if w == c.warned.Of(o) {
 		return
 	}
 	c.warned.Keep(o, w)
-	if w != (warning{}) {
+	switch {
+	case w == (warning{}):
+	case w.reason == v1beta1.EventScheduleOverridden:
+		c.events.Warning(o, w.reason, w.action, "%s%s. Nothing happens until the next start or stop",
+			w.note, c.author(ctx, o))
+	default:
 		c.events.Warning(o, w.reason, w.action, "%s", w.note)
 	}
 }
@@ -296,8 +346,8 @@ func (p plan) attempt() string {
 
 // announce counts the outcome of a plan, and emits an event about it.
 func (c *Controller) announce(o client.Object, p plan) {
-	late := c.clock.Since(p.due)
 	c.metrics.count(c.kind, p.transition, p.outcome)
+	late := c.clock.Since(p.event.At)
 	if p.fired && (p.outcome == scaled || p.outcome == unchanged) {
 		c.metrics.lag.Observe(late.Seconds())
 	}
@@ -310,20 +360,87 @@ func (c *Controller) announce(o client.Object, p plan) {
 		c.events.Normal(o, nil, v1beta1.EventScheduleRemoved, "Forget", "Changed nothing: the schedule is gone")
 	case p.outcome != scaled:
 	case p.transition == stop:
-		c.events.Normal(o, nil, v1beta1.EventScheduledStop, "Stop", "%s (%s)", change,
-			cause(o, v1beta1.StopScheduleAnnotation, p, late))
+		c.events.Normal(o, nil, v1beta1.EventScheduledStop, "Stop", "%s (%s)", change, cause(o, p, late))
 	default:
-		c.events.Normal(o, nil, v1beta1.EventScheduledStart, "Start", "%s (%s)", change,
-			cause(o, v1beta1.StartScheduleAnnotation, p, late))
+		c.events.Normal(o, nil, v1beta1.EventScheduledStart, "Start", "%s (%s)", change, cause(o, p, late))
 	}
 }
 
-// cause returns "start-schedule "Mon-Fri 07:00", due ..., 3h late" for an event.
-func cause(o client.Object, key string, p plan, late time.Duration) string {
+// announceDryRun counts a start or a stop that a dry run does not execute, and emits an event about it. It does this
+// once for each start or stop.
+func (c *Controller) announceDryRun(o client.Object, p plan) {
+	key := string(p.transition)
+	if p.event.Cause != v1beta1.StartUntilAnnotation { // its start is always due now
+		key += schedule.FormatTime(p.event.At)
+	}
+	if key += p.annotations[p.event.Cause]; key == c.announced.Of(o) {
+		return
+	}
+	c.announced.Keep(o, key)
+	if p.outcome != scaled {
+		return
+	}
+	c.metrics.count(c.kind, p.transition, dryRun)
+	change := c.kind.describe(c.kind.level(o), p.level)
+	if p.transition == stop {
+		c.events.Normal(o, nil, v1beta1.EventWouldStop, "Stop", "Dry run: %s (%s)", change, cause(o, p, 0))
+	} else {
+		c.events.Normal(o, nil, v1beta1.EventWouldStart, "Start", "Dry run: %s (%s)", change, cause(o, p, 0))
+	}
+}
+
+// cause returns "start-schedule "Mon-Fri 07:00" of Namespace dev, due ..., 3h late" for an event.
+func cause(o client.Object, p plan, late time.Duration) string {
+	if p.transition == removal {
+		return "the schedule is gone"
+	}
+	key := p.event.Cause
 	_, name, _ := strings.Cut(key, "/")
-	text := fmt.Sprintf("%s %q, due %s", name, schedule.Truncate(o.GetAnnotations()[key]), schedule.FormatTime(p.due))
+	text := fmt.Sprintf("%s %q", name, schedule.Truncate(p.annotations[key]))
+	if _, isOwn := o.GetAnnotations()[key]; !isOwn {
+		text += " of Namespace " + o.GetNamespace()
+	}
+	if key == v1beta1.StartUntilAnnotation {
+		return text + ", until " + schedule.FormatTime(p.record.ExpiresAt)
+	}
+	text += ", due " + schedule.FormatTime(p.event.At)
 	if p.fired && late > time.Minute {
 		text += fmt.Sprintf(", %s late", duration.HumanDuration(late))
 	}
 	return text
+}
+
+// author returns which field manager has changed a workload, and when, for an event. It returns an empty string if
+// that is not known. The cache has no managed fields, so author reads them from the API server.
+func (c *Controller) author(ctx context.Context, o client.Object) string {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(c.gvk)
+	if err := c.api.List(ctx, list, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{metav1.ObjectNameField: o.GetName()}); err != nil || len(list.Items) == 0 {
+		return ""
+	}
+	entry := lastManager(list.Items[0].ManagedFields, c.kind.field)
+	if entry == nil {
+		return ""
+	}
+	at := c.clock.Now() // an entry of the subresource scale has no time
+	if entry.Time != nil {
+		at = entry.Time.Time
+	}
+	return fmt.Sprintf(": %s changed it at %s", entry.Manager, schedule.FormatTime(at))
+}
+
+// lastManager returns the entry of the last manager that has set a field; nil for none.
+func lastManager(entries []metav1.ManagedFieldsEntry, field fieldpath.Path) (last *metav1.ManagedFieldsEntry) {
+	for i := range entries {
+		entry, set := &entries[i], &fieldpath.Set{}
+		if entry.FieldsV1 == nil || set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())) != nil ||
+			!set.Has(field) {
+			continue
+		}
+		if last == nil || entry.Time == nil || last.Time != nil && last.Time.Before(entry.Time) {
+			last = entry
+		}
+	}
+	return last
 }

@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/internal/schedule"
 )
@@ -15,11 +16,13 @@ import (
 
 // cronJobs is the kind CronJob. A stop suspends a CronJob, but its running Jobs finish.
 var cronJobs = &kind{
-	name:     "cronjobs",
-	object:   &batchv1.CronJob{},
-	list:     &batchv1.CronJobList{},
-	onOff:    true,
-	problems: schedule.ProblemsOfOnOff,
+	name:          "cronjobs",
+	object:        &batchv1.CronJob{},
+	list:          &batchv1.CronJobList{},
+	onOff:         true,
+	problems:      schedule.ProblemsOfOnOff,
+	takesDefaults: true,
+	field:         fieldpath.MakePathOrDie("spec", "suspend"),
 	level: func(o client.Object) int32 {
 		if ptr.Deref(o.(*batchv1.CronJob).Spec.Suspend, false) {
 			return 0

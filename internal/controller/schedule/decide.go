@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -19,17 +20,32 @@ import (
 // reconcile without a due event sends no request.
 const longestWait = 10 * time.Minute
 
+// input is what a decision is based on.
+type input struct {
+	object      client.Object
+	autoscalers []autoscalingv2.HorizontalPodAutoscaler
+	defaults    map[string]string // the annotations of the Namespace that belong to a schedule
+	dryRun      bool              // --schedule-dry-run
+	wasDryRun   bool              // the last decision about the workload was a dry run
+	dryRunEnd   time.Time         // the end of the last dry run by flag; zero for none
+	zone        *time.Location
+	now         time.Time
+}
+
 // plan is what to do about a workload.
 type plan struct {
-	transition transition
-	outcome    outcome
-	due        time.Time       // when the start or stop was due
-	fired      bool            // time has caused the transition, and not a new or edited schedule
-	level      int32           // the level (see kind) after the transition
-	least      *int32          // the lower bound of the level after the transition; nil if it does not change
-	record     schedule.Record // the annotations after the transition
-	warning    warning         // an event for the user; zero for none
-	wakeUp     time.Time       // when to reconcile next; zero means after the next change of the workload
+	transition  transition
+	outcome     outcome
+	event       schedule.Event    // the start or stop
+	annotations map[string]string // those of the schedule, which may come from the Namespace
+	fired       bool              // time has caused the transition, and not a new or edited schedule
+	isDryRun    bool              // the plan is only announced
+	level       int32             // the level (see kind) after the transition
+	least       *int32            // the lower bound of the level after the transition; nil if it does not change
+	until       time.Time         // replaces a duration in StartUntilAnnotation; zero for no change
+	record      schedule.Record   // the annotations after the transition
+	warning     warning           // an event for the user; zero for none
+	wakeUp      time.Time         // when to reconcile next; zero means after the next change of the workload
 }
 
 // warning is the content of a Warning event.
@@ -53,28 +69,62 @@ const (
 	scaled    outcome = "scaled"          // the level changes
 	unchanged outcome = "unchanged"       // the level is already right, or the right level is not known
 	suspended outcome = "suspended"       // the transition is skipped
+	dryRun    outcome = "dry-run"         // the level would change
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
 // decide returns what to do about a workload. If the schedule is invalid, the operator waits until a user changes it.
-func (k *kind) decide(
-	o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, zone *time.Location, now time.Time,
-) plan {
-	annotations := o.GetAnnotations()
-	if schedule.IsUnscheduled(annotations) && schedule.HasRecord(annotations) {
-		return k.remove(o)
+func (k *kind) decide(in input) plan {
+	own := in.object.GetAnnotations()
+	annotations, isDefault := k.effective(own, in.defaults)
+	var p plan
+	switch {
+	case schedule.IsUnscheduled(annotations) && schedule.HasRecord(own):
+		p = k.remove(in.object)
+	case !schedule.HasAny(annotations):
+		return plan{}
+	default:
+		s, problems := k.parse(annotations, in.zone)
+		if isDefault && len(schedule.ProblemsOfNamespace(in.defaults, in.zone)) > 0 {
+			s, problems = nil, schedule.Own(problems, own)
+		}
+		if s == nil || schedule.IsUnscheduled(annotations) {
+			return plan{warning: invalid(problems)}
+		}
+		p = k.decideSchedule(in, s)
 	}
-	s, problems := k.parse(o, zone)
-	if len(problems) > 0 {
-		reason, note := schedule.Explain(problems)
-		return plan{warning: warning{reason, "Parse", note}}
-	}
-	note := conflict(s, autoscalers)
-	p := k.decideEvent(o, s, note != "", now)
-	if note != "" {
-		p.warning = warning{v1beta1.EventAutoscalerConflict, "Stop", note}
+	if p.annotations, p.isDryRun = annotations, in.isDryRun(); p.isDryRun {
+		p.warning = warning{}
 	}
 	return p
+}
+
+// invalid returns a warning about problems of annotations; zero for none.
+func invalid(problems []schedule.Problem) warning {
+	if len(problems) == 0 {
+		return warning{}
+	}
+	reason, note := schedule.Explain(problems)
+	return warning{reason, "Parse", note}
+}
+
+func (in input) isDryRun() bool {
+	return in.dryRun || schedule.IsDryRun(in.object.GetAnnotations()) || schedule.IsDryRun(in.defaults)
+}
+
+// effective returns the annotations of the schedule that applies to a workload, and whether they are the default of its
+// Namespace. Numbers of replicas in the default of a
+// Namespace do not apply to a workload without replicas.
+func (k *kind) effective(own, defaults map[string]string) (annotations map[string]string, isDefault bool) {
+	if !k.takesDefaults {
+		defaults = nil
+	}
+	annotations, isDefault = schedule.Effective(own, defaults)
+	if isDefault && k.onOff {
+		delete(annotations, v1beta1.StopReplicasAnnotation)
+		delete(annotations, v1beta1.StartReplicasAnnotation)
+	}
+	return annotations, isDefault
 }
 
 // remove undoes a stop and removes the record.
@@ -85,44 +135,143 @@ func (k *kind) remove(o client.Object) plan {
 	return p
 }
 
-// decideEvent returns the plan for the last event of a schedule. Each event is handled once. If an autoscaler would
+// decideSchedule returns the plan for the last event of a schedule. Each event is handled once. If an autoscaler would
 // undo a stop, the stop waits.
-func (k *kind) decideEvent(o client.Object, s *schedule.Schedule, autoscaled bool, now time.Time) plan {
-	record := schedule.ReadRecord(o.GetAnnotations())
-	last, next, isStop := s.Events(now)
-	p := plan{transition: start, due: last.At, level: k.level(o), record: record, wakeUp: wakeUp(next, now)}
-	if isStop {
+func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
+	record := schedule.ReadRecord(in.object.GetAnnotations())
+	p := plan{transition: start, level: k.level(in.object), record: record}
+	due := s.Due(record, p.level > k.stopLevel(s), in.now)
+	p.event, p.wakeUp = due.Event, wakeUp(due, in.now)
+	if due.IsStop {
 		p.transition = stop
 	}
-	edited := record.Observed != s.Observed
-	handled := record.Handled(now)
-	skipped := s.Suspended || last.At.Before(s.SuspendUntil)
-	if !edited && !last.At.After(handled) || isStop && autoscaled && !skipped {
-		return p
+	note := conflict(s, in.autoscalers)
+	if note != "" {
+		p.warning = warning{v1beta1.EventAutoscalerConflict, "Stop", note}
 	}
-	p.fired = !edited && !handled.IsZero()
-	p.record.Last, p.record.Next, p.record.Observed = last.At, next, s.Observed
+	skipped := in.skip(s, due)
 	switch {
-	case last.At.IsZero():
-		p.outcome = noted
-	case skipped:
-		p.outcome = suspended
-	case isStop:
-		p.lower(k.stopLevel(s), k.leastOf(o), edited)
+	case !due.IsDue || due.IsStop && note != "" && skipped == nothing:
+		p.track(due)
+		if p.warning == (warning{}) {
+			p.warning = k.warnOf(s, due, p, in.now)
+		}
 	default:
-		p.raise(cmp.Or(s.StartReplicas, record.Original), k.leastOf(o))
+		k.execute(&p, in, s, due, skipped)
 	}
 	return p
 }
 
-// wakeUp returns when to reconcile next: at the next event, or after longestWait if that is earlier. A zero next means
-// that there is no event.
-func wakeUp(next, now time.Time) time.Time {
-	latest := now.Add(longestWait)
-	if next.IsZero() || next.After(latest) {
-		return latest
+// skip returns the outcome of an event that must not be executed; nothing if it must be executed.
+func (in input) skip(s *schedule.Schedule, due schedule.Due) outcome {
+	switch {
+	case !in.isDryRun() && (in.wasDryRun || !due.At.After(in.dryRunEnd)):
+		return noted // at the end of a dry run, nothing happens until the next event
+	case !due.IsUptime && (s.Suspended || due.At.Before(s.SuspendUntil)):
+		return suspended
+	default:
+		return nothing
 	}
-	return next
+}
+
+// track records since when the workload runs and when it expires, if that has changed.
+func (p *plan) track(due schedule.Due) {
+	if p.record.RunningSince.Equal(due.Since) && p.record.ExpiresAt.Equal(due.Expiry) {
+		return
+	}
+	p.outcome, p.record.RunningSince, p.record.ExpiresAt = noted, due.Since, due.Expiry
+	if p.record.Next = due.Next; !due.IsUptime {
+		p.record.Next = earlier(due.Next, due.Expiry)
+	}
+}
+
+// earlier returns the earlier of two times. Zero means none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// execute plans a start or a stop. If skipped is not nothing, the plan only records it, with this outcome.
+func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due, skipped outcome) {
+	p.fired = !due.IsEdited && !due.IsUptime && !p.record.Handled(in.now).IsZero()
+	p.record.Last, p.record.Observed = due.At, s.Observed
+	since := due.Since
+	switch {
+	case due.At.IsZero():
+		p.outcome = noted
+	case skipped != nothing:
+		if p.outcome = skipped; !due.Expiry.IsZero() && !due.Expiry.After(in.now) {
+			since = in.now.Truncate(time.Second) // StopAfter is over, and begins again
+		}
+	case due.IsStop:
+		p.lower(k.stopLevel(s), k.leastOf(in.object), due.IsEdited)
+		since = time.Time{}
+	default:
+		p.raise(cmp.Or(s.StartReplicas, p.record.Original), k.leastOf(in.object))
+		if since = in.now.Truncate(time.Second); p.level <= k.stopLevel(s) {
+			p.record.State, since = "", time.Time{} // no level to start with is known
+		}
+	}
+	p.record.RunningSince, p.record.ExpiresAt = time.Time{}, time.Time{}
+	if s.StopAfter > 0 && !since.IsZero() {
+		p.record.RunningSince, p.record.ExpiresAt = since, since.Add(s.StopAfter)
+	}
+	p.record.Next = earlier(due.Next, p.record.ExpiresAt)
+	if due.IsUptime {
+		p.extend(due, s.StartFor > 0)
+	}
+}
+
+// extend records an uptime on demand. With isDuration, its end replaces the duration in StartUntilAnnotation. Without a
+// last event in the record, the last regular event is due again after the uptime.
+func (p *plan) extend(due schedule.Due, isDuration bool) {
+	p.record.Last = time.Time{}
+	p.record.Next, p.record.ExpiresAt = due.Next, due.Expiry
+	if isDuration {
+		p.until = due.Expiry
+	}
+}
+
+// noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.
+const noticePeriod = 15 * time.Minute
+
+// warnOf returns a warning about a workload for which nothing is due: it stops soon, or its last event was undone. A
+// manual start is no reason for a warning if StopAfter limits it.
+func (k *kind) warnOf(s *schedule.Schedule, due schedule.Due, p plan, now time.Time) warning {
+	isSuspended := s.Suspended || due.Expiry.Before(s.SuspendUntil)
+	if due.ExpiresIntoStop && !isSuspended && !now.Before(due.Expiry.Add(-noticePeriod)) {
+		return warning{v1beta1.EventStopsSoon, "Stop", fmt.Sprintf("The workload stops at %s: "+
+			"to extend its uptime, change start-until or stop-after", schedule.FormatTime(due.Expiry))}
+	}
+	if s.Suspended || now.Before(s.SuspendUntil) || !k.isOverridden(s, p.record, p.level) {
+		return warning{}
+	}
+	note := "The workload is stopped, although its schedule has started it"
+	if p.record.State == v1beta1.ScheduleStopped {
+		note = "The workload runs, although its schedule has stopped it"
+	}
+	return warning{v1beta1.EventScheduleOverridden, "Observe", note}
+}
+
+// isOverridden reports whether the last start or stop was undone by something else. With StopAfter, users start and
+// stop a workload at any time.
+func (k *kind) isOverridden(s *schedule.Schedule, record schedule.Record, level int32) bool {
+	running := level > k.stopLevel(s)
+	return s.StopAfter == 0 && (record.State == v1beta1.ScheduleStopped && running ||
+		record.State == v1beta1.ScheduleStarted && !running)
+}
+
+// wakeUp returns when to reconcile next: at the next event, at the warning before it, or after longestWait.
+func wakeUp(due schedule.Due, now time.Time) time.Time {
+	earliest := now.Add(longestWait)
+	for _, at := range []time.Time{due.Next, due.Expiry, due.Expiry.Add(-noticePeriod)} {
+		if at.After(now) && at.Before(earliest) {
+			earliest = at
+		}
+	}
+	return earliest
 }
 
 // lower stops a workload: it lowers the level and records the previous level. If the schedule was edited, an earlier
@@ -179,5 +328,13 @@ func (k *kind) apply(o client.Object, p plan) {
 			k.setLeast(o, *p.least)
 		}
 	}
-	p.record.Write(o.GetAnnotations(), k.onOff)
+	annotations := o.GetAnnotations()
+	if annotations == nil { // the schedule is that of the Namespace
+		annotations = map[string]string{}
+		o.SetAnnotations(annotations)
+	}
+	p.record.Write(annotations, k.onOff)
+	if !p.until.IsZero() {
+		annotations[v1beta1.StartUntilAnnotation] = schedule.FormatTime(p.until)
+	}
 }

@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"maps"
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
@@ -72,6 +74,13 @@ func original(n int) func(*appsv1.Deployment) {
 	return with(v1beta1.OriginalReplicasAnnotation, strconv.Itoa(n))
 }
 
+// decideAt decides about a workload of a kind.
+func decideAt(
+	k *kind, o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, now time.Time,
+) plan {
+	return k.decide(input{object: o, autoscalers: autoscalers, zone: time.UTC, now: now})
+}
+
 // summary has the fields of a plan that the tests compare.
 type summary struct {
 	Transition transition
@@ -86,7 +95,7 @@ func summarize(p plan) summary {
 	if p.outcome == nothing {
 		return summary{}
 	}
-	return summary{p.transition, p.outcome, p.level, p.record.Original, p.due.Format("Mon 15:04"), p.record.State,
+	return summary{p.transition, p.outcome, p.level, p.record.Original, p.event.At.Format("Mon 15:04"), p.record.State,
 		p.fired}
 }
 
@@ -95,7 +104,7 @@ func TestDecide(t *testing.T) {
 		reason     string
 		deployment *appsv1.Deployment
 		now        string
-		autoscaled bool
+		warning    string // its reason
 		want       summary
 	}{
 		"New": {
@@ -109,8 +118,7 @@ func TestDecide(t *testing.T) {
 			reason:     "a start without a recorded number keeps the replicas",
 			deployment: newDeployment(0),
 			now:        "2026-11-20 12:00",
-			want: summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00",
-				State: v1beta1.ScheduleStarted},
+			want:       summary{Transition: start, Outcome: unchanged, Due: "Fri 07:00"},
 		},
 		"NewWithoutPastEvent": {
 			reason: "if the schedule had no event for years, only the next event is recorded",
@@ -174,13 +182,14 @@ func TestDecide(t *testing.T) {
 			reason:     "a Deployment that a user scaled to 0 before the stop stays at 0",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted,
+			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00",
 				Fired: true},
 		},
 		"UpByHand": {
 			reason:     "a Deployment that a user scaled out after the stop stays scaled out",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-22 12:00",
+			warning:    v1beta1.EventScheduleOverridden,
 		},
 		"UpByHandUntilStop": {
 			reason: "the next stop records the number of replicas that a user set after the last stop",
@@ -237,7 +246,8 @@ func TestDecide(t *testing.T) {
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
-			now: "2026-11-20 21:00",
+			now:     "2026-11-20 21:00",
+			warning: v1beta1.EventScheduleOverridden,
 		},
 		"Suspended": {
 			reason: "a suspended schedule skips a stop",
@@ -310,13 +320,13 @@ func TestDecide(t *testing.T) {
 			reason:     "a stop waits while an autoscaler would undo it",
 			deployment: newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 			now:        "2026-11-20 20:00",
-			autoscaled: true,
+			warning:    v1beta1.EventAutoscalerConflict,
 		},
 		"AutoscaledStart": {
 			reason:     "a start is executed even if an autoscaler would undo a stop",
 			deployment: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			now:        "2026-11-23 07:00",
-			autoscaled: true,
+			warning:    v1beta1.EventAutoscalerConflict,
 			want: summary{Transition: start, Outcome: scaled, Replicas: 3, Due: "Mon 07:00",
 				State: v1beta1.ScheduleStarted, Fired: true},
 		},
@@ -324,7 +334,8 @@ func TestDecide(t *testing.T) {
 			reason: "an event is not repeated if another leader, whose clock was slightly ahead, has executed it",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.LastScheduleTimeAnnotation, "2026-11-20T12:00:10Z")),
-			now: "2026-11-20 12:00",
+			now:     "2026-11-20 12:00",
+			warning: v1beta1.EventScheduleOverridden,
 		},
 		"LastTimeInTheFuture": {
 			reason: "a last-schedule-time years in the future is ignored",
@@ -340,7 +351,7 @@ func TestDecide(t *testing.T) {
 				with(v1beta1.OriginalReplicasAnnotation, "many"),
 				with(v1beta1.LastScheduleTimeAnnotation, "yesterday")),
 			now:  "2026-11-23 07:00",
-			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00", State: v1beta1.ScheduleStarted},
+			want: summary{Transition: start, Outcome: unchanged, Due: "Mon 07:00"},
 		},
 		"SameTime": {
 			reason: "if a start and a stop are at the same time, the start is executed",
@@ -366,18 +377,19 @@ func TestDecide(t *testing.T) {
 			deployment: newDeployment(2, original(3), with(v1beta1.StopScheduleAnnotation, "02:30"),
 				with(v1beta1.TimeZoneAnnotation, "Europe/Berlin"),
 				observed(v1beta1.ScheduleStopped, "2026-10-25 00:30")),
-			now: "2026-10-25 01:30",
+			now:     "2026-10-25 01:30",
+			warning: v1beta1.EventScheduleOverridden,
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var autoscalers []autoscalingv2.HorizontalPodAutoscaler
-			if c.autoscaled {
+			if c.warning == v1beta1.EventAutoscalerConflict {
 				autoscalers = append(autoscalers, *newAutoscaler(atLeast(0)))
 			}
-			p := deployments.decide(c.deployment, autoscalers, time.UTC, at(c.now))
-			if p.warning.note != "" != c.autoscaled {
-				t.Errorf("%s: got warning %q", c.reason, p.warning)
+			p := decideAt(deployments, c.deployment, autoscalers, at(c.now))
+			if diff := cmp.Diff(c.warning, p.warning.reason); diff != "" {
+				t.Errorf("%s: reason of the warning (-want +got):\n%s", c.reason, diff)
 			}
 			if diff := cmp.Diff(c.want, summarize(p)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -387,7 +399,7 @@ func TestDecide(t *testing.T) {
 			}
 			before := c.deployment.DeepCopy()
 			deployments.apply(c.deployment, p)
-			if again := deployments.decide(c.deployment, autoscalers, time.UTC, at(c.now)); again.outcome != nothing {
+			if again := decideAt(deployments, c.deployment, autoscalers, at(c.now)); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v", summarize(again))
 			}
 			if diff := cmp.Diff(before, c.deployment); p.outcome == nothing && diff != "" {
@@ -402,10 +414,10 @@ func TestDecide(t *testing.T) {
 func TestDecideInvalid(t *testing.T) {
 	d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 		with(v1beta1.StartScheduleAnnotation, "25:00"))
-	got := deployments.decide(d, nil, time.UTC, at("2026-11-23 07:00"))
+	got := decideAt(deployments, d, nil, at("2026-11-23 07:00"))
 	note := `useless.container.training/start-schedule "25:00": 25:00 is not a time of day from 00:00 to 23:59; ` +
 		`use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`
-	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}}); got != want {
+	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -438,7 +450,7 @@ func TestRemove(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := deployments.decide(c.deployment, nil, time.UTC, now)
+			p := decideAt(deployments, c.deployment, nil, now)
 			if p.transition != removal || !p.wakeUp.IsZero() {
 				t.Errorf("%s: got %+v, want a removal and no further reconcile", c.reason, p)
 			}
@@ -479,7 +491,7 @@ func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.D
 	look func(at time.Time, p plan)) {
 	t.Helper()
 	for at := from; !at.After(to); at = at.Add(every) {
-		p := deployments.decide(d, nil, time.UTC, at)
+		p := decideAt(deployments, d, nil, at)
 		if p.warning != (warning{}) {
 			t.Fatal(p.warning)
 		}
@@ -516,7 +528,7 @@ func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
 		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute,
 			func(_ time.Time, p plan) {
-				if deployments.level(d) != 3 || !p.fired || p.due != at("2026-11-20 07:00") {
+				if deployments.level(d) != 3 || !p.fired || p.event.At != at("2026-11-20 07:00") {
 					t.Errorf("after %s there are %d replicas, want 3: %+v", late, deployments.level(d), summarize(p))
 				}
 			})

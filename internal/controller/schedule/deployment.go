@@ -8,14 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=list;watch;patch
 
 var deployments = &kind{
-	name:   "deployments",
-	object: &appsv1.Deployment{},
-	list:   &appsv1.DeploymentList{},
+	name:          "deployments",
+	object:        &appsv1.Deployment{},
+	list:          &appsv1.DeploymentList{},
+	takesDefaults: true,
+	field:         fieldpath.MakePathOrDie("spec", "replicas"),
 	level: func(o client.Object) int32 {
 		return ptr.Deref(o.(*appsv1.Deployment).Spec.Replicas, 1)
 	},

@@ -62,12 +62,12 @@ func FuzzDecide(f *testing.F) {
 		d.Annotations = annotations
 		for range 3 { // three events, alternating starts and stops
 			before := *d.Spec.Replicas
-			p := deployments.decide(d, autoscalers, time.UTC, now)
+			p := decideAt(deployments, d, autoscalers, now)
 			checkPlan(t, p, before, now)
 			if p.outcome != nothing {
 				deployments.apply(d, p)
 			}
-			if again := deployments.decide(d, autoscalers, time.UTC, now); again.outcome != nothing {
+			if again := decideAt(deployments, d, autoscalers, now); again.outcome != nothing {
 				t.Errorf("the event is executed twice: %+v, then %+v", p, again)
 			}
 			if _, now, _ = s.Events(now); now.IsZero() {
@@ -85,8 +85,8 @@ func timeOfDay(minutes uint16) string {
 
 func checkPlan(t *testing.T, p plan, before int32, now time.Time) {
 	t.Helper()
-	if p.due.After(now) || !p.wakeUp.After(now) {
-		t.Errorf("now is %s, but due is %s and the next reconcile is at %s", now, p.due, p.wakeUp)
+	if p.event.At.After(now) || !p.wakeUp.After(now) {
+		t.Errorf("now is %s, but due is %s and the next reconcile is at %s", now, p.event.At, p.wakeUp)
 	}
 	checkReplicas(t, p, before)
 }
@@ -115,7 +115,7 @@ func checkRemoval(t *testing.T, annotations map[string]string, replicas int32, f
 	want := max(replicas, schedule.ReadRecord(annotations).Original)
 	delete(annotations, v1beta1.StartScheduleAnnotation)
 	delete(annotations, v1beta1.StopScheduleAnnotation)
-	p := deployments.decide(d, nil, time.UTC, century(0))
+	p := decideAt(deployments, d, nil, century(0))
 	deployments.apply(d, p)
 	if *d.Spec.Replicas != want || schedule.HasRecord(d.Annotations) || d.Annotations["example.com/else"] != foreign {
 		t.Errorf("after the removal there are %d replicas, want %d; annotations %v", *d.Spec.Replicas, want,

@@ -8,6 +8,7 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/internal/schedule"
 )
@@ -20,6 +21,7 @@ var horizontalPodAutoscalers = &kind{
 	name:     "horizontalpodautoscalers",
 	object:   &autoscalingv2.HorizontalPodAutoscaler{},
 	list:     &autoscalingv2.HorizontalPodAutoscalerList{},
+	field:    fieldpath.MakePathOrDie("spec", "maxReplicas"),
 	level:    func(o client.Object) int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas },
 	setLevel: func(o client.Object, most int32) { o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas = most },
 	least:    func(o client.Object) *int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas },

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/internal/schedule"
 )
@@ -28,6 +29,8 @@ type kind struct {
 
 	// isScalable means that a HorizontalPodAutoscaler can scale the kind.
 	isScalable bool
+	// takesDefaults means that the annotations of a Namespace are the default of the kind.
+	takesDefaults bool
 	// isOptional means that the kind's CustomResourceDefinition does not belong to the operator, and may be absent.
 	isOptional bool
 
@@ -37,6 +40,8 @@ type kind struct {
 	// means that the kind has none.
 	least    func(client.Object) *int32
 	setLeast func(client.Object, int32)
+	// field is the field that setLevel sets. Nil means an annotation.
+	field fieldpath.Path
 	// problems returns what is wrong in the annotations for this kind only. Nil means nothing.
 	problems func(annotations map[string]string) []schedule.Problem
 	// describe describes a change of the level in an event, without a full stop.
@@ -84,13 +89,16 @@ func (k *kind) transform(o any) (any, error) {
 	return o, nil
 }
 
-// parse reads the schedule of a workload. It returns either a schedule or all problems.
-func (k *kind) parse(o client.Object, zone *time.Location) (*schedule.Schedule, []schedule.Problem) {
-	s, problems := schedule.Parse(o.GetAnnotations(), zone)
+// parse reads a schedule for a workload of the kind. It returns either a schedule or all problems.
+func (k *kind) parse(annotations map[string]string, zone *time.Location) (*schedule.Schedule, []schedule.Problem) {
+	s, problems := schedule.Parse(annotations, zone)
 	if k.problems != nil {
-		problems = append(problems, k.problems(o.GetAnnotations())...)
+		problems = append(problems, k.problems(annotations)...)
 	}
-	return s, problems
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return s, nil
 }
 
 // leaveAlone reports whether a workload must not be changed: it is being deleted, it is paused, or another object

@@ -86,7 +86,7 @@ func TestStopAndStart(t *testing.T) {
 // execute executes the last event of a workload, and returns the description of the change, or an empty string.
 func execute(t *testing.T, k *kind, o client.Object, now string) string {
 	t.Helper()
-	p := k.decide(o, nil, time.UTC, at(now))
+	p := decideAt(k, o, nil, at(now))
 	if p.warning != (warning{}) {
 		t.Fatal(p.warning)
 	}
@@ -123,7 +123,7 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 			set(o, v1beta1.StartScheduleAnnotation, "")
 			set(o, v1beta1.StopScheduleAnnotation, "")
 			set(o, v1beta1.StopReplicasAnnotation, "")
-			k.apply(o, k.decide(o, nil, time.UTC, now))
+			k.apply(o, decideAt(k, o, nil, now))
 			if got := k.level(o); got != before {
 				t.Errorf("the level is %d, want %d", got, before)
 			}
@@ -139,13 +139,13 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 func TestProblemsOfOnOff(t *testing.T) {
 	o := newWorkload(cronJobs, 1)
 	set(o, v1beta1.StopReplicasAnnotation, "1")
-	_, problems := cronJobs.parse(o, time.UTC)
+	_, problems := cronJobs.parse(o.GetAnnotations(), time.UTC)
 	_, note := schedule.Explain(problems)
 	want := `useless.container.training/stop-replicas "1": this kind of workload has no replicas; remove it`
 	if note != want {
 		t.Errorf("got %s\nwant %s", note, want)
 	}
-	if _, problems := statefulSets.parse(o, time.UTC); len(problems) > 0 {
+	if _, problems := statefulSets.parse(o.GetAnnotations(), time.UTC); len(problems) > 0 {
 		t.Errorf("a StatefulSet has replicas, but got %v", problems)
 	}
 }
@@ -217,7 +217,7 @@ func TestScaledObject(t *testing.T) {
 	}
 	o := newWorkload(scaledObjects, 1)
 	set(o, v1beta1.StartReplicasAnnotation, "3")
-	_, problems := scaledObjects.parse(o, time.UTC)
+	_, problems := scaledObjects.parse(o.GetAnnotations(), time.UTC)
 	want := `useless.container.training/start-replicas "3": after a start, KEDA decides about the replicas; remove it`
 	if _, note := schedule.Explain(problems); note != want {
 		t.Errorf("got %s\nwant %s", note, want)
@@ -240,7 +240,7 @@ func TestProblemsOfAutoscaler(t *testing.T) {
 	} {
 		o := newWorkload(horizontalPodAutoscalers, 9)
 		set(o, c.key, c.value)
-		_, problems := horizontalPodAutoscalers.parse(o, time.UTC)
+		_, problems := horizontalPodAutoscalers.parse(o.GetAnnotations(), time.UTC)
 		if _, note := schedule.Explain(problems); note != c.want {
 			t.Errorf("%s: got %s\nwant %s", c.reason, note, c.want)
 		}

@@ -87,22 +87,23 @@ func (c collector) collect(collected chan<- prometheus.Metric) {
 		list := controller.kind.list.DeepCopyObject().(client.ObjectList)
 		if err := c.cache.List(ctx, list, client.MatchingFields{workloadsWithAnnotations: "true"},
 			client.UnsafeDisableDeepCopy); err == nil { // an error means that the cache has not started yet
-			controller.collect(collected, list)
+			controller.collect(ctx, collected, list)
 		}
 	}
 }
 
 // collect counts the workloads in a list.
-func (c *Controller) collect(collected chan<- prometheus.Metric, list client.ObjectList) {
+func (c *Controller) collect(ctx context.Context, collected chan<- prometheus.Metric, list client.ObjectList) {
 	k := c.kind
 	type key struct{ namespace, state string }
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
 	_ = apimeta.EachListItem(list, func(item runtime.Object) error {
 		o := item.(client.Object)
-		if k.leaveAlone(o) || schedule.IsUnscheduled(o.GetAnnotations()) {
+		state := c.state(ctx, o)
+		if state == "" {
 			return nil
 		}
-		counts[key{o.GetNamespace(), c.state(o)}]++
+		counts[key{o.GetNamespace(), state}]++
 		saved := k.saved(o)
 		cpu[o.GetNamespace()] += saved.Cpu().AsApproximateFloat64()
 		memory[o.GetNamespace()] += saved.Memory().AsApproximateFloat64()
@@ -119,15 +120,23 @@ func (c *Controller) collect(collected chan<- prometheus.Metric, list client.Obj
 	}
 }
 
-// state returns the value of the label state for a workload.
-func (c *Controller) state(o client.Object) string {
-	s, problems := c.kind.parse(o, c.zone)
-	switch {
+// state returns the value of the label state for a workload, or an empty string if it has no schedule.
+func (c *Controller) state(ctx context.Context, o client.Object) string {
+	defaults, err := c.namespaces.defaults(ctx, o.GetNamespace())
+	annotations, _ := c.kind.effective(o.GetAnnotations(), defaults)
+	if err != nil || c.kind.leaveAlone(o) || schedule.IsUnscheduled(annotations) {
+		return ""
+	}
+	s, problems := c.kind.parse(annotations, c.zone)
+	now := c.clock.Now()
+	switch record := schedule.ReadRecord(o.GetAnnotations()); {
 	case len(problems) > 0:
 		return "invalid"
-	case s.Suspended || c.clock.Now().Before(s.SuspendUntil):
+	case s.Suspended || now.Before(s.SuspendUntil):
 		return "suspended"
-	case schedule.ReadRecord(o.GetAnnotations()).State == v1beta1.ScheduleStopped:
+	case c.kind.isOverridden(s, record, c.kind.level(o)):
+		return "overridden"
+	case record.State == v1beta1.ScheduleStopped:
 		return strings.ToLower(v1beta1.ScheduleStopped)
 	default:
 		return strings.ToLower(v1beta1.ScheduleStarted)

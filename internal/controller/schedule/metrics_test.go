@@ -76,13 +76,14 @@ useless_schedule_saved_memory_bytes{kind="deployments",namespace="other"} 0
 # HELP useless_schedule_workloads Number of workloads with a schedule, by the state of the schedule.
 # TYPE useless_schedule_workloads gauge
 useless_schedule_workloads{kind="deployments",namespace="default",state="invalid"} 1
+useless_schedule_workloads{kind="deployments",namespace="default",state="overridden"} 2
 useless_schedule_workloads{kind="deployments",namespace="default",state="started"} 3
-useless_schedule_workloads{kind="deployments",namespace="default",state="stopped"} 3
+useless_schedule_workloads{kind="deployments",namespace="default",state="stopped"} 1
 useless_schedule_workloads{kind="deployments",namespace="default",state="suspended"} 2
 useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"} 1
 `
 	registry := prometheus.NewRegistry()
-	c := &Controller{kind: deployments, clock: clocktesting.NewFakePassiveClock(now), zone: time.UTC}
+	c := &Controller{kind: deployments, clock: clocktesting.NewFakePassiveClock(now), zone: time.UTC, namespaces: &Namespaces{client: &fakeClient{}}}
 	workloads := collector{cached, []*Controller{c}}
 	registry.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	response := httptest.NewRecorder()

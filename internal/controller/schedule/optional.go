@@ -95,5 +95,5 @@ func (p *presence) change(ctx context.Context, served bool) error {
 	}
 	p.absent.Store(false)
 	return p.watch(source.Kind[client.Object](
-		p.cache, p.kind.object, &handler.EnqueueRequestForObject{}, pause.Predicate(), annotated))
+		p.cache, p.kind.object, &handler.EnqueueRequestForObject{}, pause.Predicate(), p.scheduled()))
 }

@@ -8,14 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=list;watch;patch
 
 var statefulSets = &kind{
-	name:   "statefulsets",
-	object: &appsv1.StatefulSet{},
-	list:   &appsv1.StatefulSetList{},
+	name:          "statefulsets",
+	object:        &appsv1.StatefulSet{},
+	list:          &appsv1.StatefulSetList{},
+	takesDefaults: true,
+	field:         fieldpath.MakePathOrDie("spec", "replicas"),
 	level: func(o client.Object) int32 {
 		return ptr.Deref(o.(*appsv1.StatefulSet).Spec.Replicas, 1)
 	},

@@ -6,6 +6,7 @@ package schedule
 import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/internal/schedule"
@@ -16,11 +17,13 @@ import (
 // virtualMachines is the kind VirtualMachine. A stop sets its action to inactive. The cache has all fields, because the
 // controller of VirtualMachines reads them.
 var virtualMachines = &kind{
-	name:     "virtualmachines",
-	object:   &v1alpha1.VirtualMachine{},
-	list:     &v1alpha1.VirtualMachineList{},
-	onOff:    true,
-	problems: schedule.ProblemsOfOnOff,
+	name:          "virtualmachines",
+	object:        &v1alpha1.VirtualMachine{},
+	list:          &v1alpha1.VirtualMachineList{},
+	onOff:         true,
+	problems:      schedule.ProblemsOfOnOff,
+	takesDefaults: true,
+	field:         fieldpath.MakePathOrDie("spec", "action"),
 	level: func(o client.Object) int32 {
 		if o.(*v1alpha1.VirtualMachine).Spec.Action == v1alpha1.ActionInactive {
 			return 0

@@ -82,8 +82,9 @@ func TestWarnings(t *testing.T) {
 			clock, recorder := clocktesting.NewFakePassiveClock(now), clientevents.NewFakeRecorder(10)
 			controller := &Controller{
 				kind: deployments, client: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock),
-				events:  events.NewRecorder(keptEvents{FakeRecorder: recorder}),
-				metrics: newMetrics(prometheus.NewRegistry(), collector{}),
+				events:     events.NewRecorder(keptEvents{FakeRecorder: recorder}),
+				metrics:    newMetrics(prometheus.NewRegistry(), collector{}),
+				namespaces: &Namespaces{client: api},
 			}
 			for range 3 {
 				_, err := controller.Reconcile(t.Context(),

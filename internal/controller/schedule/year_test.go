@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientevents "k8s.io/client-go/tools/events"
@@ -151,13 +152,19 @@ type world struct {
 	exclude                     [2]string // first and last date
 	suspended                   bool
 	suspendUntil                time.Time
+	stopAfter                   time.Duration
+	startUntil                  time.Time
+	dryRun                      bool
+	isDefault                   bool // the schedule is that of the Namespace
 
 	// The expected state.
 	level, original      int // for a kind without replicas, 1 is on and 0 is off
 	least, originalLeast int // minReplicas of an autoscaler
 	state                string
 	lastEvent, nextEvent time.Time // the recorded last and next event
+	since, expiresAt     time.Time // of stop-after and start-until
 	edited               bool
+	wasDryRun            bool
 
 	next time.Time // the next event, or 24 h from now without a schedule
 }
@@ -166,10 +173,15 @@ type world struct {
 type fakeClient struct {
 	client.Client
 	stored, cached client.Object
+	defaults       map[string]string // the annotations of the Namespace
 	writes         int
 }
 
 func (s *fakeClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if namespace, ok := into.(*corev1.Namespace); ok {
+		namespace.Annotations = s.defaults
+		return nil
+	}
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(s.cached.DeepCopyObject()).Elem())
 	return nil
 }
@@ -204,12 +216,16 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 		timetables: timetables, name: name, now: yearBegins}
 	w.level = w.anyLevel()
 	w.least = min(4, w.level)
-	w.api = &fakeClient{}
+	w.api = &fakeClient{defaults: map[string]string{}}
 	w.api.store(newWorkload(w.kind, int32(w.level)))
+	if w.isDefault = w.kind.takesDefaults && w.pick(2); w.isDefault {
+		w.change(func(o client.Object) { o.SetAnnotations(nil) })
+	}
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
 	w.controller = &Controller{
 		kind: w.kind, client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}),
 		metrics: newMetrics(prometheus.NewRegistry(), collector{}), alarms: queue.NewAlarms(w.clock),
+		namespaces: &Namespaces{client: w.api}, api: w.api,
 	}
 	woken := priorityqueue.New[reconcile.Request]("test")
 	t.Cleanup(woken.ShutDown)
@@ -242,6 +258,10 @@ func (w *world) year() (n int) {
 			w.edit()
 		case w.pick(200):
 			w.unschedule()
+		case w.pick(40):
+			w.startOnDemand()
+		case w.pick(40) || w.dryRun && w.pick(4):
+			w.toggleDryRun()
 		}
 		w.sleep()
 	}
@@ -315,12 +335,58 @@ func (w *world) change(change func(client.Object)) {
 	w.api.store(o)
 }
 
+// settings changes the annotations in which the users have the schedule.
+func (w *world) settings(change func(client.Object)) {
+	if !w.isDefault {
+		w.change(change)
+		return
+	}
+	namespace := &corev1.Namespace{}
+	namespace.Annotations = maps.Clone(w.api.defaults)
+	change(namespace)
+	w.api.defaults = namespace.Annotations
+}
+
+// startOnDemand sets start-until of the workload to a time. A quarter of the times is in the past or absent.
+func (w *world) startOnDemand() {
+	if w.start == "" {
+		return
+	}
+	w.startUntil = w.now.Add(time.Duration(w.random.Int64N(int64(40 * time.Hour)))).Add(-10 * time.Hour).Truncate(time.Second)
+	if w.pick(8) {
+		w.startUntil = time.Time{}
+	}
+	w.change(func(o client.Object) {
+		set(annotated(o), v1beta1.StartUntilAnnotation, schedule.FormatTime(w.startUntil))
+	})
+}
+
+// annotated returns an object with a map of annotations.
+func annotated(o client.Object) client.Object {
+	if o.GetAnnotations() == nil {
+		o.SetAnnotations(map[string]string{})
+	}
+	return o
+}
+
+// toggleDryRun begins or ends a dry run.
+func (w *world) toggleDryRun() {
+	w.dryRun = !w.dryRun
+	value := "true"
+	if !w.dryRun {
+		value = []string{"", "false"}[w.random.IntN(2)]
+	}
+	w.change(func(o client.Object) { set(annotated(o), v1beta1.DryRunAnnotation, value) })
+}
+
 // unschedule removes the schedule, and for half of the workloads also its settings.
 func (w *world) unschedule() {
-	w.start, w.stop = "", ""
-	w.change(func(o client.Object) {
+	w.start, w.stop, w.stopAfter, w.startUntil = "", "", 0, time.Time{}
+	w.change(func(o client.Object) { set(annotated(o), v1beta1.StartUntilAnnotation, "") })
+	w.settings(func(o client.Object) {
 		set(o, v1beta1.StartScheduleAnnotation, "")
 		set(o, v1beta1.StopScheduleAnnotation, "")
+		set(o, v1beta1.StopAfterAnnotation, "")
 		if w.pick(2) {
 			for _, key := range []string{
 				v1beta1.TimeZoneAnnotation, v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation,
@@ -359,7 +425,10 @@ func (w *world) edit() {
 				from.AddDate(0, 0, w.random.IntN(20)).Format(time.DateOnly)}
 		}
 	}
-	w.change(w.annotate)
+	if w.stopAfter = 0; w.pick(3) {
+		w.stopAfter = time.Duration(1+w.random.IntN(60)) * time.Hour
+	}
+	w.settings(w.annotate)
 }
 
 func (w *world) someRecurrence() string { return recurrences[w.random.IntN(len(recurrences))].text }
@@ -372,6 +441,11 @@ func (w *world) annotate(o client.Object) {
 		v1beta1.StopReplicasAnnotation: "", v1beta1.StartReplicasAnnotation: "",
 		v1beta1.ExcludeDatesAnnotation: "",
 	}
+	stopAfter := ""
+	if w.stopAfter > 0 {
+		stopAfter = fmt.Sprintf("%dh", w.stopAfter/time.Hour)
+	}
+	set(o, v1beta1.StopAfterAnnotation, stopAfter) // not a part of the schedule that an edit executes again
 	if !w.kind.onOff {
 		wanted[v1beta1.StopReplicasAnnotation] = strconv.Itoa(w.stopReplicas)
 	}
@@ -397,6 +471,7 @@ func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
 		// simulates a restart
 		w.controller.warned, w.controller.failures = memory.Memory[warning]{}, memory.Memory[string]{}
+		w.controller.announced, w.wasDryRun = memory.Memory[string]{}, false
 	}
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0
@@ -409,13 +484,10 @@ func (w *world) operator() (wrote bool) {
 	if wrote = w.api.writes > 0; wrote != due || w.api.writes > 1 {
 		w.failf("the operator wrote %d times; a write was due: %t", w.api.writes, due)
 	}
-	if got := int(w.kind.level(w.api.stored)); got != w.level {
-		w.failf("the level is %d, want %d", got, w.level)
-	}
-	if least := w.kind.leastOf(w.api.stored); least != nil && int(*least) != w.least {
-		w.failf("the lower bound is %d, want %d", *least, w.least)
-	}
 	w.checkRecord()
+	if wrote {
+		w.settle(request)
+	}
 	w.plan(w.controller.alarms.Next(request))
 	if wrote && w.pick(5) {
 		w.reconcileStale(before)
@@ -423,8 +495,22 @@ func (w *world) operator() (wrote bool) {
 	return wrote
 }
 
-// checkRecord compares the operator's annotations with the expected ones. Without a schedule there are none.
+// settle reconciles after a write, as its watch event does. The operator must not write again.
+func (w *world) settle(request reconcile.Request) {
+	w.api.cached, w.api.writes = w.api.stored, 0
+	if _, err := w.controller.Reconcile(w.Context(), request); err != nil || w.api.writes > 0 {
+		w.failf("after a write, the operator wrote %d times: %v", w.api.writes, err)
+	}
+}
+
+// checkRecord compares the level and the operator's annotations with the expected ones. Without a schedule there are none.
 func (w *world) checkRecord() {
+	if got := int(w.kind.level(w.api.stored)); got != w.level {
+		w.failf("the level is %d, want %d", got, w.level)
+	}
+	if least := w.kind.leastOf(w.api.stored); least != nil && int(*least) != w.least {
+		w.failf("the lower bound is %d, want %d", *least, w.least)
+	}
 	want := map[string]string{}
 	for key, value := range map[string]string{
 		v1beta1.LastScheduleTimeAnnotation:    schedule.FormatTime(w.lastEvent),
@@ -433,6 +519,8 @@ func (w *world) checkRecord() {
 		v1beta1.OriginalReplicasAnnotation:    w.originalReplicas(),
 		v1beta1.OriginalMinReplicasAnnotation: w.originalMinReplicas(),
 		v1beta1.OriginalStateAnnotation:       w.originalState(),
+		v1beta1.RunningSinceAnnotation:        schedule.FormatTime(w.since),
+		v1beta1.ExpiresAtAnnotation:           schedule.FormatTime(w.expiresAt),
 	} {
 		if value != "" {
 			want[key] = value
@@ -441,7 +529,7 @@ func (w *world) checkRecord() {
 	got := map[string]string{}
 	for _, key := range recordKeys() {
 		if value, ok := w.api.stored.GetAnnotations()[key]; ok &&
-			(key != v1beta1.ObservedScheduleAnnotation || w.start == "") {
+			(key != v1beta1.ObservedScheduleAnnotation || w.start == "" && !w.dryRun) {
 			got[key] = value
 		}
 	}
@@ -478,7 +566,7 @@ func (w *world) originalState() string {
 func (w *world) plan(got time.Time) {
 	var want time.Time
 	if w.next = w.now.Add(24 * time.Hour); w.start != "" {
-		w.next = w.upcoming()
+		w.next = w.soonest()
 		want = w.now.Add(min(w.next.Sub(w.now), longestWait))
 	}
 	// Alarms use real timers. So an alarm of less than a second may fire before this check.
@@ -499,34 +587,159 @@ func (w *world) reconcileStale(before client.Object) {
 
 // rule updates the expected state, and reports whether a write is due.
 func (w *world) rule() bool {
-	if w.start == "" {
-		recorded := !w.lastEvent.IsZero()
-		w.raise(w.original)
-		w.state, w.lastEvent, w.nextEvent, w.edited = "", time.Time{}, time.Time{}, true
-		return recorded
-	}
-	last, isStop := w.last()
-	if !w.edited && !last.After(w.lastEvent) {
+	if w.dryRun {
+		w.wasDryRun = true
 		return false
 	}
-	wasEdited := w.edited
-	w.lastEvent, w.nextEvent, w.edited = last, w.upcoming(), false
+	onlyRecord := w.wasDryRun
+	w.wasDryRun = false
+	if w.start == "" {
+		recorded := w.state != "" || !w.lastEvent.IsZero() || !w.nextEvent.IsZero()
+		w.raise(w.original)
+		w.state, w.lastEvent, w.nextEvent, w.edited = "", time.Time{}, time.Time{}, true
+		w.since, w.expiresAt = time.Time{}, time.Time{}
+		return recorded
+	}
+	return w.execute(onlyRecord)
+}
+
+// execute updates the expected state outside of a dry run. After a dry run, an event is only recorded.
+func (w *world) execute(onlyRecord bool) bool {
+	since := w.runningSince()
+	if w.startUntil.After(w.now) {
+		return w.executeUptime(since, onlyRecord)
+	}
+	last, isStop := w.last(w.now)
+	due := w.edited || last.After(w.lastEvent)
+	var expiry time.Time
+	if !since.IsZero() {
+		expiry = since.Add(w.stopAfter)
+	}
 	switch {
-	case w.suspended || last.Before(w.suspendUntil):
+	case !since.IsZero() && !expiry.After(w.now) && (!due || expiry.After(last)):
+		w.regular(expiry, true, since, onlyRecord)
+	case due:
+		w.regular(last, isStop, since, onlyRecord)
+	case since.Equal(w.since) && expiry.Equal(w.expiresAt):
+		return false
+	default:
+		w.since, w.expiresAt = since, expiry
+		w.nextEvent = w.nextStartOrStop()
+	}
+	return true
+}
+
+// runningSince returns since when the workload has been running; zero if it is stopped or does not have stop-after.
+func (w *world) runningSince() time.Time {
+	switch {
+	case w.stopAfter == 0 || w.level <= w.stopReplicas:
+		return time.Time{}
+	case w.since.IsZero():
+		return w.now.Truncate(time.Second)
+	default:
+		return w.since
+	}
+}
+
+// nextStartOrStop returns the next event of the regular schedule or of stop-after.
+func (w *world) nextStartOrStop() time.Time {
+	next := w.upcoming(w.now)
+	if !w.expiresAt.IsZero() && w.expiresAt.Before(next) {
+		return w.expiresAt
+	}
+	return next
+}
+
+// executeUptime updates the expected state while start-until is in the future. Each of its values is executed once.
+func (w *world) executeUptime(since time.Time, onlyRecord bool) bool {
+	if wrote := !since.Equal(w.since); w.expiresAt.Equal(w.startUntil) {
+		if w.since = since; wrote {
+			w.nextEvent = w.afterUptime(since)
+		}
+		return wrote
+	}
+	w.nextEvent = w.afterUptime(since)
+	if onlyRecord {
+		w.track(since)
+	} else {
+		w.begin()
+	}
+	w.lastEvent, w.expiresAt, w.edited = time.Time{}, w.startUntil, false
+	return true
+}
+
+// afterUptime returns the first start or stop at or after start-until. At start-until, the last regular event counts.
+func (w *world) afterUptime(since time.Time) time.Time {
+	_, isStop := w.last(w.startUntil)
+	if isStop || !since.IsZero() && !since.Add(w.stopAfter).After(w.startUntil) {
+		return w.startUntil
+	}
+	return w.upcoming(w.startUntil)
+}
+
+// regular updates the expected state after a start or a stop that is due.
+func (w *world) regular(due time.Time, isStop bool, since time.Time, onlyRecord bool) {
+	wasEdited := w.edited
+	w.lastEvent, w.edited = due, false
+	switch {
+	case w.isSuspendedAt(due) || onlyRecord:
+		if !since.IsZero() && !since.Add(w.stopAfter).After(w.now) {
+			since = w.now.Truncate(time.Second)
+		}
+		w.track(since)
 	case isStop:
 		w.state = "Stopped"
 		if w.level > w.stopReplicas {
 			w.lower(wasEdited)
 		}
+		w.track(time.Time{})
 	default:
-		target := w.startReplicas
-		if target == 0 {
-			target = w.original
-		}
-		w.raise(target)
-		w.state = "Started"
+		w.begin()
 	}
-	return true
+	w.nextEvent = w.nextStartOrStop()
+}
+
+// begin starts the workload.
+func (w *world) begin() {
+	target := w.startReplicas
+	if target == 0 {
+		target = w.original
+	}
+	w.raise(target)
+	w.state = "Started"
+	w.track(w.now.Truncate(time.Second))
+	if w.level <= w.stopReplicas { // the operator does not know how many replicas to start
+		w.state = ""
+		w.track(time.Time{})
+	}
+}
+
+// track records since when the workload has been running.
+func (w *world) track(since time.Time) {
+	w.since, w.expiresAt = time.Time{}, time.Time{}
+	if w.stopAfter > 0 && !since.IsZero() {
+		w.since, w.expiresAt = since, since.Add(w.stopAfter)
+	}
+}
+
+func (w *world) isSuspendedAt(event time.Time) bool {
+	return w.suspended || event.Before(w.suspendUntil)
+}
+
+// soonest returns the next time at which the operator may have something to do.
+func (w *world) soonest() time.Time {
+	soonest, end := w.upcoming(w.now), w.startUntil
+	if end.After(w.now) {
+		soonest = end
+	} else if end = (time.Time{}); w.stopAfter > 0 && w.level > w.stopReplicas && !w.since.IsZero() {
+		end = w.since.Add(w.stopAfter)
+	}
+	for _, t := range []time.Time{end, end.Add(-15 * time.Minute)} {
+		if t.After(w.now) && t.Before(soonest) {
+			soonest = t
+		}
+	}
+	return soonest
 }
 
 // lower lowers the level to stopReplicas. A stop records the level. If an edit repeats the stop, the higher record stays.
@@ -552,24 +765,24 @@ func (w *world) raise(target int) {
 // isExcluded reports whether a start at a tick is excluded.
 func (w *world) isExcluded(e tick) bool { return w.exclude[0] <= e.date && e.date <= w.exclude[1] }
 
-// last returns the last start or stop until now. If both are at the same instant, the one with the later wall-clock
+// last returns the last regular start or stop until now. If both are at the same instant, the one with the later wall-clock
 // time counts. If the wall-clock times are also equal, the start counts.
-func (w *world) last() (at time.Time, isStop bool) {
+func (w *world) last(now time.Time) (at time.Time, isStop bool) {
 	table := w.timetables[w.zone]
-	start, stop := lastTick(table[w.start], w.now, w.isExcluded),
-		lastTick(table[w.stop], w.now, func(tick) bool { return false })
+	start, stop := lastTick(table[w.start], now, w.isExcluded),
+		lastTick(table[w.stop], now, func(tick) bool { return false })
 	if stop.at.After(start.at) || stop.at.Equal(start.at) && stop.wall.After(start.wall) {
 		return stop.at, true
 	}
 	return start.at, false
 }
 
-// upcoming returns the next start or stop.
-func (w *world) upcoming() time.Time {
+// upcoming returns the next regular start or stop after now.
+func (w *world) upcoming(now time.Time) time.Time {
 	table := w.timetables[w.zone]
 	stops := table[w.stop]
-	next := stops[countUntil(stops, w.now)].at
-	for _, start := range table[w.start][countUntil(table[w.start], w.now):] {
+	next := stops[countUntil(stops, now)].at
+	for _, start := range table[w.start][countUntil(table[w.start], now):] {
 		if !w.isExcluded(start) {
 			if start.at.Before(next) {
 				next = start.at
@@ -606,6 +819,7 @@ func recordKeys() []string {
 		v1beta1.OriginalReplicasAnnotation, v1beta1.OriginalMinReplicasAnnotation, v1beta1.OriginalStateAnnotation,
 		v1beta1.LastScheduleTimeAnnotation, v1beta1.NextScheduleTimeAnnotation,
 		v1beta1.ScheduleStateAnnotation, v1beta1.ObservedScheduleAnnotation,
+		v1beta1.RunningSinceAnnotation, v1beta1.ExpiresAtAnnotation,
 	}
 }
 

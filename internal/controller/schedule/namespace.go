@@ -1,0 +1,148 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/memory"
+	"container.training/useless/internal/queue"
+	"container.training/useless/internal/schedule"
+)
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
+
+// Namespaces reads the default schedules of Namespaces. As a reconciler, it emits events about defaults that do not
+// apply.
+type Namespaces struct {
+	client client.Client
+	zone   *time.Location
+	events *events.Recorder
+	system []string // the Namespaces that cannot have a default schedule
+	warned memory.Memory[warning]
+}
+
+// systemNamespaces are the Namespaces of Kubernetes itself.
+var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+func (n *Namespaces) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(Name+"-namespaces").
+		WithOptions(queue.Options(1)).
+		For(&corev1.Namespace{}, builder.WithPredicates(redefined)).
+		Complete(n)
+}
+
+// trimNamespace returns a Namespace with only its default schedule.
+func trimNamespace(o any) (any, error) {
+	namespace, ok := o.(*corev1.Namespace)
+	if !ok {
+		return o, nil
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion,
+		DeletionTimestamp: namespace.DeletionTimestamp,
+		Annotations:       schedule.OfNamespace(namespace.Annotations),
+	}}, nil
+}
+
+// redefined drops the updates of Namespaces that do not change the default schedule.
+var redefined = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return !maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+}}
+
+// Reconcile emits an event if the default schedule of a Namespace is invalid or does not apply.
+func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	namespace := &corev1.Namespace{}
+	if err := n.client.Get(ctx, request.NamespacedName, namespace); err != nil {
+		n.warned.Forget(request.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	w := n.decide(namespace)
+	if w != n.warned.Of(namespace) {
+		n.warned.Keep(namespace, w)
+		if w != (warning{}) {
+			n.events.Warning(namespace, w.reason, w.action, "%s", w.note)
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// decide returns a warning about the default schedule of a Namespace.
+func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
+	switch {
+	case len(schedule.OfNamespace(namespace.Annotations)) == 0:
+		return warning{}
+	case slices.Contains(n.system, namespace.Name):
+		return warning{v1beta1.EventScheduleIgnored, "Parse", fmt.Sprintf("Namespace %s cannot have a default "+
+			"schedule: annotate its workloads", namespace.Name)}
+	default:
+		return invalid(schedule.ProblemsOfNamespace(namespace.Annotations, n.zone))
+	}
+}
+
+// defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache.
+func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]string, error) {
+	if slices.Contains(n.system, name) {
+		return nil, nil
+	}
+	namespace := &corev1.Namespace{}
+	err := n.client.Get(ctx, client.ObjectKey{Name: name}, namespace, client.UnsafeDisableDeepCopy)
+	return namespace.Annotations, client.IgnoreNotFound(err)
+}
+
+// defaulted are the names of the Namespaces with a default schedule. The handler of the Namespaces' events fills it, so
+// that the predicate of the workloads' events can drop the events of workloads without a schedule.
+type defaulted struct{ names sync.Map }
+
+func (d *defaulted) has(namespace string) bool {
+	_, ok := d.names.Load(namespace)
+	return ok
+}
+
+// note remembers whether a Namespace has a default schedule, and reports whether it has one or had one.
+func (d *defaulted) note(o client.Object) bool {
+	if len(schedule.OfNamespace(o.GetAnnotations())) > 0 && o.GetDeletionTimestamp().IsZero() {
+		d.names.Store(o.GetName(), nil)
+		return true
+	}
+	_, had := d.names.LoadAndDelete(o.GetName())
+	return had
+}
+
+// workloadsIn returns requests for all workloads in a Namespace, if its default schedule has changed.
+func (c *Controller) workloadsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
+	if !c.defaulted.note(namespace) {
+		return nil
+	}
+	list := c.kind.list.DeepCopyObject().(client.ObjectList)
+	err := c.client.List(ctx, list, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the workloads of a Namespace", "namespace", namespace.GetName())
+		return nil
+	}
+	_ = apimeta.EachListItem(list, func(item runtime.Object) error {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(item.(client.Object))})
+		return nil
+	})
+	return requests
+}

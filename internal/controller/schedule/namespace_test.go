@@ -1,0 +1,101 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+func TestDefaultsOfNamespaces(t *testing.T) {
+	office := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
+	n := &Namespaces{
+		client: &fakeClient{defaults: office}, zone: time.UTC, system: append([]string{"useless-system"}, systemNamespaces...),
+	}
+	for name, want := range map[string]map[string]string{
+		"dev": office, "useless-system": nil, "kube-system": nil, "kube-public": nil, "kube-node-lease": nil,
+	} {
+		got, err := n.defaults(t.Context(), name)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("Namespace %s: error %v, defaults (-want +got):\n%s", name, err, diff)
+		}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: office}}
+		if warning := n.decide(namespace); (warning.reason == v1beta1.EventScheduleIgnored) != (want == nil) {
+			t.Errorf("Namespace %s: got warning %q", name, warning)
+		}
+	}
+}
+
+// TestDryRunDecision checks when a stop that is due is executed.
+func TestDryRunDecision(t *testing.T) {
+	after := at("2026-11-20 21:00")
+	stopped := summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped}
+	recorded := summary{Transition: stop, Outcome: noted, Replicas: 3, Due: "Fri 20:00"}
+	for _, c := range []struct {
+		reason   string
+		in       input
+		value    string // of the annotation dry-run
+		isDryRun bool
+		want     summary
+	}{
+		{"without a dry run, it is executed", input{}, "", false, stopped},
+		{"false means no dry run", input{}, "false", false, stopped},
+		{"the annotation", input{}, "true", true, stopped},
+		{"the flag", input{dryRun: true}, "", true, stopped},
+		{"the annotation of the Namespace",
+			input{defaults: map[string]string{v1beta1.DryRunAnnotation: "true"}}, "", true, stopped},
+		{"an end of a dry run only records it", input{wasDryRun: true}, "", false, recorded},
+		{"an end of a dry run by flag only records it", input{dryRunEnd: at("2026-11-20 20:30")}, "", false, recorded},
+		{"it was due after the dry run by flag", input{dryRunEnd: at("2026-11-20 19:30")}, "", false, stopped},
+	} {
+		c.in.object, c.in.zone, c.in.now = newDeployment(3, with(v1beta1.DryRunAnnotation, c.value)), time.UTC, after
+		p := deployments.decide(c.in)
+		if diff := cmp.Diff(c.want, summarize(p)); diff != "" || p.isDryRun != c.isDryRun {
+			t.Errorf("%s: dry run %t, want %t; plan (-want +got):\n%s", c.reason, p.isDryRun, c.isDryRun, diff)
+		}
+	}
+	invalid := input{object: newDeployment(3, with(v1beta1.DryRunAnnotation, "yes")), zone: time.UTC, now: after}
+	if p := deployments.decide(invalid); p.outcome != nothing || p.warning.reason != v1beta1.EventInvalidSchedule {
+		t.Errorf("an invalid value must cause only a warning, got %+v", p)
+	}
+}
+
+func TestLastManager(t *testing.T) {
+	const replicas, image = `{"f:spec":{"f:replicas":{}}}`, `{"f:spec":{"f:template":{}}}`
+	entry := func(manager, fields string, minute int) metav1.ManagedFieldsEntry {
+		e := metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
+		if minute >= 0 {
+			e.Time = &metav1.Time{Time: now.Add(time.Duration(minute) * time.Minute)}
+		}
+		return e
+	}
+	for _, c := range []struct {
+		reason  string
+		entries []metav1.ManagedFieldsEntry
+		want    string // empty for none
+	}{
+		{"a manager of other fields does not count", []metav1.ManagedFieldsEntry{entry("argocd", image, 2)}, ""},
+		{"the last of several managers counts", []metav1.ManagedFieldsEntry{
+			entry("helm", replicas, 1), entry("argocd", replicas, 3), entry("flux", replicas, 2), entry("kubectl", image, 4),
+		}, "argocd"},
+		{"an entry of the subresource scale has no time", []metav1.ManagedFieldsEntry{
+			entry("kubectl", replicas, -1), entry("argocd", replicas, 1),
+		}, "kubectl"},
+		{"invalid fields do not count", []metav1.ManagedFieldsEntry{entry("odd", `{`, 1), {Manager: "none"}}, ""},
+	} {
+		got := ""
+		if last := lastManager(c.entries, deployments.field); last != nil {
+			got = last.Manager
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"time"
+
+	"container.training/useless/api/useless/v1beta1"
+)
+
+// Event is a start or a stop. The zero value means that there is none.
+type Event struct {
+	At     time.Time
+	IsStop bool
+	Cause  string // the key of the annotation that requires it
+}
+
+// Due is what a schedule requires of a workload at an instant.
+type Due struct {
+	Event              // the event to execute, if IsDue, or the last event
+	IsDue    bool      // the event was not handled before
+	IsEdited bool      // the schedule was edited since the last event that was handled
+	IsUptime bool      // StartUntil is in the future: the workload runs until Expiry
+	Next     time.Time // the next regular start or stop, or the stop at the end of StartUntil; zero for none
+	// Since and Expiry are the values of RunningSince and ExpiresAt if the event does not change whether the workload
+	// runs.
+	Since, Expiry time.Time
+	// ExpiresIntoStop means that the workload stops at Expiry, and not only becomes subject to the regular schedule.
+	ExpiresIntoStop bool
+}
+
+// Due returns what is due at an instant. The record is that of the workload. Running means that it is not stopped.
+//
+// While StartUntil is in the future, nothing stops the workload. Its start removes the last event from the record.
+// So the last regular event is due again afterwards, even if it was handled before. StopAfter counts from the last
+// start, by the operator or by a user.
+func (s *Schedule) Due(r Record, running bool, now time.Time) Due {
+	if until := s.uptime(now); until.After(now) {
+		return s.dueInUptime(r, running, until, now)
+	}
+	last, next, isStop := s.Events(now)
+	handled := r.Handled(now)
+	d := Due{
+		Event: Event{last.At, isStop, v1beta1.StartScheduleAnnotation}, Next: next, IsEdited: r.Observed != s.Observed,
+	}
+	if isStop {
+		d.Cause = v1beta1.StopScheduleAnnotation
+	}
+	d.IsDue = d.IsEdited || last.At.After(handled)
+	if s.StopAfter == 0 || !running {
+		return d
+	}
+	d.Since, d.ExpiresIntoStop = r.since(now), true
+	d.Expiry = d.Since.Add(s.StopAfter)
+	if !d.Expiry.After(now) && (!d.IsDue || d.Expiry.After(last.At)) {
+		d.Event, d.IsDue = Event{d.Expiry, true, v1beta1.StopAfterAnnotation}, true
+	}
+	return d
+}
+
+// dueInUptime returns what is due while StartUntil is in the future. The start is due once for each value.
+func (s *Schedule) dueInUptime(r Record, running bool, until, now time.Time) Due {
+	atEnd, next, isStop := s.Events(until)
+	d := Due{
+		Event:  Event{At: now, Cause: v1beta1.StartUntilAnnotation},
+		IsDue:  !r.ExpiresAt.Equal(until),
+		Expiry: until, IsUptime: true, Next: next,
+		ExpiresIntoStop: isStop && !atEnd.At.IsZero(),
+	}
+	if s.StopAfter > 0 && running {
+		d.Since = r.since(now)
+		d.ExpiresIntoStop = d.ExpiresIntoStop || !d.Since.Add(s.StopAfter).After(until)
+	}
+	if d.ExpiresIntoStop {
+		d.Next = until
+	}
+	return d
+}
+
+// uptime returns the instant until which the workload runs on demand; zero for none.
+func (s *Schedule) uptime(now time.Time) time.Time {
+	if s.StartFor > 0 {
+		return now.Add(s.StartFor).Truncate(time.Second)
+	}
+	return s.StartUntil
+}
+
+// since returns since when a running workload has been running. The record may not have it yet, or a wrong time in the
+// future. The record has no fractions of a second.
+func (r Record) since(now time.Time) time.Time {
+	if r.RunningSince.IsZero() || r.RunningSince.After(now.Add(v1beta1.MaxClockSkew)) {
+		return now.Truncate(time.Second)
+	}
+	return r.RunningSince
+}

@@ -1,0 +1,241 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/controller"
+	"container.training/useless/internal/schedule"
+)
+
+func TestScheduleOnDemand(t *testing.T) {
+	runShared(t, []namespacedTest{
+		{"the annotations of a Namespace are the default for its workloads", testNamespaceDefault},
+		{"a workload with own annotations does not have the default of its Namespace", testOwnSchedule},
+		{"a CronJob has the times of its Namespace, but not the replicas", testDefaultOfCronJob},
+		{"kube-public cannot have a default", testSystemNamespace},
+		{"an invalid default causes one warning on the Namespace, and nothing is stopped", testInvalidDefault},
+		{"a stopped deployment runs on demand, and stops again", testStartUntil},
+		{"a deployment stops some time after a user started it", testStopAfter},
+		{"a dry run emits an event and changes nothing, also when it ends", testDryRun},
+		{"a dry run of a Namespace applies to workloads with their own schedule", testDryRunOfNamespace},
+		{"a stop that a user undoes causes one warning with the field manager", testOverridden},
+	})
+}
+
+// unscheduled removes the annotations of newScheduled.
+func unscheduled(d *appsv1.Deployment) { d.Annotations = nil }
+
+// annotateNamespace sets annotations of a Namespace.
+func annotateNamespace(t *testing.T, name string, keysAndValues ...string) *corev1.Namespace {
+	t.Helper()
+	namespace := &corev1.Namespace{}
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Name: name}, namespace); err != nil {
+		t.Fatal(err)
+	}
+	annotate(t, namespace, keysAndValues...)
+	return namespace
+}
+
+func testNamespaceDefault(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "d", unscheduled)
+	stop := timeOfDayIn(-time.Hour)
+	annotateNamespace(t, namespace, v1beta1.StopScheduleAnnotation, stop)
+	d = waitForReplicas(t, d, 0)
+	checkEvents(t, d, v1beta1.EventScheduledStop,
+		fmt.Sprintf("Scaled in from 3 to 0 replicas (stop-schedule %q of Namespace %s, due %s)",
+			stop, namespace, d.Annotations[v1beta1.LastScheduleTimeAnnotation]))
+	waitForReplicas(t, createDeployment(t, namespace, "later", unscheduled), 0)
+
+	annotateNamespace(t, namespace, v1beta1.StopScheduleAnnotation, "")
+	d = waitForReplicas(t, d, 3)
+	if schedule.HasRecord(d.Annotations) {
+		t.Errorf("the record remains after the default was removed: %v", d.Annotations)
+	}
+}
+
+func testOwnSchedule(t *testing.T, namespace string) {
+	optedOut := createDeployment(t, namespace, "none", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.ScheduleAnnotation: v1beta1.ScheduleNone}
+	})
+	own := createDeployment(t, namespace, "own", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.StopScheduleAnnotation: timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation: "2"}
+	})
+	suspended := createDeployment(t, namespace, "suspended", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.SuspendAnnotation: "true"}
+	})
+	annotateNamespace(t, namespace, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	waitForReplicas(t, createDeployment(t, namespace, "d", unscheduled), 0)
+	waitForReplicas(t, own, 2)
+	checkUnchanged(t, optedOut, "that has opted out")
+	if got := *getDeployment(t, namespace, suspended.Name).Spec.Replicas; got != 3 {
+		t.Errorf("the suspended deployment has %d replicas, want 3", got)
+	}
+}
+
+func testDefaultOfCronJob(t *testing.T, namespace string) {
+	annotateNamespace(t, namespace, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), v1beta1.StopReplicasAnnotation, "1")
+	job := newCronJob(namespace, "report")
+	job.Annotations = nil
+	if err := admin(t).Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	waitForWorkload(t, job, "suspended", func(job *batchv1.CronJob) bool { return *job.Spec.Suspend })
+	waitForReplicas(t, createDeployment(t, namespace, "d", unscheduled), 1)
+}
+
+func testSystemNamespace(t *testing.T, _ string) {
+	system := annotateNamespace(t, metav1.NamespacePublic, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	defer annotate(t, system, v1beta1.StopScheduleAnnotation, "")
+	d := createDeployment(t, system.Name, "info", unscheduled)
+	defer func() {
+		if err := admin(t).DeleteAllOf(t.Context(), &appsv1.Deployment{}, client.InNamespace(system.Name)); err != nil {
+			t.Error(err)
+		}
+	}()
+	system.Namespace = metav1.NamespaceDefault // of the events about a cluster-scoped object
+	checkEvents(t, system, v1beta1.EventScheduleIgnored, "Namespace kube-public cannot have a default schedule: annotate its workloads")
+	checkUnchanged(t, d, "in kube-public")
+}
+
+func testInvalidDefault(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "d", unscheduled)
+	invalid := annotateNamespace(t, namespace, v1beta1.StopScheduleAnnotation, "Mon-Fri 25:00")
+	invalid.Namespace = metav1.NamespaceDefault
+	checkEvents(t, invalid, v1beta1.EventInvalidSchedule, `useless.container.training/stop-schedule "Mon-Fri 25:00": `+
+		`25:00 is not a time of day from 00:00 to 23:59; use for example "Mon-Fri 20:00", "20:00" or "0 20 * * 1-5"`)
+	checkUnchanged(t, d, "in a Namespace with an invalid default")
+	if events := eventsOn(t, d, v1beta1.EventInvalidSchedule); len(events) > 0 {
+		t.Errorf("the deployment has events about the default of its Namespace: %v", events[0].Note)
+	}
+}
+
+func testStartUntil(t *testing.T, namespace string) {
+	d := waitForReplicas(t, createDeployment(t, namespace, "d", nil), 0)
+	before := time.Now()
+	annotate(t, d, v1beta1.StartUntilAnnotation, "3h")
+	d = waitForReplicas(t, d, 3)
+	until, err := time.Parse(time.RFC3339, d.Annotations[v1beta1.StartUntilAnnotation])
+	if in := until.Sub(before); err != nil || in < 3*time.Hour-time.Second || in > 3*time.Hour+defaultTimeout {
+		t.Errorf("the duration was replaced by %s, which is in %s: %v", d.Annotations[v1beta1.StartUntilAnnotation], in, err)
+	}
+	checkEvents(t, d, v1beta1.EventScheduledStart, fmt.Sprintf(`Scaled out from 0 to 3 replicas (start-until "3h", until %s)`,
+		until.Format(time.RFC3339)))
+	if got := d.Annotations[v1beta1.ExpiresAtAnnotation]; got != until.Format(time.RFC3339) {
+		t.Errorf("expires-at is %s, want %s", got, until.Format(time.RFC3339))
+	}
+	checkUnchanged(t, d, "that runs on demand")
+
+	until = time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
+	annotate(t, d, v1beta1.StartUntilAnnotation, until.Format(time.RFC3339))
+	waitForEvent(t, d, v1beta1.EventStopsSoon)
+	d = waitForReplicas(t, d, 0)
+	if now := time.Now(); now.Before(until) {
+		t.Errorf("the deployment was stopped at %s, before %s", now, until)
+	}
+	if got := d.Annotations[v1beta1.ExpiresAtAnnotation]; got != "" {
+		t.Errorf("expires-at is still %s", got)
+	}
+	checkUnchanged(t, d, "that has run on demand")
+}
+
+func testStopAfter(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.StopAfterAnnotation: "1h"}
+	})
+	started := func(d *appsv1.Deployment) bool { return d.Annotations[v1beta1.RunningSinceAnnotation] != "" }
+	d = waitForWorkload(t, d, "observed", started)
+	checkUnchanged(t, d, "that was just started")
+
+	since := time.Now().Add(-time.Hour + 2*time.Second).UTC().Format(time.RFC3339)
+	annotate(t, d, v1beta1.RunningSinceAnnotation, since) // as if it ran for almost an hour
+	waitForEvent(t, d, v1beta1.EventStopsSoon)
+	d = waitForReplicas(t, d, 0)
+	checkEvents(t, d, v1beta1.EventScheduledStop, fmt.Sprintf(`Scaled in from 3 to 0 replicas (stop-after "1h", due %s)`,
+		d.Annotations[v1beta1.LastScheduleTimeAnnotation]))
+	if started(d) {
+		t.Errorf("running-since remains after the stop: %v", d.Annotations)
+	}
+	mustKubectl(t, "", "scale", "deployment", "d", "--replicas=2", "-n", namespace)
+	d = waitForWorkload(t, d, "observed again", started)
+	if *d.Spec.Replicas != 2 {
+		t.Errorf("the deployment has %d replicas, want 2", *d.Spec.Replicas)
+	}
+}
+
+func testDryRun(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) { d.Annotations[v1beta1.DryRunAnnotation] = "true" })
+	waitForEvent(t, d, v1beta1.EventWouldStop)
+	notes := eventsOn(t, d, v1beta1.EventWouldStop)
+	if want := `Dry run: Scaled in from 3 to 0 replicas (stop-schedule "`; len(notes) != 1 || !strings.HasPrefix(notes[0].Note, want) {
+		t.Errorf("got %d events %s, the first %q; want one that begins with %q", len(notes), v1beta1.EventWouldStop, notes[0].Note, want)
+	}
+	checkUnchanged(t, d, "of a dry run")
+	annotate(t, d, v1beta1.DryRunAnnotation, "")
+	d = waitForWorkload(t, d, "recorded", func(d *appsv1.Deployment) bool { return schedule.HasRecord(d.Annotations) })
+	if *d.Spec.Replicas != 3 {
+		t.Errorf("at the end of the dry run, the deployment was scaled to %d", *d.Spec.Replicas)
+	}
+	annotate(t, d, v1beta1.StopReplicasAnnotation, "1") // an edit is executed at once
+	waitForReplicas(t, d, 1)
+}
+
+func testDryRunOfNamespace(t *testing.T, namespace string) {
+	annotateNamespace(t, namespace, v1beta1.DryRunAnnotation, "true")
+	d := createDeployment(t, namespace, "d", nil)
+	waitForEvent(t, d, v1beta1.EventWouldStop)
+	if got := getDeployment(t, namespace, "d"); *got.Spec.Replicas != 3 || schedule.HasRecord(got.Annotations) {
+		t.Errorf("the dry run has changed the deployment: %d replicas, annotations %v", *got.Spec.Replicas, got.Annotations)
+	}
+}
+
+func testOverridden(t *testing.T, namespace string) {
+	d := waitForReplicas(t, createDeployment(t, namespace, "d", nil), 0)
+	mustKubectl(t, "", "scale", "deployment", "d", "--replicas=2", "-n", namespace)
+	waitForEvent(t, d, v1beta1.EventScheduleOverridden)
+	checkUnchanged(t, d, "that a user scaled")
+	events := eventsOn(t, d, v1beta1.EventScheduleOverridden)
+	const want = "The workload runs, although its schedule has stopped it: kubectl changed it at "
+	if len(events) != 1 || !strings.HasPrefix(events[0].Note, want) {
+		t.Errorf("got %d events, the first %q; want one that begins with %q", len(events), events[0].Note, want)
+	}
+}
+
+// TestScheduleDryRunByFlag runs an operator with --schedule-dry-run, and then one without the flag. The second operator
+// must not execute the stop that the first one has announced.
+func TestScheduleDryRunByFlag(t *testing.T) {
+	useExclusiveCluster(t)
+	namespace := newNamespace(t)
+	options := operatorOptions{controllers: func(o *controller.Options) {
+		o.Schedule.OwnNamespace, o.Schedule.DryRun = "useless-system", true
+	}}
+	stop := runOperatorFor(t, options)
+	d := createDeployment(t, namespace, "d", nil)
+	waitForEvent(t, d, v1beta1.EventWouldStop)
+	if got := getDeployment(t, namespace, "d"); *got.Spec.Replicas != 3 || schedule.HasRecord(got.Annotations) {
+		t.Errorf("the dry run has changed the deployment: %d replicas, annotations %v", *got.Spec.Replicas, got.Annotations)
+	}
+	stop()
+	options.controllers = func(o *controller.Options) { o.Schedule.OwnNamespace = "useless-system" }
+	runOperatorFor(t, options)
+	d = waitForWorkload(t, d, "recorded", func(d *appsv1.Deployment) bool { return schedule.HasRecord(d.Annotations) })
+	if *d.Spec.Replicas != 3 {
+		t.Errorf("after the dry run, the deployment was scaled to %d", *d.Spec.Replicas)
+	}
+	annotate(t, d, v1beta1.StopScheduleAnnotation, "")
+	annotate(t, d, v1beta1.StopAfterAnnotation, "1h", v1beta1.RunningSinceAnnotation,
+		time.Now().Add(-time.Hour+3*time.Second).UTC().Format(time.RFC3339)) // due after the end of the dry run
+	waitForReplicas(t, d, 0)
+}
