@@ -231,8 +231,9 @@ func ProblemsOfOnOff(annotations map[string]string) (problems []Problem) {
 func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
 	const stopKey, startKey = v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation
 	_, stops := annotations[v1beta1.StopScheduleAnnotation]
+	_, expires := annotations[v1beta1.StopAfterAnnotation]
 	value, given := annotations[stopKey]
-	if replicas, err := parseReplicas(value, 0); stops && (!given || err == nil && replicas == 0) {
+	if replicas, err := parseReplicas(value, 0); (stops || expires) && (!given || err == nil && replicas == 0) {
 		problems = append(problems, Problem{stopKey, value, `"1"`,
 			errors.New("a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate what it scales")})
 	}

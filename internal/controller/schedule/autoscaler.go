@@ -29,7 +29,7 @@ const autoscalersByTarget = "useless/target"
 // HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables
 // its own autoscalers again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
-	if s.Stop == nil {
+	if s.Stop == nil && s.StopAfter == 0 {
 		return ""
 	}
 	for i := range autoscalers {

@@ -6,6 +6,7 @@ package schedule
 import (
 	"strings"
 	"testing"
+	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +76,10 @@ func TestConflict(t *testing.T) {
 			got := conflict(s, []autoscalingv2.HorizontalPodAutoscaler{*hpa})
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+			timer := &schedule.Schedule{StopAfter: time.Hour, StopReplicas: c.stopReplicas}
+			if also := conflict(timer, []autoscalingv2.HorizontalPodAutoscaler{*hpa}); also != got {
+				t.Errorf("%s: with stop-after, got %q, want %q", c.reason, also, got)
 			}
 			for _, change := range []event.UpdateEvent{{ObjectOld: newAutoscaler(), ObjectNew: hpa},
 				{ObjectOld: hpa, ObjectNew: newAutoscaler()}} {

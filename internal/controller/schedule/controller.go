@@ -283,14 +283,14 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		return nil
 	}
 	if p.outcome == nothing {
-		c.announced.Keep(o, "")
+		c.announced.Forget(client.ObjectKeyFromObject(o))
 		return nil
 	}
 	_, err := patch.Object(ctx, c.client, o, func(o client.Object) { c.kind.apply(o, p) })
 	switch {
 	case err == nil:
-		c.announced.Keep(o, "")
-		c.isNewFailure(o, "")
+		c.announced.Forget(client.ObjectKeyFromObject(o))
+		c.failures.Forget(client.ObjectKeyFromObject(o))
 		c.announce(o, p)
 	case apierrors.IsNotFound(err):
 		return nil
@@ -309,19 +309,18 @@ func (c *Controller) warn(ctx context.Context, o client.Object, w warning) {
 	if w == c.warned.Of(o) {
 		return
 	}
-	c.warned.Keep(o, w)
-	switch {
-	case w == (warning{}):
-	case w.reason == v1beta1.EventScheduleOverridden:
-		c.events.Warning(o, w.reason, w.action, "%s%s. Nothing happens until the next start or stop",
-			w.note, c.author(ctx, o))
-	default:
-		c.events.Warning(o, w.reason, w.action, "%s", w.note)
+	if w == (warning{}) {
+		c.warned.Forget(client.ObjectKeyFromObject(o))
+		return
 	}
+	c.warned.Keep(o, w)
+	if w.reason == v1beta1.EventScheduleOverridden {
+		w.note += c.author(ctx, o) + ". Nothing happens until the next start or stop"
+	}
+	c.events.Warning(o, w.reason, w.action, "%s", w.note)
 }
 
-// isNewFailure remembers a failure, and reports whether it differs from the previous one. An empty failure means
-// success.
+// isNewFailure remembers a failure, and reports whether it differs from the previous one.
 func (c *Controller) isNewFailure(o client.Object, failure string) bool {
 	if failure == c.failures.Of(o) {
 		return false

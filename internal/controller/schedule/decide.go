@@ -93,8 +93,9 @@ func (k *kind) decide(in input) plan {
 		}
 		p = k.decideSchedule(in, s)
 	}
-	if p.annotations, p.isDryRun = annotations, in.isDryRun(); p.isDryRun {
-		p.warning = warning{}
+	p.annotations, p.isDryRun = annotations, in.isDryRun()
+	if p.isDryRun && p.warning.reason != v1beta1.EventAutoscalerConflict {
+		p.warning = warning{} // a dry run neither stops a workload soon, nor has it stopped one
 	}
 	return p
 }

@@ -244,6 +244,12 @@ func TestProblemsOfAutoscaler(t *testing.T) {
 		if _, note := schedule.Explain(problems); note != c.want {
 			t.Errorf("%s: got %s\nwant %s", c.reason, note, c.want)
 		}
+		set(o, v1beta1.StopScheduleAnnotation, "")
+		set(o, v1beta1.StopAfterAnnotation, "4h")
+		_, problems = horizontalPodAutoscalers.parse(o.GetAnnotations(), time.UTC)
+		if _, note := schedule.Explain(problems); note != c.want {
+			t.Errorf("%s, with stop-after: got %s\nwant %s", c.reason, note, c.want)
+		}
 	}
 }
 
