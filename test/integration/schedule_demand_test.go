@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -222,6 +223,7 @@ func TestScheduleDryRunByFlag(t *testing.T) {
 		o.Schedule.OwnNamespace, o.Schedule.DryRun = "useless-system", true
 	}}
 	stop := runOperatorFor(t, options)
+	defer deleteDryRunLease(t) // the next test on this control plane must not find it
 	d := createDeployment(t, namespace, "d", nil)
 	waitForEvent(t, d, v1beta1.EventWouldStop)
 	if got := getDeployment(t, namespace, "d"); *got.Spec.Replicas != 3 || schedule.HasRecord(got.Annotations) {
@@ -238,4 +240,14 @@ func TestScheduleDryRunByFlag(t *testing.T) {
 	annotate(t, d, v1beta1.StopAfterAnnotation, "1h", v1beta1.RunningSinceAnnotation,
 		time.Now().Add(-time.Hour+3*time.Second).UTC().Format(time.RFC3339)) // due after the end of the dry run
 	waitForReplicas(t, d, 0)
+}
+
+func deleteDryRunLease(t *testing.T) {
+	t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "useless-system", Name: "schedule-dry-run.useless.container.training",
+	}}
+	if err := admin(t).Delete(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
 }
