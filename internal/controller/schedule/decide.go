@@ -163,10 +163,17 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	return p
 }
 
+// isOfDryRun reports whether an event was due during a dry run by flag, or before it. A workload that was created later
+// has no such event.
+func (in input) isOfDryRun(at time.Time) bool {
+	created := in.object.GetCreationTimestamp()
+	return !at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
+}
+
 // skip returns the outcome of an event that must not be executed; nothing if it must be executed.
 func (in input) skip(s *schedule.Schedule, due schedule.Due) outcome {
 	switch {
-	case !in.isDryRun() && (in.wasDryRun || !due.At.After(in.dryRunEnd)):
+	case !in.isDryRun() && (in.wasDryRun || in.isOfDryRun(due.At)):
 		return noted // at the end of a dry run, nothing happens until the next event
 	case !due.IsUptime && (s.Suspended || due.At.Before(s.SuspendUntil)):
 		return suspended
@@ -196,8 +203,9 @@ func earlier(a, b time.Time) time.Time {
 
 // execute plans a start or a stop. If skipped is not nothing, the plan only records it, with this outcome.
 func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due, skipped outcome) {
-	p.fired = !due.IsEdited && !due.IsUptime && !p.record.Handled(in.now).IsZero()
-	p.record.Last, p.record.Observed = due.At, s.Observed
+	handled := p.record.Handled(in.now)
+	p.fired = !due.IsEdited && !due.IsUptime && !handled.IsZero()
+	p.record.Last, p.record.Observed = lastEvent(due, handled), s.Observed
 	since := due.Since
 	switch {
 	case due.At.IsZero():
@@ -233,6 +241,15 @@ func (p *plan) extend(due schedule.Due, isDuration bool) {
 	if isDuration {
 		p.until = due.Expiry
 	}
+}
+
+// lastEvent returns the time to record for an event. If a user shortens StopAfter, it can be before the last event that
+// was handled. This event must not be due again.
+func lastEvent(due schedule.Due, handled time.Time) time.Time {
+	if due.Cause == v1beta1.StopAfterAnnotation && handled.After(due.At) {
+		return handled
+	}
+	return due.At
 }
 
 // noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -60,6 +61,14 @@ func TestDryRunDecision(t *testing.T) {
 		if diff := cmp.Diff(c.want, summarize(p)); diff != "" || p.isDryRun != c.isDryRun {
 			t.Errorf("%s: dry run %t, want %t; plan (-want +got):\n%s", c.reason, p.isDryRun, c.isDryRun, diff)
 		}
+	}
+	created := func(at time.Time) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { d.CreationTimestamp = metav1.NewTime(at) }
+	}
+	end := at("2026-11-20 20:30")
+	later := input{object: newDeployment(3, created(end.Add(time.Second))), zone: time.UTC, now: after, dryRunEnd: end}
+	if diff := cmp.Diff(stopped, summarize(deployments.decide(later))); diff != "" {
+		t.Errorf("a workload that was created after the dry run (-want +got):\n%s", diff)
 	}
 	invalid := input{object: newDeployment(3, with(v1beta1.DryRunAnnotation, "yes")), zone: time.UTC, now: after}
 	if p := deployments.decide(invalid); p.outcome != nothing || p.warning.reason != v1beta1.EventInvalidSchedule {

@@ -617,7 +617,10 @@ func (w *world) execute(onlyRecord bool) bool {
 	}
 	switch {
 	case !since.IsZero() && !expiry.After(w.now) && (!due || expiry.After(last)):
-		w.regular(expiry, true, since, onlyRecord)
+		handled := w.lastEvent
+		if w.regular(expiry, true, since, onlyRecord); handled.After(expiry) {
+			w.lastEvent = handled // a user has shortened stop-after
+		}
 	case due:
 		w.regular(last, isStop, since, onlyRecord)
 	case since.Equal(w.since) && expiry.Equal(w.expiresAt):
