@@ -23,8 +23,8 @@ type Due struct {
 	IsEdited bool      // the schedule was edited since the last event that was handled
 	IsUptime bool      // StartUntil is in the future: the workload runs until Expiry
 	Next     time.Time // the next regular start or stop, or the stop at the end of StartUntil; zero for none
-	// Since and Expiry are the values of RunningSince and ExpiresAt if the event does not change whether the workload
-	// runs.
+	// Since and Expiry are the values of RunningSince and ExpiresAt to record, unless the event starts or stops the
+	// workload.
 	Since, Expiry time.Time
 	// ExpiresIntoStop means that the workload stops at Expiry, and not only becomes subject to the regular schedule.
 	ExpiresIntoStop bool
@@ -66,15 +66,16 @@ func (s *Schedule) dueInUptime(r Record, running bool, until, now time.Time) Due
 		Event:  Event{At: now, Cause: v1beta1.StartUntilAnnotation},
 		IsDue:  !r.ExpiresAt.Equal(until),
 		Expiry: until, IsUptime: true, Next: next,
-		ExpiresIntoStop: isStop && !atEnd.At.IsZero(),
 	}
+	stops := isStop && !atEnd.At.IsZero()
 	if s.StopAfter > 0 && running {
 		d.Since = r.since(now)
-		d.ExpiresIntoStop = d.ExpiresIntoStop || !d.Since.Add(s.StopAfter).After(until)
+		stops = stops || !d.Since.Add(s.StopAfter).After(until)
 	}
-	if d.ExpiresIntoStop {
+	if stops {
 		d.Next = until
 	}
+	d.ExpiresIntoStop = stops && running
 	return d
 }
 

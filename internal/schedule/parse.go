@@ -122,7 +122,7 @@ var additions = []field{
 			return err
 		}},
 	{v1beta1.StartUntilAnnotation, `"3h" or "2026-11-23T20:00:00+01:00"`, func(s *Schedule, value string) (err error) {
-		if s.StartUntil, err = time.Parse(time.RFC3339, value); err != nil {
+		if s.StartUntil = readTime(value); s.StartUntil.IsZero() {
 			s.StartFor, err = parseDuration(value)
 		}
 		return err

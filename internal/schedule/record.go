@@ -54,13 +54,13 @@ func ReadRecord(annotations map[string]string) Record {
 }
 
 // readTime parses a time, or returns the zero time. The year in UTC must have four digits, so that FormatTime can
-// write it.
+// write it. FormatTime writes no fractions of a second.
 func readTime(text string) time.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	if year := at.UTC().Year(); err != nil || year < 0 || year > 9999 {
 		return time.Time{}
 	}
-	return at
+	return at.Truncate(time.Second)
 }
 
 // Handled returns Last, or zero if Last is further in the future than MaxClockSkew. The operator must not wait for such

@@ -238,7 +238,7 @@ func TestScheduleDryRunByFlag(t *testing.T) {
 	}
 	annotate(t, d, v1beta1.StopScheduleAnnotation, "")
 	annotate(t, d, v1beta1.StopAfterAnnotation, "1h", v1beta1.RunningSinceAnnotation,
-		time.Now().Add(-time.Hour+3*time.Second).UTC().Format(time.RFC3339)) // due after the end of the dry run
+		time.Now().Add(-time.Hour+12*time.Second).UTC().Format(time.RFC3339)) // due after the end of the dry run
 	waitForReplicas(t, d, 0)
 }
 

@@ -200,7 +200,7 @@ var mutants = []mutant{
 		{schedule, "Controller.act", ifStatement, "isDryRun", ``},
 	}},
 	{mistake: "At the end of a dry run, its last stop is executed", edits: []edit{
-		{schedule, "input.skip", binary, "wasDryRun", `false`},
+		{schedule, "input.skip", binary, "isOfDryRun", `false`},
 	}},
 	{mistake: "A start that a user has undone is reported as the present state", edits: []edit{
 		{schedule, "kind.isOverridden", binary, "ScheduleStarted", `false`},

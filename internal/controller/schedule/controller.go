@@ -134,14 +134,12 @@ type Controller struct {
 	defaulted  defaulted
 	api        client.Reader // reads from the API server
 	dryRun     bool
-	dryRunEnd  time.Time // the end of the last dry run by flag; zero for none
-
+	dryRunEnd  *dryRunEnd
 	// The last warning about a workload, and the start or stop that failed last with the time at which it was due. So
 	// each of them is emitted once. A restart repeats them.
 	warned   memory.Memory[warning]
 	failures memory.Memory[string]
-	// The last event that a dry run has announced.
-	announced memory.Memory[string]
+	dryRuns  memory.Memory[dryRunMemory]
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
@@ -153,12 +151,12 @@ func (o Options) Setup(
 	if err := errors.Join(zoneErr, kindErr, indexAutoscalers(ctx, mgr.GetFieldIndexer())); err != nil {
 		return err
 	}
-	dryRunEnd, err := o.setupDryRun(ctx, mgr, clock)
+	dryRunEnd, err := o.setupDryRun(mgr, clock)
 	if err != nil {
-		return fmt.Errorf("read the end of the last dry run: %w", err)
+		return err
 	}
 	namespaces := &Namespaces{
-		client: mgr.GetClient(), zone: zone, events: events.NewRecorder(mgr),
+		client: mgr.GetClient(), api: mgr.GetAPIReader(), zone: zone, events: events.NewRecorder(mgr),
 		system: append([]string{o.OwnNamespace}, systemNamespaces...),
 	}
 	controllers := make([]*Controller, 0, len(enabled))
@@ -203,10 +201,8 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		return err
 	}
 	b = b.For(c.kind.object, builder.WithPredicates(pause.Predicate(), c.scheduled()))
-	if c.kind.takesDefaults {
-		b = b.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.workloadsIn),
-			builder.WithPredicates(redefined))
-	}
+	b = b.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.workloadsIn),
+		builder.WithPredicates(redefined))
 	if c.kind.isScalable {
 		b = b.Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(c.targetOf),
 			builder.WithPredicates(retargeted))
@@ -254,7 +250,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	in := input{
 		object: o, zone: c.zone, now: c.clock.Now(),
-		dryRun: c.dryRun, wasDryRun: c.announced.Of(o) != "", dryRunEnd: c.dryRunEnd,
+		dryRun: c.dryRun, lastDryRun: c.dryRuns.Of(o),
+	}
+	if in.dryRunEnd, err = c.dryRunEnd.read(ctx); err != nil {
+		return reconcile.Result{}, err
 	}
 	if in.defaults, err = c.namespaces.defaults(ctx, o.GetNamespace()); err != nil {
 		return reconcile.Result{}, err
@@ -263,6 +262,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	p := c.kind.decide(in)
+	if p.transition == removal {
+		if err := c.namespaces.confirm(ctx, o.GetNamespace(), in.defaults); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	c.alarms.Set(request, p.wakeUp)
 	return reconcile.Result{}, c.act(ctx, o, p)
 }
@@ -271,7 +275,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 func (c *Controller) forget(request reconcile.Request) {
 	c.warned.Forget(request.NamespacedName)
 	c.failures.Forget(request.NamespacedName)
-	c.announced.Forget(request.NamespacedName)
+	c.dryRuns.Forget(request.NamespacedName)
 	c.alarms.Set(request, time.Time{})
 }
 
@@ -283,20 +287,19 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		return nil
 	}
 	if p.outcome == nothing {
-		c.announced.Forget(client.ObjectKeyFromObject(o))
 		return nil
 	}
 	_, err := patch.Object(ctx, c.client, o, func(o client.Object) { c.kind.apply(o, p) })
 	switch {
 	case err == nil:
-		c.announced.Forget(client.ObjectKeyFromObject(o))
+		c.dryRuns.Forget(client.ObjectKeyFromObject(o))
 		c.failures.Forget(client.ObjectKeyFromObject(o))
 		c.announce(o, p)
 	case apierrors.IsNotFound(err):
 		return nil
 	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // the API server answered
 		c.metrics.count(c.kind, p.transition, failed)
-		if c.isNewFailure(o, string(p.transition)+schedule.FormatTime(p.event.At)) {
+		if c.isNewFailure(o, p.key()) {
 			c.events.Warning(o, v1beta1.EventScaleFailed, "Scale", "%s: %s", p.attempt(), err)
 		}
 	}
@@ -327,6 +330,15 @@ func (c *Controller) isNewFailure(o client.Object, failure string) bool {
 	}
 	c.failures.Keep(o, failure)
 	return true
+}
+
+// key identifies the event of a plan.
+func (p plan) key() string {
+	key := string(p.transition) + p.annotations[p.event.Cause]
+	if p.event.Cause != v1beta1.StartUntilAnnotation { // its start is always due now
+		key += schedule.FormatTime(p.event.At)
+	}
+	return key
 }
 
 // attempt describes the change that failed.
@@ -368,15 +380,9 @@ func (c *Controller) announce(o client.Object, p plan) {
 // announceDryRun counts a start or a stop that a dry run does not execute, and emits an event about it. It does this
 // once for each start or stop.
 func (c *Controller) announceDryRun(o client.Object, p plan) {
-	key := string(p.transition)
-	if p.event.Cause != v1beta1.StartUntilAnnotation { // its start is always due now
-		key += schedule.FormatTime(p.event.At)
-	}
-	if key += p.annotations[p.event.Cause]; key == c.announced.Of(o) {
-		return
-	}
-	c.announced.Keep(o, key)
-	if p.outcome != scaled {
+	last := c.dryRuns.Of(o)
+	c.dryRuns.Keep(o, dryRunMemory{at: c.clock.Now(), event: p.key(), since: p.record.RunningSince})
+	if p.key() == last.event || p.outcome != scaled {
 		return
 	}
 	c.metrics.count(c.kind, p.transition, dryRun)

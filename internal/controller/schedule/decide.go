@@ -26,7 +26,7 @@ type input struct {
 	autoscalers []autoscalingv2.HorizontalPodAutoscaler
 	defaults    map[string]string // the annotations of the Namespace that belong to a schedule
 	dryRun      bool              // --schedule-dry-run
-	wasDryRun   bool              // the last decision about the workload was a dry run
+	lastDryRun  dryRunMemory      // the last dry run of the workload
 	dryRunEnd   time.Time         // the end of the last dry run by flag; zero for none
 	zone        *time.Location
 	now         time.Time
@@ -89,7 +89,7 @@ func (k *kind) decide(in input) plan {
 			s, problems = nil, schedule.Own(problems, own)
 		}
 		if s == nil || schedule.IsUnscheduled(annotations) {
-			return plan{warning: invalid(problems)}
+			return plan{warning: invalid(problems), isDryRun: in.isDryRun()}
 		}
 		p = k.decideSchedule(in, s)
 	}
@@ -139,7 +139,7 @@ func (k *kind) remove(o client.Object) plan {
 // decideSchedule returns the plan for the last event of a schedule. Each event is handled once. If an autoscaler would
 // undo a stop, the stop waits.
 func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
-	record := schedule.ReadRecord(in.object.GetAnnotations())
+	record := in.recordOf()
 	p := plan{transition: start, level: k.level(in.object), record: record}
 	due := s.Due(record, p.level > k.stopLevel(s), in.now)
 	p.event, p.wakeUp = due.Event, wakeUp(due, in.now)
@@ -150,7 +150,7 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	if note != "" {
 		p.warning = warning{v1beta1.EventAutoscalerConflict, "Stop", note}
 	}
-	skipped := in.skip(s, due)
+	skipped := in.skip(s, record, due)
 	switch {
 	case !due.IsDue || due.IsStop && note != "" && skipped == nothing:
 		p.track(due)
@@ -163,17 +163,30 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	return p
 }
 
-// isOfDryRun reports whether an event was due during a dry run by flag, or before it. A workload that was created later
-// has no such event.
+// isOfDryRun reports whether an event was due during a dry run, or before it. A dry run by flag has no events of a
+// workload that was created later.
 func (in input) isOfDryRun(at time.Time) bool {
 	created := in.object.GetCreationTimestamp()
-	return !at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
+	return !at.After(in.lastDryRun.at) || !at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
+}
+
+// recordOf returns the record of the workload. A dry run does not write RunningSince, so the operator remembers it.
+func (in input) recordOf() schedule.Record {
+	record := schedule.ReadRecord(in.object.GetAnnotations())
+	if record.RunningSince.IsZero() && in.isDryRun() {
+		record.RunningSince = in.lastDryRun.since
+	}
+	return record
 }
 
 // skip returns the outcome of an event that must not be executed; nothing if it must be executed.
-func (in input) skip(s *schedule.Schedule, due schedule.Due) outcome {
+func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.Due) outcome {
+	at := due.At
+	if end := record.ExpiresAt; record.Last.IsZero() && end.After(at) && !end.After(in.now) {
+		at = end // the event is due again because an uptime has ended
+	}
 	switch {
-	case !in.isDryRun() && (in.wasDryRun || in.isOfDryRun(due.At)):
+	case !in.isDryRun() && in.isOfDryRun(at):
 		return noted // at the end of a dry run, nothing happens until the next event
 	case !due.IsUptime && (s.Suspended || due.At.Before(s.SuspendUntil)):
 		return suspended
@@ -207,19 +220,21 @@ func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due
 	p.fired = !due.IsEdited && !due.IsUptime && !handled.IsZero()
 	p.record.Last, p.record.Observed = lastEvent(due, handled), s.Observed
 	since := due.Since
+	if !since.IsZero() && !due.Expiry.After(in.now) {
+		since = in.now.Truncate(time.Second) // StopAfter is over. If this plan does not stop the workload, it restarts.
+	}
 	switch {
 	case due.At.IsZero():
 		p.outcome = noted
 	case skipped != nothing:
-		if p.outcome = skipped; !due.Expiry.IsZero() && !due.Expiry.After(in.now) {
-			since = in.now.Truncate(time.Second) // StopAfter is over, and begins again
-		}
+		p.outcome = skipped
 	case due.IsStop:
 		p.lower(k.stopLevel(s), k.leastOf(in.object), due.IsEdited)
 		since = time.Time{}
 	default:
 		p.raise(cmp.Or(s.StartReplicas, p.record.Original), k.leastOf(in.object))
-		if since = in.now.Truncate(time.Second); p.level <= k.stopLevel(s) {
+		since = earlier(since, in.now.Truncate(time.Second))
+		if p.level <= k.stopLevel(s) {
 			p.record.State, since = "", time.Time{} // no level to start with is known
 		}
 	}

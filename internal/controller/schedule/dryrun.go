@@ -5,6 +5,8 @@ package schedule
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,30 +24,60 @@ const dryRunLease = "schedule-dry-run.useless.container.training"
 
 const dryRunRenewal = 10 * time.Second
 
-// setupDryRun returns the end of the last dry run by flag; zero for none. If the flag is set, it adds a runnable that
-// renews the Lease. Without a namespace, nothing is stored.
-func (o Options) setupDryRun(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock) (time.Time, error) {
-	if o.OwnNamespace == "" {
-		return time.Time{}, nil
+// dryRunMemory is what the operator remembers of the last dry run of a workload.
+type dryRunMemory struct {
+	at    time.Time // the time of the last decision in the dry run
+	event string    // the last event that was announced
+	since time.Time // RunningSince, which a dry run does not write
+}
+
+// dryRunEnd is the end of the last dry run by flag.
+type dryRunEnd struct {
+	reader client.Reader
+	lease  client.ObjectKey // without a namespace, there is no Lease
+
+	mu     sync.Mutex
+	isRead bool
+	end    time.Time
+}
+
+// setupDryRun returns the end of the last dry run by flag. If the flag is set, it adds a runnable that renews the
+// Lease.
+func (o Options) setupDryRun(mgr ctrl.Manager, clock clock.PassiveClock) (*dryRunEnd, error) {
+	end := &dryRunEnd{
+		reader: mgr.GetAPIReader(), lease: client.ObjectKey{Namespace: o.OwnNamespace, Name: dryRunLease},
 	}
-	key := client.ObjectKey{Namespace: o.OwnNamespace, Name: dryRunLease}
-	if !o.DryRun {
-		lease := &coordinationv1.Lease{}
-		err := mgr.GetAPIReader().Get(ctx, key, lease)
-		if err != nil || lease.Spec.RenewTime == nil {
-			return time.Time{}, client.IgnoreNotFound(err)
-		}
-		return lease.Spec.RenewTime.Time, nil
+	if !o.DryRun || o.OwnNamespace == "" {
+		return end, nil
 	}
-	writer := mgr.GetClient()
-	return time.Time{}, mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // runs on the leader only
+	return end, mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // runs on the leader only
 		wait.UntilWithContext(ctx, func(ctx context.Context) {
-			if err := renewDryRun(ctx, mgr.GetAPIReader(), writer, key, clock.Now()); err != nil && ctx.Err() == nil {
+			err := renewDryRun(ctx, end.reader, mgr.GetClient(), end.lease, clock.Now())
+			if err != nil && ctx.Err() == nil {
 				mgr.GetLogger().WithName(Name).Error(err, "Cannot record the time of the dry run")
 			}
 		}, dryRunRenewal)
 		return nil
 	}))
+}
+
+// read returns the end of the last dry run; zero for none. It reads the Lease once, in the first reconcile of a leader,
+// because the previous leader may have continued the dry run until then. The dry run can have lasted until the Lease
+// was to be renewed again.
+func (d *dryRunEnd) read(ctx context.Context) (time.Time, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isRead || d.lease.Namespace == "" {
+		return d.end, nil
+	}
+	lease := &coordinationv1.Lease{}
+	if err := client.IgnoreNotFound(d.reader.Get(ctx, d.lease, lease)); err != nil {
+		return time.Time{}, fmt.Errorf("read the end of the last dry run: %w", err)
+	}
+	if d.isRead = true; lease.Spec.RenewTime != nil {
+		d.end = lease.Spec.RenewTime.Add(dryRunRenewal)
+	}
+	return d.end, nil
 }
 
 // renewDryRun writes the time into the Lease, and creates the Lease if necessary.

@@ -35,6 +35,7 @@ import (
 // apply.
 type Namespaces struct {
 	client client.Client
+	api    client.Reader // reads from the API server
 	zone   *time.Location
 	events *events.Recorder
 	system []string // the Namespaces that cannot have a default schedule
@@ -92,7 +93,7 @@ func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 	switch {
 	case len(schedule.OfNamespace(namespace.Annotations)) == 0:
 		return warning{}
-	case slices.Contains(n.system, namespace.Name):
+	case slices.Contains(n.system, namespace.Name) && !schedule.IsUnscheduled(namespace.Annotations):
 		return warning{v1beta1.EventScheduleIgnored, "Parse", fmt.Sprintf("Namespace %s cannot have a default "+
 			"schedule: annotate its workloads", namespace.Name)}
 	default:
@@ -100,14 +101,35 @@ func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 	}
 }
 
-// defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache.
+// defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache. A Namespace that
+// cannot have a default can have a dry run.
 func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]string, error) {
-	if slices.Contains(n.system, name) {
-		return nil, nil
-	}
 	namespace := &corev1.Namespace{}
 	err := n.client.Get(ctx, client.ObjectKey{Name: name}, namespace, client.UnsafeDisableDeepCopy)
-	return namespace.Annotations, client.IgnoreNotFound(err)
+	defaults := namespace.Annotations
+	if slices.Contains(n.system, name) {
+		defaults = maps.Clone(defaults)
+		maps.DeleteFunc(defaults, func(key, _ string) bool { return key != v1beta1.DryRunAnnotation })
+	}
+	return defaults, client.IgnoreNotFound(err)
+}
+
+// confirm returns an error if the API server has a default schedule for a Namespace, but the given defaults have none.
+// Without this check, a cache of Namespaces that is behind the cache of workloads could start workloads.
+func (n *Namespaces) confirm(ctx context.Context, name string, defaults map[string]string) error {
+	if slices.Contains(n.system, name) || !schedule.IsUnscheduled(defaults) {
+		return nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := n.api.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if !schedule.IsUnscheduled(list.Items[i].Annotations) {
+			return fmt.Errorf("the cache does not have the default schedule of Namespace %s yet", name)
+		}
+	}
+	return nil
 }
 
 // defaulted are the names of the Namespaces with a default schedule. The handler of the Namespaces' events fills it, so
@@ -119,8 +141,8 @@ func (d *defaulted) has(namespace string) bool {
 	return ok
 }
 
-// note remembers whether a Namespace has a default schedule, and reports whether it has one or had one.
-func (d *defaulted) note(o client.Object) bool {
+// update remembers whether a Namespace has a default schedule, and reports whether it has one or had one.
+func (d *defaulted) update(o client.Object) bool {
 	if len(schedule.OfNamespace(o.GetAnnotations())) > 0 && o.GetDeletionTimestamp().IsZero() {
 		d.names.Store(o.GetName(), nil)
 		return true
@@ -131,7 +153,7 @@ func (d *defaulted) note(o client.Object) bool {
 
 // workloadsIn returns requests for all workloads in a Namespace, if its default schedule has changed.
 func (c *Controller) workloadsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
-	if !c.defaulted.note(namespace) {
+	if !c.defaulted.update(namespace) || c.absent.Load() {
 		return nil
 	}
 	list := c.kind.list.DeepCopyObject().(client.ObjectList)

@@ -20,17 +20,62 @@ func TestDefaultsOfNamespaces(t *testing.T) {
 	n := &Namespaces{
 		client: &fakeClient{defaults: office}, zone: time.UTC, system: append([]string{"useless-system"}, systemNamespaces...),
 	}
+	none := map[string]string{}
 	for name, want := range map[string]map[string]string{
-		"dev": office, "useless-system": nil, "kube-system": nil, "kube-public": nil, "kube-node-lease": nil,
+		"dev": office, "useless-system": none, "kube-system": none, "kube-public": none, "kube-node-lease": none,
 	} {
 		got, err := n.defaults(t.Context(), name)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("Namespace %s: error %v, defaults (-want +got):\n%s", name, err, diff)
 		}
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: office}}
-		if warning := n.decide(namespace); (warning.reason == v1beta1.EventScheduleIgnored) != (want == nil) {
+		if warning := n.decide(namespace); (warning.reason == v1beta1.EventScheduleIgnored) != (len(want) == 0) {
 			t.Errorf("Namespace %s: got warning %q", name, warning)
 		}
+	}
+}
+
+// TestRemovalIsConfirmed has a cache of Namespaces that is behind the API server. The operator must not start a workload
+// whose Namespace has a default schedule.
+func TestRemovalIsConfirmed(t *testing.T) {
+	office := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
+	for _, c := range []struct {
+		reason           string
+		name             string
+		cached, stored   map[string]string
+		mustNotBeRemoved bool
+	}{
+		{"the schedule is gone", "dev", nil, nil, false},
+		{"the cache does not have the default yet", "dev", nil, office, true},
+		{"the workload has opted out of the default", "dev", office, office, false},
+		{"a default does not count in kube-system", "kube-system", nil, office, false},
+	} {
+		n := &Namespaces{api: &fakeClient{defaults: c.stored}, system: systemNamespaces}
+		if err := n.confirm(t.Context(), c.name, c.cached); (err != nil) != c.mustNotBeRemoved {
+			t.Errorf("%s: got error %v", c.reason, err)
+		}
+	}
+}
+
+// TestStartUntilIsExecutedOnce has times that the operator cannot record exactly.
+func TestStartUntilIsExecutedOnce(t *testing.T) {
+	for _, until := range []string{
+		"3h", "2026-11-20T22:00:00Z", "2026-11-20T22:00:00.5Z", "2026-11-20T22:00:00.123456+01:00",
+	} {
+		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 07:00"),
+			with(v1beta1.StartUntilAnnotation, until))
+		p := decideAt(deployments, d, nil, now)
+		if deployments.apply(d, p); *d.Spec.Replicas != 3 {
+			t.Errorf("start-until %s: got %d replicas, want 3", until, *d.Spec.Replicas)
+		}
+		*d.Spec.Replicas = 1 // a user
+		if again := decideAt(deployments, d, nil, now.Add(time.Minute)); again.outcome != nothing {
+			t.Errorf("start-until %s is executed again: %+v", until, summarize(again))
+		}
+	}
+	d := newDeployment(3, with(v1beta1.StartUntilAnnotation, "9999-12-31T23:59:59-01:00"))
+	if p := decideAt(deployments, d, nil, now); p.warning.reason != v1beta1.EventInvalidSchedule {
+		t.Errorf("a time that cannot be recorded must be invalid, got %+v", p)
 	}
 }
 
@@ -52,8 +97,9 @@ func TestDryRunDecision(t *testing.T) {
 		{"the flag", input{dryRun: true}, "", true, stopped},
 		{"the annotation of the Namespace",
 			input{defaults: map[string]string{v1beta1.DryRunAnnotation: "true"}}, "", true, stopped},
-		{"an end of a dry run only records it", input{wasDryRun: true}, "", false, recorded},
+		{"an end of a dry run only records it", input{lastDryRun: dryRunMemory{at: at("2026-11-20 20:30")}}, "", false, recorded},
 		{"an end of a dry run by flag only records it", input{dryRunEnd: at("2026-11-20 20:30")}, "", false, recorded},
+		{"it was due after the dry run", input{lastDryRun: dryRunMemory{at: at("2026-11-20 19:30")}}, "", false, stopped},
 		{"it was due after the dry run by flag", input{dryRunEnd: at("2026-11-20 19:30")}, "", false, stopped},
 	} {
 		c.in.object, c.in.zone, c.in.now = newDeployment(3, with(v1beta1.DryRunAnnotation, c.value)), time.UTC, after

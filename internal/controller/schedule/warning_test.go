@@ -84,7 +84,7 @@ func TestWarnings(t *testing.T) {
 				kind: deployments, client: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock),
 				events:     events.NewRecorder(keptEvents{FakeRecorder: recorder}),
 				metrics:    newMetrics(prometheus.NewRegistry(), collector{}),
-				namespaces: &Namespaces{client: api},
+				namespaces: &Namespaces{client: api, api: api}, dryRunEnd: &dryRunEnd{},
 			}
 			for range 3 {
 				_, err := controller.Reconcile(t.Context(),

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -164,7 +165,7 @@ type world struct {
 	lastEvent, nextEvent time.Time // the recorded last and next event
 	since, expiresAt     time.Time // of stop-after and start-until
 	edited               bool
-	wasDryRun            bool
+	dryRunAt             time.Time // the operator's memory of the last dry run
 
 	next time.Time // the next event, or 24 h from now without a schedule
 }
@@ -186,7 +187,12 @@ func (s *fakeClient) Get(_ context.Context, _ client.ObjectKey, into client.Obje
 	return nil
 }
 
-func (s *fakeClient) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (s *fakeClient) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if namespaces, ok := list.(*corev1.NamespaceList); ok {
+		namespaces.Items = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Annotations: s.defaults}}}
+	}
+	return nil
+}
 
 func (s *fakeClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if o.GetResourceVersion() != s.stored.GetResourceVersion() {
@@ -225,7 +231,7 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 	w.controller = &Controller{
 		kind: w.kind, client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}),
 		metrics: newMetrics(prometheus.NewRegistry(), collector{}), alarms: queue.NewAlarms(w.clock),
-		namespaces: &Namespaces{client: w.api}, api: w.api,
+		namespaces: &Namespaces{client: w.api, api: w.api}, api: w.api, dryRunEnd: &dryRunEnd{},
 	}
 	woken := priorityqueue.New[reconcile.Request]("test")
 	t.Cleanup(woken.ShutDown)
@@ -471,7 +477,7 @@ func (w *world) operator() (wrote bool) {
 	if w.pick(20) {
 		// simulates a restart
 		w.controller.warned, w.controller.failures = memory.Memory[warning]{}, memory.Memory[string]{}
-		w.controller.announced, w.wasDryRun = memory.Memory[string]{}, false
+		w.controller.dryRuns, w.dryRunAt = memory.Memory[dryRunMemory]{}, time.Time{}
 	}
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0
@@ -486,6 +492,7 @@ func (w *world) operator() (wrote bool) {
 	}
 	w.checkRecord()
 	if wrote {
+		w.dryRunAt = time.Time{}
 		w.settle(request)
 	}
 	w.plan(w.controller.alarms.Next(request))
@@ -569,6 +576,12 @@ func (w *world) plan(got time.Time) {
 		w.next = w.soonest()
 		want = w.now.Add(min(w.next.Sub(w.now), longestWait))
 	}
+	if w.dryRun && w.start != "" { // the oracle does not follow the memory of a dry run
+		if got.After(want) {
+			w.failf("the alarm is at %s, want %s at the latest", got, want)
+		}
+		return
+	}
 	// Alarms use real timers. So an alarm of less than a second may fire before this check.
 	gone := got.IsZero() && want.Sub(w.now) < time.Second
 	if !got.Equal(want) && !gone {
@@ -588,11 +601,9 @@ func (w *world) reconcileStale(before client.Object) {
 // rule updates the expected state, and reports whether a write is due.
 func (w *world) rule() bool {
 	if w.dryRun {
-		w.wasDryRun = true
+		w.dryRunAt = w.now
 		return false
 	}
-	onlyRecord := w.wasDryRun
-	w.wasDryRun = false
 	if w.start == "" {
 		recorded := w.state != "" || !w.lastEvent.IsZero() || !w.nextEvent.IsZero()
 		w.raise(w.original)
@@ -600,14 +611,14 @@ func (w *world) rule() bool {
 		w.since, w.expiresAt = time.Time{}, time.Time{}
 		return recorded
 	}
-	return w.execute(onlyRecord)
+	return w.execute()
 }
 
-// execute updates the expected state outside of a dry run. After a dry run, an event is only recorded.
-func (w *world) execute(onlyRecord bool) bool {
+// execute updates the expected state outside of a dry run.
+func (w *world) execute() bool {
 	since := w.runningSince()
 	if w.startUntil.After(w.now) {
-		return w.executeUptime(since, onlyRecord)
+		return w.executeUptime(since)
 	}
 	last, isStop := w.last(w.now)
 	due := w.edited || last.After(w.lastEvent)
@@ -618,11 +629,11 @@ func (w *world) execute(onlyRecord bool) bool {
 	switch {
 	case !since.IsZero() && !expiry.After(w.now) && (!due || expiry.After(last)):
 		handled := w.lastEvent
-		if w.regular(expiry, true, since, onlyRecord); handled.After(expiry) {
+		if w.regular(expiry, true, since); handled.After(expiry) {
 			w.lastEvent = handled // a user has shortened stop-after
 		}
 	case due:
-		w.regular(last, isStop, since, onlyRecord)
+		w.regular(last, isStop, since)
 	case since.Equal(w.since) && expiry.Equal(w.expiresAt):
 		return false
 	default:
@@ -654,7 +665,7 @@ func (w *world) nextStartOrStop() time.Time {
 }
 
 // executeUptime updates the expected state while start-until is in the future. Each of its values is executed once.
-func (w *world) executeUptime(since time.Time, onlyRecord bool) bool {
+func (w *world) executeUptime(since time.Time) bool {
 	if wrote := !since.Equal(w.since); w.expiresAt.Equal(w.startUntil) {
 		if w.since = since; wrote {
 			w.nextEvent = w.afterUptime(since)
@@ -662,11 +673,7 @@ func (w *world) executeUptime(since time.Time, onlyRecord bool) bool {
 		return wrote
 	}
 	w.nextEvent = w.afterUptime(since)
-	if onlyRecord {
-		w.track(since)
-	} else {
-		w.begin()
-	}
+	w.begin(since)
 	w.lastEvent, w.expiresAt, w.edited = time.Time{}, w.startUntil, false
 	return true
 }
@@ -681,11 +688,14 @@ func (w *world) afterUptime(since time.Time) time.Time {
 }
 
 // regular updates the expected state after a start or a stop that is due.
-func (w *world) regular(due time.Time, isStop bool, since time.Time, onlyRecord bool) {
-	wasEdited := w.edited
+func (w *world) regular(due time.Time, isStop bool, since time.Time) {
+	wasEdited, announced := w.edited, due
+	if w.lastEvent.IsZero() && w.expiresAt.After(due) && !w.expiresAt.After(w.now) {
+		announced = w.expiresAt // the end of start-until
+	}
 	w.lastEvent, w.edited = due, false
 	switch {
-	case w.isSuspendedAt(due) || onlyRecord:
+	case w.isSuspendedAt(due) || !announced.After(w.dryRunAt):
 		if !since.IsZero() && !since.Add(w.stopAfter).After(w.now) {
 			since = w.now.Truncate(time.Second)
 		}
@@ -697,20 +707,25 @@ func (w *world) regular(due time.Time, isStop bool, since time.Time, onlyRecord 
 		}
 		w.track(time.Time{})
 	default:
-		w.begin()
+		if !since.IsZero() && !since.Add(w.stopAfter).After(w.now) {
+			since = time.Time{}
+		}
+		w.begin(since)
 	}
 	w.nextEvent = w.nextStartOrStop()
 }
 
-// begin starts the workload.
-func (w *world) begin() {
+// begin starts the workload. A running workload keeps its time since.
+func (w *world) begin(since time.Time) {
 	target := w.startReplicas
 	if target == 0 {
 		target = w.original
 	}
 	w.raise(target)
-	w.state = "Started"
-	w.track(w.now.Truncate(time.Second))
+	if w.state = "Started"; since.IsZero() {
+		since = w.now.Truncate(time.Second)
+	}
+	w.track(since)
 	if w.level <= w.stopReplicas { // the operator does not know how many replicas to start
 		w.state = ""
 		w.track(time.Time{})
