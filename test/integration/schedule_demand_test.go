@@ -229,6 +229,12 @@ func TestScheduleDryRunByFlag(t *testing.T) {
 	if got := getDeployment(t, namespace, "d"); *got.Spec.Replicas != 3 || schedule.HasRecord(got.Annotations) {
 		t.Errorf("the dry run has changed the deployment: %d replicas, annotations %v", *got.Spec.Replicas, got.Annotations)
 	}
+	before := getDryRunLease(t).Spec.RenewTime
+	stop()
+	stop = runOperatorFor(t, options) // a restart renews the Lease
+	eventually(t, defaultTimeout, func() (bool, string) {
+		return before.Before(getDryRunLease(t).Spec.RenewTime), "the Lease is not renewed"
+	})
 	stop()
 	options.controllers = func(o *controller.Options) { o.Schedule.OwnNamespace = "useless-system" }
 	runOperatorFor(t, options)
@@ -244,10 +250,17 @@ func TestScheduleDryRunByFlag(t *testing.T) {
 
 func deleteDryRunLease(t *testing.T) {
 	t.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "useless-system", Name: "schedule-dry-run.useless.container.training",
-	}}
-	if err := admin(t).Delete(t.Context(), lease); err != nil {
+	if err := admin(t).Delete(t.Context(), getDryRunLease(t)); err != nil {
 		t.Error(err)
 	}
+}
+
+func getDryRunLease(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: "useless-system", Name: "schedule-dry-run.useless.container.training"}
+	if err := admin(t).Get(t.Context(), key, lease); err != nil {
+		t.Fatal(err)
+	}
+	return lease
 }
