@@ -194,7 +194,7 @@ var mutants = []mutant{
 		{schedule, "plan.extend", statement, "record.Last", ``},
 	}},
 	{mistake: "A stop is repeated until the next start", edits: []edit{
-		{times, "Schedule.Due", binary, "IsEdited", `true`},
+		{times, "Record.Handled", call, "After", `true`},
 	}},
 	{mistake: "A dry run writes", edits: []edit{
 		{schedule, "Controller.act", ifStatement, "isDryRun", ``},
