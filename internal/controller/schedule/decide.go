@@ -65,7 +65,7 @@ type outcome string
 
 const (
 	nothing   outcome = ""                // the event was handled before, or must wait: nothing is written
-	noted     outcome = "noted"           // a new schedule without a past event
+	noted     outcome = "noted"           // only the record changes
 	scaled    outcome = "scaled"          // the level changes
 	unchanged outcome = "unchanged"       // the level is already right, or the right level is not known
 	suspended outcome = "suspended"       // the transition is skipped
@@ -114,8 +114,7 @@ func (in input) isDryRun() bool {
 }
 
 // effective returns the annotations of the schedule that applies to a workload, and whether they are the default of its
-// Namespace. Numbers of replicas in the default of a
-// Namespace do not apply to a workload without replicas.
+// Namespace. A workload without replicas ignores the numbers of replicas in a default.
 func (k *kind) effective(own, defaults map[string]string) (annotations map[string]string, isDefault bool) {
 	if !k.takesDefaults {
 		defaults = nil
@@ -179,7 +178,7 @@ func (in input) recordOf() schedule.Record {
 	return record
 }
 
-// skip returns the outcome of an event that must not be executed; nothing if it must be executed.
+// skip returns the outcome of an event that is recorded but not executed. It returns nothing for an event to execute.
 func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.Due) outcome {
 	at := due.At
 	if end := record.ExpiresAt; record.Last.IsZero() && end.After(at) && !end.After(in.now) {
@@ -270,8 +269,8 @@ func lastEvent(due schedule.Due, handled time.Time) time.Time {
 // noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.
 const noticePeriod = 15 * time.Minute
 
-// warnOf returns a warning about a workload for which nothing is due: it stops soon, or its last event was undone. A
-// manual start is no reason for a warning if StopAfter limits it.
+// warnOf returns a warning about a workload for which nothing is due: it stops soon, or its last event was undone. With
+// StopAfter, a manual start causes no warning.
 func (k *kind) warnOf(s *schedule.Schedule, due schedule.Due, p plan, now time.Time) warning {
 	isSuspended := s.Suspended || due.Expiry.Before(s.SuspendUntil)
 	if due.ExpiresIntoStop && !isSuspended && !now.Before(due.Expiry.Add(-noticePeriod)) {
