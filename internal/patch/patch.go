@@ -22,13 +22,15 @@ import (
 
 // Object applies a change to a copy of an object, sends a patch and returns the API server's answer. The given object
 // is not changed, because it may belong to a cache. Without a difference, no request is sent.
-func Object[T client.Object](ctx context.Context, c client.Writer, read T, change func(T)) (T, error) {
+func Object[T client.Object](
+	ctx context.Context, c client.Writer, read T, change func(T), options ...client.PatchOption,
+) (T, error) {
 	changed := read.DeepCopyObject().(T)
 	change(changed)
 	if reflect.DeepEqual(read, changed) {
 		return read, nil
 	}
-	return changed, c.Patch(ctx, changed, from(read))
+	return changed, c.Patch(ctx, changed, from(read), options...)
 }
 
 // Status is like Object, but replaces the status of an object. The function field returns a pointer to the status.
@@ -70,8 +72,13 @@ func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T,
 }
 
 // RemoveFinalizer removes a finalizer. It returns nil if the object does not exist any more.
+//
+// Later reads do not wait for this write. It is usually the last write of the object. If the cache misses its event and
+// then lists again, the object is gone, and no event has the resource version of the write. A read that waited for it
+// would fail until another object of the kind changes.
 func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) error {
-	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.Name) })
+	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.Name) },
+		client.DisableReadYourWritesConsistency)
 	if err = apierror.IgnoreGone(err); err == nil {
 		f.removed.Keep(read, true)
 	}
