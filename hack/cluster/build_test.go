@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -245,6 +246,7 @@ sh -c 'echo $$ >> "$FAKE_GO_CALLS"; exec sleep 600'
 
 func TestBuildUsesAssets(t *testing.T) {
 	useFakeGo(t, fakeGo)
+	t.Setenv(releaseVariable, "")
 	built, err := Build(t.Context(), t.Output())
 	if err != nil {
 		t.Fatal(err)
@@ -260,8 +262,10 @@ func TestBuildUsesAssets(t *testing.T) {
 	for _, test := range []struct {
 		reason   string
 		assets   string
+		release  string
 		want     Programs
 		progress string
+		err      string
 	}{{
 		reason: "a complete folder is used",
 		assets: complete,
@@ -271,12 +275,18 @@ func TestBuildUsesAssets(t *testing.T) {
 		assets:   incomplete,
 		want:     built,
 		progress: "KUBEBUILDER_ASSETS=" + incomplete + " has no kube-controller-manager: building Kubernetes instead\n",
+	}, {
+		reason:  "a folder and a release are a contradiction",
+		assets:  complete,
+		release: "1.35",
+		err:     "KUBEBUILDER_ASSETS=" + complete + " and KUBERNETES=1.35 both select programs: unset one of them",
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			t.Setenv(assetsVariable, test.assets)
+			t.Setenv(releaseVariable, test.release)
 			var progress strings.Builder
 			got, err := Build(t.Context(), &progress)
-			if err != nil || got != test.want || progress.String() != test.progress {
+			if (err != nil || test.err != "") && fmt.Sprint(err) != test.err || got != test.want || progress.String() != test.progress {
 				t.Errorf("got %q, error %v, progress %q; want %q, progress %q",
 					got, err, progress.String(), test.want, test.progress)
 			}

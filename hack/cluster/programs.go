@@ -177,9 +177,13 @@ func (p Programs) missing(names []string) (missing []string) {
 // Build returns the programs of a control plane. If the environment variable KUBEBUILDER_ASSETS names a folder that has
 // all of them, Build returns that folder. Otherwise, the environment variable KUBERNETES selects a release of
 // Kubernetes. Build compiles that release and keeps the programs in the user's cache folder. It writes its progress to
-// progress.
+// progress. It returns an error if both variables are set.
 func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	if assets := Programs(os.Getenv(assetsVariable)); assets != "" {
+		if release := os.Getenv(releaseVariable); release != "" {
+			return "", fmt.Errorf("%s=%s and %s=%s both select programs: unset one of them",
+				assetsVariable, assets, releaseVariable, release)
+		}
 		missing := assets.missing(controlPlane)
 		if len(missing) == 0 {
 			return assets, nil

@@ -140,6 +140,7 @@ type Controller struct {
 	warned   memory.Memory[warning]
 	failures memory.Memory[string]
 	dryRuns  memory.Memory[dryRunMemory]
+	savings  memory.Memory[saving]
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
@@ -245,20 +246,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.forget(request)
 		return reconcile.Result{}, nil
 	}
-	if err != nil || pause.IsPaused(o) || c.kind.leaveAlone(o) {
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	in := input{
-		object: o, zone: c.zone, now: c.clock.Now(),
-		dryRun: c.dryRun, lastDryRun: c.dryRuns.Of(o),
+	c.addSavings(o)
+	if pause.IsPaused(o) || c.kind.leaveAlone(o) {
+		return reconcile.Result{}, nil
 	}
-	if in.dryRunEnd, err = c.dryRunEnd.read(ctx); err != nil {
-		return reconcile.Result{}, err
-	}
-	if in.defaults, err = c.namespaces.defaults(ctx, o.GetNamespace()); err != nil {
-		return reconcile.Result{}, err
-	}
-	if in.autoscalers, err = c.autoscalersOf(ctx, o); err != nil {
+	in, err := c.read(ctx, o)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	p := c.kind.decide(in)
@@ -271,11 +267,25 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.act(ctx, o, p)
 }
 
+// read returns what a decision about a workload is based on.
+func (c *Controller) read(ctx context.Context, o client.Object) (in input, err error) {
+	in = input{object: o, zone: c.zone, now: c.clock.Now(), dryRun: c.dryRun, lastDryRun: c.dryRuns.Of(o)}
+	if in.dryRunEnd, err = c.dryRunEnd.read(ctx); err != nil {
+		return in, err
+	}
+	if in.defaults, err = c.namespaces.defaults(ctx, o.GetNamespace()); err != nil {
+		return in, err
+	}
+	in.autoscalers, err = c.autoscalersOf(ctx, o)
+	return in, err
+}
+
 // forget drops what the controller remembers about a workload.
 func (c *Controller) forget(request reconcile.Request) {
 	c.warned.Forget(request.NamespacedName)
 	c.failures.Forget(request.NamespacedName)
 	c.dryRuns.Forget(request.NamespacedName)
+	c.savings.Forget(request.NamespacedName)
 	c.alarms.Set(request, time.Time{})
 }
 

@@ -22,6 +22,8 @@ import (
 type metrics struct {
 	transitions *prometheus.CounterVec
 	lag         prometheus.Histogram
+	coreSeconds *prometheus.CounterVec
+	byteSeconds *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics of the controllers. Each scrape counts the workloads in the cache, so that the
@@ -38,6 +40,14 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 			Help:    "Time from when a start or stop was due until the operator executed it.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		}),
+		coreSeconds: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "useless_schedule_saved_cpu_core_seconds_total",
+			Help: "CPU requests that schedules have stopped, in cores, multiplied by the time for which they were stopped.",
+		}, []string{namespaceLabel, kindLabel}),
+		byteSeconds: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "useless_schedule_saved_memory_byte_seconds_total",
+			Help: "Memory requests that schedules have stopped, multiplied by the time for which they were stopped.",
+		}, []string{namespaceLabel, kindLabel}),
 	}
 	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	for _, c := range workloads.controllers {
@@ -140,6 +150,30 @@ func (c *Controller) state(ctx context.Context, o client.Object) string {
 		return strings.ToLower(v1beta1.ScheduleStopped)
 	default:
 		return strings.ToLower(v1beta1.ScheduleStarted)
+	}
+}
+
+// saving is what a workload saves from an instant on.
+type saving struct {
+	since         time.Time
+	cores, memory float64
+}
+
+// addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every longestWait
+// and after each change, so the counters are exact. Only the leader reconciles. So the counters of all replicas can be
+// added, and the time between two leaders does not count.
+func (c *Controller) addSavings(o client.Object) {
+	saved, now := c.kind.saved(o), c.clock.Now()
+	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}
+	last := c.savings.Of(o)
+	if seconds := now.Sub(last.since).Seconds(); !last.since.IsZero() && seconds > 0 {
+		c.metrics.coreSeconds.WithLabelValues(o.GetNamespace(), c.kind.name).Add(last.cores * seconds)
+		c.metrics.byteSeconds.WithLabelValues(o.GetNamespace(), c.kind.name).Add(last.memory * seconds)
+	}
+	if next.cores > 0 || next.memory > 0 {
+		c.savings.Keep(o, next)
+	} else if !last.since.IsZero() {
+		c.savings.Forget(client.ObjectKeyFromObject(o))
 	}
 }
 

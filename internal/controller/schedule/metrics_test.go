@@ -20,8 +20,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/events"
+	"container.training/useless/internal/queue"
 )
 
 // cachedDeployments is a cache of Deployments.
@@ -52,6 +55,7 @@ func TestCollector(t *testing.T) {
 		newDeployment(0, requests, original(3), stopped),
 		newDeployment(1, requests, original(3), stopped), // then scaled out by a user
 		newDeployment(5, requests, original(3), stopped), // then scaled out above the original
+		newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // then scaled to 0 by a user
 		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
 		// the suspension has ended
@@ -76,7 +80,7 @@ useless_schedule_saved_memory_bytes{kind="deployments",namespace="other"} 0
 # HELP useless_schedule_workloads Number of workloads with a schedule, by the state of the schedule.
 # TYPE useless_schedule_workloads gauge
 useless_schedule_workloads{kind="deployments",namespace="default",state="invalid"} 1
-useless_schedule_workloads{kind="deployments",namespace="default",state="overridden"} 2
+useless_schedule_workloads{kind="deployments",namespace="default",state="overridden"} 3
 useless_schedule_workloads{kind="deployments",namespace="default",state="started"} 3
 useless_schedule_workloads{kind="deployments",namespace="default",state="stopped"} 1
 useless_schedule_workloads{kind="deployments",namespace="default",state="suspended"} 2
@@ -92,6 +96,80 @@ useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"}
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), response.Body.String()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
+}
+
+// TestSavings reconciles a stopped Deployment of three replicas with 500m CPU and 1 KiB of memory each.
+func TestSavings(t *testing.T) {
+	requests := func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers = []corev1.Container{{
+			Resources: corev1.ResourceRequirements{Requests: resources("500m", "1Ki")},
+		}}
+	}
+	stopped := observed(v1beta1.ScheduleStopped, "2026-11-20 07:30")
+	office := with(v1beta1.StopScheduleAnnotation, "07:30")
+	deployment := func(replicas int32, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
+		return newDeployment(replicas, append([]func(*appsv1.Deployment){office, requests}, changes...)...)
+	}
+	api := &fakeClient{}
+	clock, registry := clocktesting.NewFakePassiveClock(now), prometheus.NewRegistry()
+	c := &Controller{
+		kind: deployments, client: api, clock: clock, zone: time.UTC, events: events.NewRecorder(noEvents{}),
+		metrics: newMetrics(registry, collector{}), alarms: queue.NewAlarms(clock),
+		namespaces: &Namespaces{client: api, api: api}, api: api, dryRunEnd: &dryRunEnd{},
+	}
+	for _, step := range []struct {
+		reason      string
+		after       time.Duration
+		object      *appsv1.Deployment
+		coreSeconds float64 // the sum
+		byteSeconds float64
+	}{
+		{"the first reconcile does not know since when the Deployment is stopped", 0,
+			deployment(0, original(3), stopped), 0, 0},
+		{"three replicas are stopped for 100 s", 100 * time.Second,
+			deployment(0, original(3), stopped), 150, 300 << 10},
+		{"a user changes the replicas to 2 after 100 s", 100 * time.Second,
+			deployment(2, original(3), stopped), 300, 600 << 10},
+		{"one replica is stopped, and then the rollout is paused", 100 * time.Second,
+			deployment(2, original(3), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }), 350, 700 << 10},
+		{"the Deployment is started", 100 * time.Second,
+			deployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), 400, 800 << 10},
+		{"a started Deployment saves nothing", 100 * time.Second,
+			deployment(0, original(3), stopped), 400, 800 << 10},
+		{"another Deployment of the same name does not inherit savings", 100 * time.Second,
+			deployment(0, original(3), stopped, func(d *appsv1.Deployment) { d.UID = "2" }), 400, 800 << 10},
+		{"a clock that goes back saves nothing", -50 * time.Second,
+			deployment(0, original(3), stopped, func(d *appsv1.Deployment) { d.UID = "2" }), 400, 800 << 10},
+	} {
+		clock.SetTime(clock.Now().Add(step.after))
+		api.stored, api.cached = step.object, step.object
+		if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+			t.Fatalf("%s: %v", step.reason, err)
+		}
+		cores := counted(t, registry, "useless_schedule_saved_cpu_core_seconds_total")
+		bytes := counted(t, registry, "useless_schedule_saved_memory_byte_seconds_total")
+		if cores != step.coreSeconds || bytes != step.byteSeconds {
+			t.Errorf("%s: got %v core seconds and %v byte seconds, want %v and %v", step.reason, cores, bytes,
+				step.coreSeconds, step.byteSeconds)
+		}
+	}
+}
+
+// counted returns the sum of a counter over all labels.
+func counted(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name {
+				sum += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
 
 func resources(cpu, memory string) corev1.ResourceList {
