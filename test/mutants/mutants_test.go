@@ -25,7 +25,7 @@ import (
 const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale|TimeTravel|TwoLeaders)$"
 
 // parallelMutants is the number of mutants that run at the same time, each in its own copy of the source.
-const parallelMutants = 2
+const parallelMutants = 3
 
 // TestMutants finds a killer for each mutant: a test that fails with the mutant and passes without it. It writes the
 // killers into docs/reliability.md. The recorded killer runs first, so usually no other test has to run.
