@@ -5,9 +5,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,32 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/test/internal/keda"
 )
 
 const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
-
-// kedaCRD returns the path of KEDA's CustomResourceDefinition of ScaledObjects, at the version that hack/tools pins.
-func kedaCRD(t *testing.T) string {
-	t.Helper()
-	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "-modfile=keda.mod", "github.com/kedacore/keda/v2")
-	download.Dir = filepath.Join(repository, "hack", "tools")
-	out, err := download.Output()
-	if err != nil {
-		t.Fatal("download KEDA: ", err)
-	}
-	var module struct{ Dir string }
-	if err := json.Unmarshal(out, &module); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(module.Dir, "config", "crd", "bases", "keda.sh_scaledobjects.yaml")
-}
 
 // TestScaledObjects installs the CustomResourceDefinition of KEDA while the operator runs, removes it and, except with
 // -short, installs it again. The operator pauses and resumes ScaledObjects without a restart.
 func TestScaledObjects(t *testing.T) {
 	const removed = `"installed":false`
 	useExclusiveCluster(t)
-	crd := kedaCRD(t)
+	crd := keda.CRD(t, repository)
 	operator := startedOperator(t, "--controllers=schedule", "--schedule-kinds=scaledobjects,deployments")
 	t.Cleanup(func() {
 		if out, err := clusterOf(t).Kubectl(context.Background(), "delete", "--ignore-not-found", "-f", crd).CombinedOutput(); err != nil {
