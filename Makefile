@@ -200,12 +200,12 @@ CHAOS ?= 1
 chaos: ## Run chaos tests, uninstall in every order, migrate 1,000 Machines; CHAOS (1) multiplies the number of disturbances
 	@$(MAKE) --no-print-directory -j2 chaos-disturbances chaos-migration
 
-# Logs and the history of all objects are written to bin/chaos. The tests mostly wait. Therefore three tests run at the
+# Logs and the history of all objects are written to bin/chaos. The tests mostly wait. Therefore four tests run at the
 # same time, even on two processors.
 .PHONY: chaos-disturbances
 chaos-disturbances:
 	@mkdir -p bin/chaos
-	go test -count=1 -timeout 0 -parallel 3 -v -artifacts -outputdir '$(CURDIR)/bin/chaos' $(TESTFLAGS) ./test/chaos -args -times $(CHAOS)
+	go test -count=1 -timeout 0 -parallel 4 -v -artifacts -outputdir '$(CURDIR)/bin/chaos' $(TESTFLAGS) ./test/chaos -args -times $(CHAOS)
 
 .PHONY: chaos-migration
 chaos-migration:
