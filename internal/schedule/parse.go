@@ -62,6 +62,9 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s %q: %s; %s", p.key, Truncate(p.value), cause, advice)
 }
 
+// Key returns the annotation that is invalid.
+func (p Problem) Key() string { return p.key }
+
 // field is one annotation of a schedule.
 type field struct {
 	key, form string // form has examples of valid values
@@ -144,6 +147,15 @@ func IsUnscheduled(annotations map[string]string) bool {
 	return !slices.ContainsFunc([]string{
 		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StopAfterAnnotation,
 	}, func(key string) bool { _, ok := annotations[key]; return ok })
+}
+
+// Keys returns all annotations of schedules: those of users, and those of a Record.
+func Keys() []string {
+	keys := slices.Clone(recordKeys)
+	for _, f := range fields {
+		keys = append(keys, f.key)
+	}
+	return keys
 }
 
 // HasAny reports whether annotations contain a schedule, a part of one, or a Record.

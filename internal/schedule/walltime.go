@@ -5,7 +5,10 @@ package schedule
 
 import (
 	"cmp"
+	"slices"
 	"time"
+
+	"container.training/useless/api/useless/v1beta1"
 )
 
 const day = 24 * time.Hour
@@ -104,4 +107,30 @@ func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isSto
 		next = stops.At
 	}
 	return last, next, isStop
+}
+
+// EventsAfter returns up to n starts and stops after an instant, in order. There are fewer if the schedule has no more
+// of them within five years.
+func (s *Schedule) EventsAfter(at time.Time, n int) (events []Event) {
+	for len(events) < n {
+		_, next, _ := s.Events(at)
+		if next.IsZero() {
+			break
+		}
+		_, _, isStop := s.Events(next)
+		event := Event{next, isStop, v1beta1.StartScheduleAnnotation}
+		if isStop {
+			event.Cause = v1beta1.StopScheduleAnnotation
+		}
+		events, at = append(events, event), next
+	}
+	return events
+}
+
+// IsExcluded reports whether the local date of an instant has no starts.
+func (s *Schedule) IsExcluded(at time.Time) bool {
+	wall := wallClock(at, s.Zone)
+	return s.Start != nil && slices.ContainsFunc(s.Start.excluded, func(d dates) bool {
+		return !wall.Before(d.from) && wall.Before(d.to)
+	})
 }

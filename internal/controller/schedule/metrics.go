@@ -133,18 +133,24 @@ func (c *Controller) collect(ctx context.Context, collected chan<- prometheus.Me
 // state returns the value of the label state for a workload, or an empty string if it has no schedule.
 func (c *Controller) state(ctx context.Context, o client.Object) string {
 	defaults, err := c.namespaces.defaults(ctx, o.GetNamespace())
-	annotations, _ := c.kind.effective(o.GetAnnotations(), defaults)
-	if err != nil || c.kind.leaveAlone(o) || schedule.IsUnscheduled(annotations) {
+	if err != nil {
 		return ""
 	}
-	s, problems := c.kind.parse(annotations, c.zone)
-	now := c.clock.Now()
+	return c.kind.state(o, defaults, c.zone, c.clock.Now())
+}
+
+func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Location, now time.Time) string {
+	annotations, _ := k.effective(o.GetAnnotations(), defaults)
+	if k.leaveAlone(o) || schedule.IsUnscheduled(annotations) {
+		return ""
+	}
+	s, problems := k.parse(annotations, zone)
 	switch record := schedule.ReadRecord(o.GetAnnotations()); {
 	case len(problems) > 0:
 		return "invalid"
 	case s.Suspended || now.Before(s.SuspendUntil):
 		return "suspended"
-	case c.kind.isOverridden(s, record, c.kind.level(o)):
+	case k.isOverridden(s, record, k.level(o)):
 		return "overridden"
 	case record.State == v1beta1.ScheduleStopped:
 		return strings.ToLower(v1beta1.ScheduleStopped)

@@ -1,0 +1,122 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/pause"
+	"container.training/useless/internal/schedule"
+)
+
+// Workload is a workload as the operator sees it. It is for programs that show or change schedules without a
+// controller. Its methods send no requests.
+type Workload struct {
+	kind *kind
+	in   input
+}
+
+// NewObject returns an empty object of a kind in Kinds, or nil.
+func NewObject(kind string) client.Object {
+	for _, k := range kinds {
+		if k.name == kind {
+			return k.object.DeepCopyObject().(client.Object)
+		}
+	}
+	return nil
+}
+
+// NewWorkload returns a Workload of a kind in Kinds. The defaults are the annotations of its Namespace, which
+// DefaultsOf returns. The zone applies to schedules without a time zone.
+func NewWorkload(
+	name string, o client.Object, defaults map[string]string, zone *time.Location, now time.Time,
+) Workload {
+	index := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == name })
+	if o.GetAnnotations() == nil {
+		o.SetAnnotations(map[string]string{})
+	}
+	return Workload{kinds[index], input{object: o, defaults: defaults, zone: zone, now: now}}
+}
+
+// DefaultsOf returns the annotations of a Namespace that belong to a schedule and apply to its workloads.
+func DefaultsOf(namespace string, annotations map[string]string) map[string]string {
+	defaults := schedule.OfNamespace(annotations)
+	if slices.Contains(systemNamespaces, namespace) {
+		maps.DeleteFunc(defaults, func(key, _ string) bool { return key != v1beta1.DryRunAnnotation })
+	}
+	return defaults
+}
+
+// State returns started, stopped, overridden, suspended or invalid. It is empty if the workload has no schedule, or if
+// the operator does not change it.
+func (w Workload) State() string {
+	if pause.IsPaused(w.in.object) {
+		return ""
+	}
+	return w.kind.state(w.in.object, w.in.defaults, w.in.zone, w.in.now)
+}
+
+// Annotations returns the annotations of the schedule that applies, and whether they come from the Namespace.
+func (w Workload) Annotations() (annotations map[string]string, isDefault bool) {
+	return w.kind.effective(w.in.object.GetAnnotations(), w.in.defaults)
+}
+
+// Parse returns the schedule that applies, or all problems.
+func (w Workload) Parse() (*schedule.Schedule, []schedule.Problem) {
+	annotations, _ := w.Annotations()
+	return w.kind.parse(annotations, w.in.zone)
+}
+
+// Saved returns the CPU and memory requests that a stop saves now.
+func (w Workload) Saved() corev1.ResourceList { return w.kind.saved(w.in.object) }
+
+// Running reports whether the workload is not stopped.
+func (w Workload) Running(s *schedule.Schedule) bool {
+	return w.kind.level(w.in.object) > w.kind.stopLevel(s)
+}
+
+// Record returns the last start or stop that the operator recorded.
+func (w Workload) Record() schedule.Record { return schedule.ReadRecord(w.in.object.GetAnnotations()) }
+
+// IsIgnored reports whether the operator does not change the workload. It is paused or being deleted, or another
+// object controls it.
+func (w Workload) IsIgnored() bool { return pause.IsPaused(w.in.object) || w.kind.leaveAlone(w.in.object) }
+
+// Stop changes the object like a stop of the operator that is due now. It also ends an uptime on demand.
+// So the next start restores the workload.
+func (w Workload) Stop() error {
+	delete(w.in.object.GetAnnotations(), v1beta1.StartUntilAnnotation)
+	s, problems := w.Parse()
+	if s == nil {
+		_, note := schedule.Explain(problems)
+		return errors.New(note)
+	}
+	now := w.in.now.UTC().Truncate(time.Second)
+	due := s.Due(w.Record(), false, now)
+	if due.IsUptime {
+		return errors.New("start-until of the Namespace keeps the workload running: remove it from the Namespace")
+	}
+	due.Event = schedule.Event{At: now, IsStop: true}
+	p := plan{transition: stop, level: w.kind.level(w.in.object), record: w.Record()}
+	w.kind.execute(&p, w.in, s, due, nothing)
+	w.kind.apply(w.in.object, p)
+	return nil
+}
+
+// CanStart reports whether an uptime on demand would start the workload, or finds it running.
+func (w Workload) CanStart() bool {
+	copied := w.in
+	copied.object = w.in.object.DeepCopyObject().(client.Object)
+	copied.object.GetAnnotations()[v1beta1.StartUntilAnnotation] = "1h"
+	p := w.kind.decide(copied)
+	s, _ := w.Parse()
+	return s != nil && p.transition == start && p.level > w.kind.stopLevel(s)
+}
