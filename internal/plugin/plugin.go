@@ -41,7 +41,7 @@ func New(streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Co
 	root.PersistentFlags().StringVar(&o.zone, "default-time-zone", "UTC",
 		"the time zone of schedules without one; use the value of the operator's flag --default-time-zone")
 	schedules := &cobra.Command{Use: "schedule", Short: "Show and check schedules", RunE: needsCommand}
-	schedules.AddCommand(o.newList(), o.newExplain(), o.newCheck())
+	schedules.AddCommand(o.newList(), o.newExplain(), o.newCheck(), o.newImport())
 	root.AddCommand(schedules, o.newWake(), o.newSleep(), o.newFlip())
 	return root
 }

@@ -1,0 +1,231 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package legacy translates the annotations of kube-downscaler and GoKubeDownscaler, and the SleepInfo objects of
+// kube-green, to annotations of this operator. It sends no requests. docs/migrating.md describes the translation.
+package legacy
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
+)
+
+// Prefix is the prefix of the annotations of kube-downscaler and GoKubeDownscaler.
+const Prefix = "downscaler/"
+
+// Translation has the annotations that replace those of another tool.
+type Translation struct {
+	Annotations map[string]string
+	// Reasons say what was not translated, or what is different.
+	Reasons []string
+}
+
+func (t *Translation) set(key, value string) { t.Annotations[key] = value }
+
+func (t *Translation) omit(key, reason string) {
+	t.Reasons = append(t.Reasons, key+" is not translated: "+reason)
+}
+
+// HasAny reports whether annotations contain one of kube-downscaler or GoKubeDownscaler.
+func HasAny(annotations map[string]string) bool {
+	for key := range annotations {
+		if strings.HasPrefix(key, Prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// translators translate the annotations without their prefix.
+var translators = map[string]func(t *Translation, value string, isNamespace bool){
+	"uptime": func(t *Translation, value string, _ bool) {
+		t.span("uptime", value, v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation)
+	},
+	"downtime": func(t *Translation, value string, _ bool) {
+		if strings.EqualFold(value, "always") {
+			t.set(v1beta1.StopAfterAnnotation, "8h")
+			t.Reasons = append(t.Reasons, "downtime always: the workload stops 8 hours after each start")
+			return
+		}
+		t.span("downtime", value, v1beta1.StopScheduleAnnotation, v1beta1.StartScheduleAnnotation)
+	},
+	"upscale-period": func(t *Translation, value string, _ bool) {
+		t.span("upscale-period", value, v1beta1.StartScheduleAnnotation, "")
+	},
+	"downscale-period": func(t *Translation, value string, _ bool) {
+		t.span("downscale-period", value, v1beta1.StopScheduleAnnotation, "")
+	},
+	"exclude": func(t *Translation, value string, isNamespace bool) {
+		excluded, err := strconv.ParseBool(value)
+		switch {
+		case err != nil:
+			t.omit("exclude", "it is neither true nor false")
+		case excluded && isNamespace:
+			t.set(v1beta1.SuspendAnnotation, "true")
+		case excluded:
+			t.set(v1beta1.ScheduleAnnotation, v1beta1.ScheduleNone)
+		}
+	},
+	"exclude-until":      excludeUntil,
+	"force-uptime":       forceUptime,
+	"downtime-replicas":  replicas,
+	"downscale-replicas": replicas,
+	"force-downtime": func(t *Translation, _ string, _ bool) {
+		t.omit("force-downtime", "stop the workload with kubectl useless sleep; for holidays, use exclude-dates")
+	},
+	"grace-period": func(t *Translation, _ string, _ bool) {
+		t.omit("grace-period", "set start-until, for example 15m, on a new workload")
+	},
+	"original-replicas": func(t *Translation, value string, _ bool) {
+		t.omit("original-replicas", fmt.Sprintf("start the workload with the old tool, or set start-replicas to %q", value))
+	},
+}
+
+func excludeUntil(t *Translation, value string, _ bool) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.Parse(layout, value); err == nil {
+			t.set(v1beta1.StartUntilAnnotation, at.Format(time.RFC3339))
+			return
+		}
+	}
+	t.omit("exclude-until", "it is not a time")
+}
+
+func forceUptime(t *Translation, value string, isNamespace bool) {
+	forced, err := strconv.ParseBool(value)
+	switch {
+	case err != nil:
+		t.omit("force-uptime", "only true and false have an equivalent")
+	case forced && isNamespace:
+		t.omit("force-uptime", "on a Namespace, set start-until to a time")
+	case forced:
+		t.set(v1beta1.StartUntilAnnotation, "3h")
+		t.Reasons = append(t.Reasons, "force-uptime: the uptime ends after 3 hours; 30d is the maximum")
+	}
+}
+
+func replicas(t *Translation, value string, _ bool) {
+	if _, err := strconv.ParseUint(value, 10, 31); err != nil {
+		t.omit("downtime-replicas", "only a whole number has an equivalent")
+		return
+	}
+	t.set(v1beta1.StopReplicasAnnotation, value)
+}
+
+// Downscaler translates annotations of kube-downscaler or GoKubeDownscaler. The defaults are those of the Namespace.
+// They are repeated on a workload with times or replicas of its own, because these replace the default as a whole.
+func Downscaler(own, defaults map[string]string, isNamespace bool) Translation {
+	t := Translation{Annotations: map[string]string{}}
+	all := maps.Clone(own)
+	if hasTimes(own) {
+		for key, value := range defaults {
+			_, given := own[key]
+			if _, own := all[key]; !own && !given && isTime(key) {
+				all[key] = value
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		name, found := strings.CutPrefix(key, Prefix)
+		if !found {
+			continue
+		}
+		if translate, known := translators[name]; known {
+			translate(&t, all[key], isNamespace)
+		} else {
+			t.omit(name, "it has no equivalent")
+		}
+	}
+	return t.validated()
+}
+
+var times = []string{
+	"uptime", "downtime", "upscale-period", "downscale-period", "downtime-replicas", "downscale-replicas",
+}
+
+func isTime(key string) bool { return slices.Contains(times, strings.TrimPrefix(key, Prefix)) }
+
+func hasTimes(annotations map[string]string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(annotations)), isTime)
+}
+
+// validated drops annotations that the operator would reject.
+func (t Translation) validated() Translation {
+	if schedule.IsUnscheduled(t.Annotations) {
+		if _, given := t.Annotations[v1beta1.StopReplicasAnnotation]; given {
+			t.omit("downtime-replicas", "there is no schedule")
+			delete(t.Annotations, v1beta1.StopReplicasAnnotation)
+		}
+		return t
+	}
+	if _, problems := schedule.Parse(t.Annotations, time.UTC); len(problems) > 0 {
+		_, note := schedule.Explain(problems)
+		t.Annotations, t.Reasons = nil, append(t.Reasons, "nothing is translated: "+note)
+	}
+	return t
+}
+
+// spanPattern matches a span such as Mon-Fri 08:00-20:00 Europe/Berlin.
+var spanPattern = regexp.MustCompile(`^([A-Za-z]{3})-([A-Za-z]{3}) (\d\d:\d\d)-(\d\d:\d\d)(?: ([\w/+-]+))?$`)
+
+var weekdays = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
+
+// span sets the schedules of the begin and the end of a span. An empty key means that this side is not used.
+func (t *Translation) span(name, value, begin, end string) {
+	m := spanPattern.FindStringSubmatch(strings.TrimSpace(value))
+	if m == nil {
+		t.omit(name, fmt.Sprintf("%q is not one span such as Mon-Fri 08:00-20:00 UTC", schedule.Truncate(value)))
+		return
+	}
+	for _, key := range []string{begin, end} {
+		if _, given := t.Annotations[key]; given {
+			t.omit(name, "another annotation sets the same times")
+			return
+		}
+	}
+	from, to, first, last := weekday(m[1]), weekday(m[2]), m[3], m[4]
+	beginDays, endDays := days(from, to), days(from, to)
+	switch {
+	case from < 0 || to < 0:
+		t.omit(name, "a day of the week does not exist")
+		return
+	case first == "00:00" && last == "24:00": // the span has no breaks between its days
+		beginDays, endDays, last = days(from, from), days((to+1)%7, (to+1)%7), "00:00"
+	case last == "24:00":
+		endDays, last = days((from+1)%7, (to+1)%7), "00:00"
+	}
+	if first > last && m[4] != "24:00" {
+		t.Reasons = append(t.Reasons, name+": GoKubeDownscaler also changes the workload at midnight, before and after these days")
+	}
+	t.set(begin, strings.TrimSpace(beginDays+" "+first))
+	if end != "" {
+		t.set(end, strings.TrimSpace(endDays+" "+last))
+	}
+	if m[5] != "" {
+		t.set(v1beta1.TimeZoneAnnotation, m[5])
+	}
+}
+
+func weekday(name string) int {
+	return slices.IndexFunc(weekdays, func(day string) bool { return strings.EqualFold(day, name) })
+}
+
+// days returns a range of days; empty for all days.
+func days(from, to int) string {
+	switch {
+	case from < 0 || to < 0 || (from+6)%7 == to:
+		return ""
+	case from == to:
+		return weekdays[from]
+	default:
+		return weekdays[from] + "-" + weekdays[to]
+	}
+}
