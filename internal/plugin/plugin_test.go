@@ -5,6 +5,8 @@ package plugin
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +44,7 @@ func TestTimeline(t *testing.T) {
 	}
 	var out strings.Builder
 	timeline(&out, s, now)
-	const want = `                 0     6     12    18
+	const want = `                  0     6     12    18
   Mon 2026-10-19  .......#############....  start 07:00, stop 20:00
   Tue 2026-10-20  .......#############....  start 07:00, stop 20:00
   Wed 2026-10-21  .......#############....  start 07:00, stop 20:00
@@ -53,6 +55,10 @@ func TestTimeline(t *testing.T) {
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
+	}
+	page, err := os.ReadFile("../../docs/kubectl-useless.md")
+	if err != nil || !strings.Contains(string(page), "```\n"+want+"```\n") {
+		t.Errorf("docs/kubectl-useless.md does not contain this timeline; error %v", err)
 	}
 }
 
@@ -118,6 +124,9 @@ func TestWrongArguments(t *testing.T) {
 		{"schedule check", "-f is missing"},
 		{"schedule check -f no-such-file.yaml", "no such file"},
 		{"schedule check web.yaml", "unknown command"},
+		{"schedule import --apply -f old.yaml", "omit -f"},
+		{"schedule import -f no-such-file.yaml", "does not exist"},
+		{"schedule import web", "unknown command"},
 		{"wake deploy/web", "--for 2h"},
 		{"wake deploy/web --for 5s", "from 1m to 30d"},
 		{"wake pods/web --for 5m", `unknown kind "pods"`},
@@ -152,5 +161,46 @@ func TestKindNamed(t *testing.T) {
 		if got, err := kindNamed(c.name); got.plural != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q: got %q, want %q; error %v", c.name, got.plural, c.want, err)
 		}
+	}
+}
+
+func TestImport(t *testing.T) {
+	const manifest = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: Mon-Fri 08:00-20:00 Europe/Berlin}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas: "1", downscaler/grace-period: "900"}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once, namespace: dev, annotations: {downscaler/exclude: "true"}}
+---
+apiVersion: kube-green.com/v1alpha1
+kind: SleepInfo
+metadata: {name: night, namespace: test}
+spec: {weekdays: "*", sleepAt: "20:00", suspendCronJobs: true}
+`
+	const prefix = "useless.container.training/"
+	want := "kubectl annotate --overwrite namespace/dev '" + prefix + "start-schedule=Mon-Fri 08:00' '" + prefix +
+		"stop-schedule=Mon-Fri 20:00' '" + prefix + "time-zone=Europe/Berlin'\n" +
+		"# deployment/web: grace-period is not translated: set start-until, for example 15m, on a new workload\n" +
+		"kubectl annotate --overwrite deployment/web -n dev '" + prefix + "start-schedule=Mon-Fri 08:00' '" + prefix +
+		"stop-replicas=1' '" + prefix + "stop-schedule=Mon-Fri 20:00' '" + prefix + "time-zone=Europe/Berlin'\n" +
+		"# job/once: nothing is translated: unknown kind \"Job\": use one of deployment (deploy), statefulset (sts), " +
+		"cronjob (cj), virtualmachine (vm), horizontalpodautoscaler (hpa), scaledobject (so)\n" +
+		"kubectl annotate --overwrite namespace/test '" + prefix + "stop-schedule=0 20 * * *'\n"
+	file := filepath.Join(t.TempDir(), "old.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _, err := run("", "schedule", "import", "-f", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, stdout); diff != "" {
+		t.Error(diff)
 	}
 }

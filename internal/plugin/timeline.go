@@ -16,7 +16,7 @@ import (
 // today. The week shows the schedule, and not manual changes.
 func timeline(out io.Writer, s *schedule.Schedule, now time.Time) {
 	local := now.In(s.Zone)
-	fmt.Fprintln(out, "                 0     6     12    18")
+	fmt.Fprintln(out, "                  0     6     12    18")
 	for d := -3; d <= 3; d++ {
 		midnight := time.Date(local.Year(), local.Month(), local.Day()+d, 0, 0, 0, 0, s.Zone)
 		end := time.Date(local.Year(), local.Month(), local.Day()+d+1, 0, 0, 0, 0, s.Zone)

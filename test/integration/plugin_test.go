@@ -21,6 +21,7 @@ func TestPlugin(t *testing.T) {
 		{"a stopped deployment is listed and explained, wakes, and sleeps until its next start", testPluginSchedule},
 		{"a workload without a schedule cannot wake", testPluginUnscheduled},
 		{"a deployment that sleeps starts at the next start", testPluginNextStart},
+		{"an import changes the workload only with --apply", testPluginImport},
 		{"flip turns the switches of a machine up", testPluginFlip},
 	})
 }
@@ -109,4 +110,15 @@ func testPluginFlip(t *testing.T, namespace string) {
 	if _, _, err := useless(t, namespace, "flip", "none"); err == nil || !strings.Contains(err.Error(), "lists the Machines") {
 		t.Errorf("a missing Machine: error %v", err)
 	}
+}
+
+func testPluginImport(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{"downscaler/downscale-period": "Mon-Sun 19:00-20:00 UTC"}
+	})
+	const command = "kubectl annotate --overwrite deployment/web -n "
+	mustPrint(t, namespace, []string{"schedule", "import"}, command, "stop-schedule=19:00")
+	checkUnchanged(t, d, "of an import without --apply")
+	mustPrint(t, namespace, []string{"schedule", "import", "--apply"}, command)
+	waitForReplicas(t, d, 0)
 }
