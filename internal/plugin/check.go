@@ -25,8 +25,9 @@ func (o *options) newCheck() *cobra.Command {
 	var files []string
 	c := &cobra.Command{
 		Use: "check -f FILE", Short: "Check the schedules in manifests, without a cluster", Args: cobra.NoArgs,
-		Long:    "Check the schedules in manifests, without a cluster.\nThe exit code is 1 if there is a mistake.",
-		Example: "  kubectl useless schedule check -f web.yaml -f cron.yaml\n  helm template . | kubectl useless schedule check -f -",
+		Long: "Check the schedules in manifests, without a cluster.\nThe exit code is 1 if there is a mistake.",
+		Example: "  kubectl useless schedule check -f web.yaml -f cron.yaml\n" +
+			"  helm template . | kubectl useless schedule check -f -",
 		RunE: func(*cobra.Command, []string) error {
 			zone, err := o.location()
 			if err != nil {
@@ -164,7 +165,8 @@ func newDocument(file string, object *yaml.Node) document {
 			d.mistakes = append(d.mistakes, mistake{key.Line,
 				fmt.Sprintf("%s must be a string: write %q, with the quotes", key.Value, value.Value)})
 		}
-		if _, err := kindNamed(d.kind); err != nil && d.kind != "Namespace" && slices.Contains(schedule.Keys(), key.Value) {
+		_, err := kindNamed(d.kind)
+		if err != nil && d.kind != namespaceKind && slices.Contains(schedule.Keys(), key.Value) {
 			d.mistakes = append(d.mistakes, mistake{key.Line, "schedules do not apply here: " + err.Error()})
 		}
 		if !isKnown(key.Value) {
@@ -185,7 +187,8 @@ func isKnown(key string) bool {
 func unknownKey(key string) string {
 	commands := &cobra.Command{SuggestionsMinimumDistance: 3}
 	for _, known := range schedule.Keys() {
-		commands.AddCommand(&cobra.Command{Use: strings.TrimPrefix(known, prefix), Run: func(*cobra.Command, []string) {}})
+		command := &cobra.Command{Use: strings.TrimPrefix(known, prefix), Run: func(*cobra.Command, []string) {}}
+		commands.AddCommand(command)
 	}
 	if similar := commands.SuggestionsFor(strings.TrimPrefix(key, prefix)); len(similar) > 0 {
 		return fmt.Sprintf("%s is unknown: do you mean %s?", key, prefix+similar[0])
@@ -231,7 +234,7 @@ func (d document) parse(zone *time.Location) (*schedule.Schedule, []schedule.Pro
 	if !schedule.HasAny(d.annotations) {
 		return nil, nil
 	}
-	if d.kind == "Namespace" {
+	if d.kind == namespaceKind {
 		if problems := schedule.ProblemsOfNamespace(d.annotations, zone); len(problems) > 0 {
 			return nil, problems
 		}

@@ -109,4 +109,6 @@ func reason(s *schedule.Schedule, due schedule.Due, state string, annotations ma
 	return last
 }
 
-func clockTime(s *schedule.Schedule, at time.Time) string { return at.In(s.Zone).Format("Mon 2006-01-02 15:04 MST") }
+func clockTime(s *schedule.Schedule, at time.Time) string {
+	return at.In(s.Zone).Format("Mon 2006-01-02 15:04 MST")
+}

@@ -23,7 +23,8 @@ func (o *options) newImport() *cobra.Command {
 	var files []string
 	var all, apply bool
 	c := &cobra.Command{
-		Use: "import", Short: "Translate the schedules of kube-downscaler, GoKubeDownscaler and kube-green", Args: cobra.NoArgs,
+		Use: "import", Args: cobra.NoArgs,
+		Short: "Translate the schedules of kube-downscaler, GoKubeDownscaler and kube-green",
 		Long: "Print kubectl commands that add the annotations of this operator.\n" +
 			"Without --apply, nothing is changed. The old annotations and SleepInfo objects stay.",
 		Example: "  kubectl useless schedule import -A\n  kubectl useless schedule import -f old.yaml",
@@ -48,8 +49,8 @@ func (o *options) newImport() *cobra.Command {
 // exclusions of workloads are applied before a default takes effect.
 func (o *options) legacyObjects(files []string, all bool) ([]*resource.Info, error) {
 	if len(files) > 0 {
-		return resource.NewLocalBuilder().Unstructured().FilenameParam(false, &resource.FilenameOptions{Filenames: files}).
-			Flatten().Do().Infos()
+		options := &resource.FilenameOptions{Filenames: files}
+		return resource.NewLocalBuilder().Unstructured().FilenameParam(false, options).Flatten().Do().Infos()
 	}
 	namespace, err := o.namespace()
 	if err != nil {
@@ -65,7 +66,8 @@ func (o *options) legacyObjects(files []string, all bool) ([]*resource.Info, err
 		if name == "namespaces" && !all {
 			b = b.ResourceNames(name, namespace)
 		} else {
-			b = b.NamespaceParam(namespace).DefaultNamespace().AllNamespaces(all).ResourceTypes(name).SelectAllParam(true)
+			b = b.NamespaceParam(namespace).DefaultNamespace().AllNamespaces(all).
+				ResourceTypes(name).SelectAllParam(true)
 		}
 		found, err := b.Flatten().Do().Infos()
 		switch {
@@ -84,7 +86,7 @@ func (o *options) legacyObjects(files []string, all bool) ([]*resource.Info, err
 func (o *options) translate(infos []*resource.Info, apply bool) error {
 	defaults := map[string]map[string]string{}
 	for _, info := range infos {
-		if u := info.Object.(*unstructured.Unstructured); u.GetKind() == "Namespace" {
+		if u := info.Object.(*unstructured.Unstructured); u.GetKind() == namespaceKind {
 			defaults[u.GetName()] = u.GetAnnotations()
 		}
 	}
@@ -129,27 +131,27 @@ func translation(u *unstructured.Unstructured, defaults map[string]string) (stri
 	if !legacy.HasAny(u.GetAnnotations()) {
 		return "", legacy.Translation{}, nil
 	}
-	if u.GetKind() == "Namespace" {
+	if u.GetKind() == namespaceKind {
 		return "namespace/" + u.GetName(), legacy.Downscaler(u.GetAnnotations(), nil, true), nil
 	}
-	k, err := kindNamed(u.GetKind())
-	if err != nil {
+	k, unknown := kindNamed(u.GetKind())
+	if unknown != nil {
 		target := strings.ToLower(u.GetKind()) + "/" + u.GetName()
-		return target, legacy.Translation{Reasons: []string{"nothing is translated: " + err.Error()}}, nil
+		return target, legacy.Translation{Reasons: []string{fmt.Sprint("nothing is translated: ", unknown)}}, nil
 	}
 	return k.singular + "/" + u.GetName(), legacy.Downscaler(u.GetAnnotations(), defaults, false), nil
 }
 
 // annotateCommand returns a command for a shell. It quotes each annotation.
 func annotateCommand(target string, u *unstructured.Unstructured, annotations map[string]string) string {
-	command := "kubectl annotate --overwrite " + target
+	command := []string{"kubectl annotate --overwrite", target}
 	if u.GetNamespace() != "" && !strings.HasPrefix(target, "namespace/") {
-		command += " -n " + u.GetNamespace()
+		command = append(command, "-n", u.GetNamespace())
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		command += " '" + key + "=" + strings.ReplaceAll(annotations[key], "'", `'\''`) + "'"
+		command = append(command, "'"+key+"="+strings.ReplaceAll(annotations[key], "'", `'\''`)+"'")
 	}
-	return command
+	return strings.Join(command, " ")
 }
 
 // apply adds annotations. For a SleepInfo, it adds them to the Namespace, unless a workload must be excluded first.

@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,6 +38,8 @@ type row struct {
 	Source    string       `json:"source"`
 	Cores     string       `json:"savedCores"`
 	Memory    string       `json:"savedMemory"`
+	CoreHours float64      `json:"savedCoreHours"` // since the last stop
+	GiBHours  float64      `json:"savedGiBHours"`  // since the last stop
 	TimeZone  string       `json:"timeZone,omitempty"`
 }
 
@@ -111,7 +114,12 @@ func newRow(w workload, now time.Time) row {
 		Source: "own", Cores: saved.Cpu().String(), Memory: saved.Memory().String(),
 	}
 	if isDefault {
-		out.Source = "Namespace"
+		out.Source = namespaceKind
+	}
+	if last := w.Record().Last; !last.IsZero() {
+		hours := max(0, now.Sub(last).Hours())
+		out.CoreHours = saved.Cpu().AsApproximateFloat64() * hours
+		out.GiBHours = saved.Memory().AsApproximateFloat64() / (1 << 30) * hours
 	}
 	if s, _ := w.Parse(); s != nil {
 		out.TimeZone = s.Zone.String()
@@ -172,20 +180,21 @@ func (o *options) print(rows []row, now time.Time, output string, all bool) erro
 // table returns the rows as a table, with the namespaces if asked.
 func table(rows []row, now time.Time, namespaces bool) *metav1.Table {
 	t := &metav1.Table{}
-	columns := []string{"Kind", "Name", "State", "Last", "Next", "Source", "Cores", "Memory", "Time Zone"}
+	columns := []string{"Kind", "Name", "State", "Last", "Next", "Source", "Cores", "Memory", "Core Hours", "GiB Hours",
+		"Time Zone"}
 	if namespaces {
-		columns = append([]string{"Namespace"}, columns...)
+		columns = append([]string{namespaceKind}, columns...)
 	}
 	for _, name := range columns {
 		column := metav1.TableColumnDefinition{Name: name, Type: "string"}
-		if name == "Time Zone" {
+		if slices.Contains([]string{"Core Hours", "GiB Hours", "Time Zone"}, name) {
 			column.Priority = 1 // only in the format wide
 		}
 		t.ColumnDefinitions = append(t.ColumnDefinitions, column)
 	}
 	for _, r := range rows {
 		cells := []any{r.Kind, r.Name, r.State, ago(r.Last, r.LastEvent, now), in(r.Next, r.NextEvent, now),
-			r.Source, r.Cores, r.Memory, r.TimeZone}
+			r.Source, r.Cores, r.Memory, fmt.Sprintf("%.1f", r.CoreHours), fmt.Sprintf("%.1f", r.GiBHours), r.TimeZone}
 		if namespaces {
 			cells = append([]any{r.Namespace}, cells...)
 		}

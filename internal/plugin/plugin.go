@@ -7,6 +7,7 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,14 +49,14 @@ func New(streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Co
 
 // needsCommand returns an error that shows the subcommands.
 func needsCommand(c *cobra.Command, args []string) error {
-	names := ""
+	var names []string
 	for _, sub := range c.Commands() {
-		names += " " + sub.Name()
+		names = append(names, sub.Name())
 	}
 	if len(args) == 0 {
-		return fmt.Errorf("a command is missing: add one of:%s", names)
+		return fmt.Errorf("a command is missing: add one of: %s", strings.Join(names, " "))
 	}
-	return fmt.Errorf("unknown command %q: use one of:%s", args[0], names)
+	return fmt.Errorf("unknown command %q: use one of: %s", args[0], strings.Join(names, " "))
 }
 
 // location returns the default time zone.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/util/retry"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
@@ -37,7 +38,8 @@ func (o *options) newWake() *cobra.Command {
 			}
 			if !w.CanStart() {
 				return fmt.Errorf("the replicas of %s before its stop are not known: set them once with\n"+
-					"  kubectl annotate -n %s %[1]s %s=1", w.id(), w.object.GetNamespace(), v1beta1.StartReplicasAnnotation)
+					"  kubectl annotate -n %s %[1]s %s=1",
+					w.id(), w.object.GetNamespace(), v1beta1.StartReplicasAnnotation)
 			}
 			patch := annotationPatch(map[string]any{v1beta1.StartUntilAnnotation: duration})
 			return o.patch(w.info, patch, "runs for "+duration)
@@ -94,25 +96,31 @@ func (o *options) newSleep() *cobra.Command {
 			if err := validUntil(until, o.clock.Now()); err != nil {
 				return err
 			}
-			w, err := o.scheduled(args)
-			if err != nil {
-				return err
-			}
-			if err := w.Stop(); err != nil {
-				return err
-			}
-			if until != "" {
-				w.object.GetAnnotations()[v1beta1.SuspendUntilAnnotation] = until
-			}
-			patch, err := stopPatch(w)
-			if err != nil {
-				return err
-			}
-			return o.patch(w.info, patch, "stopped")
+			// Another client may change the workload between the read and the patch.
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error { return o.sleep(args, until) })
 		},
 	}
 	c.Flags().StringVar(&until, "until", "", "a time (RFC 3339) before which no start and no stop is executed")
 	return c
+}
+
+// sleep reads a workload and stops it. With until, it also skips the earlier starts and stops.
+func (o *options) sleep(args []string, until string) error {
+	w, err := o.scheduled(args)
+	if err != nil {
+		return err
+	}
+	if err := w.Stop(); err != nil {
+		return err
+	}
+	if until != "" {
+		w.object.GetAnnotations()[v1beta1.SuspendUntilAnnotation] = until
+	}
+	patch, err := stopPatch(w)
+	if err != nil {
+		return err
+	}
+	return o.patch(w.info, patch, "stopped")
 }
 
 func validUntil(text string, now time.Time) error {
@@ -202,7 +210,8 @@ func (o *options) newFlip() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w: kubectl get machines -n %s lists the Machines", err, namespace)
 			}
-			return o.patch(infos[0], map[string]any{"spec": map[string]any{"position": v1beta1.PositionUp}}, "turned up")
+			up := map[string]any{"spec": map[string]any{"position": v1beta1.PositionUp}}
+			return o.patch(infos[0], up, "turned up")
 		},
 	}
 }

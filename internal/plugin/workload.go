@@ -20,6 +20,8 @@ import (
 	controller "container.training/useless/internal/controller/schedule"
 )
 
+const namespaceKind = "Namespace"
+
 // kind is a kind of workload as users write it.
 type kind struct {
 	plural, singular, short, title string

@@ -42,11 +42,11 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 		}),
 		coreSeconds: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_saved_cpu_core_seconds_total",
-			Help: "CPU requests that schedules have stopped, in cores, multiplied by the time for which they were stopped.",
+			Help: "CPU requests that schedules have stopped, in cores, multiplied by the time of the stop.",
 		}, []string{namespaceLabel, kindLabel}),
 		byteSeconds: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_saved_memory_byte_seconds_total",
-			Help: "Memory requests that schedules have stopped, multiplied by the time for which they were stopped.",
+			Help: "Memory requests that schedules have stopped, in bytes, multiplied by the time of the stop.",
 		}, []string{namespaceLabel, kindLabel}),
 	}
 	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
@@ -165,8 +165,8 @@ type saving struct {
 	cores, memory float64
 }
 
-// addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every longestWait
-// and after each change, so the counters are exact. Only the leader reconciles. So the counters of all replicas can be
+// addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every
+// longestWait, and after each change, so the counters are exact. Only the leader reconciles. So the counters of all replicas can be
 // added, and the time between two leaders does not count.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()

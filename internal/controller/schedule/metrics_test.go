@@ -53,8 +53,8 @@ func TestCollector(t *testing.T) {
 		newDeployment(3, requests, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 		newDeployment(3, requests), // not reconciled yet
 		newDeployment(0, requests, original(3), stopped),
-		newDeployment(1, requests, original(3), stopped), // then scaled out by a user
-		newDeployment(5, requests, original(3), stopped), // then scaled out above the original
+		newDeployment(1, requests, original(3), stopped),                        // then scaled out by a user
+		newDeployment(5, requests, original(3), stopped),                        // then scaled out above the original
 		newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // then scaled to 0 by a user
 		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),

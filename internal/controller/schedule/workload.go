@@ -88,7 +88,9 @@ func (w Workload) Record() schedule.Record { return schedule.ReadRecord(w.in.obj
 
 // IsIgnored reports whether the operator does not change the workload. It is paused or being deleted, or another
 // object controls it.
-func (w Workload) IsIgnored() bool { return pause.IsPaused(w.in.object) || w.kind.leaveAlone(w.in.object) }
+func (w Workload) IsIgnored() bool {
+	return pause.IsPaused(w.in.object) || w.kind.leaveAlone(w.in.object)
+}
 
 // Stop changes the object like a stop of the operator that is due now. It also ends an uptime on demand.
 // So the next start restores the workload.

@@ -85,7 +85,8 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 		t.omit("grace-period", "set start-until, for example 15m, on a new workload")
 	},
 	"original-replicas": func(t *Translation, value string, _ bool) {
-		t.omit("original-replicas", fmt.Sprintf("start the workload with the old tool, or set start-replicas to %q", value))
+		t.omit("original-replicas",
+			fmt.Sprintf("start the workload with the old tool, or set start-replicas to %q", value))
 	},
 }
 
@@ -178,6 +179,13 @@ var spanPattern = regexp.MustCompile(`^([A-Za-z]{3})-([A-Za-z]{3}) (\d\d:\d\d)-(
 
 var weekdays = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
+const dayBegin, dayEnd = "00:00", "24:00"
+
+func (t *Translation) has(key string) bool {
+	_, ok := t.Annotations[key]
+	return ok
+}
+
 // span sets the schedules of the begin and the end of a span. An empty key means that this side is not used.
 func (t *Translation) span(name, value, begin, end string) {
 	m := spanPattern.FindStringSubmatch(strings.TrimSpace(value))
@@ -185,11 +193,9 @@ func (t *Translation) span(name, value, begin, end string) {
 		t.omit(name, fmt.Sprintf("%q is not one span such as Mon-Fri 08:00-20:00 UTC", schedule.Truncate(value)))
 		return
 	}
-	for _, key := range []string{begin, end} {
-		if _, given := t.Annotations[key]; given {
-			t.omit(name, "another annotation sets the same times")
-			return
-		}
+	if t.has(begin) || t.has(end) {
+		t.omit(name, "another annotation sets the same times")
+		return
 	}
 	from, to, first, last := weekday(m[1]), weekday(m[2]), m[3], m[4]
 	beginDays, endDays := days(from, to), days(from, to)
@@ -197,13 +203,13 @@ func (t *Translation) span(name, value, begin, end string) {
 	case from < 0 || to < 0:
 		t.omit(name, "a day of the week does not exist")
 		return
-	case first == "00:00" && last == "24:00": // the span has no breaks between its days
-		beginDays, endDays, last = days(from, from), days((to+1)%7, (to+1)%7), "00:00"
-	case last == "24:00":
-		endDays, last = days((from+1)%7, (to+1)%7), "00:00"
-	}
-	if first > last && m[4] != "24:00" {
-		t.Reasons = append(t.Reasons, name+": GoKubeDownscaler also changes the workload at midnight, before and after these days")
+	case first == dayBegin && last == dayEnd: // the span has no breaks between its days
+		beginDays, endDays, last = days(from, from), days((to+1)%7, (to+1)%7), dayBegin
+	case last == dayEnd:
+		endDays, last = days((from+1)%7, (to+1)%7), dayBegin
+	case first > last:
+		t.Reasons = append(t.Reasons, name+": GoKubeDownscaler also changes the workload at midnight, "+
+			"before and after these days")
 	}
 	t.set(begin, strings.TrimSpace(beginDays+" "+first))
 	if end != "" {

@@ -54,11 +54,13 @@ func (i SleepInfo) Translate() Translation {
 		{"suspendStatefulSets", "StatefulSet", isFalse(i.Spec.SuspendStatefulSets)},
 	} {
 		if kept.is {
-			t.omit(kept.field, fmt.Sprintf("annotate each %s with %s before you annotate the Namespace", kept.kind, none))
+			t.omit(kept.field,
+				fmt.Sprintf("annotate each %s with %s before you annotate the Namespace", kept.kind, none))
 		}
 	}
 	if len(i.Spec.Patches) > 0 {
-		t.omit("patches", "annotate a HorizontalPodAutoscaler with the schedule and stop-replicas; others have no equivalent")
+		t.omit("patches", "annotate a HorizontalPodAutoscaler with the schedule and stop-replicas; "+
+			"others have no equivalent")
 	}
 	return t.validated()
 }
