@@ -49,7 +49,7 @@ func New(streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Co
 
 // needsCommand returns an error that shows the subcommands.
 func needsCommand(c *cobra.Command, args []string) error {
-	var names []string
+	names := make([]string, 0, len(c.Commands()))
 	for _, sub := range c.Commands() {
 		names = append(names, sub.Name())
 	}

@@ -50,6 +50,7 @@ var scheduledKinds = []scheduledKind{{
 	running:  []string{"deployment/office", "--for=jsonpath={.status.readyReplicas}=2"},
 	stopped:  []string{"--for=delete", "pods", "-l", "app=office"},
 	afterStart: func(t *testing.T, namespace string) { // the operator does not undo a user's change
+		t.Helper()
 		must(t, "kubectl", "scale", "-n", namespace, "deployment/office", "--replicas=1")
 		must(t, "kubectl", "wait", "-n", namespace, "deployment/office", "--for=jsonpath={.status.replicas}=1", "--timeout=1m")
 		if got := *get[appsv1.Deployment](t, "-n", namespace, "deployment", "office").Spec.Replicas; got != 1 {
@@ -87,10 +88,12 @@ spec:
 	running: []string{"cronjob/office", "--for=jsonpath={.spec.suspend}=false"},
 	stopped: []string{"cronjob/office", "--for=jsonpath={.spec.suspend}=true"},
 	whileRunning: func(t *testing.T, namespace string) {
+		t.Helper()
 		must(t, "kubectl", "create", "job", "-n", namespace, "running", "--from=cronjob/office")
 		must(t, "kubectl", "wait", "-n", namespace, "job/running", "--for=jsonpath={.status.ready}=1", "--timeout=1m")
 	},
 	whileStopped: func(t *testing.T, namespace string) { // running Jobs finish
+		t.Helper()
 		must(t, "kubectl", "wait", "-n", namespace, "job/running", "--for=jsonpath={.status.ready}=1", "--timeout=0")
 	},
 }, {

@@ -53,6 +53,7 @@ func (tool gitOpsTool) apply(t *testing.T, d *appsv1.Deployment) {
 }
 
 func (tool gitOpsTool) testReplicasInManifest(t *testing.T, namespace string) {
+	t.Helper()
 	manifest := newDeployment(namespace, "d")
 	tool.apply(t, manifest)
 	d := waitForReplicas(t, manifest, 0)
@@ -69,6 +70,7 @@ func (tool gitOpsTool) testReplicasInManifest(t *testing.T, namespace string) {
 }
 
 func (tool gitOpsTool) testNoReplicasInManifest(t *testing.T, namespace string) {
+	t.Helper()
 	manifest := newDeployment(namespace, "d")
 	manifest.Spec.Replicas = nil
 	manifest.Annotations[v1beta1.StartReplicasAnnotation] = "3"
@@ -90,6 +92,7 @@ func (tool gitOpsTool) testNoReplicasInManifest(t *testing.T, namespace string) 
 // testReplicasRemovedFromManifest removes the replicas from a manifest while a Deployment is stopped. Either the value
 // stays, or Kubernetes sets its default.
 func (tool gitOpsTool) testReplicasRemovedFromManifest(t *testing.T, namespace string) {
+	t.Helper()
 	manifest := newDeployment(namespace, "d")
 	tool.apply(t, manifest)
 	waitForReplicas(t, manifest, 0)
@@ -105,6 +108,7 @@ func (tool gitOpsTool) testReplicasRemovedFromManifest(t *testing.T, namespace s
 
 // testReplicasIgnored applies the live value, as Argo CD does with ignoreDifferences and RespectIgnoreDifferences=true.
 func (tool gitOpsTool) testReplicasIgnored(t *testing.T, namespace string) {
+	t.Helper()
 	manifest := newDeployment(namespace, "d")
 	tool.apply(t, manifest)
 	d := waitForReplicas(t, manifest, 0)

@@ -166,8 +166,8 @@ type saving struct {
 }
 
 // addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every
-// longestWait, and after each change, so the counters are exact. Only the leader reconciles. So the counters of all replicas can be
-// added, and the time between two leaders does not count.
+// longestWait, and after each change, so the counters are exact. Only the leader reconciles. So the counters of all
+// replicas can be added, and the time between two leaders does not count.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()
 	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}
