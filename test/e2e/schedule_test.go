@@ -142,7 +142,7 @@ func checkSchedule(t *testing.T) {
 		kind, _, _ := strings.Cut(k.resource, "/")
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			k.check(t, newNamespace(t, "schedule"))
+			k.check(t, newNamespace(t, "schedule-"+kind)) // tests that run in parallel need different names
 		})
 	}
 }
