@@ -12,6 +12,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 
 var deployments = &kind{
 	name:          "deployments",

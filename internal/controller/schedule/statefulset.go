@@ -12,6 +12,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 
 var statefulSets = &kind{
 	name:          "statefulsets",
