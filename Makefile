@@ -84,18 +84,23 @@ generate-listers = $(call code-generator,tool,lister-gen,/listers) $(API_VERSION
 generate-informers = $(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
 	--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
-# Each controller that is disabled by default has its own ClusterRole, which a component in config/components binds.
-OPTIONAL := podcount ingress
-MARKED := $(filter-out $(OPTIONAL:%=internal/controller/%/),$(sort $(dir $(wildcard internal/*/*.go internal/*/*/*.go))))
+# Each controller, and each kind of workload of schedules, has a ClusterRole of its own in config/components. Its rules
+# are the markers of one file: controller.go, or for example deployment.go for schedules of deployments. The ClusterRole
+# in config/rbac has the rules of all other packages. controller-gen reads a file only if its path begins without "./".
+COMPONENTS := $(patsubst config/components/%/permissions/,%,$(dir $(wildcard \
+	config/components/*/permissions/kustomization.yaml config/components/schedule/*/permissions/kustomization.yaml)))
+marked-file = internal/controller/$(if $(filter schedule/%,$(1)),$(1:%s=%),$(1)/controller).go
+MARKED := $(filter-out internal/controller/%,$(sort $(dir $(wildcard internal/*/*.go internal/*/*/*.go))))
 
 .PHONY: manifests
-manifests: ## Generate CRDs, the operator's ClusterRoles and the webhook configuration
+manifests: $(COMPONENTS:%=manifests-%) ## Generate CRDs, the operator's ClusterRoles and the webhook configuration
 	$(call tool,controller-gen) crd rbac:roleName=manager-role webhook paths="./api/..." $(MARKED:%=paths="./%") \
 		output:crd:artifacts:config=config/crd/bases
-	@for name in $(OPTIONAL); do \
-		$(call tool,controller-gen) rbac:roleName=useless-$$name-role paths="./internal/controller/$$name" \
-			output:rbac:dir=config/components/$$name/role || exit 1; \
-	done
+
+.PHONY: $(COMPONENTS:%=manifests-%)
+$(COMPONENTS:%=manifests-%): manifests-%:
+	@$(call tool,controller-gen) rbac:roleName=useless-$(subst /,-,$*)-role paths=$(call marked-file,$*) \
+		output:rbac:dir=config/components/$*/permissions
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -50,7 +50,9 @@ type Resource struct {
 	Converted bool   // whether a webhook must convert between its versions
 }
 
-// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources.
+// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources. VirtualMachines
+// have had only one version, so they have never been rewritten. Only the role of their controller may list and patch
+// them.
 var Resources = []Resource{
 	{CRD: "machines.useless.container.training", Converted: true},
 	{CRD: "switches.useless.container.training"},
@@ -90,7 +92,6 @@ func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=machines.useless.container.training;switches.useless.container.training;virtualmachines.cloudnative.tw,verbs=get
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=machines.useless.container.training;switches.useless.container.training;virtualmachines.cloudnative.tw,verbs=update
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines;switches,verbs=list;patch
-// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=list;patch
 
 // Start implements manager.Runnable. It returns when the migration is complete or the context is canceled. It never
 // returns an error, because the rest of the operator must continue without the migration.

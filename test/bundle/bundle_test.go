@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"container.training/useless/internal/controller/virtualmachine"
+	"container.training/useless/test/internal/combinations"
 )
 
 // folder returns the bundle's folder.
@@ -315,13 +316,15 @@ func TestKinds(t *testing.T) {
 }
 
 // TestDeployment compares the Deployment with the Deployment of an installation without OLM. Only the certificates, the
-// image and its platforms may differ.
+// image and its platforms may differ, and the flags that select controllers: with OLM, a user sets environment variables.
 func TestDeployment(t *testing.T) {
 	got := deployment(t, load(t)).Spec
 	want := installed[appsv1.Deployment](t, "Deployment")[0].Spec
 	pod := &want.Template.Spec
 	container := &pod.Containers[0]
-	container.Args = slices.DeleteFunc(container.Args, func(arg string) bool { return arg == "--self-managed-certs" })
+	container.Args = slices.DeleteFunc(container.Args, func(arg string) bool {
+		return arg == "--self-managed-certs" || slices.Contains(combinations.Default.Args(), arg)
+	})
 	container.VolumeMounts, pod.Volumes = nil, nil
 	pod.Affinity = got.Template.Spec.Affinity
 	container.Image = got.Template.Spec.Containers[0].Image // checked by TestImages
@@ -436,6 +439,9 @@ func TestPresentation(t *testing.T) {
 	}
 	if err := xml.Unmarshal(icon, &svg); err != nil || svg.ViewBox != "0 0 128 128" {
 		t.Errorf("the icon is not a square SVG: view box %q, %v", svg.ViewBox, err)
+	}
+	if !strings.Contains(csv.Spec.Description, "OLM grants the permissions of all controllers and kinds of schedules") {
+		t.Error("the description does not say which permissions OLM grants")
 	}
 	if _, err := time.Parse(time.RFC3339, csv.Annotations["createdAt"]); err != nil {
 		t.Error(err)

@@ -122,8 +122,9 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services":
 		return "not needed: OLM creates the certificates, the webhook configurations and the Service"
 	case "leases": // in install mode AllNamespaces, OLM turns Roles into ClusterRoles
-		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease, dryRunLease}) {
-			return "a rule with other verbs than create must name the Leases " + leaderLease + " and " + dryRunLease
+		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease}) &&
+			!slices.Equal(rule.ResourceNames, []string{dryRunLease}) {
+			return "a rule with other verbs than create must name the Lease " + leaderLease + " or " + dryRunLease
 		}
 	case "customresourcedefinitions", "customresourcedefinitions/status":
 		if len(rule.ResourceNames) == 0 {
@@ -151,7 +152,7 @@ func TestOptionalControllers(t *testing.T) {
 	}
 	for _, name := range []string{"podcount", "ingress"} {
 		var want rbacv1.ClusterRole
-		read(t, "../../config/components/"+name+"/role/role.yaml", &want)
+		read(t, "../../config/components/"+name+"/permissions/role.yaml", &want)
 		if diff := gocmp.Diff(want.Rules, got[want.Name]); diff != "" || len(want.Rules) == 0 {
 			t.Errorf("%s (-component +bundle):\n%s", want.Name, diff)
 		}

@@ -5,6 +5,7 @@ package integration
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,6 +20,8 @@ import (
 	cloudnativev1alpha1 "container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/controller/ingress"
+	"container.training/useless/internal/controller/podcount"
 )
 
 // TestAdmissionPolicies sends allowed and forbidden requests with the operator's username. The group system:masters
@@ -38,6 +41,7 @@ func TestAdmissionPolicies(t *testing.T) {
 		namespace: newNamespace(t), operator: client.NewDryRunClient(operator), admin: client.NewDryRunClient(admin(t)),
 	}
 	f.populate(t)
+	f.bindOptionalPolicies(t)
 	t.Run("changes", f.testChanges)
 	t.Run("status of custom resource definitions", f.testCRDStatus)
 	t.Run("pods", f.testPods)
@@ -104,6 +108,22 @@ func (f *policyTest) populate(t *testing.T) {
 	}
 }
 
+// bindOptionalPolicies binds the policies of the optional controllers, and waits until they are in effect.
+func (f *policyTest) bindOptionalPolicies(t *testing.T) {
+	t.Helper()
+	for component, object := range map[string]client.Object{
+		podcount.Name: newReplicaSet(f.namespace, "rs", 0), ingress.Name: newIngress(f.namespace, "ingress", nil),
+	} {
+		bindings := filepath.Join(repository, "config", "components", component, "permissions", "bindings.yaml")
+		mustKubectl(t, "", "apply", "-f", bindings, "-l", "app.kubernetes.io/component=admission-policy")
+		eventually(t, defaultTimeout, func() (bool, string) {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/kept"]}}`))
+			err := f.operator.Patch(t.Context(), object.DeepCopyObject().(client.Object), patch)
+			return apierrors.IsForbidden(err), fmt.Sprintf("the policy for %s is not in effect: %v", component, err)
+		})
+	}
+}
+
 func (f *policyTest) ownedByMachine() metav1.OwnerReference {
 	return *metav1.NewControllerRef(f.machine, v1beta1.GroupVersion.WithKind("Machine"))
 }
@@ -142,7 +162,7 @@ func (f *policyTest) testChanges(t *testing.T) {
 	deployment, replicaSet := newDeployment(f.namespace, "deployment"), newReplicaSet(f.namespace, "rs", 0)
 	statefulSet, cronJob := newStatefulSet(f.namespace, "statefulset"), newCronJob(f.namespace, "cronjob")
 	autoscaler := newScheduledAutoscaler(f.namespace, "autoscaler", "1")
-	ingress := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "ingress"}}
+	anIngress := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "ingress"}}
 	definition := crd(t, "machines")
 	for _, tt := range []struct {
 		reason string
@@ -272,12 +292,12 @@ func (f *policyTest) testChanges(t *testing.T) {
 			`{"spec":{"template":{"spec":{"hostNetwork":true}}}}`, "/spec/template",
 		},
 
-		{"annotate an Ingress", ingress, `{"metadata":{"annotations":{"foo":"bar"}}}`, ""},
+		{"annotate an Ingress", anIngress, `{"metadata":{"annotations":{"foo":"bar"}}}`, ""},
 		{
-			"change an Ingress's backend", ingress,
+			"change an Ingress's backend", anIngress,
 			`{"spec":{"defaultBackend":{"service":{"name":"other","port":{"number":80}}}}}`, "/spec/defaultBackend",
 		},
-		{"label an Ingress", ingress, `{"metadata":{"labels":{"a":"b"}}}`, "/metadata/labels/a"},
+		{"label an Ingress", anIngress, `{"metadata":{"labels":{"a":"b"}}}`, "/metadata/labels/a"},
 
 		{
 			"change the conversion webhook's CA bundle", definition,

@@ -23,8 +23,8 @@ import (
 // returns when the permissions are in effect.
 func grantPermissions(t *testing.T, component string) {
 	t.Helper()
-	dir := filepath.Join(repository, "config", "components", component)
-	files := []string{"-f", filepath.Join(dir, "role", "role.yaml"), "-f", filepath.Join(dir, "role_binding.yaml")}
+	dir := filepath.Join(repository, "config", "components", component, "permissions")
+	files := []string{"-f", filepath.Join(dir, "role.yaml"), "-f", filepath.Join(dir, "bindings.yaml")}
 	mustKubectl(t, "", append([]string{"apply"}, files...)...)
 	t.Cleanup(func() {
 		if out, err := clusterOf(t).Kubectl(context.Background(), append([]string{"delete"}, files...)...).CombinedOutput(); err != nil {
@@ -66,7 +66,7 @@ func TestMissingPermissions(t *testing.T) {
 			})
 			mustKubectl(t, "", "create", "clusterrole", path.Base(role), "--verb=list,watch", "--resource="+resource)
 			waitForSetup(t, name, "set up controller "+name+": no permission to patch "+resource)
-			mustKubectl(t, "", "apply", "-f", filepath.Join(repository, "config", "components", name, "role", "role.yaml"))
+			mustKubectl(t, "", "apply", "-f", filepath.Join(repository, "config", "components", name, "permissions", "role.yaml"))
 			waitForSetup(t, name, "<nil>")
 		})
 	}

@@ -140,7 +140,7 @@ func readUsedPermissions(path string) (map[permission]string, error) {
 // grantedPermissions returns the permissions that the installation and the components of optional controllers grant to
 // the operator. The values are the names of the roles.
 func grantedPermissions() (map[permission]string, error) {
-	components, err := filepath.Glob(filepath.Join(repository, "config", "components", "*", "*", "*.yaml"))
+	components, err := filepath.Glob(filepath.Join(repository, "config", "components", "*", "permissions", "*.yaml"))
 	if err != nil {
 		return nil, err
 	}

@@ -78,12 +78,18 @@ func TestComponents(t *testing.T) {
 		args, adds []string
 	}{
 		{
-			"podcount.md", []string{"--controllers=*,podcount"},
-			[]string{"ClusterRole useless-podcount-role", "ClusterRoleBinding useless-podcount-rolebinding"},
+			"podcount.md", []string{"--controllers=podcount"},
+			[]string{
+				"ClusterRole useless-podcount-role", "ClusterRoleBinding useless-podcount-rolebinding",
+				"ValidatingAdmissionPolicyBinding useless-operator-changes-podcount",
+			},
 		},
 		{
-			"ingress.md", []string{"--controllers=*,ingress", "--ingress-annotation=foo=bar"},
-			[]string{"ClusterRole useless-ingress-role", "ClusterRoleBinding useless-ingress-rolebinding"},
+			"ingress.md", []string{"--controllers=ingress", "--ingress-annotation=foo=bar"},
+			[]string{
+				"ClusterRole useless-ingress-role", "ClusterRoleBinding useless-ingress-rolebinding",
+				"ValidatingAdmissionPolicyBinding useless-operator-changes-ingress",
+			},
 		},
 	} {
 		for _, overlay := range []string{"config/default", "config/certmanager"} {
@@ -97,10 +103,11 @@ func TestComponents(t *testing.T) {
 		t.Parallel()
 		both := strings.Replace(docexamples.Block(t, "ingress.md", "resources:"), "components:\n", "components:\n- useless-operator/config/components/podcount\n", 1)
 		checkComponents(t, "config/default", both,
-			[]string{"--controllers=*,podcount", "--controllers=*,ingress", "--ingress-annotation=foo=bar"},
+			[]string{"--controllers=podcount", "--controllers=ingress", "--ingress-annotation=foo=bar"},
 			[]string{
 				"ClusterRole useless-ingress-role", "ClusterRole useless-podcount-role",
 				"ClusterRoleBinding useless-ingress-rolebinding", "ClusterRoleBinding useless-podcount-rolebinding",
+				"ValidatingAdmissionPolicyBinding useless-operator-changes-ingress", "ValidatingAdmissionPolicyBinding useless-operator-changes-podcount",
 			})
 	})
 }

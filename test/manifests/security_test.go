@@ -4,6 +4,7 @@
 package manifests
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"container.training/useless/test/internal/combinations"
 )
 
 // TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for
@@ -65,7 +68,8 @@ func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	for _, binding := range objects[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
 		bound = append(bound, binding.Spec.PolicyName)
 		want := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: binding.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			PolicyName: binding.Spec.PolicyName, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			MatchResources: binding.Spec.MatchResources, // checked by TestAdmissionPoliciesCoverPermissions
 		}
 		if diff := cmp.Diff(want, binding.Spec); diff != "" || binding.Namespace != "" {
 			t.Errorf("%s/%s (-want +got):\n%s", binding.Namespace, binding.Name, diff)
@@ -73,7 +77,7 @@ func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	}
 	slices.Sort(policies)
 	slices.Sort(bound)
-	if diff := cmp.Diff(policies, bound); diff != "" {
+	if diff := cmp.Diff(policies, slices.Compact(bound)); diff != "" {
 		t.Errorf("policies (-installed +bound):\n%s", diff)
 	}
 }
@@ -95,57 +99,115 @@ var withoutPolicy = map[string]string{
 	"cloudnative.tw virtualmachines/status":                        "the operator owns the whole status",
 }
 
-// TestAdmissionPoliciesCoverPermissions checks that an admission policy covers each write permission of the operator. A
-// new permission without a policy needs a reason in withoutPolicy.
+// TestAdmissionPoliciesCoverPermissions checks each combination of components. A bound admission policy must cover each
+// write permission of the operator. A permission without a policy needs a reason in withoutPolicy. A policy must not be
+// bound for a resource that the operator may not write.
 func TestAdmissionPoliciesCoverPermissions(t *testing.T) {
-	var covered []admissionregistrationv1.NamedRuleWithOperations
-	for _, policy := range objects[admissionregistrationv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
-		covered = append(covered, policy.Spec.MatchConstraints.ResourceRules...)
+	for _, c := range combinations.All {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			rendered := kustomize(t, c.Kustomization(combinations.SelfManaged))
+			covered, writes := boundRules(t, rendered), writesOf(operatorsRules(t, rendered))
+			open := slices.Sorted(maps.Keys(uncovered(writes, covered)))
+			want := slices.Sorted(maps.Keys(withoutPolicy))
+			if c.Name != combinations.Everything.Name {
+				want = slices.DeleteFunc(want, func(name string) bool { return !slices.Contains(open, name) })
+			}
+			if diff := cmp.Diff(want, open); diff != "" {
+				t.Errorf("write permissions without an admission policy (-with a reason +granted):\n%s", diff)
+			}
+			for _, rule := range covered {
+				writable := func(resource string) bool { return len(writes[rule.APIGroups[0]+" "+resource]) > 0 }
+				if !slices.ContainsFunc(rule.Resources, writable) {
+					t.Errorf("a policy is bound for %s %s, which the operator may not write", rule.APIGroups, rule.Resources)
+				}
+			}
+		})
 	}
-	var open []string
-	for _, rule := range operatorsRules(t) {
+}
+
+// writesOf returns the operations that rules permit, by API group and resource.
+func writesOf(rules []rbacv1.PolicyRule) map[string][]admissionregistrationv1.OperationType {
+	writes := map[string][]admissionregistrationv1.OperationType{}
+	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
 			operation := map[string]admissionregistrationv1.OperationType{
 				"create": admissionregistrationv1.Create, "update": admissionregistrationv1.Update, "patch": admissionregistrationv1.Update,
 				"delete": admissionregistrationv1.Delete, "deletecollection": admissionregistrationv1.Delete,
 			}[verb]
 			for _, resource := range rule.Resources {
-				watched := slices.ContainsFunc(covered, func(f admissionregistrationv1.NamedRuleWithOperations) bool {
-					return slices.Contains(f.APIGroups, rule.APIGroups[0]) && slices.Contains(f.Resources, resource) && slices.Contains(f.Operations, operation)
-				})
-				if operation != "" && !watched {
-					open = append(open, rule.APIGroups[0]+" "+resource)
+				if name := rule.APIGroups[0] + " " + resource; operation != "" {
+					writes[name] = append(writes[name], operation)
 				}
 			}
 		}
 	}
-	slices.Sort(open)
-	want := make([]string, 0, len(withoutPolicy))
-	for right := range withoutPolicy {
-		want = append(want, right)
-	}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, slices.Compact(open)); diff != "" {
-		t.Errorf("write permissions without an admission policy (-with a reason +granted):\n%s", diff)
-	}
+	return writes
 }
 
-// operatorsRules returns the rules of the installation and of the optional controllers. Each rule has one API group.
-func operatorsRules(t *testing.T) (rules []rbacv1.PolicyRule) {
-	t.Helper()
-	for _, role := range objects[rbacv1.Role](t, "Role") {
-		rules = append(rules, role.Rules...)
+// uncovered returns the operations that no rule of a bound policy covers, by API group and resource.
+func uncovered(
+	writes map[string][]admissionregistrationv1.OperationType, covered []admissionregistrationv1.NamedRuleWithOperations,
+) map[string][]admissionregistrationv1.OperationType {
+	open := map[string][]admissionregistrationv1.OperationType{}
+	for name, operations := range writes {
+		group, resource, _ := strings.Cut(name, " ")
+		for _, operation := range operations {
+			if !slices.ContainsFunc(covered, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+				return slices.Contains(rule.APIGroups, group) && slices.Contains(rule.Resources, resource) && slices.Contains(rule.Operations, operation)
+			}) {
+				open[name] = append(open[name], operation)
+			}
+		}
 	}
-	both := kustomize(t, "resources: [useless-operator/config/default]\ncomponents: [useless-operator/config/components/podcount, useless-operator/config/components/ingress]\n")
-	for _, role := range decode[rbacv1.ClusterRole](t, both, "ClusterRole") {
-		if !strings.HasSuffix(role.Name, "editor-role") && !strings.HasSuffix(role.Name, "viewer-role") {
-			rules = append(rules, role.Rules...)
+	return open
+}
+
+// boundRules returns the rules for which admission policies are in effect. If a binding has rules, the policy must have
+// them too.
+func boundRules(t *testing.T, manifests []byte) (rules []admissionregistrationv1.NamedRuleWithOperations) {
+	t.Helper()
+	policies := map[string][]admissionregistrationv1.NamedRuleWithOperations{}
+	for _, policy := range decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, manifests, "ValidatingAdmissionPolicy") {
+		policies[policy.Name] = policy.Spec.MatchConstraints.ResourceRules
+	}
+	for _, binding := range decode[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, manifests, "ValidatingAdmissionPolicyBinding") {
+		ofPolicy := policies[binding.Spec.PolicyName]
+		if binding.Spec.MatchResources == nil {
+			rules = append(rules, ofPolicy...)
+			continue
+		}
+		narrowed := binding.Spec.MatchResources.ResourceRules
+		for _, rule := range narrowed {
+			for _, resource := range rule.Resources {
+				if len(uncovered(map[string][]admissionregistrationv1.OperationType{rule.APIGroups[0] + " " + resource: rule.Operations}, ofPolicy)) > 0 {
+					t.Errorf("%s: the policy %s does not match %s", binding.Name, binding.Spec.PolicyName, resource)
+				}
+			}
+		}
+		rules = append(rules, narrowed...)
+	}
+	return rules
+}
+
+// operatorsRules returns the rules of all roles that are bound to the operator. Each rule has one API group.
+func operatorsRules(t *testing.T, manifests []byte) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	for kind, roles := range map[string][]rbacv1.ClusterRole{ // a Role has the same fields
+		"ClusterRole": decode[rbacv1.ClusterRole](t, manifests, "ClusterRole"), "Role": decode[rbacv1.ClusterRole](t, manifests, "Role"),
+	} {
+		for _, binding := range decode[rbacv1.ClusterRoleBinding](t, manifests, kind+"Binding") {
+			i := slices.IndexFunc(roles, func(role rbacv1.ClusterRole) bool { return role.Name == binding.RoleRef.Name })
+			if i < 0 || binding.Subjects[0].Name != "useless-controller-manager" {
+				t.Fatalf("%s binds %+v to %+v", binding.Name, binding.RoleRef, binding.Subjects)
+			}
+			rules = append(rules, roles[i].Rules...)
 		}
 	}
 	for _, rule := range rules {
-		if len(rule.APIGroups) > 1 {
-			t.Fatalf("more than one API group: %+v", rule)
+		if len(rule.APIGroups) != 1 {
+			t.Fatalf("not one API group: %+v", rule)
 		}
 	}
-	return slices.DeleteFunc(rules, func(rule rbacv1.PolicyRule) bool { return len(rule.APIGroups) == 0 })
+	return rules
 }

@@ -239,7 +239,9 @@ func (c *Controller) scheduled() predicate.Predicate {
 
 func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }
 
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=useless-system,resources=leases,resourceNames=schedule-dry-run.useless.container.training,verbs=get;update
 
 // Reconcile carries out the last start or stop of a workload, unless it was handled before.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {

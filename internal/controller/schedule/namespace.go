@@ -29,8 +29,6 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
-
 // Namespaces reads the default schedules of Namespaces. As a reconciler, it emits events about defaults that do not
 // apply.
 type Namespaces struct {

@@ -71,6 +71,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
 
+// The warnings need all Machines, also if the controller of Machines is off.
+
+// +kubebuilder:rbac:groups=useless.container.training,resources=machines,verbs=list;watch
+
 // machineValidator validates Machines.
 type machineValidator struct {
 	reader      client.Reader
