@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -113,9 +114,8 @@ func checkPermissions() error {
 		if granted[optional] == "" {
 			return fmt.Errorf("%s: an optional permission that is not granted", optional)
 		}
-		delete(granted, optional)
-		maps.DeleteFunc(used, func(p permission, _ string) bool { return p.verb == optional.verb && p.resource == optional.resource })
 	}
+	ignoreOptional(granted, used)
 	external := maps.Clone(externalPermissions)
 	if noMountNamespaces() != nil {
 		// The tests had no OLM environment.
@@ -140,36 +140,49 @@ func readUsedPermissions(path string) (map[permission]string, error) {
 // grantedPermissions returns the permissions that the installation and the components of optional controllers grant to
 // the operator. The values are the names of the roles.
 func grantedPermissions() (map[permission]string, error) {
-	components, err := filepath.Glob(filepath.Join(repository, "config", "components", "*", "permissions", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(repository, "config", "components", "*", "permissions", "role.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	granted := map[permission]string{}
-	for _, path := range append(components, installation) {
-		if filepath.Base(path) == "kustomization.yaml" {
-			continue
-		}
-		objects, err := cluster.ReadManifests(path)
+	var objects []*unstructured.Unstructured
+	for _, path := range append(files, installation) {
+		more, err := cluster.ReadManifests(path)
 		if err != nil {
 			return nil, err
 		}
-		for _, object := range objects {
-			var role rbacv1.ClusterRole // a Role has the same rules
-			kind := object.GetKind()
-			if kind != "ClusterRole" && kind != "Role" || isUserRole(object.GetName()) {
-				continue
-			}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
-				return nil, err
-			}
-			for _, rule := range role.Rules {
-				for _, permission := range permissionsOf(rule, kind == "Role") {
-					granted[permission] = role.Name
-				}
+		objects = append(objects, more...)
+	}
+	return permissionsOfRoles(objects)
+}
+
+// permissionsOfRoles returns the permissions that the roles of the operator grant. The values are the names of the
+// roles.
+func permissionsOfRoles(objects []*unstructured.Unstructured) (map[permission]string, error) {
+	granted := map[permission]string{}
+	for _, object := range objects {
+		var role rbacv1.ClusterRole // a Role has the same rules
+		kind := object.GetKind()
+		if kind != "ClusterRole" && kind != "Role" || isUserRole(object.GetName()) {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
+			return nil, err
+		}
+		for _, rule := range role.Rules {
+			for _, permission := range permissionsOf(rule, kind == "Role") {
+				granted[permission] = role.Name
 			}
 		}
 	}
 	return granted, nil
+}
+
+// ignoreOptional removes the permissions that the operator does not use in each run.
+func ignoreOptional(granted, used map[permission]string) {
+	for optional := range optionalPermissions {
+		delete(granted, optional)
+		maps.DeleteFunc(used, func(p permission, _ string) bool { return p.verb == optional.verb && p.resource == optional.resource })
+	}
 }
 
 // isUserRole reports whether a role is for users and not for the operator.

@@ -18,18 +18,26 @@ import (
 
 const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
 
-// TestScaledObjects installs the CustomResourceDefinition of KEDA while the operator runs, removes it and, except with
-// -short, installs it again. The operator pauses and resumes ScaledObjects without a restart.
-func TestScaledObjects(t *testing.T) {
-	const removed = `"installed":false`
-	useExclusiveCluster(t)
-	crd := keda.CRD(t, repository)
-	operator := startedOperator(t, "--controllers=schedule", "--schedule-kinds=scaledobjects,deployments")
+// installKEDA installs KEDA's CustomResourceDefinition of ScaledObjects until the test ends, and returns its path.
+func installKEDA(t *testing.T) (crd string) {
+	t.Helper()
+	crd = keda.CRD(t, repository)
 	t.Cleanup(func() {
 		if out, err := clusterOf(t).Kubectl(context.Background(), "delete", "--ignore-not-found", "-f", crd).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
+	mustKubectl(t, "", "apply", "--server-side", "-f", crd)
+	mustKubectl(t, "", "wait", "--for=condition=Established", "-f", crd, "--timeout=1m")
+	return crd
+}
+
+// TestScaledObjects installs the CustomResourceDefinition of KEDA while the operator runs, removes it and, except with
+// -short, installs it again. The operator pauses and resumes ScaledObjects without a restart.
+func TestScaledObjects(t *testing.T) {
+	const removed = `"installed":false`
+	useExclusiveCluster(t)
+	operator := startedOperator(t, "--controllers=schedule", "--schedule-kinds=scaledobjects,deployments")
 	namespace := newNamespace(t)
 	checkDeploymentStops(t, namespace, "before")
 	rounds := 2
@@ -37,8 +45,7 @@ func TestScaledObjects(t *testing.T) {
 		rounds = 1
 	}
 	for range rounds {
-		mustKubectl(t, "", "apply", "--server-side", "-f", crd)
-		mustKubectl(t, "", "wait", "--for=condition=Established", "-f", crd, "--timeout=1m")
+		crd := installKEDA(t)
 		checkScaledObject(t, namespace)
 		mustKubectl(t, "", "delete", "-f", crd)
 		eventually(t, defaultTimeout, func() (bool, string) {
