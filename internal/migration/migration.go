@@ -50,9 +50,9 @@ type Resource struct {
 	Converted bool   // whether a webhook must convert between its versions
 }
 
-// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources. VirtualMachines
-// have had only one version, so they have never been rewritten. Only the role of their controller may list and patch
-// them.
+// Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources.
+// VirtualMachines have had only one version, so the migration never lists or rewrites them. Only the role of their
+// controller has the permission.
 var Resources = []Resource{
 	{CRD: "machines.useless.container.training", Converted: true},
 	{CRD: "switches.useless.container.training"},

@@ -6,6 +6,7 @@ package bundle
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -122,8 +123,8 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	case "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "services":
 		return "not needed: OLM creates the certificates, the webhook configurations and the Service"
 	case "leases": // in install mode AllNamespaces, OLM turns Roles into ClusterRoles
-		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{leaderLease}) &&
-			!slices.Equal(rule.ResourceNames, []string{dryRunLease}) {
+		named := slices.Contains([]string{leaderLease, dryRunLease}, strings.Join(rule.ResourceNames, " "))
+		if !named && !slices.Equal(rule.Verbs, []string{"create"}) {
 			return "a rule with other verbs than create must name the Lease " + leaderLease + " or " + dryRunLease
 		}
 	case "customresourcedefinitions", "customresourcedefinitions/status":

@@ -36,21 +36,24 @@ var actions = map[string]func(t *testing.T, namespace string){
 	"machine":                  useMachine,
 	"virtualmachine":           useVirtualMachine,
 	"schedule":                 func(*testing.T, string) {}, // the kinds of workloads use its permissions
-	"schedule/deployments":     func(t *testing.T, namespace string) { checkDeploymentStops(t, namespace, "d") },
+	"schedule/deployments":     useDeployment,
 	"schedule/statefulsets":    useStatefulSet,
 	"schedule/cronjobs":        useCronJob,
 	"schedule/virtualmachines": useScheduledVirtualMachine,
 	"schedule/horizontalpodautoscalers": func(t *testing.T, namespace string) {
+		t.Helper()
 		hpa := newScheduledAutoscaler(namespace, "hpa", "1")
 		createObject(t, hpa)
 		waitForWorkload(t, hpa, "stopped", func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool { return hpa.Spec.MaxReplicas == 1 })
 	},
 	"schedule/scaledobjects": checkScaledObject,
 	"podcount": func(t *testing.T, namespace string) {
+		t.Helper()
 		createReplicaSet(t, namespace, "rs", 0)
 		waitForPodCount(t, namespace, "rs", "0")
 	},
 	"ingress": func(t *testing.T, namespace string) {
+		t.Helper()
 		createIngress(t, namespace, "ingress", nil)
 		waitForAnnotations(t, namespace, "ingress", fooBar)
 	},
@@ -99,6 +102,11 @@ func useVirtualMachine(t *testing.T, namespace string) {
 	}
 	setAction(t, vm, v1alpha1.ActionInactive)
 	waitForReason(t, vm, v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
+}
+
+func useDeployment(t *testing.T, namespace string) {
+	t.Helper()
+	checkDeploymentStops(t, namespace, "d")
 }
 
 func useStatefulSet(t *testing.T, namespace string) {

@@ -41,7 +41,7 @@ const (
 	autoscalers = "list watch horizontalpodautoscalers.autoscaling"
 )
 
-// permissions are those that each component adds.
+// permissions has the permissions that each component adds.
 var permissions = map[string][]string{
 	"machine": {
 		writeEvents,

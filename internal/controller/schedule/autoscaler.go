@@ -6,6 +6,7 @@ package schedule
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -58,7 +59,12 @@ func scalesToZero(o client.Object) bool {
 	return least != nil && *least == 0
 }
 
-func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer) error {
+// indexAutoscalers indexes the autoscalers by their target, if one of the kinds needs that. An index is also a watch of
+// all autoscalers, for which the other kinds have no permission.
+func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer, enabled []*kind) error {
+	if !slices.ContainsFunc(enabled, func(k *kind) bool { return k.isScalable }) {
+		return nil
+	}
 	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
 		func(o client.Object) []string { return []string{target(o)} })
 }

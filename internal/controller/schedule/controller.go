@@ -16,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -150,13 +149,8 @@ func (o Options) Setup(
 ) error {
 	zone, zoneErr := o.zone()
 	enabled, kindErr := kindsNamed(o.Kinds)
-	if err := errors.Join(zoneErr, kindErr); err != nil {
+	if err := errors.Join(zoneErr, kindErr, indexAutoscalers(ctx, mgr.GetFieldIndexer(), enabled)); err != nil {
 		return err
-	}
-	if slices.ContainsFunc(enabled, func(k *kind) bool { return k.isScalable }) {
-		if err := indexAutoscalers(ctx, mgr.GetFieldIndexer()); err != nil { // starts to watch autoscalers
-			return err
-		}
 	}
 	dryRunEnd, err := o.setupDryRun(mgr, clock)
 	if err != nil {
