@@ -73,9 +73,9 @@ func TestMissingPermissions(t *testing.T) {
 }
 
 // TestDocumentedKustomizations applies the kustomizations of the documentation over the installation, in a server-side
-// dry run.
+// dry run. On a shared cluster, the permissions that other tests grant could conflict.
 func TestDocumentedKustomizations(t *testing.T) {
-	useSharedCluster(t)
+	useExclusiveCluster(t)
 	clone, err := filepath.Abs(repository)
 	if err != nil {
 		t.Fatal(err)
