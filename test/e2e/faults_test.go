@@ -91,6 +91,9 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 	if node == "" {
 		t.Skip("this test kills the API server only on the node that make e2e starts")
 	}
+	// Namespaces of earlier tests are still being deleted. After the restart, the API server can return a list of kinds
+	// without CustomResourceDefinitions. Kubernetes then removes a namespace, although it has Machines.
+	must(t, "kubectl", "wait", "--for=delete", newMachines, "--all", "--all-namespaces", "--timeout=2m")
 	user := newNamespace(t, "restart")
 	checkInvariants(t, user)
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
