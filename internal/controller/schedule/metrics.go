@@ -159,15 +159,16 @@ func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Loc
 	}
 }
 
-// saving is what a workload saves from an instant on.
+// saving has the CPU requests, in cores, and the memory requests, in bytes, that a workload saves since its last
+// reconcile.
 type saving struct {
 	since         time.Time
 	cores, memory float64
 }
 
 // addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every
-// longestWait, and after each change, so the counters are exact. Only the leader reconciles. So the counters of all
-// replicas can be added, and the time between two leaders does not count.
+// longestWait and after each change, unless it is paused or its schedule is invalid. Only the leader reconciles. So the
+// counters of all replicas can be added, and the time between two leaders does not count.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()
 	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}
