@@ -253,6 +253,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.addSavings(o)
 	if pause.IsPaused(o) || c.kind.leaveAlone(o) {
+		c.savings.Forget(request.NamespacedName) // later changes may not cause a reconcile
 		return reconcile.Result{}, nil
 	}
 	in, err := c.read(ctx, o)

@@ -42,16 +42,18 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 		}),
 		coreSeconds: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_saved_cpu_core_seconds_total",
-			Help: "CPU requests that schedules have stopped, in cores, multiplied by the time of the stop.",
+			Help: "CPU requests of stopped replicas and VirtualMachines, in cores, " +
+				"multiplied by the seconds for which they were stopped.",
 		}, []string{namespaceLabel, kindLabel}),
 		byteSeconds: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_saved_memory_byte_seconds_total",
-			Help: "Memory requests that schedules have stopped, in bytes, multiplied by the time of the stop.",
+			Help: "Memory requests of stopped replicas and VirtualMachines, in bytes, " +
+				"multiplied by the seconds for which they were stopped.",
 		}, []string{namespaceLabel, kindLabel}),
 	}
 	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	for _, c := range workloads.controllers {
-		for _, t := range []transition{start, stop} { // so that an alert sees the step from 0 to 1
+		for _, t := range []transition{start, stop, removal} { // so that an alert sees the step from 0 to 1
 			m.transitions.WithLabelValues(c.kind.name, string(t), string(failed))
 		}
 	}
@@ -130,7 +132,7 @@ func (c *Controller) collect(ctx context.Context, collected chan<- prometheus.Me
 	}
 }
 
-// state returns the value of the label state for a workload, or an empty string if it has no schedule.
+// state returns the value of the label state. It is empty if the Namespace of the workload cannot be read.
 func (c *Controller) state(ctx context.Context, o client.Object) string {
 	defaults, err := c.namespaces.defaults(ctx, o.GetNamespace())
 	if err != nil {
@@ -139,20 +141,21 @@ func (c *Controller) state(ctx context.Context, o client.Object) string {
 	return c.kind.state(o, defaults, c.zone, c.clock.Now())
 }
 
+// state returns the value of the label state. It is empty if a workload has no schedule, or must be left alone.
 func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Location, now time.Time) string {
-	annotations, _ := k.effective(o.GetAnnotations(), defaults)
+	annotations, isDefault := k.effective(o.GetAnnotations(), defaults)
 	if k.leaveAlone(o) || schedule.IsUnscheduled(annotations) {
 		return ""
 	}
 	s, problems := k.parse(annotations, zone)
 	switch record := schedule.ReadRecord(o.GetAnnotations()); {
-	case len(problems) > 0:
+	case len(problems) > 0, isDefault && len(schedule.ProblemsOfNamespace(defaults, zone)) > 0:
 		return "invalid"
 	case s.Suspended || now.Before(s.SuspendUntil):
 		return "suspended"
 	case k.isOverridden(s, record, k.level(o)):
 		return "overridden"
-	case record.State == v1beta1.ScheduleStopped:
+	case k.level(o) <= k.stopLevel(s):
 		return strings.ToLower(v1beta1.ScheduleStopped)
 	default:
 		return strings.ToLower(v1beta1.ScheduleStarted)
@@ -167,8 +170,8 @@ type saving struct {
 }
 
 // addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every
-// longestWait and after each change, unless it is paused or its schedule is invalid. Only the leader reconciles. So the
-// counters of all replicas can be added, and the time between two leaders does not count.
+// longestWait and after each change, unless its schedule is invalid. Only the leader reconciles. So the counters of all
+// replicas can be added, and the time between two leaders does not count.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()
 	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}

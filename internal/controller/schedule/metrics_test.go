@@ -56,6 +56,7 @@ func TestCollector(t *testing.T) {
 		newDeployment(1, requests, original(3), stopped),                        // then scaled out by a user
 		newDeployment(5, requests, original(3), stopped),                        // then scaled out above the original
 		newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // then scaled to 0 by a user
+		newDeployment(0, observed("", "2026-11-20 07:00")),                      // its start did not know the replicas
 		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
 		// the suspension has ended
@@ -82,7 +83,7 @@ useless_schedule_saved_memory_bytes{kind="deployments",namespace="other"} 0
 useless_schedule_workloads{kind="deployments",namespace="default",state="invalid"} 1
 useless_schedule_workloads{kind="deployments",namespace="default",state="overridden"} 3
 useless_schedule_workloads{kind="deployments",namespace="default",state="started"} 3
-useless_schedule_workloads{kind="deployments",namespace="default",state="stopped"} 1
+useless_schedule_workloads{kind="deployments",namespace="default",state="stopped"} 2
 useless_schedule_workloads{kind="deployments",namespace="default",state="suspended"} 2
 useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"} 1
 `
@@ -95,6 +96,18 @@ useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"}
 		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), response.Body.String()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+// TestStateOfInvalidDefault has a default that is valid for a workload, but not for a Namespace.
+func TestStateOfInvalidDefault(t *testing.T) {
+	defaults := map[string]string{
+		v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h",
+	}
+	d := newDeployment(3)
+	d.Annotations = nil
+	if got := deployments.state(d, defaults, time.UTC, now); got != "invalid" {
+		t.Errorf("got state %q, want invalid", got)
 	}
 }
 
@@ -132,6 +145,8 @@ func TestSavings(t *testing.T) {
 			deployment(2, original(3), stopped), 300, 600 << 10},
 		{"one replica is stopped, and then the rollout is paused", 100 * time.Second,
 			deployment(2, original(3), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }), 350, 700 << 10},
+		{"the time of the pause does not count", 100 * time.Second,
+			deployment(2, original(3), stopped), 350, 700 << 10},
 		{"the Deployment is started", 100 * time.Second,
 			deployment(3, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), 400, 800 << 10},
 		{"a started Deployment saves nothing", 100 * time.Second,
@@ -143,7 +158,8 @@ func TestSavings(t *testing.T) {
 	} {
 		clock.SetTime(clock.Now().Add(step.after))
 		api.stored, api.cached = step.object, step.object
-		if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(step.object)}
+		if _, err := c.Reconcile(t.Context(), request); err != nil {
 			t.Fatalf("%s: %v", step.reason, err)
 		}
 		cores := counted(t, registry, "useless_schedule_saved_cpu_core_seconds_total")
