@@ -294,6 +294,28 @@ build: ## Build bin/manager
 kubectl-useless: ## Build the kubectl plugin bin/kubectl-useless
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/kubectl-useless ./cmd/kubectl-useless
 
+# The platforms of the kubectl plugin, and the folder that its archives are published in.
+PLUGIN_PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
+PLUGIN_URL ?= https://container.training/useless/releases/v$(VERSION)
+platform = $(word $(1),$(subst -, ,$*))
+
+# A build in another folder or on another day makes the same archives.
+.PHONY: krew $(PLUGIN_PLATFORMS:%=krew-%)
+krew: $(PLUGIN_PLATFORMS:%=krew-%) ## Build the archives of the kubectl plugin and its manifest for krew, in bin/krew
+	@sed '1d;s/{VERSION}/$(VERSION)/' cmd/kubectl-useless/krew.yaml > bin/krew/useless.yaml
+	@cd bin/krew && for platform in $(PLUGIN_PLATFORMS); do \
+		archive=kubectl-useless-$$platform.tar.gz && sum=$$(sha256sum $$archive) && \
+		printf '  - selector: {matchLabels: {os: %s, arch: %s}}\n    uri: %s\n    sha256: "%s"\n    bin: kubectl-useless\n' \
+			$${platform%-*} $${platform#*-} '$(PLUGIN_URL)'/$$archive $${sum%% *} >> useless.yaml || exit 1; \
+	done
+
+$(PLUGIN_PLATFORMS:%=krew-%): krew-%:
+	@mkdir -p bin/krew/$* && cp LICENSE bin/krew/$*/
+	CGO_ENABLED=0 GOOS=$(call platform,1) GOARCH=$(call platform,2) go build -trimpath -ldflags "-s -w" \
+		-o bin/krew/$*/kubectl-useless ./cmd/kubectl-useless
+	@tar --owner=0 --group=0 --numeric-owner --mode=a+rX,u+w,go-w --mtime=@0 -C bin/krew/$* -c kubectl-useless LICENSE | \
+		gzip -n > bin/krew/kubectl-useless-$*.tar.gz
+
 # The platforms of the image. The labels and the node affinity in config/ must name the same platforms.
 PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 
