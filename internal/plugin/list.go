@@ -90,6 +90,9 @@ func (o *options) rows(all bool) ([]row, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, err
 	}
+	if all {
+		r.listDefaults()
+	}
 	rows := []row{}
 	for _, k := range kinds {
 		workloads, err := r.list(k, namespace, all)

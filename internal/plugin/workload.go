@@ -171,6 +171,19 @@ func (r *reader) defaults(name string) map[string]string {
 	return defaults
 }
 
+// listDefaults reads the default schedules of all Namespaces in one list. If that is impossible, they are read one by
+// one.
+func (r *reader) listDefaults() {
+	infos, err := resource.NewBuilder(r.config).WithScheme(scheme, corev1.SchemeGroupVersion).
+		ResourceTypes("namespaces").SelectAllParam(true).RequestChunksOf(500).Flatten().Do().Infos()
+	if err != nil {
+		return
+	}
+	for _, info := range infos {
+		r.namespaces[info.Name] = controller.DefaultsOf(info.Name, info.Object.(*corev1.Namespace).Annotations)
+	}
+}
+
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := corev1.AddToScheme(s); err != nil {
