@@ -149,13 +149,10 @@ func (d *demo) startKubernetes(ctx context.Context) error {
 // manifests returns the operator's manifests, and the RBAC permissions of the controllers that are disabled by
 // default.
 func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
-	component := func(name string, file ...string) string {
-		return d.path("config", "components", name, filepath.Join(file...))
-	}
-	files := []string{
-		d.path("dist", "install.yaml"),
-		component(podcount.Name, "role", "role.yaml"), component(podcount.Name, "role_binding.yaml"),
-		component(ingress.Name, "role", "role.yaml"), component(ingress.Name, "role_binding.yaml"),
+	files := []string{d.path("dist", "install.yaml")}
+	for _, name := range []string{podcount.Name, ingress.Name} {
+		permissions := d.path("config", "components", name, "permissions")
+		files = append(files, filepath.Join(permissions, "role.yaml"), filepath.Join(permissions, "bindings.yaml"))
 	}
 	for _, file := range files {
 		more, err := cluster.ReadManifests(file)
