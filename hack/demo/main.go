@@ -149,10 +149,13 @@ func (d *demo) startKubernetes(ctx context.Context) error {
 // manifests returns the operator's manifests, and the RBAC permissions of the controllers that are disabled by
 // default.
 func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
-	files := []string{d.path("dist", "install.yaml")}
-	for _, name := range []string{podcount.Name, ingress.Name} {
-		permissions := d.path("config", "components", name, "permissions")
-		files = append(files, filepath.Join(permissions, "role.yaml"), filepath.Join(permissions, "bindings.yaml"))
+	permissions := func(name, file string) string {
+		return d.path("config", "components", name, "permissions", file)
+	}
+	files := []string{
+		d.path("dist", "install.yaml"),
+		permissions(podcount.Name, "role.yaml"), permissions(podcount.Name, "bindings.yaml"),
+		permissions(ingress.Name, "role.yaml"), permissions(ingress.Name, "bindings.yaml"),
 	}
 	for _, file := range files {
 		more, err := cluster.ReadManifests(file)
