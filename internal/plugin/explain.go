@@ -18,7 +18,8 @@ import (
 func (o *options) newExplain() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain KIND/NAME", Short: "Explain the state of a workload, and show the week around now",
-		Example: "  kubectl useless schedule explain deployment/web",
+		Example:           "  kubectl useless schedule explain deployment/web",
+		ValidArgsFunction: o.completeWorkload,
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := o.newReader()
 			if err != nil {
@@ -77,15 +78,16 @@ func explain(out io.Writer, w workload, now time.Time) {
 		field("Next", "%s on %s", name, clockTime(s, next.At))
 	}
 	field("Time zone", "%s", s.Zone)
-	saved := w.Saved()
-	field("Saved", "%s cores, %s of memory", saved.Cpu(), saved.Memory())
+	saved, coreHours, gibHours := w.saved(now)
+	field("Saves now", "%s cores, %s of memory", saved.Cpu(), saved.Memory())
+	field("Saved", "%.1f core hours, %.1f GiB hours since the last stop", coreHours, gibHours)
 	if s.Start != nil || s.Stop != nil {
 		fmt.Fprint(out, "\nThe schedule of this week (# runs, . is stopped):\n\n")
 		timeline(out, s, now)
 	}
 }
 
-// reason explains a state.
+// reason returns text for users that explains the state of a workload.
 func reason(s *schedule.Schedule, due schedule.Due, state string, annotations map[string]string, now time.Time) string {
 	_, key, _ := strings.Cut(due.Cause, "/")
 	last := "nothing was due yet"

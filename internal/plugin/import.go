@@ -13,30 +13,37 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"container.training/useless/internal/plugin/legacy"
+	"container.training/useless/internal/schedule"
 )
 
 func (o *options) newImport() *cobra.Command {
 	var files []string
 	var all, apply bool
 	c := &cobra.Command{
-		Use: "import", Args: cobra.NoArgs,
+		Use:   "import",
 		Short: "Translate the schedules of kube-downscaler, GoKubeDownscaler and kube-green",
 		Long: "Print kubectl commands that add the annotations of this operator.\n" +
 			"Without --apply, nothing is changed. The old annotations and SleepInfo objects stay.",
 		Example: "  kubectl useless schedule import -A\n  kubectl useless schedule import -f old.yaml",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unexpected argument %q: use -f %[1]s for a file", args[0])
+			}
 			if apply && len(files) > 0 {
 				return errors.New("--apply changes a cluster and not files: omit -f, or run the printed commands")
 			}
-			infos, err := o.legacyObjects(files, all)
+			infos, err := o.legacyObjects(files, all, apply)
 			if err != nil {
 				return err
 			}
-			return o.translate(infos, apply)
+			changes, err := changesOf(infos, len(files) > 0)
+			if err != nil {
+				return err
+			}
+			return o.translate(changes, apply)
 		},
 	}
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "read manifests instead of the cluster; - is stdin")
@@ -45,24 +52,36 @@ func (o *options) newImport() *cobra.Command {
 	return c
 }
 
-// legacyObjects returns the objects that may have a schedule of another tool. Namespaces are the last ones, so that
-// exclusions of workloads are applied before a default takes effect.
-func (o *options) legacyObjects(files []string, all bool) ([]*resource.Info, error) {
+// legacyObjects returns the objects that may have a schedule of another tool, from files or from the cluster.
+func (o *options) legacyObjects(files []string, all, apply bool) ([]*resource.Info, error) {
 	if len(files) > 0 {
-		options := &resource.FilenameOptions{Filenames: files}
-		return resource.NewLocalBuilder().Unstructured().FilenameParam(false, options).Flatten().Do().Infos()
+		return readFiles(files)
 	}
+	return o.readCluster(all, apply)
+}
+
+// readFiles returns the objects in files.
+func readFiles(files []string) ([]*resource.Info, error) {
+	options := &resource.FilenameOptions{Filenames: files}
+	infos, err := resource.NewLocalBuilder().Unstructured().FilenameParam(false, options).Flatten().Do().Infos()
+	if err != nil {
+		return nil, fmt.Errorf("%w: use -f with manifests, or -f - for stdin", err)
+	}
+	return infos, nil
+}
+
+// readCluster returns the objects of a namespace, or of all namespaces. With apply, it must read all kinds, because a
+// SleepInfo may exclude some of the workloads.
+func (o *options) readCluster(all, apply bool) ([]*resource.Info, error) {
 	namespace, err := o.namespace()
 	if err != nil {
 		return nil, err
 	}
-	types := []string{}
-	for _, k := range kinds {
-		types = append(types, k.resource)
-	}
 	var infos []*resource.Info
-	for _, name := range append(types, "sleepinfos.v1alpha1.kube-green.com", "namespaces") {
-		b := resource.NewBuilder(o.config).Unstructured().ContinueOnError()
+	var forbidden error
+	listed := false
+	for _, name := range legacyTypes() {
+		b := resource.NewBuilder(o.config).Unstructured()
 		if name == "namespaces" && !all {
 			b = b.ResourceNames(name, namespace)
 		} else {
@@ -72,104 +91,158 @@ func (o *options) legacyObjects(files []string, all bool) ([]*resource.Info, err
 		found, err := b.Flatten().Do().Infos()
 		switch {
 		case isAbsent(err):
-		case apierrors.IsForbidden(err):
-			fmt.Fprintf(o.ErrOut, "note: %s are skipped: you may not list them\n", name)
+		case apierrors.IsForbidden(err) && !apply:
+			fmt.Fprintf(o.ErrOut, "note: %s are skipped: you do not have permission to read them\n", name)
+			forbidden = err
 		case err != nil:
 			return nil, err
+		default:
+			listed = true
 		}
 		infos = append(infos, found...)
+	}
+	if !listed {
+		return nil, forbidden
 	}
 	return infos, nil
 }
 
-// translate prints the translation of each object, and applies it if asked.
-func (o *options) translate(infos []*resource.Info, apply bool) error {
+// legacyTypes returns the kinds that import reads, as plural.version.group.
+func legacyTypes() (types []string) {
+	for _, k := range kinds {
+		types = append(types, k.resource)
+	}
+	return append(types, "sleepinfos.v1alpha1.kube-green.com", "namespaces")
+}
+
+// change is the translation of a schedule of another tool, for one object.
+type change struct {
+	target    string // KIND/NAME
+	namespace string // empty for a Namespace
+	info      *resource.Info
+	legacy.Translation
+	// isIndirect means that info is a SleepInfo, and the target is its Namespace.
+	isIndirect bool
+}
+
+// changesOf returns the translations. Namespaces come last, so that workloads are excluded before the default of their
+// Namespace takes effect.
+func changesOf(infos []*resource.Info, areFiles bool) (changes []change, err error) {
 	defaults := map[string]map[string]string{}
 	for _, info := range infos {
 		if u := info.Object.(*unstructured.Unstructured); u.GetKind() == namespaceKind {
 			defaults[u.GetName()] = u.GetAnnotations()
 		}
 	}
-	found := false
 	for _, info := range infos {
 		u := info.Object.(*unstructured.Unstructured)
-		target, t, err := translation(u, defaults[u.GetNamespace()])
-		if err != nil {
-			return err
+		switch {
+		case isSleepInfo(u):
+			added, err := changesOfSleepInfo(info, infos, areFiles)
+			if err != nil {
+				return nil, err
+			}
+			changes = append(changes, added...)
+		case legacy.HasAny(u.GetAnnotations()):
+			changes = append(changes, newChange(info, defaults[u.GetNamespace()]))
 		}
-		if target == "" {
+	}
+	workloads := slices.DeleteFunc(slices.Clone(changes), change.isOfNamespace)
+	namespaces := slices.DeleteFunc(changes, func(c change) bool { return !c.isOfNamespace() })
+	changes = append(workloads, namespaces...)
+	return withoutDuplicates(changes), nil
+}
+
+// newChange translates the annotations of kube-downscaler or GoKubeDownscaler of an object.
+func newChange(info *resource.Info, defaults map[string]string) change {
+	u := info.Object.(*unstructured.Unstructured)
+	if u.GetKind() == namespaceKind {
+		t := legacy.Downscaler(u.GetAnnotations(), nil, true)
+		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t}
+	}
+	c := change{target: strings.ToLower(u.GetKind()) + "/" + u.GetName(), namespace: u.GetNamespace(), info: info}
+	if _, err := kindNamed(u.GetKind()); err != nil {
+		c.Reasons = []string{fmt.Sprint("nothing is translated: ", err)}
+		return c
+	}
+	c.Translation = legacy.Downscaler(u.GetAnnotations(), defaults, false)
+	return c
+}
+
+func namespaceTarget(name string) string { return "namespace/" + name }
+
+func (c change) isOfNamespace() bool { return strings.HasPrefix(c.target, namespaceTarget("")) }
+
+// withoutDuplicates drops all but the first schedule of each Namespace, and says so.
+func withoutDuplicates(changes []change) []change {
+	seen := map[string]bool{}
+	for i, c := range changes {
+		if !c.isOfNamespace() || schedule.IsUnscheduled(c.Annotations) {
 			continue
 		}
-		found = true
-		for _, reason := range t.Reasons {
-			fmt.Fprintf(o.Out, "# %s: %s\n", target, reason)
+		if seen[c.target] {
+			changes[i].Annotations = nil
+			kind := c.info.Object.GetObjectKind().GroupVersionKind().Kind
+			changes[i].Reasons = append(c.Reasons, fmt.Sprintf("the schedule of %s %s is not translated: "+
+				"a Namespace has one schedule; annotate the workloads instead", kind, c.info.Name))
 		}
-		if len(t.Annotations) == 0 {
+		seen[c.target] = true
+	}
+	return changes
+}
+
+// translate prints the changes. If apply is true, it also adds the annotations in the cluster.
+func (o *options) translate(changes []change, apply bool) error {
+	if len(changes) == 0 {
+		fmt.Fprintln(o.ErrOut, "No object has a schedule of kube-downscaler, GoKubeDownscaler or kube-green.")
+	}
+	for _, c := range changes {
+		for _, reason := range c.Reasons {
+			fmt.Fprintf(o.Out, "# %s: %s\n", c.target, reason)
+		}
+		if len(c.Annotations) == 0 {
 			continue
 		}
-		fmt.Fprintln(o.Out, annotateCommand(target, u, t.Annotations))
+		fmt.Fprintln(o.Out, c.command())
 		if apply {
-			if err := o.apply(info, target, t); err != nil {
+			if err := o.apply(c); err != nil {
 				return err
 			}
 		}
 	}
-	if !found {
-		fmt.Fprintln(o.ErrOut, "No object has a schedule of kube-downscaler, GoKubeDownscaler or kube-green.")
-	}
 	return nil
 }
 
-// translation returns KIND/NAME of the object to annotate, and its annotations. The target is empty for an object
-// without a schedule of another tool.
-func translation(u *unstructured.Unstructured, defaults map[string]string) (string, legacy.Translation, error) {
-	if u.GetKind() == "SleepInfo" && strings.HasPrefix(u.GetAPIVersion(), "kube-green.com/") {
-		var info legacy.SleepInfo
-		err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &info)
-		return "namespace/" + u.GetNamespace(), info.Translate(), err
+// command returns a kubectl command for a shell. It quotes each annotation.
+func (c change) command() string {
+	command := []string{"kubectl annotate --overwrite", c.target}
+	if c.namespace != "" {
+		command = append(command, "-n", c.namespace)
 	}
-	if !legacy.HasAny(u.GetAnnotations()) {
-		return "", legacy.Translation{}, nil
-	}
-	if u.GetKind() == namespaceKind {
-		return "namespace/" + u.GetName(), legacy.Downscaler(u.GetAnnotations(), nil, true), nil
-	}
-	k, unknown := kindNamed(u.GetKind())
-	if unknown != nil {
-		target := strings.ToLower(u.GetKind()) + "/" + u.GetName()
-		return target, legacy.Translation{Reasons: []string{fmt.Sprint("nothing is translated: ", unknown)}}, nil
-	}
-	return k.singular + "/" + u.GetName(), legacy.Downscaler(u.GetAnnotations(), defaults, false), nil
-}
-
-// annotateCommand returns a command for a shell. It quotes each annotation.
-func annotateCommand(target string, u *unstructured.Unstructured, annotations map[string]string) string {
-	command := []string{"kubectl annotate --overwrite", target}
-	if u.GetNamespace() != "" && !strings.HasPrefix(target, "namespace/") {
-		command = append(command, "-n", u.GetNamespace())
-	}
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		command = append(command, "'"+key+"="+strings.ReplaceAll(annotations[key], "'", `'\''`)+"'")
+	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
+		command = append(command, "'"+key+"="+strings.ReplaceAll(c.Annotations[key], "'", `'\''`)+"'")
 	}
 	return strings.Join(command, " ")
 }
 
-// apply adds annotations. For a SleepInfo, it adds them to the Namespace, unless a workload must be excluded first.
-func (o *options) apply(info *resource.Info, target string, t legacy.Translation) error {
-	name, isNamespace := strings.CutPrefix(target, "namespace/")
-	if isNamespace && info.Mapping.Resource.Resource != "namespaces" {
-		if len(t.Reasons) > 0 {
-			fmt.Fprintf(o.ErrOut, "note: %s is not changed: read the comments, then run its command\n", target)
+// apply adds the annotations of a change to an object. For a SleepInfo, it adds them to the Namespace. If the change
+// has reasons, the user may have to exclude workloads first, and apply changes nothing.
+func (o *options) apply(c change) error {
+	info := c.info
+	if c.isIndirect {
+		if len(c.Reasons) > 0 {
+			fmt.Fprintf(o.ErrOut, "note: %s is not changed: read the comments, then run its command\n", c.target)
 			return nil
 		}
-		infos, err := resource.NewBuilder(o.config).Unstructured().ResourceNames("namespaces", name).Do().Infos()
+		infos, err := resource.NewBuilder(o.config).Unstructured().ResourceNames("namespaces", info.Namespace).
+			Do().Infos()
 		if err != nil {
 			return err
 		}
 		info = infos[0]
 	}
 	annotations := map[string]any{}
-	for key, value := range t.Annotations {
+	for key, value := range c.Annotations {
 		annotations[key] = value
 	}
 	streams := *o

@@ -5,10 +5,10 @@ package plugin
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,9 +47,13 @@ func (o *options) newList() *cobra.Command {
 	var all bool
 	var output string
 	c := &cobra.Command{
-		Use: "list", Short: "List the workloads with a schedule, and what they save now", Args: cobra.NoArgs,
+		Use: "list", Short: "List the workloads with a schedule, and their savings",
 		Example: "  kubectl useless schedule list -A",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unexpected argument %q: for one workload, use "+
+					"kubectl useless schedule explain KIND/NAME", args[0])
+			}
 			if err := validOutput(output); err != nil {
 				return err
 			}
@@ -67,14 +71,17 @@ func (o *options) newList() *cobra.Command {
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the workloads of all namespaces")
 	c.Flags().StringVarP(&output, "output", "o", "", "json, yaml or wide")
+	formats := cobra.FixedCompletions([]cobra.Completion{jsonFormat, yamlFormat, wide}, noFiles)
+	_ = c.RegisterFlagCompletionFunc("output", formats) // fails only for a flag that does not exist
 	return c
 }
 
-const wide = "wide"
+// The output formats.
+const wide, jsonFormat, yamlFormat = "wide", "json", "yaml"
 
 func validOutput(output string) error {
 	switch output {
-	case "", wide, "json", "yaml":
+	case "", wide, jsonFormat, yamlFormat:
 		return nil
 	}
 	return fmt.Errorf("-o %q is not an output format: use json, yaml or wide", output)
@@ -105,24 +112,23 @@ func (o *options) rows(all bool) ([]row, time.Time, error) {
 			}
 		}
 	}
+	if !r.listed {
+		return nil, time.Time{}, r.forbidden
+	}
 	return rows, r.now, nil
 }
 
 // newRow describes a workload with a schedule.
 func newRow(w workload, now time.Time) row {
-	saved := w.Saved()
+	saved, coreHours, gibHours := w.saved(now)
 	_, isDefault := w.Annotations()
 	out := row{
 		Kind: w.kind.title, Namespace: w.object.GetNamespace(), Name: w.object.GetName(), State: w.State(),
 		Source: "own", Cores: saved.Cpu().String(), Memory: saved.Memory().String(),
+		CoreHours: coreHours, GiBHours: gibHours,
 	}
 	if isDefault {
 		out.Source = namespaceKind
-	}
-	if last := w.Record().Last; !last.IsZero() {
-		hours := max(0, now.Sub(last).Hours())
-		out.CoreHours = saved.Cpu().AsApproximateFloat64() * hours
-		out.GiBHours = saved.Memory().AsApproximateFloat64() / (1 << 30) * hours
 	}
 	if s, _ := w.Parse(); s != nil {
 		out.TimeZone = s.Zone.String()
@@ -133,7 +139,18 @@ func newRow(w workload, now time.Time) row {
 	return out
 }
 
-// nextEvent returns the next start or stop. It may be the end of an uptime.
+// saved returns the CPU and memory requests that a stop saves now, and what they add up to since the last stop.
+func (w workload) saved(now time.Time) (requests corev1.ResourceList, coreHours, gibHours float64) {
+	requests = w.Saved()
+	if last := w.Record().Last; !last.IsZero() {
+		hours := max(0, now.Sub(last).Hours())
+		coreHours = requests.Cpu().AsApproximateFloat64() * hours
+		gibHours = requests.Memory().AsApproximateFloat64() / (1 << 30) * hours
+	}
+	return requests, coreHours, gibHours
+}
+
+// nextEvent returns the next start or stop, which may be the stop at the end of an uptime. It is zero if there is none.
 func nextEvent(s *schedule.Schedule, due schedule.Due, now time.Time) schedule.Event {
 	regular := schedule.Event{}
 	if events := s.EventsAfter(now, 1); len(events) > 0 && !due.IsUptime {
@@ -162,9 +179,9 @@ func described(e schedule.Event) (*metav1.Time, string) {
 	}
 }
 
-// print prints the rows in an output format.
+// print prints the rows in an output format: json, yaml, wide, or a table if it is empty.
 func (o *options) print(rows []row, now time.Time, output string, all bool) error {
-	if output == "json" || output == "yaml" {
+	if output == jsonFormat || output == yamlFormat {
 		printer, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(output)
 		if err != nil {
 			return err
@@ -180,7 +197,7 @@ func (o *options) print(rows []row, now time.Time, output string, all bool) erro
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: output == wide}).PrintObj(table(rows, now, all), o.Out)
 }
 
-// table returns the rows as a table, with the namespaces if asked.
+// table returns the rows as a table. If namespaces is true, it has a column with the namespace.
 func table(rows []row, now time.Time, namespaces bool) *metav1.Table {
 	t := &metav1.Table{}
 	columns := []string{"Kind", "Name", "State", "Last", "Next", "Source", "Cores", "Memory", "Core Hours", "GiB Hours",
@@ -190,7 +207,7 @@ func table(rows []row, now time.Time, namespaces bool) *metav1.Table {
 	}
 	for _, name := range columns {
 		column := metav1.TableColumnDefinition{Name: name, Type: "string"}
-		if slices.Contains([]string{"Core Hours", "GiB Hours", "Time Zone"}, name) {
+		if name == "Time Zone" {
 			column.Priority = 1 // only in the format wide
 		}
 		t.ColumnDefinitions = append(t.ColumnDefinitions, column)

@@ -5,9 +5,7 @@
 package plugin
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +32,15 @@ func New(streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Co
 		Short:         "Show and change the schedules and Machines of useless-operator",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl useless"},
 		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			return needsCommand(c, args)
+		},
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
@@ -44,19 +50,9 @@ func New(streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Co
 	schedules := &cobra.Command{Use: "schedule", Short: "Show and check schedules", RunE: needsCommand}
 	schedules.AddCommand(o.newList(), o.newExplain(), o.newCheck(), o.newImport())
 	root.AddCommand(schedules, o.newWake(), o.newSleep(), o.newFlip())
+	_ = root.RegisterFlagCompletionFunc("namespace", o.completeNamespace) // fails only for a flag that does not exist
+	o.adviseAll(root)
 	return root
-}
-
-// needsCommand returns an error that shows the subcommands.
-func needsCommand(c *cobra.Command, args []string) error {
-	names := make([]string, 0, len(c.Commands()))
-	for _, sub := range c.Commands() {
-		names = append(names, sub.Name())
-	}
-	if len(args) == 0 {
-		return fmt.Errorf("a command is missing: add one of: %s", strings.Join(names, " "))
-	}
-	return fmt.Errorf("unknown command %q: use one of: %s", args[0], strings.Join(names, " "))
 }
 
 // location returns the default time zone.
@@ -73,5 +69,3 @@ func (o *options) namespace() (string, error) {
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
 }
-
-var errInvalid = errors.New("there are mistakes")

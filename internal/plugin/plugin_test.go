@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -19,7 +20,7 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// now is a Wednesday, four days before the clocks go back in Berlin.
+// now is a Thursday, three days before the clocks go back in Berlin.
 var now = time.Date(2026, 10, 22, 10, 5, 0, 0, time.UTC)
 
 // run runs the plugin with a manifest on standard input.
@@ -56,10 +57,6 @@ func TestTimeline(t *testing.T) {
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
 	}
-	page, err := os.ReadFile("../../docs/kubectl-useless.md")
-	if err != nil || !strings.Contains(string(page), "```\n"+want+"```\n") {
-		t.Errorf("docs/kubectl-useless.md does not contain this timeline; error %v", err)
-	}
 }
 
 func TestCheck(t *testing.T) {
@@ -79,11 +76,25 @@ func TestCheck(t *testing.T) {
 			`-:5: schedules do not apply here: unknown kind "Job"`, true},
 		{"an autoscaler needs stop-replicas", object("HorizontalPodAutoscaler", "stop-after: 4h"),
 			`-:5: useless.container.training/stop-replicas ""`, true},
-		{"a schedule may be that of the Namespace", object("CronJob", `suspend: "true"`), "", false},
+		{"a workload may have the schedule of its Namespace", object("CronJob", `suspend: "true"`), "", false},
 		{"a document without annotations is ignored", "kind: Pod\n---\n---\nkind: Job\n", "", false},
 		{"stop-after has no fixed times", object("CronJob", "stop-after: 4h"), "  stop   4h0m0s after each start\n", false},
 		{"a Namespace cannot have a duration in start-until", object("Namespace", "stop-after: 4h\n"+
 			"    useless.container.training/start-until: 3h"), "on a Namespace, it must be a time", true},
+		{"the default of a Namespace applies to its workloads", namespaceWithDefault("20:00") + inDev("CronJob", `{suspend: "false"}`),
+			"cronjob/web (-:9), default of Namespace dev, time zone UTC:\n  stop   Thu 2026-10-22 20:00 UTC", false},
+		{"the default applies to a workload without annotations", namespaceWithDefault("20:00") + inDev("Deployment", "{}"),
+			"deployment/web (-:8), default of Namespace dev", false},
+		{"an invalid default is one mistake", namespaceWithDefault("25:00") + inDev("Deployment", "{}"),
+			"-:4: useless.container.training/stop-schedule", true},
+		{"a Namespace in the files without a default is no schedule", "kind: Namespace\nmetadata: {name: dev}\n---\n" +
+			inDev("Deployment", `{suspend: "true"}`), "there is no start-schedule", true},
+		{"an own schedule replaces the default", namespaceWithDefault("20:00") + inDev("Deployment", `{stop-after: 4h}`),
+			"deployment/web (-:9), time zone UTC:\n  stop   4h0m0s", false},
+		{"an autoscaler has no default", namespaceWithDefault("20:00") + inDev("HorizontalPodAutoscaler", `{suspend: "true"}`),
+			"there is no start-schedule", true},
+		{"kube-system cannot have a default", strings.ReplaceAll(namespaceWithDefault("20:00"), "dev", "kube-system"),
+			"-:4: Namespace kube-system cannot have a default schedule", true},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			stdout, _, err := run(c.manifest, "schedule", "check", "-f", "-")
@@ -94,6 +105,38 @@ func TestCheck(t *testing.T) {
 				t.Errorf("error %v, want one: %t", err, c.invalid)
 			}
 		})
+	}
+}
+
+// namespaceWithDefault returns a Namespace of 7 lines with a stop-schedule.
+func namespaceWithDefault(stop string) string {
+	return "kind: Namespace\nmetadata:\n  annotations:\n    useless.container.training/stop-schedule: '" + stop +
+		"'\n  name: dev\n\n---\n"
+}
+
+// inDev returns a workload in the namespace dev. The keys of the annotations have no prefix.
+func inDev(kind, annotations string) string {
+	annotations = strings.Replace(annotations, "{s", "{useless.container.training/s", 1)
+	return "kind: " + kind + "\nmetadata: {name: web, namespace: dev, annotations: " + annotations + "}\n"
+}
+
+// TestCheckOfSeveralFiles has the Namespace and a workload without a namespace in two files.
+func TestCheckOfSeveralFiles(t *testing.T) {
+	dir := t.TempDir()
+	namespace, web := filepath.Join(dir, "namespace.yaml"), filepath.Join(dir, "web.yaml")
+	for file, manifest := range map[string]string{
+		namespace: namespaceWithDefault("20:00"), web: "kind: Deployment\nmetadata: {name: web}\n",
+	} {
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"schedule", "check", "-f", web, "-f", namespace}
+	if stdout, _, err := run("", append(args, "-n", "dev")...); err != nil || !strings.Contains(stdout, "default of Namespace dev") {
+		t.Errorf("with -n dev: error %v, got %s", err, stdout)
+	}
+	if stdout, _, err := run("", args...); err != nil || strings.Contains(stdout, "deployment/web") {
+		t.Errorf("the namespace is not known: error %v, got %s", err, stdout)
 	}
 }
 
@@ -117,16 +160,19 @@ func TestWrongArguments(t *testing.T) {
 		{"schedule start", `unknown command "start"`},
 		{"schedule list -o xml", "use json, yaml or wide"},
 		{"schedule list --default-time-zone Berlin", "use for example Europe/Berlin"},
-		{"schedule list web", "unknown command"},
-		{"schedule explain", "write KIND/NAME, for example deployment/web"},
+		{"schedule list web", "use kubectl useless schedule explain KIND/NAME"},
+		{"lst", "use one of: completion flip help schedule sleep wake"},
+		{"wake deploy/web --fro 2h", "kubectl useless wake --help shows the flags"},
+		{"wake deploy/ --for 2h", "write KIND/NAME"},
+		{"schedule explain", "the workload is missing: write KIND/NAME, for example deployment/web"},
 		{"schedule explain web", "write KIND/NAME"},
 		{"schedule explain pod/web", "use one of deployment (deploy)"},
 		{"schedule check", "-f is missing"},
-		{"schedule check -f no-such-file.yaml", "no such file"},
-		{"schedule check web.yaml", "unknown command"},
+		{"schedule check -f no-such-file.yaml", "use -f with an existing file"},
+		{"schedule check web.yaml", "use -f web.yaml"},
 		{"schedule import --apply -f old.yaml", "omit -f"},
-		{"schedule import -f no-such-file.yaml", "does not exist"},
-		{"schedule import web", "unknown command"},
+		{"schedule import -f no-such-file.yaml", "use -f with manifests"},
+		{"schedule import old.yaml", "use -f old.yaml"},
 		{"wake deploy/web", "--for 2h"},
 		{"wake deploy/web --for 5s", "from 1m to 30d"},
 		{"wake pods/web --for 5m", `unknown kind "pods"`},
@@ -164,34 +210,9 @@ func TestKindNamed(t *testing.T) {
 	}
 }
 
-func TestImport(t *testing.T) {
-	const manifest = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: dev, annotations: {downscaler/uptime: Mon-Fri 08:00-20:00 Europe/Berlin}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas: "1", downscaler/grace-period: "900"}}
----
-apiVersion: batch/v1
-kind: Job
-metadata: {name: once, namespace: dev, annotations: {downscaler/exclude: "true"}}
----
-apiVersion: kube-green.com/v1alpha1
-kind: SleepInfo
-metadata: {name: night, namespace: test}
-spec: {weekdays: "*", sleepAt: "20:00", suspendCronJobs: true}
-`
-	const prefix = "useless.container.training/"
-	want := "kubectl annotate --overwrite namespace/dev '" + prefix + "start-schedule=Mon-Fri 08:00' '" + prefix +
-		"stop-schedule=Mon-Fri 20:00' '" + prefix + "time-zone=Europe/Berlin'\n" +
-		"# deployment/web: grace-period is not translated: set start-until, for example 15m, on a new workload\n" +
-		"kubectl annotate --overwrite deployment/web -n dev '" + prefix + "start-schedule=Mon-Fri 08:00' '" + prefix +
-		"stop-replicas=1' '" + prefix + "stop-schedule=Mon-Fri 20:00' '" + prefix + "time-zone=Europe/Berlin'\n" +
-		"# job/once: nothing is translated: unknown kind \"Job\": use one of deployment (deploy), statefulset (sts), " +
-		"cronjob (cj), virtualmachine (vm), horizontalpodautoscaler (hpa), scaledobject (so)\n" +
-		"kubectl annotate --overwrite namespace/test '" + prefix + "stop-schedule=0 20 * * *'\n"
+// importFile runs schedule import with a manifest.
+func importFile(t *testing.T, manifest string) (stdout string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "old.yaml")
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
@@ -200,7 +221,112 @@ spec: {weekdays: "*", sleepAt: "20:00", suspendCronJobs: true}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, stdout); diff != "" {
-		t.Error(diff)
+	return strings.ReplaceAll(stdout, "useless.container.training/", "")
+}
+
+func TestImport(t *testing.T) {
+	const workloads = `
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: dev, labels: {tier: front}}}
+---
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db, namespace: dev}}
+---
+{apiVersion: batch/v1, kind: CronJob, metadata: {name: report, namespace: dev}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: other}}
+---
+`
+	const annotate = "kubectl annotate --overwrite "
+	sleepInfo := func(name, spec string) string {
+		return "apiVersion: kube-green.com/v1alpha1\nkind: SleepInfo\nmetadata: {name: " + name + ", namespace: dev}\n" +
+			"spec: {weekdays: '*', sleepAt: '20:00', " + spec + "}\n---\n"
+	}
+	for _, c := range []struct{ reason, manifest, want string }{
+		{"a workload repeats the schedule of its Namespace", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: Mon-Fri 08:00-20:00 Europe/Berlin}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas: "1", downscaler/grace-period: "900"}}
+`, "# deployment/web: grace-period is not translated: set start-until, for example 15m, on a new workload\n" +
+			annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-replicas=1' " +
+			"'stop-schedule=Mon-Fri 20:00' 'time-zone=Europe/Berlin'\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=Europe/Berlin'\n"},
+		{"a kind without schedules", `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once, namespace: dev, annotations: {downscaler/exclude: "true"}}
+`, "# job/once: nothing is translated: unknown kind \"Job\": use one of deployment (deploy), statefulset (sts), " +
+			"cronjob (cj), virtualmachine (vm), horizontalpodautoscaler (hpa), scaledobject (so)\n"},
+		{"a SleepInfo is the default of its Namespace", sleepInfo("night", "suspendCronJobs: true") + workloads,
+			annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"excludeRef and CronJobs are excluded", sleepInfo("night", "excludeRef: [{matchLabels: {tier: front}}]") + workloads,
+			annotate + "deployment/web -n dev 'schedule=none'\n" + annotate + "cronjob/report -n dev 'schedule=none'\n" +
+				"# namespace/dev: kube-green does not stop all workloads of the Namespace: if these files do not have " +
+				"all of the others, first annotate them with schedule=none\n" + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"includeRef is not for the Namespace",
+			sleepInfo("night", "includeRef: [{apiVersion: apps/v1, kind: StatefulSet, name: db}]") + workloads,
+			annotate + "statefulset/db -n dev 'stop-schedule=0 20 * * *'\n" +
+				"# namespace/dev: includeRef may select workloads that are not in these files: annotate them, too\n"},
+		{"includeRef without a workload",
+			sleepInfo("night", "includeRef: [{apiVersion: apps/v1, kind: StatefulSet, name: none}]") + workloads,
+			"# namespace/dev: includeRef selects no workload here: annotate the workloads with the schedule, and not the Namespace\n"},
+		{"a Namespace has one schedule", sleepInfo("a", "suspendCronJobs: true") + sleepInfo("b", "suspendCronJobs: true"),
+			annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n" + "# namespace/dev: the schedule of SleepInfo b is not " +
+				"translated: a Namespace has one schedule; annotate the workloads instead\n"},
+		{"a SleepInfo needs a namespace", strings.Replace(sleepInfo("night", ""), ", namespace: dev", "", 1),
+			"# sleepinfo/night: nothing is translated: add its namespace to metadata.namespace in the file\n"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, importFile(t, c.manifest)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestAdvice checks what the plugin says without a cluster.
+func TestAdvice(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "config")
+	const unreachable = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n" +
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+	if err := os.WriteFile(kubeconfig, []byte(unreachable), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"schedule list", "select another one with --context"},
+		{"schedule import", "select another one with --context"},
+		{"schedule explain deploy/web", "select another one with --context"},
+		{"wake deploy/web --for 2h", "select another one with --context"},
+		{"sleep deploy/web", "select another one with --context"},
+		{"flip machine-1", "select another one with --context"},
+		{"flip machine-1 --context=none", "kubectl config get-contexts lists the contexts"},
+		{"flip machine-1 --kubeconfig=/no/such/file", "use --kubeconfig with an existing file"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			args := append([]string{"--cache-dir", t.TempDir(), "--kubeconfig", kubeconfig}, strings.Fields(c.args)...)
+			if _, _, err := run("", args...); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestCompletionOfKinds needs no cluster.
+func TestCompletionOfKinds(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"wake s", "statefulset/ scaledobject/ :6"},
+		{"sleep dep", "deployment/ :6"},
+		{"schedule explain deploy web x", ":4"},
+		{"schedule list -o y", "json yaml wide :4"},
+		{"flip a b", ":4"},
+	} {
+		args := append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Fields(c.args)...)
+		stdout, _, err := run("", args...)
+		if got := strings.Join(strings.Fields(stdout), " "); err != nil || got != c.want {
+			t.Errorf("%s: error %v, got %q, want %q", c.args, err, got, c.want)
+		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// timeline writes the week around now in the time zone of a schedule. Each column is an hour. The left column marks
-// today. The week shows the schedule, and not manual changes.
+// timeline writes seven days, from three days before now to three days after it, in the time zone of a schedule. Each
+// column is an hour. The mark > in the first column is today. The timeline shows the schedule without manual changes.
 func timeline(out io.Writer, s *schedule.Schedule, now time.Time) {
 	local := now.In(s.Zone)
 	fmt.Fprintln(out, "                  0     6     12    18")
@@ -30,8 +30,8 @@ func timeline(out io.Writer, s *schedule.Schedule, now time.Time) {
 	}
 }
 
-// hours returns a character for each wall-clock hour of a day: # runs, . is stopped, ? is not known, and - is an hour
-// that the clock skips.
+// hours returns a character for each wall-clock hour of a day: # if the workload runs, . if it is stopped, ? if that is
+// not known. The character is - if the clock skips the hour.
 func hours(s *schedule.Schedule, midnight time.Time) string {
 	var b strings.Builder
 	for hour := range 24 {

@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,23 +23,26 @@ import (
 
 const namespaceKind = "Namespace"
 
-// kind is a kind of workload as users write it.
+// kind has the names of a kind of workload that users can write.
 type kind struct {
 	plural, singular, short, title string
-	resource                       string // plural.version.group, so that another API group cannot be meant
+	// resource is plural.version.group, so that kubectl does not select the kind of another API group.
+	resource      string
+	takesDefaults bool // the annotations of a Namespace are the default of the kind
 }
 
 var kinds = []kind{
-	{"deployments", "deployment", "deploy", "Deployment", "deployments.v1.apps"},
-	{"statefulsets", "statefulset", "sts", "StatefulSet", "statefulsets.v1.apps"},
-	{"cronjobs", "cronjob", "cj", "CronJob", "cronjobs.v1.batch"},
-	{"virtualmachines", "virtualmachine", "vm", "VirtualMachine", "virtualmachines.v1alpha1.cloudnative.tw"},
+	{"deployments", "deployment", "deploy", "Deployment", "deployments.v1.apps", true},
+	{"statefulsets", "statefulset", "sts", "StatefulSet", "statefulsets.v1.apps", true},
+	{"cronjobs", "cronjob", "cj", "CronJob", "cronjobs.v1.batch", true},
+	{"virtualmachines", "virtualmachine", "vm", "VirtualMachine", "virtualmachines.v1alpha1.cloudnative.tw", true},
 	{"horizontalpodautoscalers", "horizontalpodautoscaler", "hpa", "HorizontalPodAutoscaler",
-		"horizontalpodautoscalers.v2.autoscaling"},
-	{"scaledobjects", "scaledobject", "so", "ScaledObject", "scaledobjects.v1alpha1.keda.sh"},
+		"horizontalpodautoscalers.v2.autoscaling", false},
+	{"scaledobjects", "scaledobject", "so", "ScaledObject", "scaledobjects.v1alpha1.keda.sh", false},
 }
 
-// kindNamed returns the kind with a name as in kubectl. A group or version behind the name must be that of the kind.
+// kindNamed returns the kind with a name in the format of kubectl, such as deploy or deployments.v1.apps. If the name
+// contains a group or a version, they must match the kind.
 func kindNamed(name string) (kind, error) {
 	lower := strings.ToLower(name)
 	first, rest, _ := strings.Cut(lower, ".")
@@ -58,12 +62,16 @@ func kindNamed(name string) (kind, error) {
 	return kind{}, fmt.Errorf("unknown kind %q: use one of %s", name, strings.Join(valid, ", "))
 }
 
-// parseTarget reads KIND/NAME, or KIND and NAME.
+// parseTarget parses the arguments KIND/NAME, or KIND and NAME.
 func parseTarget(args []string) (k kind, name string, err error) {
+	const advice = "write KIND/NAME, for example deployment/web; kubectl useless schedule list shows them"
+	if len(args) == 0 {
+		return kind{}, "", errors.New("the workload is missing: " + advice)
+	}
 	text := strings.Join(args, "/")
 	before, name, _ := strings.Cut(text, "/")
 	if before == "" || name == "" || strings.Contains(name, "/") || len(args) > 2 {
-		return kind{}, "", fmt.Errorf("%q is not a workload: write KIND/NAME, for example deployment/web", text)
+		return kind{}, "", fmt.Errorf("%q is not a workload: %s", text, advice)
 	}
 	k, err = kindNamed(before)
 	return k, name, err
@@ -83,6 +91,8 @@ type reader struct {
 	zone       *time.Location
 	now        time.Time
 	namespaces map[string]map[string]string
+	forbidden  error // of the last kind that may not be listed
+	listed     bool  // at least one kind may be listed
 }
 
 func (o *options) newReader() (*reader, error) {
@@ -104,16 +114,18 @@ func (r *reader) get(args []string) (workload, error) {
 		ResourceNames(k.resource, name).Latest().Do().Infos()
 	switch {
 	case isAbsent(err):
-		return workload{}, fmt.Errorf("the cluster has no kind %s", k.title)
+		return workload{}, fmt.Errorf("the cluster has no kind %s: --context selects another cluster", k.title)
 	case apierrors.IsNotFound(err):
-		return workload{}, fmt.Errorf("%w in namespace %s: -n selects another namespace", err, namespace)
+		return workload{}, fmt.Errorf("%w in namespace %s: kubectl get %s -n %[2]s lists them; "+
+			"-n selects another namespace", err, namespace, k.plural)
 	case err != nil:
 		return workload{}, err
 	}
 	return r.convert(k, infos[0])
 }
 
-// list returns the workloads of a kind. If that is impossible, it says why on stderr and returns none.
+// list returns the workloads of a kind. If the cluster does not have the kind, or the user has no permission, it writes
+// a note to stderr and returns none.
 func (r *reader) list(k kind, namespace string, all bool) ([]workload, error) {
 	infos, err := resource.NewBuilder(r.config).Unstructured().NamespaceParam(namespace).DefaultNamespace().
 		AllNamespaces(all).ResourceTypes(k.resource).SelectAllParam(true).RequestChunksOf(500).Flatten().Do().Infos()
@@ -122,11 +134,13 @@ func (r *reader) list(k kind, namespace string, all bool) ([]workload, error) {
 		fmt.Fprintf(r.ErrOut, "note: %s are skipped: the cluster does not have this kind\n", k.plural)
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		fmt.Fprintf(r.ErrOut, "note: %s are skipped: you may not list them\n", k.plural)
+		fmt.Fprintf(r.ErrOut, "note: %s are skipped: you do not have permission to list them\n", k.plural)
+		r.forbidden = err
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
+	r.listed = true
 	var workloads []workload
 	for _, info := range infos {
 		w, err := r.convert(k, info)
@@ -138,8 +152,8 @@ func (r *reader) list(k kind, namespace string, all bool) ([]workload, error) {
 	return workloads, nil
 }
 
-// isAbsent reports whether the cluster does not have a kind. The builder returns only a text if it does not know the
-// resource.
+// isAbsent reports whether the cluster does not have a kind. If the builder does not know a resource, its error has no
+// type, so isAbsent compares the text.
 func isAbsent(err error) bool {
 	return err != nil && (meta.IsNoMatchError(err) || strings.Contains(err.Error(), "have a resource type"))
 }
@@ -154,7 +168,8 @@ func (r *reader) convert(k kind, info *resource.Info) (workload, error) {
 	return workload{controller.NewWorkload(k.plural, o, defaults, r.zone, r.now), k, o, info}, nil
 }
 
-// defaults returns the default schedule of a Namespace. If it cannot be read, it says so on stderr.
+// defaults returns the annotations of the default schedule of a Namespace. If the Namespace cannot be read, defaults
+// writes a note to stderr and returns nil.
 func (r *reader) defaults(name string) map[string]string {
 	defaults, known := r.namespaces[name]
 	if known {
@@ -171,7 +186,7 @@ func (r *reader) defaults(name string) map[string]string {
 	return defaults
 }
 
-// listDefaults reads the default schedules of all Namespaces in one list. If that is impossible, they are read one by
+// listDefaults reads the default schedules of all Namespaces in one list. After an error, defaults reads them one by
 // one.
 func (r *reader) listDefaults() {
 	infos, err := resource.NewBuilder(r.config).WithScheme(scheme, corev1.SchemeGroupVersion).

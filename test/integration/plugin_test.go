@@ -4,11 +4,17 @@
 package integration
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
@@ -23,6 +29,9 @@ func TestPlugin(t *testing.T) {
 		{"a deployment that sleeps starts at the next start", testPluginNextStart},
 		{"an import changes the workload only with --apply", testPluginImport},
 		{"flip turns the switches of a machine up", testPluginFlip},
+		{"a HorizontalPodAutoscaler wakes and sleeps", testPluginAutoscaler},
+		{"names are completed", testPluginCompletion},
+		{"a user without permissions gets advice", testPluginForbidden},
 	})
 }
 
@@ -75,7 +84,7 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 			t.Errorf("%v: error %v", args, err)
 		}
 	}
-	if _, _, err := useless(t, namespace, "wake", "sts/none", "--for", "1h"); err == nil || !strings.Contains(err.Error(), "not found") {
+	if _, _, err := useless(t, namespace, "wake", "sts/none", "--for", "1h"); err == nil || !strings.Contains(err.Error(), "kubectl get statefulsets -n "+namespace+" lists them") {
 		t.Errorf("a missing workload: error %v", err)
 	}
 	if _, _, err := useless(t, namespace, "wake", "so/none", "--for", "1h"); err == nil || !strings.Contains(err.Error(), "no kind ScaledObject") {
@@ -87,7 +96,7 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 	}
 }
 
-// testPluginNextStart changes the schedule after the sleep, so that a start is due.
+// testPluginNextStart moves the start time after the sleep, so that the next start becomes due.
 func testPluginNextStart(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{v1beta1.StartScheduleAnnotation: timeOfDayIn(-time.Hour)}
@@ -121,4 +130,210 @@ func testPluginImport(t *testing.T, namespace string) {
 	checkUnchanged(t, d, "of an import without --apply")
 	mustPrint(t, namespace, []string{"schedule", "import", "--apply"}, command)
 	waitForReplicas(t, d, 0)
+}
+
+// testPluginAutoscaler creates an autoscaler that the operator stops at once.
+func testPluginAutoscaler(t *testing.T, namespace string) {
+	d := newDeployment(namespace, "web")
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: newScheduled(namespace, "web"),
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name},
+			MinReplicas:    new(int32(4)), MaxReplicas: 9,
+		},
+	}
+	hpa.Annotations[v1beta1.StopReplicasAnnotation] = "2"
+	if err := admin(t).Create(t.Context(), hpa); err != nil {
+		t.Fatal(err)
+	}
+	limits := func(least, most int32) func(*autoscalingv2.HorizontalPodAutoscaler) bool {
+		return func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
+			return *hpa.Spec.MinReplicas == least && hpa.Spec.MaxReplicas == most
+		}
+	}
+	hpa = waitForWorkload(t, hpa, "stopped", limits(2, 2))
+	mustPrint(t, namespace, []string{"schedule", "list"}, "HorizontalPodAutoscaler   web    stopped")
+	mustPrint(t, namespace, []string{"wake", "hpa/web", "--for", "2h"}, "horizontalpodautoscalers.autoscaling/web runs for 2h\n")
+	hpa = waitForWorkload(t, hpa, "awake", limits(4, 9))
+	mustPrint(t, namespace, []string{"sleep", "hpa/web"}, "horizontalpodautoscalers.autoscaling/web stopped\n")
+	hpa = waitForWorkload(t, hpa, "asleep", limits(2, 2))
+	if hpa.Annotations[v1beta1.OriginalReplicasAnnotation] != "9" || hpa.Annotations[v1beta1.OriginalMinReplicasAnnotation] != "4" {
+		t.Errorf("after sleep, the annotations are %v", hpa.Annotations)
+	}
+}
+
+// testPluginCompletion completes the names of scheduled workloads only.
+func testPluginCompletion(t *testing.T, namespace string) {
+	createDeployment(t, namespace, "web", nil)
+	createDeployment(t, namespace, "worker", nil)
+	createDeployment(t, namespace, "wiki", unscheduled)
+	createMachine(t, namespace, "m", nil)
+	for _, c := range []struct{ args, want string }{
+		{"wake deploy/w", "deploy/web deploy/worker :4"},
+		{"sleep deployment we", "web :4"},
+		{"schedule explain Deployment/wo", "Deployment/worker :4"},
+		{"schedule explain sts/", ":4"},
+		{"wake pods/w", ":4"},
+		{"flip m", "m :4"},
+		{"flip --namespace=" + namespace, namespace + " :4"},
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		command := plugin.New(streams, clock.RealClock{})
+		command.SetArgs(append([]string{
+			cobra.ShellCompNoDescRequestCmd, "-n", namespace, "--kubeconfig", clusterOf(t).Kubeconfig, "--cache-dir", t.TempDir(),
+		}, strings.Fields(c.args)...))
+		err := command.ExecuteContext(t.Context())
+		if got := strings.Join(strings.Fields(out.String()), " "); err != nil || got != c.want {
+			t.Errorf("%s: error %v, got %q, want %q", c.args, err, got, c.want)
+		}
+	}
+}
+
+func testPluginForbidden(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "web", nil)
+	createMachine(t, namespace, "m", nil)
+	for _, args := range [][]string{
+		{"schedule", "list"}, {"schedule", "list", "-A"}, {"schedule", "explain", "deploy/web"},
+		{"schedule", "import"}, {"schedule", "import", "--apply"}, {"wake", "deploy/web", "--for", "1h"}, {"sleep", "deploy/web"}, {"flip", "m"},
+	} {
+		_, _, err := useless(t, namespace, append(args, "--as=guest")...)
+		if err == nil || !strings.Contains(err.Error(), "kubectl auth can-i --list shows what you may do") {
+			t.Errorf("%v: error %v", args, err)
+		}
+	}
+	waitForReplicas(t, d, 0) // the operator has stopped it
+}
+
+// TestPluginOptionalKinds installs the CustomResourceDefinitions of KEDA and kube-green.
+func TestPluginOptionalKinds(t *testing.T) {
+	useExclusiveCluster(t)
+	installKEDA(t)
+	installKubeGreen(t)
+	runOperatorFor(t, operatorOptions{})
+	for _, c := range []namespacedTest{
+		{"a ScaledObject wakes and sleeps", testPluginScaledObject},
+		{"an import excludes workloads before it annotates the Namespace", testPluginImportExcludes},
+		{"an import with includeRef does not annotate the Namespace", testPluginImportIncludes},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, newNamespace(t)) })
+	}
+}
+
+func testPluginScaledObject(t *testing.T, namespace string) {
+	mustKubectl(t, `
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata:
+  name: events
+  annotations:
+    useless.container.training/start-schedule: "`+timeOfDayIn(-2*time.Hour)+`"
+    useless.container.training/stop-schedule: "`+timeOfDayIn(-time.Hour)+`"
+spec:
+  scaleTargetRef: {name: events}
+  triggers: [{type: cron, metadata: {timezone: UTC, start: 0 6 * * *, end: 0 20 * * *, desiredReplicas: "3"}}]
+`, "apply", "-n", namespace, "-f", "-")
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"})
+	o.SetNamespace(namespace)
+	o.SetName("events")
+	paused := func(want string) func(*metav1.PartialObjectMetadata) bool {
+		return func(o *metav1.PartialObjectMetadata) bool { return o.Annotations[pausedReplicas] == want }
+	}
+	o = waitForWorkload(t, o, "paused", paused("0"))
+	mustPrint(t, namespace, []string{"schedule", "list"}, "ScaledObject   events   stopped")
+	mustPrint(t, namespace, []string{"wake", "so/events", "--for", "2h"}, "scaledobjects.keda.sh/events runs for 2h\n")
+	o = waitForWorkload(t, o, "awake", paused(""))
+	mustPrint(t, namespace, []string{"sleep", "so/events"}, "scaledobjects.keda.sh/events stopped\n")
+	o = waitForWorkload(t, o, "asleep", paused("0"))
+	if o.Annotations[v1beta1.OriginalStateAnnotation] != v1beta1.OriginalStateActive {
+		t.Errorf("after sleep, the annotations are %v", o.Annotations)
+	}
+}
+
+// installKubeGreen installs a CustomResourceDefinition with the names of kube-green's SleepInfo until the test ends.
+func installKubeGreen(t *testing.T) {
+	t.Helper()
+	mustKubectl(t, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: sleepinfos.kube-green.com}
+spec:
+  group: kube-green.com
+  names: {kind: SleepInfo, listKind: SleepInfoList, plural: sleepinfos, singular: sleepinfo}
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`, "create", "-f", "-")
+	t.Cleanup(func() {
+		out, err := clusterOf(t).Kubectl(context.Background(), "delete", "crd", "sleepinfos.kube-green.com").CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	mustKubectl(t, "", "wait", "--for=condition=Established", "crd/sleepinfos.kube-green.com", "--timeout=1m")
+}
+
+// createSleepInfo creates a SleepInfo that stops workloads an hour ago. It also creates two Deployments and a CronJob
+// without schedules.
+func createSleepInfo(t *testing.T, namespace, refs string) (web, db *appsv1.Deployment) {
+	t.Helper()
+	mustKubectl(t, `
+apiVersion: kube-green.com/v1alpha1
+kind: SleepInfo
+metadata: {name: night}
+spec:
+  weekdays: "*"
+  sleepAt: "`+timeOfDayIn(-time.Hour)+`"
+  `+refs+`
+`, "create", "-n", namespace, "-f", "-")
+	job := newCronJob(namespace, "report")
+	job.Annotations = nil
+	if err := admin(t).Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	web = createDeployment(t, namespace, "web", func(d *appsv1.Deployment) { d.Annotations = nil })
+	db = createDeployment(t, namespace, "db", func(d *appsv1.Deployment) {
+		d.Annotations, d.Labels = nil, map[string]string{"tier": "database"}
+	})
+	return web, db
+}
+
+func testPluginImportExcludes(t *testing.T, namespace string) {
+	web, db := createSleepInfo(t, namespace, "excludeRef: [{matchLabels: {tier: database}}]")
+	commands := []string{
+		"kubectl annotate --overwrite deployment/db -n " + namespace + " 'useless.container.training/schedule=none'\n",
+		"kubectl annotate --overwrite cronjob/report -n " + namespace + " 'useless.container.training/schedule=none'\n",
+		"kubectl annotate --overwrite namespace/" + namespace + " 'useless.container.training/stop-schedule=",
+	}
+	mustPrint(t, namespace, []string{"schedule", "import"}, commands...)
+	if got := getDeployment(t, namespace, "db"); got.Annotations[v1beta1.ScheduleAnnotation] != "" {
+		t.Errorf("an import without --apply has changed the annotations to %v", got.Annotations)
+	}
+	mustPrint(t, namespace, []string{"schedule", "import", "--apply"}, commands...)
+	waitForReplicas(t, web, 0)
+	waitUntilScheduleProcessed(t, namespace)
+	waitForReplicas(t, db, 3)
+	job := waitForWorkload(t, newCronJob(namespace, "report"), "excluded", func(job *batchv1.CronJob) bool {
+		return job.Annotations[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone
+	})
+	if job.Spec.Suspend != nil && *job.Spec.Suspend {
+		t.Error("the CronJob is suspended, although the SleepInfo does not suspend CronJobs")
+	}
+}
+
+func testPluginImportIncludes(t *testing.T, namespace string) {
+	web, db := createSleepInfo(t, namespace, "includeRef: [{apiVersion: apps/v1, kind: Deployment, name: web}]")
+	mustPrint(t, namespace, []string{"schedule", "import", "--apply"}, "kubectl annotate --overwrite deployment/web -n "+namespace)
+	waitForReplicas(t, web, 0)
+	waitUntilScheduleProcessed(t, namespace)
+	waitForReplicas(t, db, 3)
+	if out := mustKubectl(t, "", "get", "namespace", namespace, "-o", "yaml"); strings.Contains(out, v1beta1.StopScheduleAnnotation) {
+		t.Errorf("the import has annotated the Namespace:\n%s", out)
+	}
 }

@@ -8,7 +8,6 @@ package legacy
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,10 +20,10 @@ import (
 // Prefix is the prefix of the annotations of kube-downscaler and GoKubeDownscaler.
 const Prefix = "downscaler/"
 
-// Translation has the annotations that replace those of another tool.
+// Translation has the annotations that replace the annotations of another tool.
 type Translation struct {
 	Annotations map[string]string
-	// Reasons say what was not translated, or what is different.
+	// Reasons are texts for users. Each describes a setting that was not translated, or a difference.
 	Reasons []string
 }
 
@@ -34,7 +33,7 @@ func (t *Translation) omit(key, reason string) {
 	t.Reasons = append(t.Reasons, key+" is not translated: "+reason)
 }
 
-// HasAny reports whether annotations contain one of kube-downscaler or GoKubeDownscaler.
+// HasAny reports whether annotations contain an annotation of kube-downscaler or GoKubeDownscaler.
 func HasAny(annotations map[string]string) bool {
 	for key := range annotations {
 		if strings.HasPrefix(key, Prefix) {
@@ -44,10 +43,10 @@ func HasAny(annotations map[string]string) bool {
 	return false
 }
 
-// translators translate the annotations without their prefix.
+// translators has the function that translates each annotation. Its keys are the annotations without Prefix.
 var translators = map[string]func(t *Translation, value string, isNamespace bool){
 	"uptime": func(t *Translation, value string, _ bool) {
-		t.span("uptime", value, v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation)
+		t.spans("uptime", value, v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation)
 	},
 	"downtime": func(t *Translation, value string, _ bool) {
 		if strings.EqualFold(value, "always") {
@@ -55,13 +54,13 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 			t.Reasons = append(t.Reasons, "downtime always: the workload stops 8 hours after each start")
 			return
 		}
-		t.span("downtime", value, v1beta1.StopScheduleAnnotation, v1beta1.StartScheduleAnnotation)
+		t.spans("downtime", value, v1beta1.StopScheduleAnnotation, v1beta1.StartScheduleAnnotation)
 	},
 	"upscale-period": func(t *Translation, value string, _ bool) {
-		t.span("upscale-period", value, v1beta1.StartScheduleAnnotation, "")
+		t.spans("upscale-period", value, v1beta1.StartScheduleAnnotation, "")
 	},
 	"downscale-period": func(t *Translation, value string, _ bool) {
-		t.span("downscale-period", value, v1beta1.StopScheduleAnnotation, "")
+		t.spans("downscale-period", value, v1beta1.StopScheduleAnnotation, "")
 	},
 	"exclude": func(t *Translation, value string, isNamespace bool) {
 		excluded, err := strconv.ParseBool(value)
@@ -121,8 +120,9 @@ func replicas(t *Translation, value string, _ bool) {
 	t.set(v1beta1.StopReplicasAnnotation, value)
 }
 
-// Downscaler translates annotations of kube-downscaler or GoKubeDownscaler. The defaults are those of the Namespace.
-// They are repeated on a workload with times or replicas of its own, because these replace the default as a whole.
+// Downscaler translates annotations of kube-downscaler or GoKubeDownscaler. The argument defaults has the annotations
+// of the Namespace; nil for none. If a workload has its own times or replicas, the operator ignores the default
+// schedule of the Namespace. Therefore the translation of such a workload contains the defaults.
 func Downscaler(own, defaults map[string]string, isNamespace bool) Translation {
 	t := Translation{Annotations: map[string]string{}}
 	all := maps.Clone(own)
@@ -172,66 +172,4 @@ func (t Translation) validated() Translation {
 		t.Annotations, t.Reasons = nil, append(t.Reasons, "nothing is translated: "+note)
 	}
 	return t
-}
-
-// spanPattern matches a span such as Mon-Fri 08:00-20:00 Europe/Berlin.
-var spanPattern = regexp.MustCompile(`^([A-Za-z]{3})-([A-Za-z]{3}) (\d\d:\d\d)-(\d\d:\d\d)(?: ([\w/+-]+))?$`)
-
-var weekdays = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
-
-const dayBegin, dayEnd = "00:00", "24:00"
-
-func (t *Translation) has(key string) bool {
-	_, ok := t.Annotations[key]
-	return ok
-}
-
-// span sets the schedules of the begin and the end of a span. An empty key means that this side is not used.
-func (t *Translation) span(name, value, begin, end string) {
-	m := spanPattern.FindStringSubmatch(strings.TrimSpace(value))
-	if m == nil {
-		t.omit(name, fmt.Sprintf("%q is not one span such as Mon-Fri 08:00-20:00 UTC", schedule.Truncate(value)))
-		return
-	}
-	if t.has(begin) || t.has(end) {
-		t.omit(name, "another annotation sets the same times")
-		return
-	}
-	from, to, first, last := weekday(m[1]), weekday(m[2]), m[3], m[4]
-	beginDays, endDays := days(from, to), days(from, to)
-	switch {
-	case from < 0 || to < 0:
-		t.omit(name, "a day of the week does not exist")
-		return
-	case first == dayBegin && last == dayEnd: // the span has no breaks between its days
-		beginDays, endDays, last = days(from, from), days((to+1)%7, (to+1)%7), dayBegin
-	case last == dayEnd:
-		endDays, last = days((from+1)%7, (to+1)%7), dayBegin
-	case first > last:
-		t.Reasons = append(t.Reasons, name+": GoKubeDownscaler also changes the workload at midnight, "+
-			"before and after these days")
-	}
-	t.set(begin, strings.TrimSpace(beginDays+" "+first))
-	if end != "" {
-		t.set(end, strings.TrimSpace(endDays+" "+last))
-	}
-	if m[5] != "" {
-		t.set(v1beta1.TimeZoneAnnotation, m[5])
-	}
-}
-
-func weekday(name string) int {
-	return slices.IndexFunc(weekdays, func(day string) bool { return strings.EqualFold(day, name) })
-}
-
-// days returns a range of days; empty for all days.
-func days(from, to int) string {
-	switch {
-	case from < 0 || to < 0 || (from+6)%7 == to:
-		return ""
-	case from == to:
-		return weekdays[from]
-	default:
-		return weekdays[from] + "-" + weekdays[to]
-	}
 }

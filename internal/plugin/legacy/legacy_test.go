@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // short returns annotations without the prefix of this project.
@@ -46,7 +47,41 @@ func TestDownscaler(t *testing.T) {
 			m{"start-schedule": "Mon-Fri 08:00", "stop-schedule": "Mon-Fri 20:00", "time-zone": "UTC", "stop-replicas": "1"}, ""},
 		{"a percentage has no equivalent", m{"downscaler/downtime-replicas": "50%"}, nil, false, m{}, "whole number"},
 		{"hours that differ by day have no equivalent",
-			m{"downscaler/uptime": "Mon-Thu 08:00-18:00 UTC,Fri-Fri 08:00-16:00 UTC"}, nil, false, m{}, "not one span"},
+			m{"downscaler/uptime": "Mon-Thu 08:00-18:00 UTC,Fri-Fri 08:00-16:00 UTC"}, nil, false, m{},
+			`cannot have Fri 16:00, Mon-Thu 18:00; choose the times, for example start-schedule="Mon-Fri 08:00" and stop-schedule="Mon-Fri 18:00"`},
+		{"a break at noon is two starts and two stops",
+			m{"downscaler/uptime": "Mon-Fri 08:00-12:00 UTC, Mon-Fri 13:00-20:00 UTC"}, nil, false,
+			m{"start-schedule": "0 8,13 * * 1-5", "stop-schedule": "0 12,20 * * 1-5", "time-zone": "UTC"}, ""},
+		{"nights and the weekend together are one stop and one start",
+			m{"downscaler/downtime": "Mon-Fri 20:00-24:00 UTC,Mon-Fri 00:00-07:30 UTC,Sat-Sun 00:00-24:00 UTC"}, nil, true,
+			m{"stop-schedule": "Mon-Fri 20:00", "start-schedule": "Mon-Fri 07:30", "time-zone": "UTC"}, ""},
+		{"nights that cross midnight, and the weekend",
+			m{"downscaler/downtime": "Mon-Fri 20:00-08:00 UTC,Sat-Sun 00:00-24:00 UTC"}, nil, true,
+			m{"stop-schedule": "Mon-Fri 20:00", "start-schedule": "Mon-Fri 08:00", "time-zone": "UTC"}, ""},
+		{"days with gaps, and spans that touch", m{"downscaler/uptime": "Mon-Mon 08:00-12:00,Mon-Mon 12:00-20:00,Wed-Wed 08:00-20:00"},
+			nil, false, m{"start-schedule": "Mon,Wed 08:00", "stop-schedule": "Mon,Wed 20:00"}, ""},
+		{"a weekend with two starts on each day", m{"downscaler/uptime": "Sat-Sun 08:00-09:00,Sat-Sun 10:00-11:00"},
+			nil, false, m{"start-schedule": "0 8,10 * * 0,6", "stop-schedule": "0 9,11 * * 0,6"}, ""},
+		{"different minutes in different hours have no equivalent", m{"downscaler/uptime": "Mon-Sun 08:00-12:00,Mon-Sun 13:30-20:00"},
+			nil, false, m{}, `cannot have 08:00, 13:30; choose the times, for example start-schedule="08:00" and stop-schedule="0 12,20 * * *"`},
+		{"time zones that differ have no equivalent", m{"downscaler/uptime": "Mon-Fri 08:00-12:00 UTC,Sat-Sat 08:00-12:00 Asia/Tokyo"},
+			nil, false, m{}, "convert them to one time zone"},
+		{"two annotations with different time zones", m{"downscaler/downscale-period": "Mon-Fri 20:00-21:00 UTC",
+			"downscaler/upscale-period": "Mon-Fri 07:00-08:00 Asia/Tokyo"}, nil, false,
+			m{"stop-schedule": "Mon-Fri 20:00", "time-zone": "UTC"}, "another time zone"},
+		{"two annotations with the same time zone", m{"downscaler/downscale-period": "Mon-Fri 20:00-21:00 UTC",
+			"downscaler/upscale-period": "Mon-Fri 07:00-08:00 UTC,Sat-Sat 07:00-09:00 UTC"}, nil, false,
+			m{"stop-schedule": "Mon-Fri 20:00", "start-schedule": "Mon-Sat 07:00", "time-zone": "UTC"}, ""},
+		{"two annotations with the same times", m{"downscaler/downtime": "Mon-Fri 20:00-24:00 UTC",
+			"downscaler/upscale-period": "Mon-Fri 07:00-08:00 UTC"}, nil, false,
+			m{"stop-schedule": "Mon-Fri 20:00", "start-schedule": "Tue-Sat 00:00", "time-zone": "UTC"}, "keep only one of them"},
+		{"a period that crosses midnight", m{"downscaler/downscale-period": "Mon-Fri 22:00-02:00 UTC"}, nil, false,
+			m{"stop-schedule": "Mon-Fri 22:00", "time-zone": "UTC"}, "at midnight"},
+		{"the whole week has no start", m{"downscaler/uptime": "Mon-Sun 00:00-24:00 UTC"}, nil, false, m{}, "nothing to start or stop"},
+		{"dates have no equivalent", m{"downscaler/downtime": "2026-12-24T00:00:00Z-2026-12-27T00:00:00Z"}, nil, false, m{},
+			"for single dates, use start-until or exclude-dates"},
+		{"a day that does not exist", m{"downscaler/uptime": "Mon-Fre 08:00-12:00"}, nil, false, m{}, "use for example Mon-Fri"},
+		{"a time that does not exist", m{"downscaler/uptime": "Mon-Fri 08:60-12:00"}, nil, false, m{}, "use 00:00 to 24:00"},
 		{"an unknown zone is not translated", m{"downscaler/uptime": "Mon-Fri 08:00-20:00 Moon"}, nil, false, m{}, "database"},
 		{"an unknown annotation has no equivalent", m{"downscaler/scale-children": "true"}, nil, false, m{}, "no equivalent"},
 	} {
@@ -71,11 +106,55 @@ func TestSleepInfo(t *testing.T) {
 	if diff := cmp.Diff(want, short(got.Annotations)); diff != "" {
 		t.Error(diff)
 	}
-	if reasons := strings.Join(got.Reasons, "\n"); !strings.HasPrefix(reasons, "suspendCronJobs is not translated") {
-		t.Errorf("the reasons do not name CronJobs: %s", reasons)
+	if len(got.Reasons) > 0 {
+		t.Errorf("unexpected reasons: %q", got.Reasons)
+	}
+	info.Spec.Patches = []any{nil}
+	if got := info.Translate(); len(got.Reasons) != 1 || !strings.HasPrefix(got.Reasons[0], "patches is not translated") {
+		t.Errorf("the reasons do not name the patches: %q", got.Reasons)
 	}
 	info.Spec.SleepAt = "20"
 	if got := info.Translate(); got.Annotations != nil {
 		t.Errorf("an invalid time was translated: %v", got.Annotations)
+	}
+}
+
+func TestSleepInfoSelects(t *testing.T) {
+	web := ref{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
+	labelled := func(pairs map[string]string) ref { return ref{MatchLabels: pairs} }
+	for _, c := range []struct {
+		reason                           string
+		include, exclude                 []ref
+		deployment, statefulSet, cronJob bool // the results for workloads with the name web and the labels tier=a, app=b
+	}{
+		{"Deployments and StatefulSets sleep, but not CronJobs", nil, nil, true, true, false},
+		{"a name excludes a workload of the kind", nil, []ref{web}, false, true, false},
+		{"another name excludes nothing", nil, []ref{{APIVersion: "apps/v1", Kind: "Deployment", Name: "db"}}, true, true, false},
+		{"one common label excludes", nil, []ref{labelled(map[string]string{"tier": "a", "app": "c"})}, false, false, false},
+		{"a missing label does not exclude", nil, []ref{labelled(map[string]string{"zone": ""})}, true, true, false},
+		{"a name includes a workload of the kind", []ref{web}, nil, true, false, false},
+		{"all labels of an element include", []ref{labelled(map[string]string{"tier": "a", "app": "b"})}, nil, true, true, false},
+		{"one common label does not include", []ref{labelled(map[string]string{"tier": "a", "app": "c"})}, nil, false, false, false},
+		{"one element of several is enough", []ref{web, labelled(map[string]string{"tier": "z"})}, nil, true, false, false},
+		{"an excluded workload is not included", []ref{labelled(map[string]string{"tier": "a"})}, []ref{web}, false, true, false},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			info := SleepInfo{}
+			info.Spec.IncludeRef, info.Spec.ExcludeRef = c.include, c.exclude
+			o := &metav1.ObjectMeta{Name: "web", Labels: map[string]string{"tier": "a", "app": "b"}}
+			for kind, want := range map[string]bool{
+				"Deployment": c.deployment, "StatefulSet": c.statefulSet, "CronJob": c.cronJob, "VirtualMachine": false,
+			} {
+				if got := info.Selects(o, "apps/v1", kind); got != want {
+					t.Errorf("%s: got %t, want %t", kind, got, want)
+				}
+			}
+		})
+	}
+	info := SleepInfo{}
+	info.Spec.SuspendCronJobs, info.Spec.SuspendDeployments = true, new(bool)
+	o := &metav1.ObjectMeta{Name: "web"}
+	if info.Selects(o, "apps/v1", "Deployment") || !info.Selects(o, "batch/v1", "CronJob") || !info.HasExcludes() {
+		t.Error("suspendDeployments and suspendCronJobs have no effect")
 	}
 }

@@ -4,13 +4,17 @@
 package legacy
 
 import (
-	"fmt"
+	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// SleepInfo is the part of a SleepInfo of kube-green that is translated.
+// SleepInfo has the fields of kube-green's SleepInfo that Translate reads.
 type SleepInfo struct {
 	Spec struct {
 		Weekdays            string `json:"weekdays"`
@@ -20,43 +24,29 @@ type SleepInfo struct {
 		SuspendCronJobs     bool   `json:"suspendCronJobs"`
 		SuspendDeployments  *bool  `json:"suspendDeployments"`
 		SuspendStatefulSets *bool  `json:"suspendStatefulSets"`
-		ExcludeRef          []any  `json:"excludeRef"`
-		IncludeRef          []any  `json:"includeRef"`
+		ExcludeRef          []ref  `json:"excludeRef"`
+		IncludeRef          []ref  `json:"includeRef"`
 		Patches             []any  `json:"patches"`
 	} `json:"spec"`
 }
 
-// Translate returns the annotations of the Namespace of the SleepInfo.
+// ref is an element of excludeRef or includeRef: a workload with a name, or all workloads with labels.
+type ref struct {
+	APIVersion  string            `json:"apiVersion"`
+	Kind        string            `json:"kind"`
+	Name        string            `json:"name"`
+	MatchLabels map[string]string `json:"matchLabels"`
+}
+
+// Translate returns the annotations of the schedule. HasIncludes says where they belong.
 func (i SleepInfo) Translate() Translation {
 	t := Translation{Annotations: map[string]string{}}
-	if len(i.Spec.IncludeRef) > 0 {
-		t.Annotations = nil
-		t.omit("includeRef", "annotate these workloads with the schedule, and not the Namespace")
-		return t
-	}
 	t.set(v1beta1.StopScheduleAnnotation, cron(i.Spec.Weekdays, i.Spec.SleepAt))
 	if i.Spec.WakeUpAt != "" {
 		t.set(v1beta1.StartScheduleAnnotation, cron(i.Spec.Weekdays, i.Spec.WakeUpAt))
 	}
 	if i.Spec.TimeZone != "" {
 		t.set(v1beta1.TimeZoneAnnotation, i.Spec.TimeZone)
-	}
-	const none = v1beta1.ScheduleAnnotation + "=" + v1beta1.ScheduleNone
-	if len(i.Spec.ExcludeRef) > 0 {
-		t.omit("excludeRef", "annotate these workloads with "+none+" before you annotate the Namespace")
-	}
-	for _, kept := range []struct {
-		field, kind string
-		is          bool
-	}{
-		{"suspendCronJobs", "CronJob", !i.Spec.SuspendCronJobs},
-		{"suspendDeployments", "Deployment", isFalse(i.Spec.SuspendDeployments)},
-		{"suspendStatefulSets", "StatefulSet", isFalse(i.Spec.SuspendStatefulSets)},
-	} {
-		if kept.is {
-			t.omit(kept.field,
-				fmt.Sprintf("annotate each %s with %s before you annotate the Namespace", kept.kind, none))
-		}
 	}
 	if len(i.Spec.Patches) > 0 {
 		t.omit("patches", "annotate a HorizontalPodAutoscaler with the schedule and stop-replicas; "+
@@ -65,15 +55,75 @@ func (i SleepInfo) Translate() Translation {
 	return t.validated()
 }
 
-func isFalse(value *bool) bool { return value != nil && !*value }
+// HasIncludes reports whether the schedule is for single workloads, and not the default of the Namespace.
+func (i SleepInfo) HasIncludes() bool { return len(i.Spec.IncludeRef) > 0 }
 
-// cron returns a schedule for days of the week and a time of day, which may have parts in cron's format.
+// HasExcludes reports whether some Deployments, StatefulSets or CronJobs of the Namespace do not have the schedule.
+func (i SleepInfo) HasExcludes() bool {
+	return len(i.Spec.ExcludeRef) > 0 || !i.suspends("Deployment") || !i.suspends("StatefulSet") ||
+		!i.suspends("CronJob")
+}
+
+// Selects reports whether the SleepInfo stops a workload of its Namespace. A workload needs to match only one element
+// of includeRef.
+func (i SleepInfo) Selects(workload metav1.Object, apiVersion, kind string) bool {
+	isExcluded := slices.ContainsFunc(i.Spec.ExcludeRef, func(r ref) bool {
+		return r.isNameOf(workload, apiVersion, kind) || r.sharesLabel(workload)
+	})
+	isIncluded := slices.ContainsFunc(i.Spec.IncludeRef, func(r ref) bool {
+		return r.matches(workload, apiVersion, kind)
+	})
+	return i.suspends(kind) && !isExcluded && (isIncluded || !i.HasIncludes())
+}
+
+// isNameOf reports whether an element has the name, the kind and the API group of a workload.
+func (r ref) isNameOf(workload metav1.Object, apiVersion, kind string) bool {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	return r.Name == workload.GetName() && r.Kind == kind && strings.HasPrefix(r.APIVersion, group+"/")
+}
+
+// sharesLabel reports whether a workload has one of the labels. For excludeRef, that is enough, as in kube-green.
+func (r ref) sharesLabel(workload metav1.Object) bool {
+	for key, value := range r.MatchLabels {
+		if got, found := workload.GetLabels()[key]; found && got == value {
+			return true
+		}
+	}
+	return false
+}
+
+// matches reports whether a workload has the name and all labels, if the element has them.
+func (r ref) matches(workload metav1.Object, apiVersion, kind string) bool {
+	if r.Name != "" && !r.isNameOf(workload, apiVersion, kind) {
+		return false
+	}
+	selector := labels.SelectorFromSet(r.MatchLabels)
+	return (r.Name != "" || !selector.Empty()) && selector.Matches(labels.Set(workload.GetLabels()))
+}
+
+// suspends reports whether the SleepInfo stops workloads of a kind. CronJobs are stopped only on request.
+func (i SleepInfo) suspends(kind string) bool {
+	switch kind {
+	case "Deployment":
+		return ptr.Deref(i.Spec.SuspendDeployments, true)
+	case "StatefulSet":
+		return ptr.Deref(i.Spec.SuspendStatefulSets, true)
+	case "CronJob":
+		return i.Spec.SuspendCronJobs
+	default:
+		return false
+	}
+}
+
+// cron returns a schedule for days of the week and a time of day such as 08:30. The hour and the minute can also have
+// cron's format, such as */2.
 func cron(weekdays, clock string) string {
 	hour, minute, _ := strings.Cut(clock, ":")
 	return trimZero(minute) + " " + trimZero(hour) + " * * " + weekdays
 }
 
-// trimZero makes 08 a number as in cron. The parts */15 and 0 do not change.
+// trimZero removes the leading zero of a number with two digits, such as 08. It does not change other parts, such as
+// */15 and 0.
 func trimZero(part string) string {
 	if len(part) == 2 && part[0] == '0' {
 		return part[1:]
