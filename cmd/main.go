@@ -36,6 +36,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/certificates"
 	"container.training/useless/internal/controller"
+	"container.training/useless/internal/events"
 	"container.training/useless/internal/informer"
 	"container.training/useless/internal/migration"
 	"container.training/useless/internal/webhook/admission"
@@ -80,6 +81,7 @@ func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
+	events.LimitConcurrency(config)
 	webhookTLS := &tls.Config{}
 	limitTLS(webhookTLS)
 	managerOptions, err := o.manager(ctx, webhookTLS)
@@ -125,8 +127,8 @@ func limitTLS(c *tls.Config) {
 	c.MinVersion = tls.VersionTLS13
 }
 
-// manager returns the manager's options. The webhook server starts to drain its connections when the context running is
-// canceled.
+// manager returns the manager's options. The webhook server drains its connections after the cancellation of the
+// context "running".
 func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl.Options, error) {
 	cacheOptions, err := o.controllers.CacheOptions()
 	if err == nil && o.selfManagedCerts {
@@ -148,8 +150,8 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		RenewDeadline:                 new(renewDeadline),
-		// A standby replica checks the Lease every 1 to 2.2 retry periods. If the leader stops, a flip is therefore at
-		// most 2.5 s late.
+		// A standby replica checks the Lease every 1 to 2.2 retry periods. If the leader releases the Lease, a flip is
+		// therefore at most 2.5 s late.
 		RetryPeriod: new(time.Second),
 		// This is shorter than the termination grace period of the Pod, so that the Lease is released in time.
 		GracefulShutdownTimeout: new(5 * time.Second),
@@ -203,16 +205,16 @@ func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config
 	return mgr.Add(watcher)
 }
 
-// delayed returns a context that is canceled after its parent, with a delay. During the delay, a stopping replica still
-// serves webhook clients that are not yet connected to another replica.
+// delayed returns a context that is canceled after its parent. The delay is the time between the two cancellations.
+// During this time, a stopping replica still serves webhook clients that are not yet connected to another replica.
 func delayed(parent context.Context, delay time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })
 	return ctx
 }
 
-// renewDeadline is how long a leader continues without renewing its Lease. It is shorter than the Lease's duration of
-// 15 s.
+// renewDeadline is the time for which a leader continues if it cannot renew its Lease. It is shorter than the Lease's
+// duration of 15 s.
 const renewDeadline = 10 * time.Second
 
 // exitAfterSuspension exits the process if it was suspended for renewDeadline or longer: another replica may be the

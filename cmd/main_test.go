@@ -9,10 +9,22 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	clientscheme "container.training/useless/client/versioned/scheme"
 )
 
-// TestWaitForSuspension lets a leader run for a minute. Then it suspends the leader twice: for less than renewDeadline,
-// and for renewDeadline.
+// TestSchemeHasAllVersions compares the operator's scheme with the generated scheme of the clients.
+func TestSchemeHasAllVersions(t *testing.T) {
+	scheme := newScheme()
+	for kind := range clientscheme.Scheme.AllKnownTypes() {
+		if !scheme.Recognizes(kind) {
+			t.Errorf("%s is not registered", kind)
+		}
+	}
+}
+
+// TestWaitForSuspension lets waitForSuspension run for a minute. Then it simulates two suspensions: one shorter than
+// renewDeadline, and one of renewDeadline.
 func TestWaitForSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := clocktesting.NewFakeClock(time.Now())

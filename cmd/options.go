@@ -54,12 +54,12 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 		return nil, fmt.Errorf("%w (--help shows all flags)", err)
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: every option is a flag", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: all options are flags, which start with --", flags.Arg(0))
 	}
 	if err := fromEnvironment(flags, getenv); err != nil {
 		return nil, err
 	}
-	o.controllers.Schedule.OwnNamespace = o.namespace
+	o.controllers.Namespace = o.namespace
 	return o, errors.Join(o.validate(), rejectZero(flags))
 }
 
@@ -85,7 +85,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 		filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
 		"the directory with tls.crt and tls.key of the webhook server")
 	flags.BoolVar(&o.selfManagedCerts, "self-managed-certs", false,
-		"create and rotate the webhook certificates, in place of reading them from --webhook-cert-dir")
+		"create and rotate the webhook certificates, instead of reading them from --webhook-cert-dir")
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 0,
 		"how long the operator continues after SIGTERM, so that webhook clients can connect to another replica")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -104,7 +104,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		variable := "USELESS_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		// Only annotations and classes can have several values, one per line.
+		// A variable can have several values, one per line, if its flag can be repeated.
 		for _, value := range strings.FieldsFunc(getenv(variable), func(r rune) bool { return r == '\n' }) {
 			if err := flags.Set(f.Name, value); err != nil {
 				errs = append(errs,
@@ -115,7 +115,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// validate returns an error for an invalid value.
+// validate returns an error if an option is out of range, invalid, or has no effect.
 func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)
@@ -126,8 +126,8 @@ func (o *options) validate() error {
 	return o.controllers.Validate()
 }
 
-// rejectZero returns an error if an option of a controller is set to zero, and zero is not its default. A controller
-// reads zero as the default, but the user wants something else.
+// rejectZero returns an error if an option of a controller is set to zero, and zero is not its default. The controllers
+// treat zero as the default, so such a flag would have no effect.
 func rejectZero(flags *flag.FlagSet) error {
 	var errs []error
 	controllers := flag.NewFlagSet("controllers", flag.ContinueOnError)

@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 			want:        result{Controllers: []string{"machine"}, MaxSwitches: 8, LeaderElect: true, Label: "pod-count"},
 		},
 		"FlagWins": {
-			reason:      "a flag wins over its environment variable, even if the flag sets the default value",
+			reason:      "a flag takes precedence over its environment variable, even if the flag sets the default value",
 			args:        []string{"--max-switches=100", "--leader-elect=false"},
 			environment: map[string]string{"USELESS_MAX_SWITCHES": "8", "USELESS_LEADER_ELECT": "true"},
 			want:        result{MaxSwitches: 100, Label: "pod-count"},
@@ -100,7 +100,7 @@ func TestParse(t *testing.T) {
 			wantErr: `invalid value "foo=baz" for flag -ingress-annotation: annotation key "foo": got two values`,
 		},
 		"UselessAnnotation": {
-			reason:  "an annotation without the controller that sets it is a mistake",
+			reason:  "an annotation has no effect while the controller ingress is disabled",
 			args:    []string{"--ingress-annotation=foo=bar"},
 			wantErr: "--ingress-annotation has no effect: enable the controller ingress with --controllers=*,ingress",
 		},
@@ -121,12 +121,12 @@ func TestParse(t *testing.T) {
 				Classes: ingress.Classes{"nginx", "haproxy"}},
 		},
 		"BadClass": {
-			reason:  "a list of classes is a mistake: each value is one class",
+			reason:  "a comma-separated list of classes is invalid, because each value is one class",
 			args:    []string{"--ingress-class=nginx,haproxy"},
 			wantErr: `invalid value "nginx,haproxy" for flag -ingress-class: class name "nginx,haproxy": a lowercase RFC 1123 subdomain`,
 		},
 		"NoClass": {
-			reason:  "an empty class is a mistake: Ingresses without a class cannot be selected",
+			reason:  "an empty class is invalid, because Ingresses without a class cannot be selected",
 			args:    []string{"--ingress-class="},
 			wantErr: `invalid value "" for flag -ingress-class: class name "": a lowercase RFC 1123 subdomain`,
 		},
@@ -142,12 +142,12 @@ func TestParse(t *testing.T) {
 			wantErr:     `invalid value "" for flag --ingress-annotation-policy: use for example Always`,
 		},
 		"UselessPolicy": {
-			reason:  "a policy without annotations is a mistake",
+			reason:  "a policy without annotations has no effect",
 			args:    []string{"--controllers=*,ingress", "--ingress-annotation-policy=IfNotPresent"},
 			wantErr: "--ingress-annotation-policy has no effect without --ingress-annotation",
 		},
 		"UselessClass": {
-			reason:  "options without the controller that reads them are a mistake",
+			reason:  "the other options have no effect while the controller ingress is disabled",
 			args:    []string{"--ingress-annotation=foo=bar", "--ingress-class=nginx"},
 			wantErr: "--ingress-class has no effect: enable the controller ingress with --controllers=*,ingress",
 		},
@@ -167,7 +167,7 @@ func TestParse(t *testing.T) {
 			wantErr: `invalid value "Mars" for flag --default-time-zone: it is not in the time zone database; use for example Europe/Berlin`,
 		},
 		"NoKind": {
-			reason:  "a kind has the name that kubectl uses, in the plural",
+			reason:  "kinds have the plural names that kubectl uses",
 			args:    []string{"--schedule-kinds=deployments,cronjob"},
 			wantErr: `invalid value "cronjob" for flag --schedule-kinds: choose from deployments, statefulsets, cronjobs, virtualmachines`,
 		},
@@ -177,7 +177,7 @@ func TestParse(t *testing.T) {
 			wantErr:     `invalid value "" for flag --schedule-kinds: choose from `,
 		},
 		"NoImage": {
-			reason:  "a Pod needs an image",
+			reason:  "an empty image is invalid, because a Pod needs an image",
 			args:    []string{"--vm-image="},
 			wantErr: `invalid value "" for flag --vm-image: use for example registry.k8s.io/pause:`,
 		},
@@ -187,12 +187,12 @@ func TestParse(t *testing.T) {
 			wantErr: `invalid value "0" for flag --concurrent-machine-syncs: use for example 16`,
 		},
 		"NoInterval": {
-			reason:  "requests in quick succession would overload the metrics API",
+			reason:  "a short interval would overload the metrics API",
 			args:    []string{"--vm-usage-interval=10ms"},
 			wantErr: "invalid value 10ms for flag --vm-usage-interval: must be at least 1s",
 		},
 		"Argument": {
-			reason:  "an argument that is not a flag is a mistake",
+			reason:  "an argument that is not a flag is invalid",
 			args:    []string{"machine"},
 			wantErr: `unexpected argument "machine"`,
 		},

@@ -30,9 +30,13 @@ import (
 
 // Options selects and configures the controllers. The zero value runs the default controllers.
 type Options struct {
-	// Selection is read like --controllers of kube-controller-manager: "*" selects all controllers that are on by
-	// default, "name" turns one on and "-name" turns one off. The first mention of a name counts. Empty means "*".
+	// Selection has the format of --controllers of kube-controller-manager. "*" selects all controllers that are
+	// enabled by default, "name" enables a controller, and "-name" disables it. If a name appears twice, the first one
+	// takes effect. Empty means "*".
 	Selection []string
+
+	// Namespace is the operator's namespace. Empty means that it is not known.
+	Namespace string
 
 	Machine        machine.Options
 	Schedule       schedule.Options
@@ -42,7 +46,7 @@ type Options struct {
 }
 
 // controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its
-// package, its line here and its field in Options.
+// package and its lines in this file.
 func (o *Options) controllers() []entry {
 	return []entry{
 		{name: machine.Name, options: &o.Machine},
@@ -58,7 +62,7 @@ func (o *Options) controllers() []entry {
 	}
 }
 
-// entry is a controller.
+// entry is a controller with its options and permissions.
 type entry struct {
 	name    string
 	options interface {
@@ -72,7 +76,8 @@ type entry struct {
 		Setup(ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer) error
 	}
 
-	// rights are permissions that the operator does not have by default. A controller with rights is off by default.
+	// rights are permissions that the operator does not have by default. A controller with rights is disabled by
+	// default.
 	rights []right
 }
 
@@ -110,7 +115,7 @@ func Names() (names []string) {
 // AddFlags adds the flags of all controllers.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.Func("controllers", "a comma-separated list of controllers: "+
-		"'*' selects the controllers that are on by default, 'name' turns one on, '-name' turns one off; "+
+		"'*' selects the controllers that are enabled by default, 'name' enables one, '-name' disables one; "+
 		"repeat the flag to append to the list (default *)\n"+
 		"All controllers: "+strings.Join(Names(), ", "), func(list string) error {
 		o.Selection = append(o.Selection, strings.Split(list, ",")...)
@@ -142,8 +147,8 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CacheOptions returns options for the manager's cache, merged from those of the enabled controllers. It returns an
-// error if two controllers configure the same kind.
+// CacheOptions returns options for the manager's cache, merged from the options of the enabled controllers. It returns
+// an error if two controllers configure the same kind.
 func (o Options) CacheOptions() (cache.Options, error) {
 	enabled := o.enabled()
 	all := make([]map[client.Object]cache.ByObject, 0, len(enabled))
@@ -158,8 +163,8 @@ func (o Options) CacheOptions() (cache.Options, error) {
 	}, err
 }
 
-// ClientOptions returns options for the manager's client. Its reads wait until the cache has the operator's own
-// writes, so that no controller decides on a state that it has changed already.
+// ClientOptions returns options for the manager's client. Its reads wait until the cache has the operator's own writes.
+// So a controller never decides on data that is older than its own writes.
 func ClientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}}
 }
@@ -168,6 +173,7 @@ func ClientOptions() client.Options {
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
+	o.Schedule.OwnNamespace = o.Namespace
 	for _, e := range o.enabled() {
 		if err := checkRights(ctx, mgr.GetClient(), e.name, e.rights); err != nil {
 			return fmt.Errorf("set up controller %s: %w", e.name, err)
@@ -192,7 +198,7 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
 				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
 			}
-			if !review.Status.Allowed { // the names are those of the default installation
+			if !review.Status.Allowed { // the command has the names of the default installation
 				return fmt.Errorf("no permission to %s %s: bind the ClusterRole of the controller before you enable "+
 					"it, with kubectl create clusterrolebinding useless-%[3]s --clusterrole useless-%[3]s-role "+
 					"--serviceaccount useless-system:useless-controller-manager", verb, right, name)

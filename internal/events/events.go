@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events emits Kubernetes events about what the operator did to an object.
+// Package events emits Kubernetes events about the operator's changes of objects.
 package events
 
 import (
@@ -34,10 +34,10 @@ func NewRecorder(mgr recorder.Provider) *Recorder {
 	return &Recorder{recorder: mgr.GetEventRecorder(Reporter)}
 }
 
-// WithLimit returns a Recorder with a limit for the Normal events of each namespace. The limit is burst events at once,
-// and perSecond events per second after that. The Recorder drops further Normal events and counts them in dropped. Each
-// event costs a request, and thousands of objects can change at the same time. The status of the objects has the same
-// information. Warnings are never dropped.
+// WithLimit returns a Recorder with a limit for the Normal events of each namespace. Each namespace can emit burst
+// events at once, and perSecond events per second after that. The Recorder drops further Normal events and counts them
+// in dropped. Without a limit, thousands of changes at the same time would cause thousands of requests. The status of
+// the objects has the same information. Warnings are never dropped.
 func (r *Recorder) WithLimit(
 	perSecond float32, burst int, clock clock.PassiveClock, dropped prometheus.Counter,
 ) *Recorder {
@@ -74,8 +74,8 @@ func Truncate(message string) string {
 	return strings.ToValidUTF8(message[:maxLength-len(end)], "") + end
 }
 
-// limit is a rate limit for each namespace. If thousands of objects change in one namespace, the other namespaces still
-// get their events.
+// limit has a rate limiter for each namespace. If thousands of objects change in one namespace, the events of the other
+// namespaces are not dropped.
 type limit struct {
 	dropped    prometheus.Counter
 	newLimiter func() flowcontrol.PassiveRateLimiter

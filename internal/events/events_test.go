@@ -82,7 +82,7 @@ func TestLimit(t *testing.T) {
 	record(normal)
 	want := []string{"done", "not done", "done", "nothing", "done elsewhere", "not done", "nothing", "done"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("notes with a burst of 2 and 1 per second in each namespace, and no limit for warnings (-want +got):\n%s", diff)
+		t.Errorf("events with a limit of 2 at once and 1 per second in each namespace, without a limit for Warnings (-want +got):\n%s", diff)
 	}
 	if dropped.n != 2 {
 		t.Errorf("got %d dropped events, want 2", dropped.n)

@@ -16,7 +16,7 @@ type Event struct {
 	Cause  string // the key of the annotation that requires it
 }
 
-// Due is what a schedule requires of a workload at an instant.
+// Due describes the start or stop of a workload that its schedule requires at an instant.
 type Due struct {
 	Event              // the event to execute, if IsDue, or the last event
 	IsDue    bool      // the event was not handled before
@@ -26,15 +26,16 @@ type Due struct {
 	// Since and Expiry are the values of RunningSince and ExpiresAt to record, unless the event starts or stops the
 	// workload.
 	Since, Expiry time.Time
-	// ExpiresIntoStop means that the workload stops at Expiry, and not only becomes subject to the regular schedule.
+	// ExpiresIntoStop means that the workload stops at Expiry. If it is false, only the regular schedule applies again.
 	ExpiresIntoStop bool
 }
 
-// Due returns what is due at an instant. The record is that of the workload. Running means that it is not stopped.
+// Due returns the event of the schedule that is due at the instant now, or the last event. The argument r is the record
+// of the workload. The argument running is true if the workload is not stopped.
 //
-// While StartUntil is in the future, nothing stops the workload. Its start removes the last event from the record.
-// So the last regular event is due again afterwards, even if it was handled before. StopAfter counts from the last
-// start, by the operator or by a user.
+// While StartUntil is in the future, no event stops the workload. The start because of StartUntil removes the last
+// event from the record. So the last regular event is due again after StartUntil, even if it was handled before.
+// StopAfter counts from the last start, by the operator or by a user.
 func (s *Schedule) Due(r Record, running bool, now time.Time) Due {
 	if until := s.uptime(now); until.After(now) {
 		return s.dueInUptime(r, running, until, now)
@@ -59,7 +60,8 @@ func (s *Schedule) Due(r Record, running bool, now time.Time) Due {
 	return d
 }
 
-// dueInUptime returns what is due while StartUntil is in the future. The start is due once for each value.
+// dueInUptime returns the start that is due while StartUntil is in the future. It is due once for each value of
+// StartUntil.
 func (s *Schedule) dueInUptime(r Record, running bool, until, now time.Time) Due {
 	atEnd, next, isStop := s.Events(until)
 	d := Due{
@@ -79,6 +81,30 @@ func (s *Schedule) dueInUptime(r Record, running bool, until, now time.Time) Due
 	return d
 }
 
+// StopsAtExpiry reports whether the stop at Expiry is executed, and no regular stop stops the workload until then. The
+// record is that of the workload. StopsAtExpiry tests each regular stop until Expiry, so call it only shortly before.
+func (s *Schedule) StopsAtExpiry(r Record, d Due, now time.Time) bool {
+	if !d.ExpiresIntoStop || s.Suspended || !d.IsUptime && s.stopsBy(d.Expiry, now) {
+		return false
+	}
+	end := s.Due(r, true, d.Expiry)
+	return end.IsDue && end.IsStop && !end.At.Before(s.SuspendUntil)
+}
+
+// stopsBy reports whether a regular stop is executed after now, and not after end.
+func (s *Schedule) stopsBy(end, now time.Time) bool {
+	for {
+		_, stop := s.Stop.around(now, s.Zone)
+		if stop.At.IsZero() || stop.At.After(end) {
+			return false
+		}
+		now = stop.At
+		if _, _, isStop := s.Events(now); isStop && !now.Before(s.SuspendUntil) {
+			return true
+		}
+	}
+}
+
 // uptime returns the instant until which the workload runs on demand; zero for none.
 func (s *Schedule) uptime(now time.Time) time.Time {
 	if s.StartFor > 0 {
@@ -87,8 +113,8 @@ func (s *Schedule) uptime(now time.Time) time.Time {
 	return s.StartUntil
 }
 
-// since returns since when a running workload has been running. The record may not have it yet, or a wrong time in the
-// future. The record has no fractions of a second.
+// since returns the time from which a running workload has been running. If the record has no time yet, or a wrong time
+// in the future, since returns now. It truncates now, because the record has no fractions of a second.
 func (r Record) since(now time.Time) time.Time {
 	if r.RunningSince.IsZero() || r.RunningSince.After(now.Add(v1beta1.MaxClockSkew)) {
 		return now.Truncate(time.Second)

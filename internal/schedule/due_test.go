@@ -18,12 +18,13 @@ func onFriday(hour, minute int) time.Time {
 	return time.Date(2026, 11, 20, hour, minute, 0, 0, time.UTC)
 }
 
-// TestDue checks what is due on Friday at 12:00. The regular start was at 07:00, and the regular stop is at 20:00.
+// TestDue checks the event that is due on Friday at 12:00. The regular start was at 07:00, and the regular stop is at
+// 20:00.
 func TestDue(t *testing.T) {
 	noon := onFriday(12, 0)
 	for _, c := range []struct {
 		reason  string
-		key     string // an annotation beside the schedule, with its value
+		key     string // an additional annotation; empty for none
 		value   string
 		record  Record
 		stopped bool
@@ -36,27 +37,27 @@ func TestDue(t *testing.T) {
 		{"an uptime begins, and ends before the stop", v1beta1.StartUntilAnnotation, "3h", Record{Last: onFriday(7, 0)}, true,
 			Due{Event: Event{At: noon, Cause: v1beta1.StartUntilAnnotation}, IsDue: true, IsUptime: true,
 				Next: onFriday(20, 0), Expiry: onFriday(15, 0)}},
-		{"an uptime lasts over the stop", v1beta1.StartUntilAnnotation, "2026-11-20T22:00:00Z",
+		{"an uptime ends after the regular stop", v1beta1.StartUntilAnnotation, "2026-11-20T22:00:00Z",
 			Record{ExpiresAt: onFriday(22, 0)}, false,
 			Due{Event: Event{At: noon, Cause: v1beta1.StartUntilAnnotation}, IsUptime: true,
 				Next: onFriday(22, 0), Expiry: onFriday(22, 0), ExpiresIntoStop: true}},
 		{"after an uptime, the last start is due again", v1beta1.StartUntilAnnotation, "2026-11-20T11:00:00Z",
 			Record{ExpiresAt: onFriday(11, 0)}, false, Due{IsDue: true, Next: onFriday(20, 0)}},
-		{"a running workload is counted from now on", v1beta1.StopAfterAnnotation, "4h", Record{Last: onFriday(7, 0)}, false,
+		{"stop-after of a running workload without a recorded time counts from now", v1beta1.StopAfterAnnotation, "4h", Record{Last: onFriday(7, 0)}, false,
 			Due{Next: onFriday(20, 0), Since: noon, Expiry: onFriday(16, 0), ExpiresIntoStop: true}},
-		{"a stopped workload is not counted", v1beta1.StopAfterAnnotation, "4h",
+		{"stop-after of a stopped workload does not count", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(7, 0)}, true, Due{Next: onFriday(20, 0)}},
-		{"a restart of the operator does not begin again", v1beta1.StopAfterAnnotation, "4h",
+		{"stop-after counts from the recorded time, even after a restart of the operator", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(9, 0)}, false,
 			Due{Next: onFriday(20, 0), Since: onFriday(9, 0), Expiry: onFriday(13, 0), ExpiresIntoStop: true}},
-		{"the time has passed", v1beta1.StopAfterAnnotation, "4h",
+		{"stop-after has passed", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(7, 30)}, false,
 			Due{Event: Event{onFriday(11, 30), true, v1beta1.StopAfterAnnotation}, IsDue: true, Next: onFriday(20, 0),
 				Since: onFriday(7, 30), Expiry: onFriday(11, 30), ExpiresIntoStop: true}},
-		{"a later start that was not handled comes first", v1beta1.StopAfterAnnotation, "4h",
+		{"a start that is later than the end of stop-after and was not handled is due", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(6, 0), RunningSince: onFriday(2, 0)}, false,
 			Due{IsDue: true, Next: onFriday(20, 0), Since: onFriday(2, 0), Expiry: onFriday(6, 0), ExpiresIntoStop: true}},
-		{"a wrong time in the future does not count", v1beta1.StopAfterAnnotation, "4h",
+		{"a recorded time in the future is replaced by now", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(23, 0)}, false,
 			Due{Next: onFriday(20, 0), Since: noon, Expiry: onFriday(16, 0), ExpiresIntoStop: true}},
 	} {
@@ -95,9 +96,9 @@ func TestEffective(t *testing.T) {
 		want          map[string]string
 		isDefault     bool
 	}{
-		{"without a default, only the own annotations count", map[string]string{"a": "b"}, nil, map[string]string{"a": "b"}, false},
+		{"without a default, the result is the workload's own annotations", map[string]string{"a": "b"}, nil, map[string]string{"a": "b"}, false},
 		{"without own annotations, the default counts", nil, defaults, defaults, true},
-		{"own annotations replace the default as a whole", map[string]string{v1beta1.StopScheduleAnnotation: "21:00"}, defaults,
+		{"a schedule of the workload replaces the whole default", map[string]string{v1beta1.StopScheduleAnnotation: "21:00"}, defaults,
 			map[string]string{v1beta1.StopScheduleAnnotation: "21:00"}, false},
 		{"stop-after replaces the default, too", map[string]string{v1beta1.StopAfterAnnotation: "1h"}, defaults,
 			map[string]string{v1beta1.StopAfterAnnotation: "1h"}, false},
@@ -106,9 +107,9 @@ func TestEffective(t *testing.T) {
 		{"an uptime is added to the default", map[string]string{v1beta1.StartUntilAnnotation: "3h"}, defaults,
 			add(v1beta1.StartUntilAnnotation, "3h"), true},
 		{"a workload opts out", map[string]string{v1beta1.ScheduleAnnotation: v1beta1.ScheduleNone}, defaults, nil, false},
-		{"a typing error is no opt-out", map[string]string{v1beta1.ScheduleAnnotation: "nine"}, defaults,
+		{"an invalid value of the annotation schedule is not an opt-out", map[string]string{v1beta1.ScheduleAnnotation: "nine"}, defaults,
 			add(v1beta1.ScheduleAnnotation, "nine"), true},
-		{"a dry run alone is no default", map[string]string{"a": "b"}, map[string]string{v1beta1.DryRunAnnotation: "true"},
+		{"a Namespace with only a dry run has no default", map[string]string{"a": "b"}, map[string]string{v1beta1.DryRunAnnotation: "true"},
 			map[string]string{"a": "b"}, false},
 	} {
 		got, isDefault := Effective(c.own, c.defaults)
@@ -125,11 +126,11 @@ func TestProblemsOfNamespace(t *testing.T) {
 	}{
 		{"other annotations have no problems", "example.com/owner", "lab", ""},
 		{"a regular schedule is valid", v1beta1.StopScheduleAnnotation, "20:00", ""},
-		{"an auto-off timer is valid", v1beta1.StopAfterAnnotation, "1d", ""},
+		{"stop-after alone is valid", v1beta1.StopAfterAnnotation, "1d", ""},
 		{"a dry run needs no schedule", v1beta1.DryRunAnnotation, "true", ""},
 		{"a Namespace cannot opt out", v1beta1.ScheduleAnnotation, "none",
 			`useless.container.training/schedule "none": only a workload can have it; remove it`},
-		{"an uptime alone is nothing", v1beta1.StartUntilAnnotation, "3h", `useless.container.training/start-until "3h": ` +
+		{"an uptime without a schedule is invalid", v1beta1.StartUntilAnnotation, "3h", `useless.container.training/start-until "3h": ` +
 			`there is no start-schedule, stop-schedule or stop-after; use for example stop-schedule "Mon-Fri 20:00" in addition`},
 	} {
 		problems := ProblemsOfNamespace(map[string]string{c.key: c.value}, time.UTC)

@@ -31,7 +31,7 @@ func century(unix int64) time.Time {
 }
 
 // FuzzInstant computes the instants of two wall-clock times in any zone. A later wall-clock time must not have an
-// earlier instant. At the instant, the clock must show the time, or skip it.
+// earlier instant. At the instant, the clock must show the wall-clock time, or skip it.
 func FuzzInstant(f *testing.F) {
 	f.Add(uint8(2), int64(320_000_000), int64(3600))
 	f.Add(uint8(4), int64(378_700_000), int64(86_400))

@@ -5,7 +5,7 @@
 // clock.
 //
 // Parse reads a Schedule. An event is a start or a stop. Schedule.Events returns the last and the next event, so that a
-// controller can catch up on a missed event. A Record has the last event that a controller has handled.
+// controller can catch up on a missed event. A Record contains the last event that a controller has handled.
 package schedule
 
 import (
@@ -38,7 +38,7 @@ type Schedule struct {
 	SuspendUntil  time.Time
 	StopAfter     time.Duration // 0 for never
 	StartUntil    time.Time     // zero for none
-	StartFor      time.Duration // like StartUntil, but from now on
+	StartFor      time.Duration // the duration in StartUntilAnnotation; 0 for none
 	// Observed is a hash of Start, Stop, Zone, StopReplicas and StartReplicas.
 	Observed string
 }
@@ -73,7 +73,8 @@ type field struct {
 
 var fields = append(schedules, additions...)
 
-// schedules are the annotations that replace the default of a Namespace as a whole.
+// schedules are annotations of a schedule. If a workload has one of them, the default schedule of its Namespace does
+// not apply.
 var schedules = []field{
 	{v1beta1.StartScheduleAnnotation, `"Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`,
 		func(s *Schedule, value string) (err error) {
@@ -111,7 +112,7 @@ var schedules = []field{
 	}},
 }
 
-// additions are the annotations of a workload that do not replace the default of its Namespace.
+// additions are the other annotations. A workload can combine them with the default schedule of its Namespace.
 var additions = []field{
 	{v1beta1.SuspendAnnotation, `"true" or "false"`, func(s *Schedule, value string) (err error) {
 		s.Suspended, err = parseBool(value)
@@ -142,14 +143,15 @@ var additions = []field{
 	}},
 }
 
-// IsUnscheduled reports whether annotations have nothing that starts or stops a workload regularly or after a time.
+// IsUnscheduled reports whether annotations contain no start-schedule, no stop-schedule and no stop-after.
 func IsUnscheduled(annotations map[string]string) bool {
 	return !slices.ContainsFunc([]string{
 		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StopAfterAnnotation,
 	}, func(key string) bool { _, ok := annotations[key]; return ok })
 }
 
-// Keys returns all annotations of schedules: those of users, and those of a Record.
+// Keys returns the keys of all annotations of schedules: the annotations that users set, and the annotations of a
+// Record.
 func Keys() []string {
 	keys := slices.Clone(recordKeys)
 	for _, f := range fields {
@@ -179,8 +181,8 @@ func OfNamespace(annotations map[string]string) map[string]string {
 }
 
 // Effective returns the annotations of the schedule that applies to a workload, and whether they come from its
-// Namespace. They are those of the workload, or a new map with the defaults of the Namespace and the additions of the
-// workload.
+// Namespace. The result is own itself, or a new map with the defaults of the Namespace and the additions of the
+// workload. It is nil if the workload excludes itself with ScheduleNone.
 func Effective(own, defaults map[string]string) (annotations map[string]string, isDefault bool) {
 	switch {
 	case own[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone:
@@ -197,8 +199,8 @@ func Effective(own, defaults map[string]string) (annotations map[string]string, 
 	return annotations, true
 }
 
-// IsDryRun reports whether annotations ask for a dry run. An invalid value counts as yes, because its author does not
-// want a write.
+// IsDryRun reports whether annotations require a dry run. For an invalid value, it returns true, because the user
+// probably wants a dry run.
 func IsDryRun(annotations map[string]string) bool {
 	value, ok := annotations[v1beta1.DryRunAnnotation]
 	dry, err := strconv.ParseBool(value)
@@ -238,8 +240,8 @@ func ProblemsOfOnOff(annotations map[string]string) (problems []Problem) {
 	return problems
 }
 
-// ProblemsOfAutoscaler returns the problems of a schedule for a HorizontalPodAutoscaler. A valid number of
-// stop-replicas is assumed, because Parse reports an invalid one.
+// ProblemsOfAutoscaler returns the problems of a schedule for a HorizontalPodAutoscaler. It ignores an invalid value of
+// stop-replicas, because Parse reports it.
 func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
 	const stopKey, startKey = v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation
 	_, stops := annotations[v1beta1.StopScheduleAnnotation]
@@ -247,7 +249,7 @@ func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
 	value, given := annotations[stopKey]
 	if replicas, err := parseReplicas(value, 0); (stops || expires) && (!given || err == nil && replicas == 0) {
 		problems = append(problems, Problem{stopKey, value, `"1"`,
-			errors.New("a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate what it scales")})
+			errors.New("a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload")})
 	}
 	if value, given := annotations[startKey]; given {
 		problems = append(problems, Problem{startKey, value, "",
@@ -281,7 +283,8 @@ func ProblemsOfNamespace(annotations map[string]string, zone *time.Location) []P
 	return problems
 }
 
-// Own returns the problems of annotations that a workload has itself. The others are those of its Namespace.
+// Own returns the problems whose annotation is in own, the annotations of a workload. It drops the problems of the
+// annotations of its Namespace. It changes the slice problems.
 func Own(problems []Problem, own map[string]string) []Problem {
 	return slices.DeleteFunc(problems, func(p Problem) bool {
 		_, ok := own[p.key]
@@ -376,12 +379,13 @@ func Explain(problems []Problem) (reason, note string) {
 // zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
 var zones sync.Map
 
-// zoneName matches all names of the time zone database. If the host has a zone directory, Go uses it instead of the
+// zoneName matches all names of the time zone database. If the host has a zone directory, Go reads it instead of the
 // database in the binary. Such a directory also has other files, and one file can have several paths. The operator's
 // image has no such directory. With zoneName, the operator accepts the same names on other hosts as in the image.
 var zoneName = regexp.MustCompile(`^[A-Z][\w+-]*(/[A-Z][\w+-]*)*$`)
 
-// ParseZone returns the zone with a name in the time zone database.
+// ParseZone returns the zone with a name in the time zone database. It returns an error for an unknown name, and for
+// Local and Factory.
 func ParseZone(name string) (*time.Location, error) {
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil

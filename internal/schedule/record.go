@@ -11,14 +11,15 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Record is the data that the operator stores in the annotations of a workload. An invalid value counts as absent.
+// Record is the data that the operator stores in the annotations of a workload. Invalid values are ignored.
 type Record struct {
 	Original   int32     // the replicas before the stop, or 1 for a workload without replicas; 0 for none
 	Least      *int32    // for an autoscaler, minReplicas before the stop; nil for none
 	Last, Next time.Time // the last start or stop that was handled, and the next one; zero for none
 	State      string    // v1beta1.ScheduleStarted, v1beta1.ScheduleStopped or empty
 	Observed   string    // Schedule.Observed of the schedule that was handled
-	// RunningSince is when StopAfter began to count. ExpiresAt is when StartUntil or StopAfter ends. Zero for none.
+	// RunningSince is the time from which StopAfter counts. ExpiresAt is the time at which StartUntil or StopAfter
+	// ends. Zero means none.
 	RunningSince, ExpiresAt time.Time
 }
 

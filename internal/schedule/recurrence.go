@@ -15,7 +15,8 @@ import (
 )
 
 // Recurrence is a set of wall-clock times, given by the five fields of cron. A wall-clock time is represented as a time
-// in UTC. The cron library skips and repeats times when the offset of a zone changes, but the offset of UTC never does.
+// in UTC. The cron library skips and repeats times when the offset of a zone changes, but the offset of UTC never
+// changes.
 type Recurrence struct {
 	text     string // the five fields, or a word such as @daily
 	cron     *cron.SpecSchedule
@@ -85,9 +86,9 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	return true
 }
 
-// on reports whether a Recurrence contains a date (month and day) in a year in which the date falls on the given day of
-// the week. Cron has a field for the day of the month and a field for the day of the week. If one of them is *, both
-// must match. Otherwise, one match is enough.
+// on reports whether a Recurrence contains a month and a day of the month, if that date is on the given day of the
+// week. Cron has a field for the day of the month and a field for the day of the week. If one of them is *, both must
+// match. Otherwise, one match is enough.
 func (r *Recurrence) on(date time.Time, weekday int) bool {
 	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
 	both := (r.cron.Dom|r.cron.Dow)&star != 0
@@ -119,8 +120,8 @@ func expand(text string) (string, error) {
 
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// expandDays converts days of the week, and ranges of days, to the numbers of cron. Unlike in cron, a range may cross
-// the weekend.
+// expandDays converts days of the week, and ranges of days, to the numbers of cron. Unlike in cron, a range may
+// continue after the end of the week, such as Fri-Mon.
 func expandDays(text string) (string, error) {
 	var numbers []string
 	for part := range strings.SplitSeq(strings.ToLower(text), ",") {

@@ -25,8 +25,9 @@ func offset(at time.Time, zone *time.Location) time.Duration {
 
 // instant returns the instant of a wall-clock time in a zone. If a time occurs twice, because the clock is set back,
 // the result is the first instant. If a time is skipped, because the clock is set forward, the result is the instant of
-// the change. So a later wall-clock time never has an earlier instant. [time.Date] does not define which instant it
-// returns, and [time.Time.ZoneBounds] is wrong on the last day of leap years.
+// the change. So a later wall-clock time never has an earlier instant. This function does not use [time.Date], which
+// does not define its result for such times. It does not use [time.Time.ZoneBounds], which is wrong on the last day of
+// leap years.
 func instant(wall time.Time, zone *time.Location) time.Time {
 	// No zone has an offset of a day or more.
 	from, to := wall.Add(-day), wall.Add(day)
@@ -65,8 +66,8 @@ func (o Occurrence) compare(other Occurrence) int {
 	return cmp.Or(o.At.Compare(other.At), o.wall.Compare(other.wall))
 }
 
-// around returns the last occurrence up to an instant, and the first one after it. An occurrence that is not within
-// five years is zero. For a nil Recurrence, both are zero.
+// around returns the last occurrence up to an instant, and the first one after it. An occurrence is zero if it is more
+// than five years away. For a nil Recurrence, both are zero.
 func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occurrence) {
 	if r == nil {
 		return Occurrence{}, Occurrence{}
@@ -95,7 +96,7 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 }
 
 // Events returns the last start or stop up to an instant, whether it is a stop, and the instant of the next one. If a
-// start and a stop have the same time, the result is the start: too many replicas do less harm than too few.
+// start and a stop have the same time, the result is the start, because too many replicas do less harm than too few.
 func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isStop bool) {
 	started, starts := s.Start.around(now, s.Zone)
 	stopped, stops := s.Stop.around(now, s.Zone)
@@ -109,8 +110,8 @@ func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isSto
 	return last, next, isStop
 }
 
-// EventsAfter returns up to n starts and stops after an instant, in order. There are fewer if the schedule has no more
-// of them within five years.
+// EventsAfter returns the first n starts and stops after an instant, in order. The result is shorter if the schedule
+// has fewer of them within five years.
 func (s *Schedule) EventsAfter(at time.Time, n int) (events []Event) {
 	for len(events) < n {
 		_, next, _ := s.Events(at)
@@ -127,7 +128,7 @@ func (s *Schedule) EventsAfter(at time.Time, n int) (events []Event) {
 	return events
 }
 
-// IsExcluded reports whether the local date of an instant has no starts.
+// IsExcluded reports whether exclude-dates excludes starts on the local date of an instant.
 func (s *Schedule) IsExcluded(at time.Time) bool {
 	wall := wallClock(at, s.Zone)
 	return s.Start != nil && slices.ContainsFunc(s.Start.excluded, func(d dates) bool {

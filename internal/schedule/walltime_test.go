@@ -58,7 +58,7 @@ func zone(t testing.TB, name string) *time.Location {
 }
 
 // TestEveryTransition computes the occurrences of a schedule around every change of an offset in every zone from 2000
-// to 2040. An occurrence must be at the minute when the clock first shows its time or a later time. With -short, it
+// to 2040. An occurrence must be at the first minute at which the clock shows its time or a later time. With -short, it
 // tests every tenth zone.
 func TestEveryTransition(t *testing.T) {
 	r, err := parseRecurrence("*/30 * * * *")
@@ -78,7 +78,7 @@ func TestEveryTransition(t *testing.T) {
 		for at := range transitionsOf(zone) {
 			transitions++
 			from, to := at.Add(-time.Hour), at.Add(time.Hour)
-			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // a clock that is set back first repeats times
+			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // skip the times that a clock repeats when it is set back
 
 			if diff := cmp.Diff(halfHours(zone, from, to), walk(t, r, zone, from, to)); diff != "" {
 				t.Fatalf("%s: occurrences around %s (-want +got):\n%s", name, at, diff)
@@ -112,7 +112,7 @@ func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) 
 	}
 }
 
-// halfHours returns when the clock in a zone first shows, or skips, each full or half hour in a range.
+// halfHours returns the first instants at which the clock in a zone shows or skips each full and half hour in a range.
 func halfHours(zone *time.Location, from, to time.Time) []time.Time {
 	var all []time.Time
 	at := from.Add(-2 * time.Hour) // the clock may have been set back before from

@@ -130,7 +130,7 @@ func testStartUntil(t *testing.T, namespace string) {
 	d = waitForReplicas(t, d, 3)
 	until, err := time.Parse(time.RFC3339, d.Annotations[v1beta1.StartUntilAnnotation])
 	if in := until.Sub(before); err != nil || in < 3*time.Hour-time.Second || in > 3*time.Hour+defaultTimeout {
-		t.Errorf("the duration was replaced by %s, which is in %s: %v", d.Annotations[v1beta1.StartUntilAnnotation], in, err)
+		t.Errorf("the duration was replaced by the time %s, which is %s from now: %v", d.Annotations[v1beta1.StartUntilAnnotation], in, err)
 	}
 	checkEvents(t, d, v1beta1.EventScheduledStart, fmt.Sprintf(`Scaled out from 0 to 3 replicas (start-until "3h", until %s)`,
 		until.Format(time.RFC3339)))
@@ -181,7 +181,7 @@ func testDryRun(t *testing.T, namespace string) {
 	waitForEvent(t, d, v1beta1.EventWouldStop)
 	notes := eventsOn(t, d, v1beta1.EventWouldStop)
 	if want := `Dry run: Scaled in from 3 to 0 replicas (stop-schedule "`; len(notes) != 1 || !strings.HasPrefix(notes[0].Note, want) {
-		t.Errorf("got %d events %s, the first %q; want one that begins with %q", len(notes), v1beta1.EventWouldStop, notes[0].Note, want)
+		t.Errorf("got %d events %s, the first %q; want one event whose note begins with %q", len(notes), v1beta1.EventWouldStop, notes[0].Note, want)
 	}
 	checkUnchanged(t, d, "of a dry run")
 	annotate(t, d, v1beta1.DryRunAnnotation, "")
@@ -189,7 +189,7 @@ func testDryRun(t *testing.T, namespace string) {
 	if *d.Spec.Replicas != 3 {
 		t.Errorf("at the end of the dry run, the deployment was scaled to %d", *d.Spec.Replicas)
 	}
-	annotate(t, d, v1beta1.StopReplicasAnnotation, "1") // an edit is executed at once
+	annotate(t, d, v1beta1.StopReplicasAnnotation, "1") // an edit takes effect immediately
 	waitForReplicas(t, d, 1)
 }
 
@@ -210,20 +210,20 @@ func testOverridden(t *testing.T, namespace string) {
 	events := eventsOn(t, d, v1beta1.EventScheduleOverridden)
 	const want = "The workload runs, although its schedule has stopped it: kubectl changed it at "
 	if len(events) != 1 || !strings.HasPrefix(events[0].Note, want) {
-		t.Errorf("got %d events, the first %q; want one that begins with %q", len(events), events[0].Note, want)
+		t.Errorf("got %d events, the first %q; want one event whose note begins with %q", len(events), events[0].Note, want)
 	}
 }
 
-// TestScheduleDryRunByFlag runs an operator with --schedule-dry-run, and then one without the flag. The second operator
-// must not execute the stop that the first one has announced.
+// TestScheduleDryRunByFlag runs an operator with --schedule-dry-run, and then an operator without this flag. The second
+// operator must not execute the stop that the first operator has announced.
 func TestScheduleDryRunByFlag(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)
 	options := operatorOptions{controllers: func(o *controller.Options) {
-		o.Schedule.OwnNamespace, o.Schedule.DryRun = "useless-system", true
+		o.Namespace, o.Schedule.DryRun = "useless-system", true
 	}}
 	stop := runOperatorFor(t, options)
-	defer deleteDryRunLease(t) // the next test on this control plane must not find it
+	defer deleteDryRunLease(t) // otherwise the next test on this control plane would find it
 	d := createDeployment(t, namespace, "d", nil)
 	waitForEvent(t, d, v1beta1.EventWouldStop)
 	if got := getDeployment(t, namespace, "d"); *got.Spec.Replicas != 3 || schedule.HasRecord(got.Annotations) {
@@ -236,7 +236,7 @@ func TestScheduleDryRunByFlag(t *testing.T) {
 		return before.Before(getDryRunLease(t).Spec.RenewTime), "the Lease is not renewed"
 	})
 	stop()
-	options.controllers = func(o *controller.Options) { o.Schedule.OwnNamespace = "useless-system" }
+	options.controllers = func(o *controller.Options) { o.Namespace = "useless-system" }
 	runOperatorFor(t, options)
 	d = waitForWorkload(t, d, "recorded", func(d *appsv1.Deployment) bool { return schedule.HasRecord(d.Annotations) })
 	if *d.Spec.Replicas != 3 {

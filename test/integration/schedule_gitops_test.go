@@ -16,12 +16,12 @@ import (
 type gitOpsTool struct {
 	name, manager string
 	flags         []string
-	afterRemoval  int32 // the replicas of a stopped Deployment after they were removed from the manifest
+	afterRemoval  int32 // the replicas of a stopped Deployment after the field was removed from the manifest
 }
 
-// gitOpsTools have the arguments with which GitOps tools apply manifests. Argo CD applies on the client's side by default,
-// and on the server's side with the option ServerSideApply=true. Flux always applies on the server's side. Both tools
-// overwrite the fields of other managers.
+// gitOpsTools lists the arguments with which GitOps tools apply manifests. By default, Argo CD uses a client-side
+// apply. With the option ServerSideApply=true, it uses a server-side apply. Flux always uses a server-side apply. Both
+// tools overwrite the fields of other managers.
 var gitOpsTools = []gitOpsTool{
 	{"Argo CD", "argocd-controller", nil, 1},
 	{"Argo CD with ServerSideApply=true", "argocd-controller", []string{"--server-side", "--force-conflicts"}, 0},
@@ -65,7 +65,7 @@ func (tool gitOpsTool) testReplicasInManifest(t *testing.T, namespace string) {
 	}
 	want := "The workload runs, although its schedule has stopped it: " + tool.manager + " changed it at "
 	if notes := eventsOn(t, d, v1beta1.EventScheduleOverridden); len(notes) != 1 || !strings.HasPrefix(notes[0].Note, want) {
-		t.Errorf("got %d events, the first %q; want one that begins with %q", len(notes), notes[0].Note, want)
+		t.Errorf("got %d events, the first %q; want one event whose note begins with %q", len(notes), notes[0].Note, want)
 	}
 }
 
@@ -106,7 +106,8 @@ func (tool gitOpsTool) testReplicasRemovedFromManifest(t *testing.T, namespace s
 	waitForReplicas(t, manifest, 3)
 }
 
-// testReplicasIgnored applies the live value, as Argo CD does with ignoreDifferences and RespectIgnoreDifferences=true.
+// testReplicasIgnored applies the current number of replicas, as Argo CD does with ignoreDifferences and
+// RespectIgnoreDifferences=true.
 func (tool gitOpsTool) testReplicasIgnored(t *testing.T, namespace string) {
 	t.Helper()
 	manifest := newDeployment(namespace, "d")

@@ -32,8 +32,8 @@ func installKEDA(t *testing.T) (crd string) {
 	return crd
 }
 
-// TestScaledObjects installs the CustomResourceDefinition of KEDA while the operator runs, removes it and, except with
-// -short, installs it again. The operator pauses and resumes ScaledObjects without a restart.
+// TestScaledObjects installs KEDA's CustomResourceDefinition while the operator runs, and removes it. Without -short,
+// it installs it again. The operator must pause and resume ScaledObjects without a restart.
 func TestScaledObjects(t *testing.T) {
 	const removed = `"installed":false`
 	useExclusiveCluster(t)
@@ -54,20 +54,20 @@ func TestScaledObjects(t *testing.T) {
 		})
 	}
 	checkDeploymentStops(t, namespace, "after")
-	// Until the operator notices the removal, client-go logs that it cannot watch.
+	// Before the operator notices the removal, client-go logs that it cannot watch.
 	log := operator.Log()
 	if after := log[strings.LastIndex(log, removed):]; strings.Contains(after, "Failed to watch") {
 		t.Errorf("the operator still watches the kind:\n%s", after)
 	}
 }
 
-// checkDeploymentStops requires that schedules of another kind work.
+// checkDeploymentStops checks that schedules of another kind work.
 func checkDeploymentStops(t *testing.T, namespace, name string) {
 	t.Helper()
 	waitForReplicas(t, createDeployment(t, namespace, name, nil), 0)
 }
 
-// checkScaledObject requires that a stop pauses a ScaledObject, and that a start removes the pause.
+// checkScaledObject checks that a stop pauses a ScaledObject, and that a start removes the pause.
 func checkScaledObject(t *testing.T, namespace string) {
 	t.Helper()
 	mustKubectl(t, `

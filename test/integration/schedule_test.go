@@ -46,7 +46,7 @@ func TestSchedule(t *testing.T) {
 		{"a StatefulSet is stopped and started", testScheduledStatefulSet},
 		{"a CronJob is suspended and resumed, and its running Job is not changed", testScheduledCronJob},
 		{"a CronJob that a user has suspended before the stop stays suspended", testSuspendedCronJob},
-		{"an autoscaler gets other limits, and its limits back", testScheduledAutoscaler},
+		{"a stop changes the limits of an autoscaler, and a start restores them", testScheduledAutoscaler},
 		{"an autoscaler without stop-replicas causes a warning", testAutoscalerWithoutStopReplicas},
 		{"a VirtualMachine becomes inactive, and active again", testScheduledVirtualMachine},
 		{"a VirtualMachine that a user has made inactive before the stop stays inactive", testInactiveVirtualMachine},
@@ -182,8 +182,8 @@ func waitUntilScheduleProcessed(t *testing.T, namespace string) {
 	clusterOf(t).requests.waitUntilIdle(t, namespace)
 }
 
-// checkUnchanged fails the test if the operator changes a Deployment. The text description follows "the deployment" in
-// the failure message.
+// checkUnchanged fails the test if the operator changes a Deployment. In the failure message, description follows "the
+// deployment".
 func checkUnchanged(t *testing.T, d *appsv1.Deployment, description string) {
 	t.Helper()
 	before := getDeployment(t, d.Namespace, d.Name)
@@ -446,7 +446,7 @@ func testScaleRefused(t *testing.T, namespace string) {
 	waitForEvent(t, d, v1beta1.EventScheduledStop)
 	failures := eventsOn(t, d, v1beta1.EventScaleFailed)
 	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, "Could not stop: ") {
-		t.Errorf("events about the rejected stop: %+v; want one that says why", failures)
+		t.Errorf("events about the rejected stop: %+v; want one event with the reason of the failure", failures)
 	}
 }
 
@@ -559,7 +559,7 @@ func testAutoscalerWithoutStopReplicas(t *testing.T, namespace string) {
 		t.Fatal(err)
 	}
 	checkEvents(t, hpa, v1beta1.EventInvalidSchedule, `useless.container.training/stop-replicas "": `+
-		`a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate what it scales; use for example "1"`)
+		`a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload; use for example "1"`)
 	hpa = waitForWorkload(t, hpa, "there", func(*autoscalingv2.HorizontalPodAutoscaler) bool { return true })
 	if *hpa.Spec.MinReplicas != 2 || hpa.Spec.MaxReplicas != 9 {
 		t.Errorf("its limits are %d and %d, want 2 and 9", *hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas)

@@ -34,14 +34,14 @@ func (c *adjustedClock) Since(at time.Time) time.Duration { return c.Now().Sub(a
 // set sets the clock to a time.
 func (c *adjustedClock) set(to time.Time) { c.ahead.Store(int64(time.Until(to))) }
 
-// by converts a time of the real clock to the time that this clock shows at that moment.
+// by converts a time of the real clock to the time that this clock showed at that moment.
 func (c *adjustedClock) by(at time.Time) time.Time { return at.Add(time.Duration(c.ahead.Load())) }
 
 // friday returns an hour (UTC) of 20 November 2026, a Friday.
 func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 
-// TestScheduleAcrossTheWeekend follows the example of the documentation: the Deployment web has 3 replicas from Monday
-// to Friday, 07:00 to 20:00 in Berlin.
+// TestScheduleAcrossTheWeekend runs the example of the documentation. From Monday to Friday, the Deployment web has 3
+// replicas from 07:00 to 20:00 in Berlin.
 //
 // The operator stops web on Friday, when the stop is due. Then the test stops the operator. On Monday, after the start
 // was due, the test starts the operator again. The operator must then start web.
@@ -92,7 +92,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	}
 }
 
-// checkMetrics compares the useless_schedule_* gauges of a namespace. It adds up gauges of the same name.
+// checkMetrics compares the useless_schedule_* gauges of a namespace. It adds up the gauges that have the same name.
 func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string, want map[string]float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -157,8 +157,8 @@ func TestScheduleWithStaleCache(t *testing.T) {
 	requests.check(t, namespace, nil)
 }
 
-// createSettled creates a Deployment whose stop is due in an hour. It returns when the operator and the deployment
-// controller of Kubernetes have nothing left to do.
+// createSettled creates a Deployment whose stop is due in an hour. It returns when neither the operator nor Kubernetes'
+// deployment controller has anything left to do.
 func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
@@ -172,7 +172,7 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	return d
 }
 
-// TestScheduleConflict lets a user scale a Deployment just before the operator's write that stops it.
+// TestScheduleConflict lets a user scale a Deployment just before the operator sends the write that stops it.
 func TestScheduleConflict(t *testing.T) {
 	useExclusiveCluster(t)
 	requests := newTally()
@@ -201,7 +201,7 @@ func TestScheduleConflict(t *testing.T) {
 	}
 	waitForEvent(t, d, v1beta1.EventScheduledStop)
 	if stops := eventsOn(t, d, v1beta1.EventScheduledStop); len(stops) != 1 || !strings.HasPrefix(stops[0].Note, "Scaled in from 5 to 0 replicas") {
-		t.Errorf("events about the stop: %+v; want one with 5 replicas", stops)
+		t.Errorf("events about the stop: %+v; want one event with 5 replicas", stops)
 	}
 	requests.waitUntilIdle(t)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
@@ -212,8 +212,9 @@ func TestScheduleConflict(t *testing.T) {
 	}
 }
 
-// TestScheduleLostResponse breaks the connection during the operator's write that stops a Deployment. This also happens
-// when an operator exits. The API server has not rejected anything, so the operator must not emit a ScaleFailed event.
+// TestScheduleLostResponse breaks the connection during the operator's write that stops a Deployment. A connection also
+// breaks when an operator exits. The API server has rejected nothing, so the operator must not emit a ScaleFailed
+// event.
 func TestScheduleLostResponse(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"the request is lost": false, "only the response is lost": true} {

@@ -1,13 +1,13 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingress sets annotations on Ingresses. The API server records in the managed fields which annotations the
-// operator owns. So the operator removes only its own annotations when they leave the configuration. A value that it
-// has overwritten is saved in an annotation of the Ingress, and restored.
+// Package ingress sets annotations on Ingresses. The managed fields of an Ingress record the annotations that the
+// operator owns. If an annotation is removed from the configuration, the operator removes only the annotations that it
+// owns. Before it overwrites a value, it saves the value in an annotation of the Ingress, to restore it later.
 //
 // decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress.
-// ownership.go reads the records of earlier writes from the Ingress. If another writer keeps changing annotations,
-// fight.go decides when to set them again.
+// ownership.go reads the records of earlier writes from the Ingress. In a fight, another writer keeps changing
+// annotations, and fight.go decides when to set them again.
 package ingress
 
 import (
@@ -74,7 +74,7 @@ type Controller struct {
 	reverts prometheus.Counter
 	alarms  *queue.Alarms
 
-	// No object records the history. A restart forgets it, which costs a few writes in a fight.
+	// The histories exist only in memory. After a restart during a fight, the controller sends a few more writes.
 	histories memory.Memory[history]
 }
 
@@ -92,7 +92,7 @@ func (o Options) Setup(
 			"Number of writes of an Ingress's annotations, by result (success or error)."),
 		reverts: promauto.With(registerer).NewCounter(prometheus.CounterOpts{
 			Name: "useless_ingress_annotations_reverts_total",
-			Help: "Number of times that another writer changed an annotation back.",
+			Help: "Number of times that another writer changed annotations back.",
 		}),
 		alarms: queue.NewAlarms(clock),
 	}
@@ -104,7 +104,8 @@ func (o Options) Setup(
 		Complete(c)
 }
 
-// changed accepts changes of an Ingress's annotations and class. Ingress controllers write the status often.
+// changed accepts changes of an Ingress's annotations and class. It drops changes of the status, because Ingress
+// controllers write the status often.
 func changed() predicate.Predicate {
 	class := func(object client.Object) string {
 		return ptr.Deref(object.(*networkingv1.Ingress).Spec.IngressClassName, "")
@@ -118,7 +119,7 @@ func changed() predicate.Predicate {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile changes the annotations of an Ingress if they differ from the configuration. If another writer keeps
-// changing them, it waits longer each time.
+// changing them back, each delay before the next write is longer.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ingress := &networkingv1.Ingress{}
 	err := c.client.Get(ctx, request.NamespacedName, ingress)
@@ -149,8 +150,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 }
 
-// act carries out a plan. The resource version is a precondition: a value that another writer has set since must be
-// saved first. The UID is one for server-side apply, which would otherwise create a deleted Ingress again.
+// act executes a plan. The resourceVersion is a precondition, because act must not overwrite a value that is not saved.
+// The UID is also a precondition. Without it, server-side apply would create a deleted Ingress again.
 func (c *Controller) act(ctx context.Context, ingress *networkingv1.Ingress, d decision) error {
 	patchType, annotations := types.ApplyPatchType, any(d.apply)
 	options := []client.PatchOption{fieldManager, client.ForceOwnership}
@@ -180,7 +181,7 @@ func (c *Controller) act(ctx context.Context, ingress *networkingv1.Ingress, d d
 	return nil
 }
 
-// report emits events about a plan that was carried out.
+// report emits events about a plan that was executed.
 func (c *Controller) report(ingress *networkingv1.Ingress, p plan) {
 	note := ""
 	if len(p.unsaved) > 0 {
@@ -200,8 +201,8 @@ func (c *Controller) report(ingress *networkingv1.Ingress, p plan) {
 	}
 }
 
-// countRevert counts a change by another writer. In a fight, which is a series of such changes, it also emits a Warning
-// with the field managers of the other writers. The cache does not have these, so it reads them from the API server.
+// countRevert counts a change by another writer. In a fight, it also emits a Warning with the field managers of the
+// other writers. It reads them from the API server, because the cache does not keep all managed fields.
 func (c *Controller) countRevert(ctx context.Context, ingress *networkingv1.Ingress, d decision, now time.Time) {
 	c.reverts.Inc()
 	if !d.history.fighting() {
@@ -219,7 +220,7 @@ func (c *Controller) countRevert(ctx context.Context, ingress *networkingv1.Ingr
 		rival, enumerate(d.set), d.history.due.Sub(now).Round(time.Second))
 }
 
-// warn emits an event for the first refusal of the API server, not for each retry.
+// warn emits an event if the API server refuses a plan. It emits no event if a retry fails with the same error.
 func (c *Controller) warn(ingress *networkingv1.Ingress, d decision, err error) {
 	if !apierror.IsRefused(err) {
 		return
@@ -231,7 +232,7 @@ func (c *Controller) warn(ingress *networkingv1.Ingress, d decision, err error) 
 	}
 }
 
-// enumerate names at most three annotations.
+// enumerate returns text with the keys of at most three annotations, and the number of the others.
 func enumerate(keys []string) string {
 	const most = 3
 	if more := len(keys) - most; more > 0 {

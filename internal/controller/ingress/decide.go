@@ -14,13 +14,13 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// plan is what to do about the annotations of an Ingress.
+// plan describes the changes to the annotations of an Ingress.
 type plan struct {
 	annotations map[string]string // all annotations that the operator ensures
 
 	set, restore, remove []string // keys that change
 	unsaved              []string // keys in set whose previous value is too large to save
-	release              []string // keys that stay, because another manager has set the same value
+	release              []string // keys that the operator no longer owns; another manager has set the same value
 
 	// The request is a merge patch of the annotations in patch, with nil for a removal. If patch is empty, it is a
 	// server-side apply of the annotations in apply.
@@ -32,7 +32,7 @@ func (p plan) isEmpty() bool {
 	return len(p.set) == 0 && len(p.remove) == 0 && len(p.release) == 0 && len(p.patch) == 0
 }
 
-// keys returns the keys that the request is about, at least one.
+// keys returns the keys that the request changes. A plan that is not empty has at least one.
 func (p plan) keys() []string {
 	if keys := slices.Concat(p.set, p.restore, p.remove, p.release); len(keys) > 0 {
 		return keys
@@ -40,14 +40,14 @@ func (p plan) keys() []string {
 	return slices.Sorted(maps.Keys(p.patch))
 }
 
-// decision is what to do about an Ingress, and when.
+// decision is a plan for an Ingress, and the time to execute it.
 type decision struct {
 	plan
-	history  history // its field due is when to carry out the plan
+	history  history // its field due is the time to execute the plan
 	reverted bool    // another writer has changed annotations that the operator had set
 }
 
-// decide returns what to do about an Ingress with a history.
+// decide returns the decision about an Ingress with a history.
 func decide(ingress *networkingv1.Ingress, o Options, known history, now time.Time) decision {
 	p := newPlan(ingress, o)
 	after, reverted := known.saw(p, now)
@@ -57,9 +57,10 @@ func decide(ingress *networkingv1.Ingress, o Options, known history, now time.Ti
 // newPlan returns the plan for an Ingress. An annotation that already has the configured value causes no write, even if
 // another manager owns it.
 //
-// Server-side apply records in the managed fields what the operator has set, and needs no annotation for it. But with
-// server-side apply the operator would own a restored value. So a merge patch overwrites and restores values of other
-// managers. It also does everything else on an Ingress with saved values, because one request has to be enough.
+// Usually, a plan uses server-side apply, because the managed fields then record the annotations that the operator has
+// set. But the operator would also own each value that it restores by server-side apply. Therefore a plan that
+// overwrites or restores a value of another manager uses a merge patch. If an Ingress has saved values, its plan always
+// uses a merge patch, because a plan is a single request.
 func newPlan(ingress *networkingv1.Ingress, o Options) plan {
 	s := stateOf(ingress)
 	p := plan{annotations: o.wanted(ingress, s)}
@@ -102,7 +103,7 @@ func (o Options) wanted(ingress *networkingv1.Ingress, s state) map[string]strin
 	return wanted
 }
 
-// byApply completes a plan with a server-side apply. It does not contain values that other managers have set, so that
+// byApply completes a plan with a server-side apply. The request contains no values that other managers have set, so
 // the operator never owns them.
 func (p plan) byApply(s state) plan {
 	p.apply = map[string]string{}
@@ -115,7 +116,7 @@ func (p plan) byApply(s state) plan {
 }
 
 // byMergePatch completes a plan with a merge patch. It saves a value or nil for each annotation that it sets. A merge
-// patch cannot release an annotation without changing it, so that waits until no values are saved.
+// patch cannot release an annotation without changing its value. Therefore the release waits until no values are saved.
 func (p plan) byMergePatch(s state) plan {
 	p.release, p.patch = nil, map[string]*string{}
 	saved := s.saved.only(p.annotations)

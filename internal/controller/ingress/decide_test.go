@@ -54,7 +54,7 @@ func patched(t *testing.T, keys ...string) metav1.ManagedFieldsEntry {
 	return entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, fieldsOf(t, append(keys, original)))
 }
 
-// TestDecide has the cases without saved values. Its plans do not have merge patches.
+// TestDecide has the cases without saved values. Its plans use server-side apply.
 func TestDecide(t *testing.T) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:example.com/old":{},"f:foo":{}}}}`
 	both := Annotations{"foo": "bar", "example.com/old": "1"}
@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 				apply: Annotations{"example.com/old": "1"}},
 		},
 		"EmptyValue": {
-			reason:     "an empty value is not the same as none",
+			reason:     "an empty value is not the same as an absent annotation",
 			ingress:    newIngress(nil),
 			configured: Annotations{"foo": ""},
 			want: plan{annotations: Annotations{"foo": ""}, set: []string{"foo"},
@@ -153,7 +153,7 @@ func TestDecide(t *testing.T) {
 				entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, owned)),
 		},
 		"Unreadable": {
-			reason:  "invalid fieldsV1 own nothing",
+			reason:  "the operator owns no annotations in an entry with invalid fieldsV1",
 			ingress: newIngress(map[string]string{"foo": "bar"}, ours("{")),
 		},
 	}
@@ -175,7 +175,7 @@ func checkDecision(t *testing.T, reason string, ingress *networkingv1.Ingress, o
 	}
 }
 
-// TestDecideSaves has the cases in which a value of another manager is overwritten or restored.
+// TestDecideSaves has the cases in which the operator overwrites or restores a value of another manager.
 func TestDecideSaves(t *testing.T) {
 	disabled := map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled}
 	fooBar, fooB := Annotations{"foo": "bar"}, Annotations{"foo": "bar", "b": "2"}
@@ -284,7 +284,7 @@ func TestDecideSaves(t *testing.T) {
 			patch:      map[string]string{"b": "2", "foo": "x", original: `{"b":null}`},
 		},
 		"DroppedChanged": {
-			reason:  "a value that another manager has changed since stays",
+			reason:  "a value that another manager has changed after the operator stays",
 			values:  []map[string]string{overwritten, {"foo": "y"}},
 			managed: []metav1.ManagedFieldsEntry{patched(t)},
 			patch:   map[string]string{original: none},
@@ -311,7 +311,7 @@ func TestDecideSaves(t *testing.T) {
 			want:       plan{annotations: fooBar},
 		},
 		"Restored": {
-			reason:  "a restored value is not the operator's any more",
+			reason:  "the operator does not own a restored value",
 			values:  []map[string]string{{"foo": "x"}},
 			managed: []metav1.ManagedFieldsEntry{patched(t, "foo")},
 		},
@@ -340,7 +340,7 @@ func TestDecideSaves(t *testing.T) {
 			patch:   map[string]string{"foo": none, original: none},
 		},
 		"NotUTF8": {
-			reason:     "JSON cannot contain this value",
+			reason:     "a value that is not valid UTF-8 is not saved, because JSON cannot contain it",
 			values:     []map[string]string{{"foo": "\xff"}},
 			configured: fooBar,
 			want:       plan{annotations: fooBar, set: []string{"foo"}, unsaved: []string{"foo"}},
@@ -367,7 +367,7 @@ func TestDecideSaves(t *testing.T) {
 	}
 }
 
-// TestDecideIfNotPresent has the cases in which the policy makes a difference.
+// TestDecideIfNotPresent has cases with the policy IfNotPresent.
 func TestDecideIfNotPresent(t *testing.T) {
 	fooBar := Annotations{"foo": "bar"}
 	foo := ours(fieldsOf(t, []string{"foo"}))
@@ -389,7 +389,7 @@ func TestDecideIfNotPresent(t *testing.T) {
 			want:    plan{annotations: fooBar, set: []string{"foo"}, apply: fooBar},
 		},
 		"Changed": {
-			reason:  "a value that another manager has changed since stays",
+			reason:  "a value that another manager has changed after the operator stays",
 			ingress: newIngress(map[string]string{"foo": "x"}, ours(fieldsOf(t, []string{"other"}))),
 		},
 		"Shared": {
@@ -429,22 +429,22 @@ func TestDecideClass(t *testing.T) {
 		want    plan
 	}{
 		"First":  {"an Ingress of a selected class", withClass(newIngress(nil), "nginx"), setFoo},
-		"Second": {"each selected class counts", withClass(newIngress(nil), "haproxy"), setFoo},
+		"Second": {"an Ingress of the second selected class", withClass(newIngress(nil), "haproxy"), setFoo},
 		"Other":  {"an Ingress of another class needs no change", withClass(newIngress(nil), "traefik"), plan{}},
 		"None":   {"an Ingress without a class is not selected", newIngress(nil), plan{}},
-		"Deprecated": {"the deprecated annotation counts without the field",
+		"Deprecated": {"without the field, the deprecated annotation is the class",
 			newIngress(map[string]string{deprecated: "nginx"}), setFoo},
-		"Both": {"the field has precedence over the annotation",
+		"Both": {"the field takes precedence over the annotation",
 			withClass(newIngress(map[string]string{deprecated: "nginx"}), "traefik"), plan{}},
 		"Left": {"an Ingress that leaves the class loses the annotation",
 			withClass(newIngress(map[string]string{"foo": "bar"}, foo), "traefik"), plan{remove: []string{"foo"}}},
 		"LeftSaved": {"an Ingress that leaves the class gets the saved value back",
 			withClass(newIngress(map[string]string{"foo": "bar", original: `{"foo":"x"}`}, patched(t, "foo")), "traefik"),
 			plan{restore: []string{"foo"}, patch: map[string]*string{"foo": new("x"), original: nil}}},
-		"OwnClass": {"if the operator had set the class, it counts without that: one write has to be enough",
+		"OwnClass": {"the class is the value before the operator set the annotation, so one write is enough",
 			newIngress(map[string]string{deprecated: "nginx"}, ours(fieldsOf(t, []string{deprecated}))),
 			plan{remove: []string{deprecated}}},
-		"OverwrittenClass": {"if the operator had overwritten the class, the saved one counts",
+		"OverwrittenClass": {"if the operator has overwritten the class, the class is the saved value",
 			newIngress(map[string]string{deprecated: "traefik", original: `{"kubernetes.io/ingress.class":"nginx"}`},
 				patched(t, deprecated)),
 			plan{annotations: fooBar, set: []string{"foo"}, restore: []string{deprecated}, patch: map[string]*string{
@@ -458,7 +458,7 @@ func TestDecideClass(t *testing.T) {
 	}
 }
 
-// TestSavedValuesAreBounded requires that the saved values never exceed their limit, also in the encoding of JSON.
+// TestSavedValuesAreBounded requires that the JSON of the saved values never exceeds its limit.
 func TestSavedValuesAreBounded(t *testing.T) {
 	saved := originals{}
 	for i, c := range []struct {
@@ -468,7 +468,7 @@ func TestSavedValuesAreBounded(t *testing.T) {
 		{"it fits", strings.Repeat("a", maxOriginals/2), true},
 		{"its encoding is twice as long", strings.Repeat(`"`, maxOriginals/4), false},
 		{"there is space for a smaller value", strings.Repeat("a", maxOriginals/4), true},
-		{"all together are too large", strings.Repeat("a", maxOriginals/4), false},
+		{"all values together are too large", strings.Repeat("a", maxOriginals/4), false},
 	} {
 		if got := saved.save(fmt.Sprintf("key-%d", i), &c.value); got != c.want {
 			t.Errorf("value %d: %s: got saved %t", i, c.reason, got)

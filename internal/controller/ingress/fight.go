@@ -10,21 +10,21 @@ import (
 
 const (
 	// A fight begins when other writers have reverted the annotations more than maxReverts times within the window. It
-	// ends when the annotations have stayed for as long as the window.
+	// ends when the annotations have stayed unchanged for the length of the window.
 	maxReverts = 5
 	window     = 10 * time.Minute
 
-	// The delay before the next try in a fight is firstDelay, and doubles each time up to lastDelay.
+	// In a fight, the delay before the next write is firstDelay. It doubles with each revert, up to lastDelay.
 	firstDelay, lastDelay = 10 * time.Second, 10 * time.Minute
 )
 
-// history is what happened to the annotations that this process has set on an Ingress.
+// history records the writes of this process to the annotations of an Ingress, and the reverts by other writers.
 type history struct {
-	applied time.Time   // when annotations were last set; zero for never, and after they were removed
-	reverts []time.Time // when they were found changed, within the window
-	open    bool        // a revert was counted, and the annotations are not set again yet
+	applied time.Time   // the last time when annotations were set; zero for never, and after their removal
+	reverts []time.Time // the times of the reverts within the window
+	open    bool        // the last revert was counted, but the annotations are not set again yet
 	delay   time.Duration
-	due     time.Time // when to set them again; zero for now
+	due     time.Time // the time to set them again; zero for now
 	refusal string    // the error of the last refused write; empty if the last write succeeded
 }
 
@@ -57,7 +57,7 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 	return h, true
 }
 
-// wrote returns the history after a plan was carried out.
+// wrote returns the history after a plan was executed.
 func (h history) wrote(p plan, now time.Time) history {
 	if len(p.set) > 0 {
 		h.applied = now
@@ -68,12 +68,13 @@ func (h history) wrote(p plan, now time.Time) history {
 func (h history) done(p plan) history {
 	h.open, h.due, h.refusal = false, time.Time{}, ""
 	if len(p.annotations) == 0 {
-		h.applied = time.Time{} // a later change by another writer does not count
+		h.applied = time.Time{} // a later change by another writer is not a revert
 	}
 	return h
 }
 
-// refused returns the history after the API server has refused a plan, and whether its error is a new one.
+// refused returns the history after the API server has refused a plan. It also reports whether the error differs from
+// the previous error.
 func (h history) refused(err error) (after history, news bool) {
 	news = h.refusal != err.Error()
 	h.refusal = err.Error()

@@ -17,9 +17,9 @@ var (
 	setting = plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}}
 )
 
-// fight simulates a rival that reverts the annotations. held has the time before each revert. The result is how long
-// the operator waits after each revert before it sets the annotations again. givesIn has the indexes of some reverts.
-// After these, the rival restores the annotations itself, while the operator waits.
+// fight simulates a rival, which is another writer that reverts the annotations. held has the time before each revert.
+// givesIn has the indexes of some reverts. After these, the rival restores the annotations itself, while the operator
+// waits. The result has the time that the operator waits after each revert, before it sets the annotations again.
 func fight(held []time.Duration, givesIn ...int) []time.Duration {
 	var waits []time.Duration
 	at := now
@@ -126,13 +126,14 @@ func TestSaw(t *testing.T) {
 	}
 }
 
-// settledAfter returns the history after a reconcile in which the plan is already fulfilled.
+// settledAfter returns the history after a reconcile that has nothing to write, because the rival has restored the
+// annotations.
 func settledAfter(h history, p plan) history {
 	h, _ = h.saw(plan{annotations: p.annotations}, now)
 	return h
 }
 
-// TestRejectionsAreReportedOnce checks that a rejection is reported once, until the API server's answer changes.
+// TestRejectionsAreReportedOnce checks that a rejection is reported only once, unless the API server's answer changes.
 func TestRejectionsAreReportedOnce(t *testing.T) {
 	quota, policy := errors.New("quota"), errors.New("policy")
 	h := history{}
@@ -158,11 +159,11 @@ func TestRejectionsAreReportedOnce(t *testing.T) {
 		}
 	}
 	if h, _ = h.saw(plan{annotations: setting.annotations}, now); h.refusal != "" {
-		t.Errorf("the history still has rejection %q, although the plan is fulfilled", h.refusal)
+		t.Errorf("the history still has rejection %q, although the annotations are correct", h.refusal)
 	}
 }
 
-// TestRemovalNeverWaits checks that an Ingress that opts out during the delay is changed at once.
+// TestRemovalNeverWaits checks that the operator removes annotations at once if an Ingress opts out during the delay.
 func TestRemovalNeverWaits(t *testing.T) {
 	fought := history{applied: now, delay: lastDelay, open: true, due: now.Add(lastDelay)}
 	if after, _ := fought.saw(plan{remove: []string{"foo"}}, now); !after.due.IsZero() {

@@ -32,9 +32,10 @@ func pairs(text string) map[string]string {
 	return all
 }
 
-// FuzzDecide decides on random annotations with random managed fields, and carries out the plan. It does so with two
-// configurations and then with none. Only configured and owned annotations may change. After each write, the same
-// configuration must cause no other write. In the end, the values of other managers must be restored.
+// FuzzDecide makes a decision about random annotations with random managed fields, and executes the plan. It does so
+// with two configurations, and then without a configuration. Only configured and owned annotations may change. After
+// each write, the same configuration must cause no other write. In the end, the values of other managers must be
+// restored.
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
 	const saved = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{},"f:` + original + `":{}}}}`
@@ -75,7 +76,7 @@ type world struct {
 	values           map[string]string
 	applied, updated sets.Set[string] // the operator's managed fields
 
-	theirs map[string]string // the values of other managers that the operator has to restore
+	theirs map[string]string // the values of other managers that the operator must restore
 }
 
 // newWorld returns an Ingress with these annotations and with random fieldsV1 of the operator. Nothing owns an
@@ -104,7 +105,7 @@ func (w *world) ingress() *networkingv1.Ingress {
 		}
 		text, err := json.Marshal(map[string]any{"f:metadata": map[string]any{"f:annotations": all}})
 		if err != nil {
-			panic(err) // a map of strings can be encoded
+			panic(err) // cannot happen: a map of strings is always valid
 		}
 		return string(text)
 	}
@@ -112,7 +113,7 @@ func (w *world) ingress() *networkingv1.Ingress {
 		entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, fields(w.updated)))
 }
 
-// reconcile carries out a plan like an API server.
+// reconcile executes a plan like the operator and an API server.
 func (w *world) reconcile(t *testing.T, o Options) {
 	t.Helper()
 	before := w.ingress()
@@ -205,8 +206,8 @@ func fieldsOf(t *testing.T, keys []string) string {
 	return string(text)
 }
 
-// FuzzAnnotations gives the flag random values. The API server must accept every value that the flag accepts. No
-// accepted value may be lost.
+// FuzzAnnotations passes random values to the flag. The API server must accept every value that the flag accepts.
+// Annotations must contain every accepted value.
 func FuzzAnnotations(f *testing.F) {
 	for _, pair := range []string{"foo=bar", "example.com/foo=", "=", "Foo=a=b",
 		"kubectl.kubernetes.io/last-applied-configuration={}", "useless.container.training/paused=true"} {

@@ -25,14 +25,14 @@ type Options struct {
 	// Annotations are set on every selected Ingress. Empty means none.
 	Annotations Annotations
 
-	// Policy is for annotations that have another value already. Empty means PolicyAlways.
+	// Policy applies to annotations that already have another value. Empty means PolicyAlways.
 	Policy Policy
 
 	// Classes select Ingresses by the name of their class. Empty selects all Ingresses.
 	Classes Classes
 }
 
-// Policy decides about annotations that another client has set.
+// Policy defines the treatment of annotations that another client has set.
 type Policy string
 
 // Policies.
@@ -82,7 +82,7 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s has no effect without --ingress-annotation", flag))
 		}
 	}
-	// Otherwise the operator would change the class by which it selects the Ingress, and then change it back.
+	// Otherwise the operator would change the class, which selects the Ingress, and would then change it back.
 	if _, ok := o.Annotations[networkingv1beta1.AnnotationIngressClass]; ok && len(o.Classes) > 0 {
 		errs = append(errs, fmt.Errorf("--ingress-class cannot be used with --ingress-annotation=%s=...: "+
 			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
@@ -90,8 +90,8 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CacheOptions returns options that keep only the fields that the controller reads: the annotations, the class, and
-// which managers own the annotations that the operator has set.
+// CacheOptions returns options that keep only the fields that the controller reads. These are the annotations, the
+// class, and the managed fields of the annotations that the operator has set.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: strip}}
 }
@@ -99,8 +99,8 @@ func (Options) CacheOptions() map[client.Object]cache.ByObject {
 // Annotations maps keys to values.
 type Annotations map[string]string
 
-// Set adds an annotation from a flag, as key=value. It returns an error for an invalid key, for a key that belongs to
-// the operator or to kubectl, and for a second value of the same key.
+// Set adds an annotation from a flag, as key=value. It returns an error if the key is invalid, if it belongs to the
+// operator or to kubectl, or if it already has another value.
 func (a *Annotations) Set(pair string) error {
 	key, value, found := strings.Cut(pair, "=")
 	if !found {

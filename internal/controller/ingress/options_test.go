@@ -35,7 +35,7 @@ func TestAnnotations(t *testing.T) {
 			`annotation key "a_b/foo": prefix part`},
 		"Own": {"the flag must not pause all Ingresses", []string{"useless.container.training/paused=true"}, nil,
 			"are reserved for the operator"},
-		"Kubectl": {"kubectl would delete fields that the annotation lacks",
+		"Kubectl": {"kubectl would delete the fields that are not in this annotation",
 			[]string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is reserved for kubectl"},
 	}
 	for name, c := range cases {
@@ -72,14 +72,14 @@ func TestValidate(t *testing.T) {
 		{"the default policy may be named", Options{Policy: PolicyAlways}, ""},
 		{"all options are valid together",
 			Options{Annotations: fooBar, Policy: PolicyIfNotPresent, Classes: Classes{"nginx"}}, ""},
-		{"there are only two policies", Options{Annotations: fooBar, Policy: "Never"},
+		{"an unknown policy is invalid", Options{Annotations: fooBar, Policy: "Never"},
 			`invalid value "Never" for flag --ingress-annotation-policy: must be Always or IfNotPresent`},
 		{"without annotations, a policy has no effect", Options{Policy: PolicyIfNotPresent},
 			"--ingress-annotation-policy has no effect without --ingress-annotation"},
 		{"without annotations, classes have no effect", Options{Classes: Classes{"nginx"}},
 			"--ingress-class has no effect without --ingress-annotation"},
 		{"the class may be set on all Ingresses", Options{Annotations: class}, ""},
-		{"an Ingress must not leave or enter a class because of the operator",
+		{"the operator must not change the class of an Ingress that it selects by class",
 			Options{Annotations: class, Classes: Classes{"nginx"}},
 			"--ingress-class cannot be used with --ingress-annotation=kubernetes.io/ingress.class=...: that annotation changes the class"},
 	} {

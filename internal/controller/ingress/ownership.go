@@ -23,7 +23,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// state is what an Ingress's annotations and managed fields say about the operator's earlier writes.
+// state describes the operator's earlier writes to an Ingress, as its annotations and managed fields record them.
 type state struct {
 	values map[string]string // the annotations
 
@@ -35,9 +35,9 @@ type state struct {
 	saved originals
 }
 
-// stateOf reads the state of an Ingress. The operator owns annotations that it has applied. Its entry for merge patches
-// also contains restored values, so of these it owns only the saved ones. If another manager has changed the saved
-// values, they are ignored.
+// stateOf reads the state of an Ingress. The operator owns all annotations in its managed-fields entry for server-side
+// apply. Its entry for merge patches also contains restored values. In this entry, the operator owns only the
+// annotations with a saved value. If another manager has changed the saved values, stateOf ignores them.
 func stateOf(ingress *networkingv1.Ingress) state {
 	applied, updated, others := sets.New[string](), sets.New[string](), sets.New[string]()
 	for _, entry := range ingress.ManagedFields {
@@ -61,8 +61,8 @@ func stateOf(ingress *networkingv1.Ingress) state {
 	return s
 }
 
-// theirs returns the value that other managers have given to an annotation, or nil if it has none. While the operator's
-// value hides it, this is the saved value.
+// theirs returns the value of an annotation that other managers have set, or nil if there is none. If the operator has
+// overwritten the value, theirs returns the saved value.
 func (s state) theirs(key string) *string {
 	if s.own.Has(key) && !s.shared.Has(key) {
 		return s.saved[key]
@@ -73,8 +73,8 @@ func (s state) theirs(key string) *string {
 	return nil
 }
 
-// classOf returns the name of an Ingress's class, or "" if it has none. If the operator has set the deprecated
-// annotation, the value before that counts.
+// classOf returns the name of an Ingress's class, or "" if it has none. If the operator has set the deprecated class
+// annotation, classOf uses the value before that.
 func (s state) classOf(ingress *networkingv1.Ingress) string {
 	return ptr.Deref(cmp.Or(ingress.Spec.IngressClassName, s.theirs(networkingv1beta1.AnnotationIngressClass)), "")
 }
@@ -82,8 +82,8 @@ func (s state) classOf(ingress *networkingv1.Ingress) string {
 // maxOriginals limits the size of the saved values in bytes. All annotations of an object have at most 256 KiB.
 const maxOriginals = 16 << 10
 
-// originals are the values that annotations had before the operator set them in a merge patch. Nil means that there is
-// nothing to restore: the annotation was absent, or its value is too large.
+// originals are the values of annotations before the operator set them in a merge patch. Nil means that there is
+// nothing to restore: the annotation was absent, or its value could not be saved.
 type originals map[string]*string
 
 // parseOriginals parses the text of String. It returns nil for invalid text.
@@ -104,12 +104,13 @@ func (o originals) String() string {
 	encoder := json.NewEncoder(text)
 	encoder.SetEscapeHTML(false) // an escaped character needs six bytes
 	if err := encoder.Encode(map[string]*string(o)); err != nil {
-		panic(err) // maps of strings can be encoded
+		panic(err) // cannot happen: a map of strings is always valid
 	}
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// save saves the value of an annotation, or nil. It reports whether there is space for the value.
+// save records the value of an annotation; nil means that it is absent. If the value is too large or not valid UTF-8,
+// save records nil and returns false.
 func (o originals) save(key string, value *string) bool {
 	o[key] = value
 	if value == nil || utf8.ValidString(*value) && len(o.String()) <= maxOriginals {
@@ -119,7 +120,7 @@ func (o originals) save(key string, value *string) bool {
 	return false
 }
 
-// only returns a copy with only these keys.
+// only returns a copy that contains only the given keys.
 func (o originals) only(keys map[string]string) originals {
 	kept := originals{}
 	for key, value := range o {
@@ -145,7 +146,7 @@ func strip(cached any) (any, error) {
 }
 
 // relevant returns the operator's entries, and the entries of managers that have set an annotation to the same value as
-// the operator. Managed fields are most of an Ingress, and few Ingresses have such an entry.
+// the operator. It drops the other entries, because managed fields are the largest part of an Ingress.
 func relevant(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	owned := sets.New[string]()
 	for _, entry := range entries {
@@ -158,8 +159,8 @@ func relevant(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	})
 }
 
-// rivals returns the field managers that own any of the annotations. A manager that has removed an annotation is not
-// among them, because the API server does not record that.
+// rivals returns the other field managers that own any of the annotations. It cannot return a manager that has removed
+// an annotation, because the API server does not record removals.
 func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 	managers := sets.New[string]()
 	for _, entry := range ingress.ManagedFields {
@@ -170,7 +171,7 @@ func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 	return sets.List(managers)
 }
 
-// own reports whether an entry is that of the operator.
+// own reports whether an entry belongs to the operator.
 func own(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == string(fieldManager) && entry.Subresource == ""
 }

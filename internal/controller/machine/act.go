@@ -39,14 +39,14 @@ const (
 	refusedFlipRetry = 5 * time.Second
 )
 
-// outcome is what a reconcile did.
+// outcome is the result of the method act.
 type outcome struct {
 	stale   bool  // the objects that were read are outdated, so the next reconcile writes the status
 	scaling error // why Switches could not be created, deleted, adopted or released
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
 
-// act carries out a plan. An urgent plan only turns Switches down and sets seenAt. A failed step does not prevent the
+// act executes a plan. An urgent plan only turns Switches down and sets seenAt. A failed step does not prevent the
 // other steps, with two exceptions. If a Switch was not released, no Switch is created. If isUnchanged returns false or
 // an error, no step is executed.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
@@ -71,10 +71,10 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
 }
 
-// isUnchanged reads the Machine from the API server before the controller adopts or creates Switches. The cache of
-// Machines can be older than the cache of Switches. A deleted Machine must not adopt the Switches that a user keeps
-// after the deletion (ReplicaSets have the same rule). A deleted Machine must not replace the Switches that the garbage
-// collector deletes.
+// isUnchanged reads the Machine from the API server. It returns false if the spec has changed, or if the Machine is
+// deleted or paused. The controller calls it before it adopts or creates Switches, because the cache of Machines can be
+// older than the cache of Switches. A deleted Machine must not adopt the Switches that a user keeps after the deletion
+// (ReplicaSets have the same rule). A deleted Machine must not replace the Switches that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
@@ -93,7 +93,7 @@ type action struct {
 	lowered bool               // the Machine's position was set back to down
 }
 
-// changed records a write.
+// changed records a write of a Switch.
 func (a *action) changed(sw *v1beta1.Switch) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,8 +166,8 @@ func (a *action) missing(p plan) []*v1beta1.Switch {
 	return missing
 }
 
-// create creates Switches, in batches that double while they succeed (1, 2, 4, …). If all requests are refused, for
-// example by a quota, this costs one request instead of a thousand.
+// create creates Switches, in batches that double while they succeed (1, 2, 4, …). If the API server refuses all
+// requests, for example because of a quota, the controller sends one request instead of a thousand.
 func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err error) {
 	before := len(a.written)
 	for next, size := 0, 1; next < len(missing) && err == nil; size = min(2*size, maxConcurrent) {
@@ -270,7 +270,7 @@ func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *met
 }
 
 // flip turns Switches down. It remembers the time of the response, and the next interval begins at that time. The time
-// in the annotation of the Switch is a little earlier, because it is set before the request.
+// in the annotation of the Switch is a little earlier, because flip sets it before the request.
 func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 	return forEach(due, func(d dueSwitch) error {
 		err := a.turnDown(ctx, d.sw, func() {
@@ -282,8 +282,8 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 			a.attempted.Keep(a.machine, a.clock.Now())
 		}
 		if apierror.IsRefused(err) {
-			// Change seenAt so that this Switch is due again after refusedFlipRetry. Other Switches do not wait for
-			// that.
+			// Change seenAt so that this Switch is due again after refusedFlipRetry. The other Switches do not wait for
+			// this Switch.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
 		}
@@ -291,8 +291,8 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 	})
 }
 
-// turnDown writes the position and the time in one request. With two requests, a crash could prevent the second
-// request.
+// turnDown turns a Switch down, and calls the function "then" after a successful write. It writes the position and the
+// time in one request. With two requests, a crash could prevent the second request.
 func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) error {
 	at := microTime(a.clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
@@ -304,8 +304,8 @@ func (a *action) turnDown(ctx context.Context, sw *v1beta1.Switch, then func()) 
 	})
 }
 
-// patch changes a Switch. If the write succeeds, it calls the function then. It returns a conflict error if the Switch
-// has changed since it was read. It returns nil if the Switch does not exist any more.
+// patch changes a Switch, and calls the function "then" after a successful write. It returns a conflict error if the
+// Switch has changed since it was read. It returns nil if the Switch does not exist any more.
 func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1beta1.Switch), then func()) error {
 	if _, err := patch.Object(ctx, a.client, sw, change); err != nil {
 		return apierror.IgnoreGone(err)
@@ -352,7 +352,7 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 	return errors.Join(err, a.settle(ctx))
 }
 
-// newSwitch returns a Switch as the Machine's template describes it.
+// newSwitch returns a Switch with the labels and annotations of the Machine's template.
 func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 	return &v1beta1.Switch{
 		ObjectMeta: metav1.ObjectMeta{

@@ -12,7 +12,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestMissingNames has a plan for two more Switches that knows only m-0. In the meantime, the cache has received m-1.
+// TestMissingNames has a plan that creates two Switches and knows only m-0. After the decision, the cache has received
+// m-1.
 func TestMissingNames(t *testing.T) {
 	for _, c := range []struct {
 		reason string

@@ -44,8 +44,9 @@ func trim(object client.Object) {
 	delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation) // a copy of the whole object
 }
 
-// share lets a Switch use the labels and owners of a sibling if they are equal. Otherwise these maps and lists would
-// take as much memory as all other fields. Cached objects are never changed, so sharing is safe.
+// share lets a Switch use the labels and owners of another Switch of the same Machine if they are equal. Otherwise
+// these maps and lists would need as much memory as all other fields. Cached objects are never changed, so sharing is
+// safe.
 func share(siblings *lru.Cache, sw *v1beta1.Switch) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil {
@@ -101,7 +102,7 @@ func indexByOwner(object any) ([]string, error) {
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
 // indexOrphans indexes the Switches without a controller by their namespace and each of their labels. For each Machine,
-// the controller reads only orphans that have a label of the selector. So other orphans cost no time.
+// the controller reads only orphans that have a label of the selector. So it needs no time for other orphans.
 func indexOrphans(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if metav1.GetControllerOfNoCopy(sw) != nil {
@@ -110,7 +111,7 @@ func indexOrphans(object any) ([]string, error) {
 	return labelKeys(sw), nil
 }
 
-// labelKeys returns the keys of an object's labels, and that of no label.
+// labelKeys returns the index keys of an object's labels, and the index key of noLabel.
 func labelKeys(object client.Object) []string {
 	keys := make([]string, 0, 1+len(object.GetLabels()))
 	keys = append(keys, labelKey(object.GetNamespace(), noLabel, ""))
@@ -120,7 +121,7 @@ func labelKeys(object client.Object) []string {
 	return keys
 }
 
-// indexSelecting indexes the Machines that have a selector in their spec by selectorKey. So the controller compares
+// indexSelecting indexes the Machines with a selector in their spec. The key is selectorKey. So the controller compares
 // each Switch with only a few of these Machines.
 func indexSelecting(object any) ([]string, error) {
 	m := object.(*v1beta1.Machine)

@@ -123,7 +123,7 @@ func TestOwnersAreOfOneNamespace(t *testing.T) {
 }
 
 // TestOrphansOfSelector checks the index of orphans, which are Switches without a controller. A Machine must read only
-// the orphans that have the first label of its selector.
+// the orphans with the index key of its selector.
 func TestOrphansOfSelector(t *testing.T) {
 	labels := func(pairs ...string) func(*v1beta1.Switch) {
 		return func(sw *v1beta1.Switch) {
@@ -144,8 +144,8 @@ func TestOrphansOfSelector(t *testing.T) {
 		orphan  *v1beta1.Switch
 		want    bool
 	}{
-		{"the label of the Machine's name", newMachine(1), newTestSwitch("s", labels("machine", "m")), true},
-		{"the label of another Machine", newMachine(1), newTestSwitch("s", labels("machine", "other")), false},
+		{"the label with the Machine's name", newMachine(1), newTestSwitch("s", labels("machine", "m")), true},
+		{"the label with another Machine's name", newMachine(1), newTestSwitch("s", labels("machine", "other")), false},
 		{"no label", newMachine(1), newTestSwitch("s", labels()), false},
 		{"a controller", newMachine(1), newTestSwitch("s"), false},
 		{"another namespace", newMachine(1), newTestSwitch("s", labels("machine", "m"),

@@ -22,15 +22,15 @@ import (
 // worker while flips of other Machines are due. The watch events of these Switches cause the next reconcile.
 const maxInOnePass = 100
 
-// plan is what to do about a Machine. The Switches in a plan belong to the cache and must not be changed.
+// plan describes the next steps for a Machine. The Switches in a plan belong to the cache and must not be changed.
 type plan struct {
-	invalid  error             // why the selector does not parse; then nothing else is set
+	invalid  error             // the parse error of the selector; if it is set, all other fields are zero
 	selector labels.Selector   // of the Machine
 	mine     []*v1beta1.Switch // the Machine's own Switches, in the order of their names
 
 	confirm bool              // read the Machine from the API server before the next steps
-	adopt   []*v1beta1.Switch // become their controller
-	release []*v1beta1.Switch // stop being their controller
+	adopt   []*v1beta1.Switch // make the Machine their controller
+	release []*v1beta1.Switch // remove the Machine from their owners
 	create  int               // how many Switches to create
 	surplus []*v1beta1.Switch // delete
 	raise   []*v1beta1.Switch // turn up, because the Machine's position is up
@@ -41,7 +41,7 @@ type plan struct {
 	flip   []dueSwitch       // turn down
 
 	lastFlip time.Time // when a Switch of the Machine was last turned down; zero for never
-	raising  bool      // this plan carries out the position up
+	raising  bool      // this plan executes the position up
 	next     time.Time // when the next flip is due; zero for never
 }
 
@@ -51,21 +51,20 @@ type dueSwitch struct {
 	due time.Time
 }
 
-// isUrgent reports whether the plan flips Switches, or notices that Switches are up. Such a plan has no other step, so
-// that it is carried out fast. A flip is due at a certain time, and its delay starts when the operator notices the
-// Switch. Other Machines may also wait for the same worker.
+// isUrgent reports whether the plan flips Switches, or notices that Switches are up. Such a plan must not wait for
+// other steps, so it has none. A flip is due at a certain time, and its delay starts when the operator notices the
+// Switch. Also, other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// remembered has times of a Machine, in case no object records them. A zero time means that there was no flip or
+// remembered has times of a Machine that possibly no object records. A zero time means that there was no flip or
 // attempt.
 type remembered struct {
 	flipped   time.Time // a Switch was turned down
 	attempted time.Time // a Switch may have been turned down: the request failed without an answer
 }
 
-// decide returns what to do about a Machine. The argument switches has the Switches of the Machine, and the Switches in
-// its namespace without a controller. The argument fresh is true if m comes from the API server, and not from the
-// cache.
+// decide returns the plan for a Machine. The argument switches has the Switches of the Machine, and the Switches in its
+// namespace without a controller. The argument fresh is true if m comes from the API server, and not from the cache.
 func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fresh bool, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -86,7 +85,8 @@ func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fr
 	return p
 }
 
-// claim decides about ownership, like the ReplicaSet controller, and returns the Switches that the Machine keeps.
+// claim plans adoptions and releases by the rules of the ReplicaSet controller. It returns the Switches that the
+// Machine keeps.
 func (p *plan) claim(m *v1beta1.Machine, switches []*v1beta1.Switch, now time.Time) []*v1beta1.Switch {
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
@@ -162,14 +162,14 @@ func dispensableFirst(a, b *v1beta1.Switch) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), byName(b, a))
 }
 
-// position decides what spec.position requires. While the operator turns the Switches of a Machine up, it turns none of
-// them down, so that all of them are up at the same time.
+// position plans the steps that spec.position requires. While the operator turns the Switches of a Machine up, it turns
+// none of them down. So all of them are up at the same time.
 func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	if m.Spec.Position != v1beta1.PositionUp {
 		return
 	}
 	complete := len(mine) == int(wanted(m)) && len(p.adopt)+len(p.surplus) == 0
-	if m.Status.Position == v1beta1.PositionUp { // the position up was carried out
+	if m.Status.Position == v1beta1.PositionUp { // the position up was executed
 		p.lower = complete && !slices.ContainsFunc(mine, isUp)
 		return
 	}
@@ -183,9 +183,9 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 	}
 }
 
-// findDue decides which Switches to turn down now, and when the next one is due. A Switch is due when it has been up
-// for the flip delay. In each flip interval, the operator turns down one Switch: the Switch that has been up for the
-// longest time.
+// findDue decides which Switches to turn down now, and at which time the next one is due. A Switch is due when it has
+// been up for the flip delay. In each flip interval, the operator turns down one Switch: the Switch that has been up
+// for the longest time.
 //
 // An attempted flip also starts an interval, but it does not change lastFlip, which goes into the status. Otherwise
 // each failed attempt would change the status, and that change would cause an immediate retry.
@@ -237,8 +237,8 @@ func lastFlip(m *v1beta1.Machine, switches []*v1beta1.Switch, remembered, now ti
 	return last
 }
 
-// flippedAt returns when the operator last turned a Switch down. It is zero for never, and for a value that the
-// operator cannot have written.
+// flippedAt returns the time at which the operator last turned a Switch down. It is zero for never, and for a value
+// that the operator cannot have written.
 func flippedAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation]) // zero for an invalid time
 	return credible(at, now)
@@ -284,8 +284,8 @@ func splitOrdinal(name string) (prefix string, ordinal uint64) {
 	return prefix, ordinal
 }
 
-// seenAt returns when the operator noticed that a Switch is up. If the operator has not noticed it before, seenAt
-// returns now.
+// seenAt returns the time at which the operator noticed that a Switch is up. If the operator has not noticed it before,
+// seenAt returns now.
 func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	if !noticed(sw, now) {
 		return now
@@ -293,8 +293,8 @@ func seenAt(sw *v1beta1.Switch, now time.Time) time.Time {
 	return sw.Status.SeenAt.Time
 }
 
-// noticed reports whether the operator has noticed that a Switch is up since its position last changed. The generation
-// of a Switch changes only with its position.
+// noticed reports whether the operator has noticed the Switch after the last change of its position. The generation of
+// a Switch changes only with its position.
 func noticed(sw *v1beta1.Switch, now time.Time) bool {
 	return sw.Status.SeenAt != nil && sw.Status.ObservedGeneration == sw.Generation &&
 		!credible(sw.Status.SeenAt.Time, now).IsZero()

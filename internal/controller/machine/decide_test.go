@@ -190,7 +190,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{},
 		},
 		"Terminating": {
-			reason:   "a switch that is being deleted does not count",
+			reason:   "a switch that is being deleted is not one of the Machine's switches",
 			machine:  newMachine(2),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", terminating, up)},
 			want:     summary{Confirm: true, Create: 1},
@@ -202,7 +202,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{Confirm: true, Adopt: []string{"stray"}},
 		},
 		"AdoptBeforeDelete": {
-			reason:   "a surplus orphan is adopted first, because it may be the switch to delete",
+			reason:   "a surplus orphan is adopted first, because it may be the switch that is deleted",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("stray", orphan)},
 			want:     summary{Confirm: true, Adopt: []string{"stray"}},
@@ -344,7 +344,7 @@ func TestDecide(t *testing.T) {
 			want: summary{Next: 4 * time.Second},
 		},
 		"NoIntervalByForeign": {
-			reason:  "the flip of a switch with another controller does not count",
+			reason:  "the operator ignores the flip time of a switch with another controller",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
 				newTestSwitch("m-1", flipped(time.Second), foreign)},
@@ -392,7 +392,7 @@ func TestDecide(t *testing.T) {
 			want: summary{Forget: []string{"m-0"}},
 		},
 		"TurnedAgain": {
-			reason:  "a switch that was turned down and up again between two reconciles starts its delay again",
+			reason:  "if a switch was turned down and up again between two reconciles, its delay starts again",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute),
 				func(sw *v1beta1.Switch) { sw.Generation += 2 })},
@@ -412,7 +412,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{Notice: []string{"m-0"}, Next: 5 * time.Second},
 		},
 		"SlightlyInTheFuture": {
-			reason:   "a flip slightly in the future counts, because the clocks of nodes differ",
+			reason:   "a flip time slightly in the future is valid, because the clocks of nodes differ",
 			machine:  newMachine(1, lastFlipped(-time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
 			want:     summary{Next: 6 * time.Second},
@@ -438,7 +438,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{Confirm: true, Create: 1},
 		},
 		"RaisedOnce": {
-			reason:   "after position up was carried out, the switches are turned down as usual",
+			reason:   "after position up was executed, the switches are turned down as usual",
 			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour))},
 			want:     summary{Flip: []string{"m-1"}},
@@ -463,7 +463,7 @@ func TestNames(t *testing.T) {
 	next := names(newMachine(0), func(name string) bool { return name == "m-0" || name == "m-2" })
 	got := []string{next(), next(), next()}
 	if diff := cmp.Diff([]string{"m-1", "m-3", "m-4"}, got); diff != "" {
-		t.Errorf("want the lowest free numbers first (-want +got):\n%s", diff)
+		t.Errorf("names with the lowest free numbers (-want +got):\n%s", diff)
 	}
 }
 

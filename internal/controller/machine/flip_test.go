@@ -17,9 +17,9 @@ import (
 
 var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated users")
 
-// TestFlipRule simulates users that turn switches up and down at random, for an hour at a time. The operator wakes up
-// late, crashes between its writes, and restarts. It must not turn a switch down early or in the wrong order. It must
-// not turn two switches down within one interval. At the end, all switches must be down.
+// TestFlipRule simulates many hours in which users turn switches up and down at random. The operator reconciles late,
+// crashes between its writes, and restarts. It must not turn a switch down early or in the wrong order. It must not
+// turn two switches down within one interval. At the end, all switches must be down.
 func TestFlipRule(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
@@ -50,8 +50,8 @@ type world struct {
 	machine  *v1beta1.Machine
 	switches []*v1beta1.Switch
 	flipped  time.Time            // the operator's memory of its last flip, until it crashes
-	next     time.Time            // when the operator's next reconcile is due
-	turned   map[string]time.Time // when each switch was last turned
+	next     time.Time            // the time of the operator's next reconcile
+	turned   map[string]time.Time // the last time when each switch was turned
 	lastFlip time.Time
 }
 
@@ -75,7 +75,7 @@ func (w *world) users() {
 			w.turn(sw, v1beta1.PositionUp)
 		case 1:
 			w.turn(sw, v1beta1.PositionDown)
-			if w.random.IntN(2) == 0 { // otherwise the operator may not see that the switch was down
+			if w.random.IntN(2) == 0 { // otherwise the operator may not notice that the switch was down
 				w.operator(false)
 			}
 		}

@@ -25,14 +25,14 @@ import (
 	"container.training/useless/internal/pause"
 )
 
-// letters maps each letter to a kind of switch. The fuzz input sets the age of seenAt.
+// letters maps each letter of a fuzz input to the changes that make a kind of switch.
 var letters = map[rune][]func(*v1beta1.Switch){
 	'd': {},
 	'u': {up},
 	's': {up, seen(0)},
 	// down again, but seenAt is still set
 	'D': {seen(0), func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown }},
-	'S': {up, seen(0), func(sw *v1beta1.Switch) { sw.Generation++ }}, // turned since seenAt was set
+	'S': {up, seen(0), func(sw *v1beta1.Switch) { sw.Generation++ }}, // its position has changed since seenAt was set
 	'o': {orphan},
 	'O': {orphan, up},
 	'x': {relabelled},
@@ -87,7 +87,8 @@ func FuzzDecide(f *testing.F) {
 		if flippedAgo >= 0 {
 			lastFlipped(time.Duration(flippedAgo%3600) * time.Second)(w.machine)
 		}
-		// A pass creates or deletes at most 100 switches. Other passes adopt, release, raise, notice, flip or lower.
+		// One pass creates or deletes at most 100 switches. Further passes adopt, release, raise, notice, flip or
+		// lower.
 		for passes := 0; w.pass(); passes++ {
 			if passes > 24 {
 				t.Fatalf("the plans do not end: %s", cmp.Diff(summary{}, summarize(w.decide())))

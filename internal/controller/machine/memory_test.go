@@ -31,7 +31,7 @@ import (
 // A switchFunc returns Switch number i, as the API server sends it. Each Machine has ten Switches.
 type switchFunc func(i int) *v1beta1.Switch
 
-// TestCacheMemory limits how much memory a cached Switch needs. The result depends neither on the computer nor on the
+// TestCacheMemory limits the memory that a cached Switch needs. The result does not depend on the computer or on the
 // number of Switches.
 func TestCacheMemory(t *testing.T) {
 	const minRatio = 2 // controller-runtime's default cache / ours
@@ -55,7 +55,7 @@ func TestCacheMemory(t *testing.T) {
 	}
 }
 
-// heapPerSwitch returns how many bytes of live heap each Switch in the cache needs. It measures with few and with many
+// heapPerSwitch returns the bytes of live heap that each Switch in the cache needs. It measures with few and with many
 // Switches, and divides the difference by the number of additional Switches.
 func heapPerSwitch(t *testing.T, options cache.Options, newSwitch switchFunc) float64 {
 	t.Helper()
@@ -71,8 +71,8 @@ func heapPerSwitch(t *testing.T, options cache.Options, newSwitch switchFunc) fl
 	return (large - small) / (many - few)
 }
 
-// heapOf returns how many bytes a cache with some Switches adds to the live heap. The cache reads them from an HTTP
-// server, so that it decodes them as in an operator.
+// heapOf returns the bytes that a cache of Switches adds to the live heap. The cache reads the Switches from an HTTP
+// server, so that it decodes them as in the operator.
 func heapOf(ctx context.Context, options cache.Options, list watchList) (float64, error) {
 	server := httptest.NewServer(list)
 	defer server.Close()
@@ -148,7 +148,7 @@ func (l watchList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// restingSwitch returns a Switch as the operator creates it.
+// restingSwitch returns a Switch that the operator has created, and that was never turned up.
 func restingSwitch(i int) *v1beta1.Switch {
 	machine := fmt.Sprintf("machine-%05d", i/10)
 	created := metav1.Date(2026, time.November, 20, 9, 0, 0, 0, time.UTC)

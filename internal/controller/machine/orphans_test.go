@@ -38,7 +38,7 @@ func TestUnrelatedOrphans(t *testing.T) {
 			t.Errorf("with %d orphans in the cache, the Machine reads %d switches, want its own 10", n, len(switches))
 		}
 	}
-	// With the race detector, sync.Pool drops objects at random, which costs an allocation or two.
+	// With the race detector, sync.Pool drops objects at random. This causes one or two more allocations.
 	if allocations[orphans] > allocations[0]+5 {
 		t.Errorf("a reconcile allocates %.0f times with %d orphans in the cache, and %.0f times without them",
 			allocations[orphans], orphans, allocations[0])

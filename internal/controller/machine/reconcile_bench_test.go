@@ -30,12 +30,14 @@ import (
 	"container.training/useless/internal/queue"
 )
 
-// maxNoOpAllocations is the maximum number of allocations of a reconcile that changes nothing. It does not depend on
-// the computer or on the number of Machines. The client, which waits for the operator's own writes, needs 17 of them.
+// maxNoOpAllocations is the maximum number of allocations of a reconcile that changes nothing. The number does not
+// depend on the computer or on the number of Machines. The client needs 17 of these allocations, because it waits for
+// the operator's own writes.
 const maxNoOpAllocations = 58
 
-// maxNoOpSlope is the maximum ratio of the time with 10,000 Machines to the time with 100. It is 1 on an idle computer,
-// and up to 1.3 on a busy one. A reconcile that also lists the pointers to all Machines has a ratio of 11.
+// maxNoOpSlope is the maximum ratio of the time with 10,000 Machines to the time with 100. The ratio is 1 on an idle
+// computer, and up to 1.3 on a busy computer. If a reconcile also listed the pointers to all Machines, the ratio would
+// be 11.
 const maxNoOpSlope = 3.0
 
 func TestNoOpReconcile(t *testing.T) {
@@ -80,7 +82,7 @@ func BenchmarkNoOpReconcile(b *testing.B) {
 }
 
 // BenchmarkNoOpReconcileSlope reports the median ratio of the times with 10,000 and with 100 Machines. If it reconciles
-// one Machine, the ratio shows only additional work. If it reconciles a hundred in turn, the ratio also shows cache
+// one Machine, the ratio shows only additional work. If it reconciles 100 Machines in turn, the ratio also shows cache
 // misses of the CPU.
 func BenchmarkNoOpReconcileSlope(b *testing.B) {
 	few, many := newIdleController(b, 100, 10), newIdleController(b, 10_000, 10)
@@ -96,8 +98,8 @@ func BenchmarkNoOpReconcileSlope(b *testing.B) {
 }
 
 // slope returns the ratio of the times with 10,000 and with 100 Machines. The reconciles use distinct Machines in turn.
-// One call takes a few milliseconds. So other load on the computer affects both times alike, or only a few of many
-// samples.
+// One call takes a few milliseconds. So other load on the computer changes both times by the same factor, or changes
+// only a few of many samples.
 func slope(t testing.TB, few, many *Controller, distinct int) float64 {
 	t.Helper()
 	a1, b1 := duration(t, few, 100, distinct, 1), duration(t, many, 100, distinct, 100)

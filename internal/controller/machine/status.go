@@ -69,8 +69,8 @@ func oldestSeen(mine []*v1beta1.Switch, now time.Time) *metav1.MicroTime {
 	return oldest
 }
 
-// keepEqual returns the old value if both values are the same instant. So a different time zone does not count as a
-// change.
+// keepEqual returns the old value if both values are the same instant, and the updated value otherwise. So another time
+// zone does not change the status.
 func keepEqual(old, updated *metav1.MicroTime) *metav1.MicroTime {
 	if old.Equal(updated) {
 		return old
@@ -87,7 +87,7 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 	switch {
 	case apierror.IsQuotaExceeded(scaling):
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonQuotaExceeded
-		message += ": a ResourceQuota refuses more"
+		message += ": a ResourceQuota rejects further switches"
 	case scaling != nil && !apierrors.IsConflict(scaling) && !apierrors.IsAlreadyExists(scaling):
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScalingFailed
 		message = sameFailure(status, message, scaling)

@@ -66,7 +66,7 @@ func TestNewStatus(t *testing.T) {
 			},
 		},
 		"FlippedNow": {
-			reason:   "lastFlipTime is when the flip was confirmed, because the next interval begins then",
+			reason:   "lastFlipTime is the time when the API server confirmed the flip, because the next interval begins then",
 			machine:  newMachine(1, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", flipped(time.Second))},
 			lastFlip: now.Add(time.Nanosecond),
@@ -91,9 +91,9 @@ func TestNewStatus(t *testing.T) {
 			want: v1beta1.MachineStatus{
 				Switches: v1beta1.SwitchCounts{Total: 1, Down: 1}, Positions: "d",
 				Conditions: []metav1.Condition{
-					condition("Scaled", "False", "QuotaExceeded", "1 of 2 switches: a ResourceQuota refuses more"),
+					condition("Scaled", "False", "QuotaExceeded", "1 of 2 switches: a ResourceQuota rejects further switches"),
 					condition("Resting", "True", "AllDown", "All switches are down"),
-					condition("Ready", "False", "NotScaled", "1 of 2 switches: a ResourceQuota refuses more"),
+					condition("Ready", "False", "NotScaled", "1 of 2 switches: a ResourceQuota rejects further switches"),
 				},
 			},
 		},

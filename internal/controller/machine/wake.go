@@ -30,8 +30,8 @@ const userPriority = 50
 // workQueue has the Machines that wait for a worker.
 type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// waking returns an event handler that adds Machines to the queue. The function machines returns the names of the
-// Machines that an object affects. They are in the namespace of the object.
+// waking returns an event handler that adds Machines to the queue. The function "machines" returns the names of the
+// Machines that an object affects. These Machines are in the namespace of the object.
 func waking(machines func(client.Object) []string) handler.EventHandler {
 	wake := func(q workQueue, byUser bool, objects ...client.Object) {
 		var options priorityqueue.AddOpts // without a priority, the queue uses handler.LowPriority for the initial list
@@ -61,7 +61,7 @@ func waking(machines func(client.Object) []string) handler.EventHandler {
 
 // changedByUser reports whether a user changed a Machine or a Switch. It ignores the fields that the operator changes:
 // the status, the finalizers and the owners. It also ignores changes of a position together with FlippedAtAnnotation.
-// Other changes by the operator are rare, and count as changes by a user.
+// For other changes by the operator, which are rare, it returns true.
 func changedByUser(old, updated client.Object) bool {
 	before, after := old.GetAnnotations(), updated.GetAnnotations()
 	if before[v1beta1.FlippedAtAnnotation] != after[v1beta1.FlippedAtAnnotation] {
@@ -74,8 +74,9 @@ func changedByUser(old, updated client.Object) bool {
 // itself returns the name of a Machine.
 func itself(machine client.Object) []string { return []string{machine.GetName()} }
 
-// machinesOf returns the names of the Machines that a Switch affects: its controller, the Machines that select it, and
-// the Machine that would give a new Switch the same name.
+// machinesOf returns the names of the Machines that a Switch affects: its controller, and the Machines that select it.
+// It also returns the name of the Machine whose new Switches could get the same name. A name can occur twice, and the
+// Machine may not exist.
 func (c *Controller) machinesOf(object client.Object) (names []string) {
 	prefix, _ := splitOrdinal(object.GetName())
 	if name, ok := strings.CutSuffix(prefix, "-"); ok {

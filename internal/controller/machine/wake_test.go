@@ -31,8 +31,8 @@ func TestPriorities(t *testing.T) {
 	noticed := func(sw *v1beta1.Switch) { seen(0)(sw); sw.Generation++ }
 	for _, c := range []struct {
 		reason        string
-		before, after client.Object // a new object has no before, and a deleted object has no after
-		again         bool          // initial list, or resync
+		before, after client.Object // before is nil for a new object, and after is nil for a deleted object
+		again         bool          // the event is from the initial list or a resync
 		want          int
 	}{
 		{reason: "a Machine of the initial list has a low priority", after: newMachine(1), again: true,
@@ -144,7 +144,8 @@ func TestMachinesOfMany(t *testing.T) {
 			newTestSwitch("m7-0", func(sw *v1beta1.Switch) { sw.Labels[v1beta1.MachineLabel] = "m7" })
 		return testing.AllocsPerRun(10, func() { c.machinesOf(sw) })
 	}
-	// Scanning 1000 Machines would cost hundreds of times as much. The race detector sometimes adds an allocation.
+	// A scan of 1000 Machines would need hundreds of times as many allocations. The race detector sometimes adds an
+	// allocation.
 	if few, many := cost(10), cost(1000); many > 1.5*few {
 		t.Errorf("an event of a switch costs %.0f allocations with 1000 Machines with selectors, and %.0f with 10",
 			many, few)
@@ -159,7 +160,8 @@ func labelled(pairs ...string) *v1beta1.LabelSelector {
 	return selector
 }
 
-// handle passes an event to the event handler. A nil before means a create event, and a nil after means a delete event.
+// handle passes an event to the event handler. If before is nil, it is a create event. If after is nil, it is a delete
+// event.
 func handle(t *testing.T, q workQueue, before, after client.Object, again bool) {
 	t.Helper()
 	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc,

@@ -1,10 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podcount keeps a label on every ReplicaSet with the number of its Pods.
+// Package podcount sets a label with the number of Pods on every ReplicaSet.
 //
-// Pods come and go in bursts. The controller waits for the end of a burst, so that it writes a ReplicaSet a few times,
-// not once for each Pod. The cache has only a part of the metadata of ReplicaSets and Pods.
+// Many Pods of a ReplicaSet are often created or deleted in a burst. The controller waits for the end of the burst, so
+// that it does not write the ReplicaSet once for each Pod. The cache has only a part of the metadata of ReplicaSets and
+// Pods.
 package podcount
 
 import (
@@ -91,8 +92,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// CacheOptions returns options that keep only the fields that the controller reads. Of a Pod of several kilobytes,
-// these are the name, the controller and the deletion timestamp.
+// CacheOptions returns options that keep only the fields that the controller reads. For example, it keeps the name, the
+// owners and the deletion timestamp of a Pod, but drops its labels and annotations.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.ReplicaSet{}: {Transform: trim(func(meta *metav1.ObjectMeta) {
@@ -177,14 +178,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.act(ctx, rs, value)
 }
 
-// decide returns the value of the label for a ReplicaSet with a number of Pods, and whether the present one is wrong.
+// decide returns the correct value of the label for a ReplicaSet with a number of Pods. It also reports whether the
+// current value is wrong.
 func decide(rs client.Object, label string, pods int) (value string, wrong bool) {
 	value = strconv.Itoa(pods)
 	return value, rs.GetLabels()[label] != value
 }
 
-// act sets the label and nothing else, so that it never conflicts with other writers. The UID is a precondition: a
-// new ReplicaSet of the same name must not get the count of the old one.
+// act changes only the label, so it never conflicts with other writers. The UID is a precondition: a new ReplicaSet of
+// the same name must not get the count of the old one.
 func (c *Controller) act(ctx context.Context, rs *metav1.PartialObjectMetadata, value string) error {
 	body := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%q}}}`, rs.UID, c.label, value)
 	err := c.client.Patch(ctx, rs, client.RawPatch(types.MergePatchType, body), fieldManager)
@@ -195,7 +197,7 @@ func (c *Controller) act(ctx context.Context, rs *metav1.PartialObjectMetadata, 
 	return err
 }
 
-// matters drops the events of ReplicaSets that cannot make the label wrong, such as a change of the status.
+// matters drops events of ReplicaSets after which the label is still correct, such as a change of the status.
 func (c *Controller) matters() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -207,13 +209,13 @@ func (c *Controller) matters() predicate.Predicate {
 	}
 }
 
-// moved drops the updates of Pods that neither give nor take a Pod from a ReplicaSet.
+// moved drops the updates of Pods that do not change the number of Pods of a ReplicaSet.
 var moved = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool { return owner(e.ObjectOld) != owner(e.ObjectNew) },
 }
 
-// waking returns an event handler that wakes the ReplicaSet that an object concerns. It adds no request to the queue,
-// because the alarm does that after a while.
+// waking returns an event handler that calls wake for the ReplicaSet of an object. The handler adds no request to the
+// queue. The alarm does that later.
 func (c *Controller) waking(concerned func(client.Object) replicaSet) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		if rs := concerned(object); rs.UID != "" {
@@ -223,13 +225,13 @@ func (c *Controller) waking(concerned func(client.Object) replicaSet) handler.Ev
 	})
 }
 
-// itself returns a ReplicaSet.
+// itself returns the name and UID of a ReplicaSet.
 func itself(rs client.Object) replicaSet {
 	return replicaSet{client.ObjectKeyFromObject(rs), rs.GetUID()}
 }
 
-// wake recounts the Pods of a ReplicaSet at the end of a burst of events. A long burst delays the count until its first
-// event is as old as patience.
+// wake sets an alarm that reconciles a ReplicaSet at the end of a burst of events. The burst ends after the duration
+// silence without an event, or when its first event is as old as patience.
 func (c *Controller) wake(rs types.NamespacedName) {
 	now := c.clock.Now()
 	first, _ := c.bursts.LoadOrStore(rs, now)
@@ -250,7 +252,7 @@ func indexByController(pod any) ([]string, error) {
 
 func indexKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
-// replicaSet is the ReplicaSet that controls a Pod.
+// replicaSet identifies a ReplicaSet.
 type replicaSet struct {
 	types.NamespacedName
 	types.UID

@@ -15,7 +15,7 @@ import (
 )
 
 // FuzzDecide sets the Pod count on a ReplicaSet with random labels. The value must be a valid label value. No other
-// label may change, and a second decision must find nothing to write.
+// label may change, and a second decision must not write again.
 func FuzzDecide(f *testing.F) {
 	f.Add("pod-count=3\nteam=useless", "pod-count", 3)
 	f.Add("pod-count=03", "pod-count", 3)

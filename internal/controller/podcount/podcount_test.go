@@ -67,19 +67,19 @@ func TestOwner(t *testing.T) {
 		pod    *metav1.ObjectMeta
 		want   replicaSet
 	}{
-		"Controlled": {"a Pod counts for its controller",
+		"Controlled": {"a Pod belongs to its controller",
 			&metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, web},
 		"OtherVersion": {"the version of the owner reference does not matter",
 			&metav1.ObjectMeta{OwnerReferences: ref("apps/v1beta2", "ReplicaSet", new(true))}, web},
-		"Owned": {"a Pod does not count for an owner that is not its controller",
+		"Owned": {"a Pod does not belong to an owner that is not its controller",
 			&metav1.ObjectMeta{OwnerReferences: ref("apps/v1", "ReplicaSet", nil)}, replicaSet{}},
-		"OtherKind": {"a Pod of a Job does not count",
+		"OtherKind": {"a Pod of a Job belongs to no ReplicaSet",
 			&metav1.ObjectMeta{OwnerReferences: ref("batch/v1", "Job", new(true))}, replicaSet{}},
-		"OtherGroup": {"a Pod of a ReplicaSet of another API group does not count",
+		"OtherGroup": {"a Pod of a ReplicaSet of another API group is ignored",
 			&metav1.ObjectMeta{OwnerReferences: ref("example.com/v1", "ReplicaSet", new(true))}, replicaSet{}},
-		"Orphan": {"a Pod without an owner does not count", &metav1.ObjectMeta{}, replicaSet{}},
+		"Orphan": {"a Pod without an owner is ignored", &metav1.ObjectMeta{}, replicaSet{}},
 		"BeingDeleted": {
-			"a Pod that is being deleted does not count",
+			"a Pod that is being deleted is ignored",
 			&metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(now)),
 				OwnerReferences: ref("apps/v1", "ReplicaSet", new(true))}, replicaSet{},
 		},
@@ -95,7 +95,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOnPod checks which ReplicaSets are counted again after an event of a Pod.
+// TestOnPod checks for which ReplicaSets an event of a Pod causes a new count.
 func TestOnPod(t *testing.T) {
 	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
@@ -179,7 +179,7 @@ func TestBursts(t *testing.T) {
 	for _, c := range []struct {
 		reason string
 		events []time.Duration // since the first event
-		want   []time.Duration // when the Pods are counted
+		want   []time.Duration // the times at which the Pods are counted, since the first event
 	}{
 		{"a single event", []time.Duration{0}, []time.Duration{500 * time.Millisecond}},
 		{"another event delays the count", []time.Duration{0, 400 * time.Millisecond},
@@ -200,7 +200,8 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// countsAfter sends events of a ReplicaSet at these times, and returns when the controller counts its Pods.
+// countsAfter sends events of a ReplicaSet at these times. It returns the times at which the controller counts its
+// Pods.
 func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
 	t.Helper()
 	clock := clock.RealClock{} // reads the fake time inside synctest.Test

@@ -27,8 +27,8 @@ import (
 const autoscalersByTarget = "useless/target"
 
 // conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
-// HorizontalPodAutoscaler while there are no replicas, unless the autoscaler itself has scaled to zero. KEDA enables
-// its own autoscalers again.
+// HorizontalPodAutoscaler while its workload has 0 replicas, unless the autoscaler itself has scaled to 0. KEDA would
+// enable its autoscalers again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.Stop == nil && s.StopAfter == 0 {
 		return ""
@@ -59,8 +59,8 @@ func scalesToZero(o client.Object) bool {
 	return least != nil && *least == 0
 }
 
-// indexAutoscalers indexes the autoscalers by their target, if one of the kinds needs that. An index is also a watch of
-// all autoscalers, for which the other kinds have no permission.
+// indexAutoscalers indexes the autoscalers by their target, if one of the enabled kinds is scalable. An index starts a
+// watch of all autoscalers. The roles of the other kinds do not allow this watch.
 func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer, enabled []*kind) error {
 	if !slices.ContainsFunc(enabled, func(k *kind) bool { return k.isScalable }) {
 		return nil
@@ -69,7 +69,7 @@ func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer, enabled 
 		func(o client.Object) []string { return []string{target(o)} })
 }
 
-// autoscalersOf returns the autoscalers of a workload. They belong to the cache.
+// autoscalersOf returns the autoscalers of a workload. They belong to the cache and must not be changed.
 func (c *Controller) autoscalersOf(
 	ctx context.Context, o client.Object,
 ) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
@@ -101,8 +101,8 @@ func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Re
 	return nil
 }
 
-// retargeted drops the updates of autoscalers that change neither the target nor the conflict. The status of an
-// autoscaler changes every few seconds.
+// retargeted drops the updates of autoscalers that do not change their target or the result of conflict. The status of
+// an autoscaler changes every few seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
 		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)

@@ -59,11 +59,11 @@ func TestConflict(t *testing.T) {
 			`stop-replicas "1": HorizontalPodAutoscaler hpa would undo a stop`, false},
 		"ScalesToZero": {"0 replicas do not disable an autoscaler with minReplicas 0", 0, newAutoscaler(atLeast(0)),
 			"set its minReplicas to at least 1", true},
-		"ToZeroAndAtOne": {"the warning is about minReplicas first, because stop-replicas 0 would not help", 1,
+		"ToZeroAndAtOne": {"the warning is about minReplicas, because stop-replicas 0 would not solve the conflict", 1,
 			newAutoscaler(atLeast(0)), "set its minReplicas to at least 1", true},
 		"KEDA": {"KEDA enables its autoscaler after a stop", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
 			"ScaledObject events would undo a stop", true},
-		"Controlled": {"other controllers do not enable their autoscalers again", 0,
+		"Controlled": {"an autoscaler of another controller than KEDA stays disabled after a stop", 0,
 			newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {

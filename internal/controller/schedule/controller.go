@@ -66,7 +66,7 @@ const (
 type Options struct {
 	// Kinds are the names of the kinds of workloads that schedules apply to. Empty means all kinds.
 	Kinds []string
-	// DefaultTimeZone is the IANA name of the time zone of schedules that have none. Empty means UTC.
+	// DefaultTimeZone is the IANA time zone of schedules without a time zone. Empty means UTC.
 	DefaultTimeZone string
 	// DryRun means that the controller only emits events about starts and stops.
 	DryRun bool
@@ -135,8 +135,8 @@ type Controller struct {
 	api        client.Reader // reads from the API server
 	dryRun     bool
 	dryRunEnd  *dryRunEnd
-	// The last warning about a workload, and the start or stop that failed last with the time at which it was due. So
-	// each of them is emitted once. A restart repeats them.
+	// warned has the last warning about each workload, and failures has the key of its last failed start or stop. With
+	// these, the controller emits each event only once. After a restart, it emits them again.
 	warned   memory.Memory[warning]
 	failures memory.Memory[string]
 	dryRuns  memory.Memory[dryRunMemory]
@@ -221,7 +221,7 @@ func (c *Controller) index(ctx context.Context, indexer client.FieldIndexer) err
 	})
 }
 
-// scheduled accepts the events of workloads that have, or had, a schedule.
+// scheduled accepts the events of workloads that have a schedule, or had one before the event.
 func (c *Controller) scheduled() predicate.Predicate {
 	may := func(o client.Object) bool { return hasSchedule(o) || c.defaulted.has(o.GetNamespace()) }
 	return predicate.Funcs{
@@ -237,7 +237,7 @@ func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=useless-system,resources=leases,resourceNames=schedule-dry-run.useless.container.training,verbs=get;update
 
-// Reconcile carries out the last start or stop of a workload, unless it was handled before.
+// Reconcile executes the last start or stop of a workload, unless it was handled before.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	if c.absent.Load() {
 		return reconcile.Result{}, nil // the CustomResourceDefinition was removed, and all workloads with it
@@ -270,7 +270,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.act(ctx, o, p)
 }
 
-// read returns what a decision about a workload is based on.
+// read returns the input of a decision about a workload.
 func (c *Controller) read(ctx context.Context, o client.Object) (in input, err error) {
 	in = input{object: o, zone: c.zone, now: c.clock.Now(), dryRun: c.dryRun, lastDryRun: c.dryRuns.Of(o)}
 	if in.dryRunEnd, err = c.dryRunEnd.read(ctx); err != nil {
@@ -283,7 +283,7 @@ func (c *Controller) read(ctx context.Context, o client.Object) (in input, err e
 	return in, err
 }
 
-// forget drops what the controller remembers about a workload.
+// forget drops the data in memory about a workload.
 func (c *Controller) forget(request reconcile.Request) {
 	c.warned.Forget(request.NamespacedName)
 	c.failures.Forget(request.NamespacedName)
@@ -292,7 +292,7 @@ func (c *Controller) forget(request reconcile.Request) {
 	c.alarms.Set(request, time.Time{})
 }
 
-// act carries out a plan in one request, and emits its events.
+// act executes a plan in one request, and emits its events.
 func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	c.warn(ctx, o, p.warning)
 	if p.isDryRun {
@@ -319,8 +319,7 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	return err
 }
 
-// warn emits an event if a warning differs from the last one. The zero warning means that there is nothing to warn
-// about any more.
+// warn emits an event if a warning differs from the last one. The zero warning means that there is no problem any more.
 func (c *Controller) warn(ctx context.Context, o client.Object, w warning) {
 	if w == c.warned.Of(o) {
 		return
@@ -345,7 +344,7 @@ func (c *Controller) isNewFailure(o client.Object, failure string) bool {
 	return true
 }
 
-// key identifies the event of a plan.
+// key identifies the start or stop of a plan.
 func (p plan) key() string {
 	key := string(p.transition) + p.annotations[p.event.Cause]
 	if p.event.Cause != v1beta1.StartUntilAnnotation { // its start is always due now
@@ -428,8 +427,9 @@ func cause(o client.Object, p plan, late time.Duration) string {
 	return text
 }
 
-// author returns which field manager has changed a workload, and when, for an event. It returns an empty string if
-// that is not known. The cache has no managed fields, so author reads them from the API server.
+// author returns text for an event: the field manager that last changed the level of a workload, and the time. It
+// returns an empty string if they are not known. The cache has no managed fields, so author reads them from the API
+// server.
 func (c *Controller) author(ctx context.Context, o client.Object) string {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(c.gvk)

@@ -20,7 +20,7 @@ import (
 // reconcile without a due event sends no request.
 const longestWait = 10 * time.Minute
 
-// input is what a decision is based on.
+// input is the data for a decision about one workload.
 type input struct {
 	object      client.Object
 	autoscalers []autoscalingv2.HorizontalPodAutoscaler
@@ -32,13 +32,13 @@ type input struct {
 	now         time.Time
 }
 
-// plan is what to do about a workload.
+// plan describes the next write to a workload, its events, and the time of the next reconcile.
 type plan struct {
 	transition  transition
 	outcome     outcome
 	event       schedule.Event    // the start or stop
-	annotations map[string]string // those of the schedule, which may come from the Namespace
-	fired       bool              // time has caused the transition, and not a new or edited schedule
+	annotations map[string]string // the annotations of the schedule, which may come from the Namespace
+	fired       bool              // the transition is due because of the time, not because of a new or edited schedule
 	isDryRun    bool              // the plan is only announced
 	level       int32             // the level (see kind) after the transition
 	least       *int32            // the lower bound of the level after the transition; nil if it does not change
@@ -73,7 +73,7 @@ const (
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
-// decide returns what to do about a workload. If the schedule is invalid, the operator waits until a user changes it.
+// decide returns the plan for a workload. If the schedule is invalid, the operator waits until a user changes it.
 func (k *kind) decide(in input) plan {
 	own := in.object.GetAnnotations()
 	annotations, isDefault := k.effective(own, in.defaults)
@@ -95,7 +95,7 @@ func (k *kind) decide(in input) plan {
 	}
 	p.annotations, p.isDryRun = annotations, in.isDryRun()
 	if p.isDryRun && p.warning.reason != v1beta1.EventAutoscalerConflict {
-		p.warning = warning{} // a dry run neither stops a workload soon, nor has it stopped one
+		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
 	}
 	return p
 }
@@ -114,7 +114,7 @@ func (in input) isDryRun() bool {
 }
 
 // effective returns the annotations of the schedule that applies to a workload, and whether they are the default of its
-// Namespace. A workload without replicas ignores the numbers of replicas in a default.
+// Namespace. Kinds without replicas ignore the numbers of replicas in a default.
 func (k *kind) effective(own, defaults map[string]string) (annotations map[string]string, isDefault bool) {
 	if !k.takesDefaults {
 		defaults = nil
@@ -127,7 +127,7 @@ func (k *kind) effective(own, defaults map[string]string) (annotations map[strin
 	return annotations, isDefault
 }
 
-// remove undoes a stop and removes the record.
+// remove returns a plan that undoes a stop and removes the record.
 func (k *kind) remove(o client.Object) plan {
 	p := plan{transition: removal, level: k.level(o), record: schedule.ReadRecord(o.GetAnnotations())}
 	p.raise(p.record.Original, k.leastOf(o))
@@ -162,14 +162,14 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	return p
 }
 
-// isOfDryRun reports whether an event was due during a dry run, or before it. A dry run by flag has no events of a
-// workload that was created later.
+// isOfDryRun reports whether an event was due before the end of the last dry run. A dry run by flag does not apply to a
+// workload that was created after its end.
 func (in input) isOfDryRun(at time.Time) bool {
 	created := in.object.GetCreationTimestamp()
 	return !at.After(in.lastDryRun.at) || !at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
 }
 
-// recordOf returns the record of the workload. A dry run does not write RunningSince, so the operator remembers it.
+// recordOf returns the record of the workload. A dry run does not write RunningSince, so recordOf takes it from memory.
 func (in input) recordOf() schedule.Record {
 	record := schedule.ReadRecord(in.object.GetAnnotations())
 	if record.RunningSince.IsZero() && in.isDryRun() {
@@ -178,7 +178,8 @@ func (in input) recordOf() schedule.Record {
 	return record
 }
 
-// skip returns the outcome of an event that is recorded but not executed. It returns nothing for an event to execute.
+// skip returns the outcome of an event that must be recorded but not executed. It returns the outcome "nothing" if the
+// event must be executed.
 func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.Due) outcome {
 	at := due.At
 	if end := record.ExpiresAt; record.Last.IsZero() && end.After(at) && !end.After(in.now) {
@@ -194,7 +195,7 @@ func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.
 	}
 }
 
-// track records since when the workload runs and when it expires, if that has changed.
+// track records RunningSince and ExpiresAt, if they have changed.
 func (p *plan) track(due schedule.Due) {
 	if p.record.RunningSince.Equal(due.Since) && p.record.ExpiresAt.Equal(due.Expiry) {
 		return
@@ -213,14 +214,15 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// execute plans a start or a stop. If skipped is not nothing, the plan only records it, with this outcome.
+// execute plans a start or a stop. If skipped is not the outcome "nothing", the plan only records the start or stop,
+// and its outcome is skipped.
 func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due, skipped outcome) {
 	handled := p.record.Handled(in.now)
 	p.fired = !due.IsEdited && !due.IsUptime && !handled.IsZero()
 	p.record.Last, p.record.Observed = lastEvent(due, handled), s.Observed
 	since := due.Since
 	if !since.IsZero() && !due.Expiry.After(in.now) {
-		since = in.now.Truncate(time.Second) // StopAfter is over. If this plan does not stop the workload, it restarts.
+		since = in.now.Truncate(time.Second) // StopAfter has ended; without a stop, it begins again
 	}
 	switch {
 	case due.At.IsZero():
@@ -234,7 +236,7 @@ func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due
 		p.raise(cmp.Or(s.StartReplicas, p.record.Original), k.leastOf(in.object))
 		since = earlier(since, in.now.Truncate(time.Second))
 		if p.level <= k.stopLevel(s) {
-			p.record.State, since = "", time.Time{} // no level to start with is known
+			p.record.State, since = "", time.Time{} // the level before the stop is not known
 		}
 	}
 	p.record.RunningSince, p.record.ExpiresAt = time.Time{}, time.Time{}
@@ -247,8 +249,9 @@ func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due
 	}
 }
 
-// extend records an uptime on demand. With isDuration, its end replaces the duration in StartUntilAnnotation. Without a
-// last event in the record, the last regular event is due again after the uptime.
+// extend records an uptime on demand (StartUntilAnnotation). If isDuration is true, the end of the uptime replaces the
+// duration in the annotation. The last event is removed from the record, so that the last regular event is due again
+// after the uptime.
 func (p *plan) extend(due schedule.Due, isDuration bool) {
 	p.record.Last = time.Time{}
 	p.record.Next, p.record.ExpiresAt = due.Next, due.Expiry
@@ -257,8 +260,8 @@ func (p *plan) extend(due schedule.Due, isDuration bool) {
 	}
 }
 
-// lastEvent returns the time to record for an event. If a user shortens StopAfter, it can be before the last event that
-// was handled. This event must not be due again.
+// lastEvent returns the time to record for an event. If a user shortens StopAfter, its stop can be earlier than the
+// last event that was handled. Then lastEvent returns the later time, so that the handled event is not due again.
 func lastEvent(due schedule.Due, handled time.Time) time.Time {
 	if due.Cause == v1beta1.StopAfterAnnotation && handled.After(due.At) {
 		return handled
@@ -269,11 +272,9 @@ func lastEvent(due schedule.Due, handled time.Time) time.Time {
 // noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.
 const noticePeriod = 15 * time.Minute
 
-// warnOf returns a warning about a workload for which nothing is due: it stops soon, or its last event was undone. With
-// StopAfter, a manual start causes no warning.
+// warnOf returns a warning about a workload without a due event: the workload stops soon, or its last event was undone.
 func (k *kind) warnOf(s *schedule.Schedule, due schedule.Due, p plan, now time.Time) warning {
-	isSuspended := s.Suspended || due.Expiry.Before(s.SuspendUntil)
-	if due.ExpiresIntoStop && !isSuspended && !now.Before(due.Expiry.Add(-noticePeriod)) {
+	if isSoon := !now.Before(due.Expiry.Add(-noticePeriod)); isSoon && s.StopsAtExpiry(p.record, due, now) {
 		return warning{v1beta1.EventStopsSoon, "Stop", fmt.Sprintf("The workload stops at %s: "+
 			"to extend its uptime, change start-until or stop-after", schedule.FormatTime(due.Expiry))}
 	}
@@ -287,15 +288,15 @@ func (k *kind) warnOf(s *schedule.Schedule, due schedule.Due, p plan, now time.T
 	return warning{v1beta1.EventScheduleOverridden, "Observe", note}
 }
 
-// isOverridden reports whether the last start or stop was undone by something else. With StopAfter, users start and
-// stop a workload at any time.
+// isOverridden reports whether another client has undone the last start or stop. With StopAfter, it returns false,
+// because users start and stop such a workload at any time.
 func (k *kind) isOverridden(s *schedule.Schedule, record schedule.Record, level int32) bool {
 	running := level > k.stopLevel(s)
 	return s.StopAfter == 0 && (record.State == v1beta1.ScheduleStopped && running ||
 		record.State == v1beta1.ScheduleStarted && !running)
 }
 
-// wakeUp returns when to reconcile next: at the next event, at the warning before it, or after longestWait.
+// wakeUp returns the time of the next reconcile: the next event, the warning before it, or now plus longestWait.
 func wakeUp(due schedule.Due, now time.Time) time.Time {
 	earliest := now.Add(longestWait)
 	for _, at := range []time.Time{due.Next, due.Expiry, due.Expiry.Add(-noticePeriod)} {
@@ -307,7 +308,8 @@ func wakeUp(due schedule.Due, now time.Time) time.Time {
 }
 
 // lower stops a workload: it lowers the level and records the previous level. If the schedule was edited, an earlier
-// stop may already have lowered the level. Then the record keeps the higher level: the recorded one or the present one.
+// stop may already have lowered the level. Then the record contains the higher of the recorded level and the current
+// level.
 func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {
@@ -322,13 +324,14 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 	}
 }
 
-// raise starts a workload: it raises the level and removes the recorded level from before the stop. A target of zero
-// means that the level from before the stop is not known. The current lower bound is nil if there is none.
+// raise starts a workload: it raises the level to the target, and removes the level before the stop from the record. A
+// target of zero means that the level before the stop is not known. The argument current is the lower bound of the
+// workload; nil for none.
 func (p *plan) raise(target int32, current *int32) {
 	before := p.level
 	p.level = max(before, target)
 	if least := p.record.Least; least != nil && current != nil && *current < min(*least, p.level) {
-		p.least = new(min(*least, p.level)) // the stop had lowered it
+		p.least = new(min(*least, p.level)) // the stop has lowered it
 	}
 	p.outcome, p.record.State, p.record.Original, p.record.Least = unchanged, v1beta1.ScheduleStarted, 0, nil
 	if p.level > before || p.least != nil {
@@ -352,7 +355,7 @@ func (k *kind) leastOf(o client.Object) *int32 {
 	return k.least(o)
 }
 
-// apply changes a workload as planned.
+// apply writes the changes of a plan into a workload.
 func (k *kind) apply(o client.Object, p plan) {
 	if p.outcome == scaled {
 		k.setLevel(o, p.level)
@@ -361,7 +364,7 @@ func (k *kind) apply(o client.Object, p plan) {
 		}
 	}
 	annotations := o.GetAnnotations()
-	if annotations == nil { // the schedule is that of the Namespace
+	if annotations == nil { // the schedule comes from the Namespace
 		annotations = map[string]string{}
 		o.SetAnnotations(annotations)
 	}

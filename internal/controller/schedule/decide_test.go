@@ -56,7 +56,7 @@ func with(key, value string) func(*appsv1.Deployment) {
 	}
 }
 
-// observed sets the operator's annotations as after a reconcile at time last.
+// observed sets the annotations that a reconcile at the time last writes.
 func observed(state, last string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		s, problems := schedule.Parse(d.Annotations, time.UTC)
@@ -74,7 +74,7 @@ func original(n int) func(*appsv1.Deployment) {
 	return with(v1beta1.OriginalReplicasAnnotation, strconv.Itoa(n))
 }
 
-// decideAt decides about a workload of a kind.
+// decideAt returns the plan for a workload of a kind at a time.
 func decideAt(
 	k *kind, o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, now time.Time,
 ) plan {
@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 		reason     string
 		deployment *appsv1.Deployment
 		now        string
-		warning    string // its reason
+		warning    string // the reason of the warning; empty for none
 		want       summary
 	}{
 		"New": {
@@ -224,7 +224,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStarted},
 		},
 		"EditedStopReplicas": {
-			reason: "replicas that the first stop has left running are not recorded as the original number",
+			reason: "after an edit, the replicas that the first stop left running are not recorded as the original number",
 			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
@@ -242,7 +242,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped},
 		},
 		"EditedText": {
-			reason: "a different text for the same times is not an edit",
+			reason: "another text with the same times is not an edit",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
@@ -409,7 +409,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideInvalid plans for an invalid schedule. The plan must only contain a warning, although an earlier stop is
+// TestDecideInvalid decides about an invalid schedule. The plan must contain only a warning, even if an earlier stop is
 // recorded.
 func TestDecideInvalid(t *testing.T) {
 	d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
@@ -420,6 +420,88 @@ func TestDecideInvalid(t *testing.T) {
 	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
+}
+
+// TestStopsSoon decides at 12:00 about a workload that has been running since 07:50, and then follows it until 12:15.
+// The warning is correct only if the workload then stops because of stop-after or start-until.
+func TestStopsSoon(t *testing.T) {
+	const startKey, stopKey, untilKey = v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation,
+		v1beta1.SuspendUntilAnnotation
+	const tenPast, justAfterNoon = "2026-11-20T12:10:00Z", "2026-11-20T12:00:01Z"
+	stopAfter := map[string]string{v1beta1.StopAfterAnnotation: "4h20m"}
+	uptime := map[string]string{v1beta1.StartUntilAnnotation: tenPast}
+	type m = map[string]string
+	for _, c := range []struct {
+		reason         string
+		base, changes  map[string]string // annotations beside office; an empty value removes one
+		want           bool
+		stopped, cause string // when and why the workload stops; empty if it does not stop until 12:15
+	}{
+		{"stop-after ends", stopAfter, nil, true, "12:10", v1beta1.StopAfterAnnotation},
+		{"stop-after ends in 16 minutes", nil, m{v1beta1.StopAfterAnnotation: "4h26m"}, false, "", ""},
+		{"there are no regular stops", stopAfter, m{stopKey: ""}, true, "12:10", v1beta1.StopAfterAnnotation},
+		{"a regular stop is first", stopAfter, m{stopKey: "12:05"}, false, "12:05", stopKey},
+		{"a regular stop is at the same time", stopAfter, m{stopKey: "12:10"}, false, "12:10", stopKey},
+		{"a regular start is at the same time", stopAfter, m{startKey: "12:10"}, false, "", ""},
+		{"a regular start is first", stopAfter, m{startKey: "12:05"}, true, "12:10", v1beta1.StopAfterAnnotation},
+		{"a start takes precedence over the regular stop that is first", stopAfter,
+			m{startKey: "5 12 20 11 *", stopKey: "12:05"}, true, "12:10", v1beta1.StopAfterAnnotation},
+		{"the second of two regular stops is executed", stopAfter,
+			m{startKey: "5 12 20 11 *", stopKey: "5,7 12 * * *"}, false, "12:07", stopKey},
+		{"the regular stop that is first is suspended", stopAfter, m{stopKey: "12:05", untilKey: tenPast},
+			true, "12:10", v1beta1.StopAfterAnnotation},
+		{"the stop is suspended", stopAfter, m{untilKey: "2026-11-20T12:10:01Z"}, false, "", ""},
+		{"the schedule is suspended", stopAfter, m{v1beta1.SuspendAnnotation: "true"}, false, "", ""},
+
+		{"an uptime ends after a regular stop", uptime, m{stopKey: "11:00"}, true, "12:10", stopKey},
+		{"an uptime ends after a regular start", uptime, nil, false, "", ""},
+		{"a regular stop is due during the uptime", uptime, m{stopKey: "12:05"}, true, "12:10", stopKey},
+		{"a regular stop is due at the end of the uptime", uptime, m{stopKey: "12:10"}, true, "12:10", stopKey},
+		{"the regular stop was before the end of the suspension", uptime,
+			m{stopKey: "11:00", untilKey: justAfterNoon}, false, "", ""},
+		{"the regular stop is after the end of the suspension", uptime,
+			m{stopKey: "12:05", untilKey: justAfterNoon}, true, "12:10", stopKey},
+		{"stop-after ends during the uptime", uptime, m{v1beta1.StopAfterAnnotation: "4h15m"}, true, "12:10",
+			v1beta1.StopAfterAnnotation},
+		{"stop-after ended during the suspension", uptime,
+			m{v1beta1.StopAfterAnnotation: "4h9m", untilKey: justAfterNoon}, false, "", ""},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			d := newDeployment(3)
+			maps.Copy(d.Annotations, c.base)
+			for key, value := range c.changes {
+				with(key, value)(d)
+			}
+			deployments.apply(d, decideAt(deployments, d, nil, at("2026-11-20 07:50"))) // records the schedule
+			deployments.setLevel(d, 3)
+			d.Annotations[v1beta1.RunningSinceAnnotation] = "2026-11-20T07:50:00Z"
+			if p := decideAt(deployments, d, nil, now); p.outcome != nothing {
+				deployments.apply(d, p)
+			}
+			got := decideAt(deployments, d, nil, now)
+			if soon := got.warning.reason == v1beta1.EventStopsSoon; soon != c.want {
+				t.Errorf("stops soon: %t, want %t; warning %+v", soon, c.want, got.warning)
+			}
+			stopped, cause := nextStop(d)
+			if stopped != c.stopped || cause != c.cause {
+				t.Errorf("the workload stops at %q because of %q, want %q and %q", stopped, cause, c.stopped, c.cause)
+			}
+		})
+	}
+}
+
+// nextStop reconciles a running workload each minute from 12:01 to 12:15. It returns when and why the workload stops.
+func nextStop(d *appsv1.Deployment) (clock, cause string) {
+	for at := now.Add(time.Minute); at.Before(now.Add(16 * time.Minute)); at = at.Add(time.Minute) {
+		p := decideAt(deployments, d, nil, at)
+		if p.transition == stop && p.outcome == scaled {
+			return at.Format("15:04"), p.event.Cause
+		}
+		if p.outcome != nothing {
+			deployments.apply(d, p)
+		}
+	}
+	return "", ""
 }
 
 func TestRemove(t *testing.T) {
@@ -486,7 +568,7 @@ func TestLeaveAlone(t *testing.T) {
 	}
 }
 
-// follow reconciles at regular times, and calls look after each decision.
+// follow reconciles at regular times, and calls the function look after each decision.
 func follow(t *testing.T, d *appsv1.Deployment, from, to time.Time, every time.Duration,
 	look func(at time.Time, p plan)) {
 	t.Helper()

@@ -18,20 +18,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// dryRunLease is the name of a Lease in the operator's namespace. Its renew time is the last time of a dry run by flag.
-// A dry run writes nothing to workloads, so the next run without the flag would take all schedules for new ones.
+// dryRunLease is the name of a Lease in the operator's namespace. Its renew time is the last time at which the operator
+// ran with the flag --schedule-dry-run. A dry run writes nothing to workloads. Without the Lease, the next run without
+// the flag would treat all schedules as new.
 const dryRunLease = "schedule-dry-run.useless.container.training"
 
 const dryRunRenewal = 10 * time.Second
 
-// dryRunMemory is what the operator remembers of the last dry run of a workload.
+// dryRunMemory is the data in memory about the last dry run of a workload.
 type dryRunMemory struct {
 	at    time.Time // the time of the last decision in the dry run
 	event string    // the last event that was announced
 	since time.Time // RunningSince, which a dry run does not write
 }
 
-// dryRunEnd is the end of the last dry run by flag.
+// dryRunEnd reads the end of the last dry run by flag, and keeps it in memory.
 type dryRunEnd struct {
 	reader client.Reader
 	lease  client.ObjectKey // without a namespace, there is no Lease
@@ -41,8 +42,7 @@ type dryRunEnd struct {
 	end    time.Time
 }
 
-// setupDryRun returns the end of the last dry run by flag. If the flag is set, it adds a runnable that renews the
-// Lease.
+// setupDryRun returns a dryRunEnd. If the flag is set, it adds a runnable that renews the Lease.
 func (o Options) setupDryRun(mgr ctrl.Manager, clock clock.PassiveClock) (*dryRunEnd, error) {
 	end := &dryRunEnd{
 		reader: mgr.GetAPIReader(), lease: client.ObjectKey{Namespace: o.OwnNamespace, Name: dryRunLease},
@@ -61,9 +61,9 @@ func (o Options) setupDryRun(mgr ctrl.Manager, clock clock.PassiveClock) (*dryRu
 	}))
 }
 
-// read returns the end of the last dry run; zero for none. It reads the Lease once, in the first reconcile of a leader,
-// because the previous leader may have continued the dry run until then. The dry run can have lasted until the Lease
-// was to be renewed again.
+// read returns the end of the last dry run; zero for none. It reads the Lease only once, in the first reconcile of a
+// leader. Until then, the previous leader may have continued the dry run. After the last renewal, the dry run can have
+// continued for up to dryRunRenewal, so read adds this time.
 func (d *dryRunEnd) read(ctx context.Context) (time.Time, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -28,8 +28,8 @@ func century(unix int64) time.Time {
 	return time.Unix(946_684_800+(unix%length+length)%length, 0).UTC()
 }
 
-// FuzzDecide starts and stops a Deployment with a random record. Each event is executed once. A stop never adds
-// replicas, a start never removes any, and a start after a stop restores their number.
+// FuzzDecide starts and stops a Deployment with a random record. Each event must be executed once. A stop must never
+// add replicas. A start must never remove replicas, and must restore the replicas from before the stop.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint16(7*60), uint16(20*60), uint8(1), int32(3), int32(0), int32(0), int32(3), v1beta1.ScheduleStopped,
 		"2026-11-20T07:00:00Z", int64(1_000_000_000), false)

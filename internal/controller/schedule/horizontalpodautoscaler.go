@@ -15,8 +15,9 @@ import (
 
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch;patch
 
-// horizontalPodAutoscalers get stop-replicas as their maxReplicas, and as their minReplicas if these are more. Their
-// level is maxReplicas. They request nothing by themselves.
+// horizontalPodAutoscalers is the kind HorizontalPodAutoscaler. Its level is maxReplicas. A stop lowers maxReplicas to
+// stop-replicas. If minReplicas is greater than stop-replicas, the stop lowers minReplicas too. The kind has no
+// resource requests.
 var horizontalPodAutoscalers = &kind{
 	name:     "horizontalpodautoscalers",
 	object:   &autoscalingv2.HorizontalPodAutoscaler{},

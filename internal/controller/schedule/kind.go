@@ -29,7 +29,7 @@ type kind struct {
 
 	// isScalable means that a HorizontalPodAutoscaler can scale the kind.
 	isScalable bool
-	// takesDefaults means that the annotations of a Namespace are the default of the kind.
+	// takesDefaults means that the default schedule of a Namespace applies to the kind.
 	takesDefaults bool
 	// isOptional means that the kind's CustomResourceDefinition does not belong to the operator, and may be absent.
 	isOptional bool
@@ -37,18 +37,19 @@ type kind struct {
 	level    func(client.Object) int32
 	setLevel func(client.Object, int32)
 	// least and setLeast read and set a lower bound of the level. A stop also sets it, and a start restores it. Nil
-	// means that the kind has none.
+	// means that the kind has no lower bound.
 	least    func(client.Object) *int32
 	setLeast func(client.Object, int32)
-	// field is the field that setLevel sets. Nil means an annotation.
+	// field is the field that setLevel sets. Nil means that setLevel sets an annotation.
 	field fieldpath.Path
-	// problems returns what is wrong in the annotations for this kind only. Nil means nothing.
+	// problems returns the problems of annotations that are valid for other kinds, but not for this kind. Nil means
+	// none.
 	problems func(annotations map[string]string) []schedule.Problem
 	// describe describes a change of the level in an event, without a full stop.
 	describe func(before, after int32) string
-	// requests returns the CPU and memory requests of one level. Nil means none.
+	// requests returns the CPU and memory requests of one replica, or of a workload without replicas. Nil means none.
 	requests func(client.Object) corev1.ResourceList
-	// isPaused reports whether a field of the kind pauses the workload. Nil means no.
+	// isPaused reports whether a field of the kind pauses the workload. Nil means that the kind has no such field.
 	isPaused func(client.Object) bool
 	// trim returns a copy with only the fields that the functions read. Nil means that the cache keeps all fields.
 	trim func(client.Object) client.Object
@@ -67,7 +68,8 @@ func Kinds() (names []string) {
 	return names
 }
 
-// kindsNamed returns the kinds with these names, or an error about the flag --schedule-kinds. No name means all kinds.
+// kindsNamed returns the kinds with these names, or all kinds if there are no names. If a kind does not exist, it
+// returns an error about the flag --schedule-kinds.
 func kindsNamed(names []string) ([]*kind, error) {
 	if len(names) == 0 {
 		return kinds, nil
@@ -117,7 +119,7 @@ func scaledReplicas(before, after int32) string {
 	return fmt.Sprintf("Scaled %s from %d to %d replicas", direction, before, after)
 }
 
-// requestsOf returns the CPU and memory requests of a Pod. If a container has no request, its limit counts.
+// requestsOf returns the CPU and memory requests of a Pod. If a container has no request, its limit is the request.
 func requestsOf(pod *corev1.PodSpec) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for _, container := range pod.Containers {

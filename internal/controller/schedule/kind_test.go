@@ -31,7 +31,7 @@ func TestStopAndStart(t *testing.T) {
 		byUser          int32 // the level that a user sets after the stop; -1 for none
 		stopped, after  int32
 		saved           string // the annotations that the stop writes, as savedIn returns them
-		stop, startNote string // the events; empty for none
+		stop, startNote string // the descriptions of the stop and the start in events; empty for none
 	}{
 		{"a stop scales a StatefulSet in, and a start restores its replicas", statefulSets, 3, -1, 0, 3,
 			"original-replicas=3", "Scaled in from 3 to 0 replicas", "Scaled out from 0 to 3 replicas"},
@@ -49,9 +49,9 @@ func TestStopAndStart(t *testing.T) {
 			"", "", ""},
 		{"a stop limits an autoscaler, and a start restores its limits", horizontalPodAutoscalers, 9, -1, 1, 9,
 			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", "Changed maxReplicas from 1 to 9"},
-		{"a start does not change an autoscaler that had the limit before the stop", horizontalPodAutoscalers, 1, -1, 1, 1,
+		{"a start does not change an autoscaler whose maxReplicas was stop-replicas before the stop", horizontalPodAutoscalers, 1, -1, 1, 1,
 			"", "", ""},
-		{"an autoscaler whose maxReplicas a user raises after the stop gets its minReplicas back", horizontalPodAutoscalers,
+		{"if a user raises maxReplicas after the stop, a start restores only minReplicas", horizontalPodAutoscalers,
 			9, 12, 1, 12,
 			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", "Restored minReplicas"},
 		{"a stop pauses a ScaledObject, and a start removes the pause", scaledObjects, 1, -1, 0, 1,
@@ -134,8 +134,8 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 	}
 }
 
-// TestProblemsOfOnOff sets stop-replicas on a CronJob, which has no replicas. The operator must report this, because
-// the annotation has no effect.
+// TestProblemsOfOnOff sets stop-replicas on a CronJob. The operator must report a problem, because a CronJob has no
+// replicas.
 func TestProblemsOfOnOff(t *testing.T) {
 	o := newWorkload(cronJobs, 1)
 	set(o, v1beta1.StopReplicasAnnotation, "1")
@@ -228,13 +228,13 @@ func TestProblemsOfAutoscaler(t *testing.T) {
 	for _, c := range []struct{ reason, key, value, want string }{
 		{"the default of 0 replicas is impossible", v1beta1.StopReplicasAnnotation, "",
 			`useless.container.training/stop-replicas "": a HorizontalPodAutoscaler has at least 1 replica; ` +
-				`to stop at 0, annotate what it scales; use for example "1"`},
+				`to stop at 0, annotate its workload; use for example "1"`},
 		{"0 replicas are impossible", v1beta1.StopReplicasAnnotation, "0",
 			`useless.container.training/stop-replicas "0": a HorizontalPodAutoscaler has at least 1 replica; ` +
-				`to stop at 0, annotate what it scales; use for example "1"`},
-		{"an invalid number is named once", v1beta1.StopReplicasAnnotation, "few",
+				`to stop at 0, annotate its workload; use for example "1"`},
+		{"an invalid number is reported once", v1beta1.StopReplicasAnnotation, "few",
 			`useless.container.training/stop-replicas "few": it is not a whole number from 0 to 2147483647; use for example "0"`},
-		{"a start has two numbers to restore", v1beta1.StartReplicasAnnotation, "5",
+		{"start-replicas is invalid, because a start restores two numbers", v1beta1.StartReplicasAnnotation, "5",
 			`useless.container.training/start-replicas "5": a start restores minReplicas and maxReplicas from before the stop; ` +
 				"remove it"},
 	} {

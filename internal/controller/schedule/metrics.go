@@ -96,30 +96,24 @@ func (c collector) collect(collected chan<- prometheus.Metric) {
 		if controller.absent.Load() {
 			continue
 		}
-		list := controller.kind.list.DeepCopyObject().(client.ObjectList)
-		if err := c.cache.List(ctx, list, client.MatchingFields{workloadsWithAnnotations: "true"},
-			client.UnsafeDisableDeepCopy); err == nil { // an error means that the cache has not started yet
-			controller.collect(ctx, collected, list)
-		}
+		controller.collect(ctx, c.cache, collected)
 	}
 }
 
-// collect counts the workloads in a list.
-func (c *Controller) collect(ctx context.Context, collected chan<- prometheus.Metric, list client.ObjectList) {
+// collect counts the workloads of one kind.
+func (c *Controller) collect(ctx context.Context, cache client.Reader, collected chan<- prometheus.Metric) {
 	k := c.kind
 	type key struct{ namespace, state string }
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
-	_ = apimeta.EachListItem(list, func(item runtime.Object) error {
-		o := item.(client.Object)
+	c.eachScheduled(ctx, cache, func(o client.Object) {
 		state := c.state(ctx, o)
 		if state == "" {
-			return nil
+			return
 		}
 		counts[key{o.GetNamespace(), state}]++
 		saved := k.saved(o)
 		cpu[o.GetNamespace()] += saved.Cpu().AsApproximateFloat64()
 		memory[o.GetNamespace()] += saved.Memory().AsApproximateFloat64()
-		return nil
 	})
 	for key, n := range counts {
 		collected <- prometheus.MustNewConstMetric(workloadsDesc, prometheus.GaugeValue, float64(n), key.namespace,
@@ -129,6 +123,31 @@ func (c *Controller) collect(ctx context.Context, collected chan<- prometheus.Me
 		collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, cpu[namespace], namespace, k.name)
 		collected <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, memory[namespace], namespace,
 			k.name)
+	}
+}
+
+// eachScheduled calls a function once for each workload in the cache that can have a schedule. These workloads have
+// annotations of their own, or a default of their Namespace. If a default is invalid or in a dry run, the operator
+// writes no annotations to the workload.
+func (c *Controller) eachScheduled(ctx context.Context, cache client.Reader, call func(client.Object)) {
+	each := func(accept func(client.Object) bool, options ...client.ListOption) {
+		list := c.kind.list.DeepCopyObject().(client.ObjectList)
+		if err := cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+			return // the cache has not started yet
+		}
+		_ = apimeta.EachListItem(list, func(item runtime.Object) error {
+			if o := item.(client.Object); accept(o) {
+				call(o)
+			}
+			return nil
+		})
+	}
+	each(func(client.Object) bool { return true }, client.MatchingFields{workloadsWithAnnotations: "true"})
+	if !c.kind.takesDefaults {
+		return
+	}
+	for namespace := range c.defaulted.all() {
+		each(func(o client.Object) bool { return !hasSchedule(o) }, client.InNamespace(namespace))
 	}
 }
 
@@ -162,7 +181,7 @@ func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Loc
 	}
 }
 
-// saving has the CPU requests, in cores, and the memory requests, in bytes, that a workload saves since its last
+// saving has the CPU requests, in cores, and the memory requests, in bytes, that a workload has saved since its last
 // reconcile.
 type saving struct {
 	since         time.Time
@@ -170,8 +189,8 @@ type saving struct {
 }
 
 // addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every
-// longestWait and after each change, unless its schedule is invalid. Only the leader reconciles. So the counters of all
-// replicas can be added, and the time between two leaders does not count.
+// longestWait and after each change, unless its schedule is invalid. Only the leader reconciles. So the sum of the
+// counters of all operator replicas is correct. It does not contain the time between two leaders.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()
 	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}
@@ -187,7 +206,8 @@ func (c *Controller) addSavings(o client.Object) {
 	}
 }
 
-// saved returns the resource requests of the levels that a stop has removed.
+// saved returns the resource requests of the replicas that a stop has removed, or of a stopped workload without
+// replicas.
 func (k *kind) saved(o client.Object) corev1.ResourceList {
 	saved := corev1.ResourceList{}
 	levels := max(0, schedule.ReadRecord(o.GetAnnotations()).Original-k.level(o))

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,15 +28,19 @@ import (
 	"container.training/useless/internal/queue"
 )
 
-// cachedDeployments is a cache of Deployments.
+// cachedDeployments is a cache of Deployments with the index of workloads with annotations.
 type cachedDeployments []appsv1.Deployment
 
 func (cachedDeployments) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	panic("not implemented")
 }
 
-func (d cachedDeployments) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*appsv1.DeploymentList).Items = d
+func (d cachedDeployments) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(options)
+	list.(*appsv1.DeploymentList).Items = slices.DeleteFunc(slices.Clone(d), func(d appsv1.Deployment) bool {
+		return o.FieldSelector != nil && !hasSchedule(&d) || o.Namespace != "" && d.Namespace != o.Namespace
+	})
 	return nil
 }
 
@@ -56,7 +61,7 @@ func TestCollector(t *testing.T) {
 		newDeployment(1, requests, original(3), stopped),                        // then scaled out by a user
 		newDeployment(5, requests, original(3), stopped),                        // then scaled out above the original
 		newDeployment(0, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), // then scaled to 0 by a user
-		newDeployment(0, observed("", "2026-11-20 07:00")),                      // its start did not know the replicas
+		newDeployment(0, observed("", "2026-11-20 07:00")),                      // the replicas before the stop were not known
 		newDeployment(3, with(v1beta1.SuspendAnnotation, "true")),
 		newDeployment(3, with(v1beta1.SuspendUntilAnnotation, "2026-11-20T12:00:01Z")),
 		// the suspension has ended
@@ -99,7 +104,7 @@ useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"}
 	}
 }
 
-// TestStateOfInvalidDefault has a default that is valid for a workload, but not for a Namespace.
+// TestStateOfInvalidDefault has a default schedule that is valid for a workload, but not for a Namespace.
 func TestStateOfInvalidDefault(t *testing.T) {
 	defaults := map[string]string{
 		v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h",
@@ -109,6 +114,68 @@ func TestStateOfInvalidDefault(t *testing.T) {
 	if got := deployments.state(d, defaults, time.UTC, now); got != "invalid" {
 		t.Errorf("got state %q, want invalid", got)
 	}
+}
+
+// TestCollectDefaults counts the workloads in a Namespace with a default. Those without annotations of their own count
+// too, although the operator writes nothing to them if the default is invalid or in a dry run.
+func TestCollectDefaults(t *testing.T) {
+	unannotated := func(d *appsv1.Deployment) { d.Annotations = nil }
+	none := func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.ScheduleAnnotation: v1beta1.ScheduleNone}
+	}
+	cached := cachedDeployments{
+		*newDeployment(3, unannotated), *newDeployment(0, unannotated), *newDeployment(3), *newDeployment(3, none),
+		*newDeployment(3, unannotated, inNamespace("other")),
+	}
+	for _, c := range []struct {
+		reason   string
+		defaults map[string]string
+		want     map[string]float64
+	}{
+		{"there is no default", nil, map[string]float64{"started": 1}},
+		{"the default is invalid", map[string]string{v1beta1.StopScheduleAnnotation: "25:00"},
+			map[string]float64{"invalid": 2, "started": 1}},
+		{"the default is in a dry run", map[string]string{
+			v1beta1.StopScheduleAnnotation: "20:00", v1beta1.DryRunAnnotation: "true",
+		}, map[string]float64{"started": 2, "stopped": 1}},
+		{"the Namespace has a dry run, but no default", map[string]string{v1beta1.DryRunAnnotation: "true"},
+			map[string]float64{"started": 1}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			api := &fakeClient{defaults: c.defaults}
+			controller := &Controller{kind: deployments, clock: clocktesting.NewFakePassiveClock(now), zone: time.UTC,
+				client: api, namespaces: &Namespaces{client: api}}
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: c.defaults}}
+			controller.workloadsIn(t.Context(), namespace)
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(prometheus.CollectorFunc(collector{cached, []*Controller{controller}}.collect))
+			if diff := cmp.Diff(c.want, workloadsByState(t, registry, "default")); diff != "" {
+				t.Errorf("useless_schedule_workloads (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// workloadsByState returns the gauge useless_schedule_workloads of a namespace.
+func workloadsByState(t *testing.T, registry *prometheus.Registry, namespace string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			if family.GetName() == "useless_schedule_workloads" && labels[namespaceLabel] == namespace {
+				states[labels["state"]] = metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return states
 }
 
 // TestSavings reconciles a stopped Deployment of three replicas with 500m CPU and 1 KiB of memory each.
@@ -137,7 +204,7 @@ func TestSavings(t *testing.T) {
 		coreSeconds float64 // the sum
 		byteSeconds float64
 	}{
-		{"the first reconcile does not know since when the Deployment is stopped", 0,
+		{"the first reconcile does not know how long the Deployment has been stopped", 0,
 			deployment(0, original(3), stopped), 0, 0},
 		{"three replicas are stopped for 100 s", 100 * time.Second,
 			deployment(0, original(3), stopped), 150, 300 << 10},

@@ -6,6 +6,7 @@ package schedule
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -29,8 +30,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// Namespaces reads the default schedules of Namespaces. As a reconciler, it emits events about defaults that do not
-// apply.
+// Namespaces reads the default schedules of Namespaces. It is also a reconciler that emits events about defaults that
+// do not apply.
 type Namespaces struct {
 	client client.Client
 	api    client.Reader // reads from the API server
@@ -86,7 +87,7 @@ func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// decide returns a warning about the default schedule of a Namespace.
+// decide returns a warning about the default schedule of a Namespace; zero for none.
 func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 	switch {
 	case len(schedule.OfNamespace(namespace.Annotations)) == 0:
@@ -99,8 +100,8 @@ func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 	}
 }
 
-// defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache. A Namespace that
-// cannot have a default can have a dry run.
+// defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache and must not be
+// changed. For a Namespace that cannot have a default schedule, defaults returns only DryRunAnnotation.
 func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]string, error) {
 	namespace := &corev1.Namespace{}
 	err := n.client.Get(ctx, client.ObjectKey{Name: name}, namespace, client.UnsafeDisableDeepCopy)
@@ -113,7 +114,8 @@ func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]stri
 }
 
 // confirm returns an error if the API server has a default schedule for a Namespace, but the given defaults have none.
-// Without this check, a cache of Namespaces that is behind the cache of workloads could start workloads.
+// The cache of Namespaces can be older than the cache of workloads. Without this check, the operator could then start
+// workloads that must stay stopped.
 func (n *Namespaces) confirm(ctx context.Context, name string, defaults map[string]string) error {
 	if slices.Contains(n.system, name) || !schedule.IsUnscheduled(defaults) {
 		return nil
@@ -130,13 +132,20 @@ func (n *Namespaces) confirm(ctx context.Context, name string, defaults map[stri
 	return nil
 }
 
-// defaulted are the names of the Namespaces with a default schedule. The handler of the Namespaces' events fills it, so
-// that the predicate of the workloads' events can drop the events of workloads without a schedule.
+// defaulted are the names of the Namespaces with a default schedule. The event handler of Namespaces fills it. With it,
+// the event predicate of workloads drops the events of workloads without a schedule.
 type defaulted struct{ names sync.Map }
 
 func (d *defaulted) has(namespace string) bool {
 	_, ok := d.names.Load(namespace)
 	return ok
+}
+
+// all returns the names of the Namespaces.
+func (d *defaulted) all() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		d.names.Range(func(name, _ any) bool { return yield(name.(string)) })
+	}
 }
 
 // update remembers whether a Namespace has a default schedule, and reports whether it has one or had one.

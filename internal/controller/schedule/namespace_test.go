@@ -35,8 +35,8 @@ func TestDefaultsOfNamespaces(t *testing.T) {
 	}
 }
 
-// TestRemovalIsConfirmed has a cache of Namespaces that is behind the API server. The operator must not start a workload
-// whose Namespace has a default schedule.
+// TestRemovalIsConfirmed has a cache of Namespaces that is older than the data of the API server. The operator must not
+// start a workload whose Namespace has a default schedule.
 func TestRemovalIsConfirmed(t *testing.T) {
 	office := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
 	for _, c := range []struct {
@@ -48,7 +48,7 @@ func TestRemovalIsConfirmed(t *testing.T) {
 		{"the schedule is gone", "dev", nil, nil, false},
 		{"the cache does not have the default yet", "dev", nil, office, true},
 		{"the workload has opted out of the default", "dev", office, office, false},
-		{"a default does not count in kube-system", "kube-system", nil, office, false},
+		{"kube-system cannot have a default", "kube-system", nil, office, false},
 	} {
 		n := &Namespaces{api: &fakeClient{defaults: c.stored}, system: systemNamespaces}
 		if err := n.confirm(t.Context(), c.name, c.cached); (err != nil) != c.mustNotBeRemoved {
@@ -57,7 +57,8 @@ func TestRemovalIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestStartUntilIsExecutedOnce has times that the operator cannot record exactly.
+// TestStartUntilIsExecutedOnce sets start-until to values that the operator cannot record exactly. The start must be
+// executed only once.
 func TestStartUntilIsExecutedOnce(t *testing.T) {
 	for _, until := range []string{
 		"3h", "2026-11-20T22:00:00Z", "2026-11-20T22:00:00.5Z", "2026-11-20T22:00:00.123456+01:00",
@@ -79,7 +80,7 @@ func TestStartUntilIsExecutedOnce(t *testing.T) {
 	}
 }
 
-// TestDryRunDecision checks when a stop that is due is executed.
+// TestDryRunDecision checks whether a due stop is executed, announced in a dry run, or only recorded after a dry run.
 func TestDryRunDecision(t *testing.T) {
 	after := at("2026-11-20 21:00")
 	stopped := summary{Transition: stop, Outcome: scaled, Original: 3, Due: "Fri 20:00", State: v1beta1.ScheduleStopped}
@@ -91,16 +92,16 @@ func TestDryRunDecision(t *testing.T) {
 		isDryRun bool
 		want     summary
 	}{
-		{"without a dry run, it is executed", input{}, "", false, stopped},
+		{"without a dry run, the stop is executed", input{}, "", false, stopped},
 		{"false means no dry run", input{}, "false", false, stopped},
-		{"the annotation", input{}, "true", true, stopped},
-		{"the flag", input{dryRun: true}, "", true, stopped},
-		{"the annotation of the Namespace",
+		{"a dry run by annotation", input{}, "true", true, stopped},
+		{"a dry run by flag", input{dryRun: true}, "", true, stopped},
+		{"a dry run by the annotation of the Namespace",
 			input{defaults: map[string]string{v1beta1.DryRunAnnotation: "true"}}, "", true, stopped},
-		{"an end of a dry run only records it", input{lastDryRun: dryRunMemory{at: at("2026-11-20 20:30")}}, "", false, recorded},
-		{"an end of a dry run by flag only records it", input{dryRunEnd: at("2026-11-20 20:30")}, "", false, recorded},
-		{"it was due after the dry run", input{lastDryRun: dryRunMemory{at: at("2026-11-20 19:30")}}, "", false, stopped},
-		{"it was due after the dry run by flag", input{dryRunEnd: at("2026-11-20 19:30")}, "", false, stopped},
+		{"a stop that was due during a dry run is only recorded", input{lastDryRun: dryRunMemory{at: at("2026-11-20 20:30")}}, "", false, recorded},
+		{"a stop that was due during a dry run by flag is only recorded", input{dryRunEnd: at("2026-11-20 20:30")}, "", false, recorded},
+		{"a stop that was due after the dry run is executed", input{lastDryRun: dryRunMemory{at: at("2026-11-20 19:30")}}, "", false, stopped},
+		{"a stop that was due after the dry run by flag is executed", input{dryRunEnd: at("2026-11-20 19:30")}, "", false, stopped},
 	} {
 		c.in.object, c.in.zone, c.in.now = newDeployment(3, with(v1beta1.DryRunAnnotation, c.value)), time.UTC, after
 		p := deployments.decide(c.in)
@@ -136,14 +137,14 @@ func TestLastManager(t *testing.T) {
 		entries []metav1.ManagedFieldsEntry
 		want    string // empty for none
 	}{
-		{"a manager of other fields does not count", []metav1.ManagedFieldsEntry{entry("argocd", image, 2)}, ""},
-		{"the last of several managers counts", []metav1.ManagedFieldsEntry{
+		{"a manager of other fields is ignored", []metav1.ManagedFieldsEntry{entry("argocd", image, 2)}, ""},
+		{"the result is the last of several managers", []metav1.ManagedFieldsEntry{
 			entry("helm", replicas, 1), entry("argocd", replicas, 3), entry("flux", replicas, 2), entry("kubectl", image, 4),
 		}, "argocd"},
-		{"an entry of the subresource scale has no time", []metav1.ManagedFieldsEntry{
+		{"an entry of the subresource scale has no time, and is the last one", []metav1.ManagedFieldsEntry{
 			entry("kubectl", replicas, -1), entry("argocd", replicas, 1),
 		}, "kubectl"},
-		{"invalid fields do not count", []metav1.ManagedFieldsEntry{entry("odd", `{`, 1), {Manager: "none"}}, ""},
+		{"entries with invalid fields are ignored", []metav1.ManagedFieldsEntry{entry("odd", `{`, 1), {Manager: "none"}}, ""},
 	} {
 		got := ""
 		if last := lastManager(c.entries, deployments.field); last != nil {

@@ -24,11 +24,12 @@ import (
 	"container.training/useless/internal/pause"
 )
 
-// checkInterval is the time until the operator notices that a CustomResourceDefinition was installed or removed.
+// checkInterval is the maximum time until the operator notices that a CustomResourceDefinition was installed or
+// removed.
 const checkInterval = 10 * time.Second
 
 // presence watches the workloads of an optional kind while the API server serves the kind. Without presence, the
-// informer of a kind that does not exist would prevent the start of the operator.
+// informer of a kind that does not exist would prevent the start of all controllers.
 type presence struct {
 	*Controller
 	api   discovery.DiscoveryInterfaceWithContext
@@ -37,9 +38,9 @@ type presence struct {
 	log   logr.Logger
 }
 
-// addPresence adds the presence of a controller's kind to a manager. It also replaces the client of the controller: the
-// reads of the new client do not wait for its own writes. The manager's client would wait for the first informer of the
-// kind, even after its removal. After a stale read, the API server rejects the write.
+// addPresence adds a presence for a controller's kind to a manager. It also replaces the client of the controller.
+// Reads of the manager's client would wait for the first informer of the kind, even after the removal of this informer.
+// Reads of the new client do not wait for its own writes. If such a read is stale, the API server rejects the write.
 func (c *Controller) addPresence(mgr ctrl.Manager, running controller.Controller) error {
 	api, apiErr := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	reading, err := client.New(mgr.GetConfig(), client.Options{

@@ -21,12 +21,12 @@ import (
 // See https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling.
 const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
 
-// pausedAutoscaling is KEDA's annotation for a ScaledObject that keeps its present replicas. KEDA reads a value that is
+// pausedAutoscaling is KEDA's annotation for a ScaledObject that keeps its current replicas. KEDA reads a value that is
 // not a boolean as true.
 const pausedAutoscaling = "autoscaling.keda.sh/paused"
 
-// scaledObjects of KEDA get the annotation pausedReplicas. They request nothing by themselves. Their cache has only the
-// metadata.
+// scaledObjects is the kind ScaledObject of KEDA. A stop sets the annotation pausedReplicas, and a start removes it.
+// The kind has no resource requests. The cache has only its metadata.
 var scaledObjects = &kind{
 	name:       "scaledobjects",
 	object:     scaledObject("ScaledObject"),
@@ -45,7 +45,7 @@ var scaledObjects = &kind{
 			o.GetAnnotations()[pausedReplicas] = cmp.Or(o.GetAnnotations()[v1beta1.StopReplicasAnnotation], "0")
 		}
 	},
-	// A user has paused it: KEDA would ignore a start.
+	// While a user has paused the ScaledObject with pausedAutoscaling, KEDA would ignore a start.
 	isPaused: func(o client.Object) bool {
 		value, set := o.GetAnnotations()[pausedAutoscaling]
 		paused, err := strconv.ParseBool(value)

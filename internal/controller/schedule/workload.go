@@ -17,8 +17,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// Workload is a workload as the operator sees it. It is for programs that show or change schedules without a
-// controller. Its methods send no requests.
+// Workload evaluates the schedule of a workload like the controller. It is for programs that show or change schedules
+// without a controller. Its methods send no requests.
 type Workload struct {
 	kind *kind
 	in   input
@@ -34,8 +34,8 @@ func NewObject(kind string) client.Object {
 	return nil
 }
 
-// NewWorkload returns a Workload of a kind in Kinds. The defaults are the annotations of its Namespace, which
-// DefaultsOf returns. The zone applies to schedules without a time zone.
+// NewWorkload returns a Workload for an object. The name is the name of its kind, which must be in Kinds. The defaults
+// are the result of DefaultsOf for its Namespace. The zone applies to schedules without a time zone.
 func NewWorkload(
 	name string, o client.Object, defaults map[string]string, zone *time.Location, now time.Time,
 ) Workload {
@@ -64,7 +64,8 @@ func (w Workload) State() string {
 	return w.kind.state(w.in.object, w.in.defaults, w.in.zone, w.in.now)
 }
 
-// Annotations returns the annotations of the schedule that applies, and whether they come from the Namespace.
+// Annotations returns the annotations of the schedule that applies, and whether they come from the Namespace. They must
+// not be changed.
 func (w Workload) Annotations() (annotations map[string]string, isDefault bool) {
 	return w.kind.effective(w.in.object.GetAnnotations(), w.in.defaults)
 }
@@ -78,7 +79,8 @@ func (w Workload) Parse() (*schedule.Schedule, []schedule.Problem) {
 // Saved returns the CPU and memory requests that a stop saves now.
 func (w Workload) Saved() corev1.ResourceList { return w.kind.saved(w.in.object) }
 
-// Running reports whether the workload is not stopped.
+// Running reports whether the workload has more replicas than after a stop. A workload without replicas runs if it is
+// on.
 func (w Workload) Running(s *schedule.Schedule) bool {
 	return w.kind.level(w.in.object) > w.kind.stopLevel(s)
 }
@@ -92,8 +94,9 @@ func (w Workload) IsIgnored() bool {
 	return pause.IsPaused(w.in.object) || w.kind.leaveAlone(w.in.object)
 }
 
-// Stop changes the object like a stop of the operator that is due now. It also ends an uptime on demand.
-// So the next start restores the workload.
+// Stop changes the object like a stop that is due now. It also ends an uptime on demand. The next start then restores
+// the workload. It returns an error if the schedule is invalid, or if start-until of the Namespace keeps the workload
+// running.
 func (w Workload) Stop() error {
 	delete(w.in.object.GetAnnotations(), v1beta1.StartUntilAnnotation)
 	s, problems := w.Parse()
@@ -113,7 +116,8 @@ func (w Workload) Stop() error {
 	return nil
 }
 
-// CanStart reports whether an uptime on demand would start the workload, or finds it running.
+// CanStart reports whether the workload would run during an uptime on demand. It returns false if the schedule is
+// invalid, or if the level before the stop is not known.
 func (w Workload) CanStart() bool {
 	copied := w.in
 	copied.object = w.in.object.DeepCopyObject().(client.Object)

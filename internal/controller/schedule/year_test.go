@@ -5,9 +5,11 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,38 +38,63 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-var seed = flag.Uint64("seed", rand.Uint64(), "seed of the simulated year")
+var seed = flag.Uint64("seed", rand.Uint64N(math.MaxUint32), "first seed of the simulated year")
 
-// TestYear simulates a year of 1,000 workloads of all kinds, or of 100 with -short. Users scale workloads, and edit and
-// remove schedules. The operator reconciles late, early, or not at all for days. It restarts, and its cache lags. After
-// each reconcile, the test computes the expected workload with code that it does not share with the controller. The
-// operator must write if and only if an event was due or a user has edited the schedule.
+// short reports whether TestYear has one seed and few workloads.
+var short = testing.Short
+
+// TestYear simulates a year of 1,000 workloads of all kinds with each of five seeds. With -short or the race detector,
+// it has one seed and 100 workloads.
+//
+// Half of the schedules are defaults of Namespaces. Users scale workloads, edit and remove schedules, start workloads on
+// demand, and begin and end dry runs by annotation and by flag. For a quarter of the workloads, a GitOps tool restores
+// the level. The operator reconciles late, early, or not at all for days. Its cache lags. It restarts at any time, and
+// for half of the workloads it crashes at every write.
+//
+// After each reconcile, the test computes the expected workload with code that it does not share with the controller.
+// The operator must write if and only if an event was due or a user has edited the schedule.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
-	workloads := 1000
-	if testing.Short() {
-		workloads = 100
+	seeds, workloads := 5, 1000
+	if short() {
+		seeds, workloads = 1, 100
 	}
 	timetables := newTimetables(t)
-	for half := range 2 {
-		t.Run(fmt.Sprint(half), func(t *testing.T) {
+	for i := range seeds {
+		seed := *seed + uint64(i)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			events := 0
-			for i := range workloads / 2 {
-				events += newWorld(t, timetables, 2*i+half).year()
+			sum := counts{}
+			for name := range workloads {
+				sum.add(newWorld(t, timetables, seed, name).year())
 			}
-			t.Logf("%d events", events)
-			if events < 30*workloads {
-				t.Errorf("there were only %d events, want at least %d", events, 30*workloads)
+			t.Logf("%+v", sum)
+			if least := (counts{60 * workloads, 60 * workloads, 5 * workloads, 10 * workloads}); !sum.atLeast(least) {
+				t.Errorf("got %+v, want at least %+v", sum, least)
 			}
 		})
 	}
 }
 
+// counts has how often something happened in a year.
+type counts struct{ writes, crashes, restored, dryRuns int }
+
+func (c *counts) add(other counts) {
+	c.writes += other.writes
+	c.crashes += other.crashes
+	c.restored += other.restored
+	c.dryRuns += other.dryRuns
+}
+
+func (c *counts) atLeast(other counts) bool {
+	return c.writes >= other.writes && c.crashes >= other.crashes && c.restored >= other.restored &&
+		c.dryRuns >= other.dryRuns
+}
+
 // The simulated year begins on a Thursday.
 var yearBegins, yearEnds = at("2026-01-01 00:00"), at("2027-01-01 00:00")
 
-// recurrences are the texts of schedules, and their meaning as code.
+// recurrences has texts of schedules. The function means reports whether a schedule has a wall-clock time.
 var recurrences = []struct {
 	text  string
 	means func(wall time.Time) bool
@@ -138,7 +166,9 @@ func newTimetables(t *testing.T) timetables {
 // A world is a workload, its users, the operator, and the expected state.
 type world struct {
 	*testing.T
+	counts
 	kind       *kind
+	seed       uint64
 	random     *rand.Rand
 	timetables timetables
 	name       int
@@ -157,6 +187,10 @@ type world struct {
 	startUntil                  time.Time
 	dryRun                      bool
 	isDefault                   bool // the schedule is that of the Namespace
+	manifest                    int  // the level that a GitOps tool restores; -1 for no tool
+
+	flag      bool // the operator runs with --schedule-dry-run
+	isCrashed bool // the operator crashes at every write
 
 	// The expected state.
 	level, original      int // for a kind without replicas, 1 is on and 0 is off
@@ -166,21 +200,32 @@ type world struct {
 	since, expiresAt     time.Time // of stop-after and start-until
 	edited               bool
 	dryRunAt             time.Time // the operator's memory of the last dry run
+	flagEnd              time.Time // ten seconds after the Lease was renewed
 
 	next time.Time // the next event, or 24 h from now without a schedule
 }
 
-// A fakeClient has one workload and no autoscaler. Its cache may lag.
+// A fakeClient has one workload, one Lease and no autoscaler. Its cache may lag.
 type fakeClient struct {
 	client.Client
 	stored, cached client.Object
 	defaults       map[string]string // the annotations of the Namespace
+	lease          *coordinationv1.Lease
 	writes         int
+	crash          error // the error of the next patch, which is lost; nil for none
+	lost           bool  // the response of the next patch is lost
 }
 
 func (s *fakeClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	if namespace, ok := into.(*corev1.Namespace); ok {
-		namespace.Annotations = s.defaults
+	switch into := into.(type) {
+	case *corev1.Namespace:
+		into.Annotations = s.defaults
+		return nil
+	case *coordinationv1.Lease:
+		if s.lease == nil {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, dryRunLease)
+		}
+		s.lease.DeepCopyInto(into)
 		return nil
 	}
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(s.cached.DeepCopyObject()).Elem())
@@ -194,13 +239,29 @@ func (s *fakeClient) List(_ context.Context, list client.ObjectList, _ ...client
 	return nil
 }
 
+func (s *fakeClient) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	s.lease = o.(*coordinationv1.Lease)
+	return nil
+}
+
+func (s *fakeClient) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	s.lease = o.(*coordinationv1.Lease)
+	return nil
+}
+
 func (s *fakeClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	if s.crash != nil {
+		return s.crash
+	}
 	if o.GetResourceVersion() != s.stored.GetResourceVersion() {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "workloads"},
 			o.GetName(), nil)
 	}
 	s.writes++
 	s.store(o.DeepCopyObject().(client.Object))
+	if s.lost {
+		return errCrash
+	}
 	o.SetResourceVersion(s.stored.GetResourceVersion())
 	return nil
 }
@@ -216,10 +277,14 @@ type noEvents struct{ recorder.Provider }
 
 func (noEvents) GetEventRecorder(string) recorder.EventRecorder { return &clientevents.FakeRecorder{} }
 
-func newWorld(t *testing.T, timetables timetables, name int) *world {
+func newWorld(t *testing.T, timetables timetables, seed uint64, name int) *world {
 	t.Helper()
-	w := &world{T: t, kind: kinds[name%len(kinds)], random: rand.New(rand.NewPCG(*seed, uint64(name))),
-		timetables: timetables, name: name, now: yearBegins}
+	w := &world{T: t, kind: kinds[name%len(kinds)], seed: seed, random: rand.New(rand.NewPCG(seed, uint64(name))),
+		timetables: timetables, name: name, now: yearBegins, manifest: -1}
+	w.isCrashed = w.pick(2)
+	if w.pick(4) {
+		w.manifest = w.anyLevel()
+	}
 	w.level = w.anyLevel()
 	w.least = min(4, w.level)
 	w.api = &fakeClient{defaults: map[string]string{}}
@@ -231,8 +296,9 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 	w.controller = &Controller{
 		kind: w.kind, client: w.api, clock: w.clock, zone: time.UTC, events: events.NewRecorder(noEvents{}),
 		metrics: newMetrics(prometheus.NewRegistry(), collector{}), alarms: queue.NewAlarms(w.clock),
-		namespaces: &Namespaces{client: w.api, api: w.api}, api: w.api, dryRunEnd: &dryRunEnd{},
+		namespaces: &Namespaces{client: w.api, api: w.api}, api: w.api,
 	}
+	w.restart()
 	woken := priorityqueue.New[reconcile.Request]("test")
 	t.Cleanup(woken.ShutDown)
 	if err := w.controller.alarms.Source().Start(t.Context(), woken); err != nil {
@@ -243,40 +309,58 @@ func newWorld(t *testing.T, timetables timetables, name int) *world {
 
 func (w *world) failf(format string, args ...any) {
 	w.Helper()
-	w.Fatalf("seed %d, %s %d, %s, annotations %v: %s", *seed, w.kind.name, w.name, w.now,
+	w.Fatalf("seed %d, %s %d, %s, annotations %v: %s", w.seed, w.kind.name, w.name, w.now,
 		w.api.stored.GetAnnotations(), fmt.Sprintf(format, args...))
 }
 
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
 
-// year simulates a year, and returns the number of events.
-func (w *world) year() (n int) {
+// year simulates a year, and returns what happened.
+func (w *world) year() counts {
 	w.edit()
 	for w.now.Before(yearEnds) {
 		if w.operator() {
-			n++
+			w.writes++
 		}
-		if w.pick(12) {
-			w.scaleByHand()
-		}
-		switch {
-		case w.pick(60) || w.start == "" && w.pick(2):
-			w.edit()
-		case w.pick(200):
-			w.unschedule()
-		case w.pick(40):
-			w.startOnDemand()
-		case w.pick(40) || w.dryRun && w.pick(4):
-			w.toggleDryRun()
-		}
+		w.changeLevel()
+		w.changeSchedule()
 		w.sleep()
 	}
-	return n
+	return w.counts
+}
+
+// changeLevel sometimes scales the workload, as a GitOps tool or a user does.
+func (w *world) changeLevel() {
+	switch {
+	case w.manifest >= 0 && w.level != w.manifest && w.pick(2):
+		w.restored++
+		w.scale(w.manifest)
+	case w.pick(12):
+		w.scale(w.anyLevel())
+	}
+}
+
+// changeSchedule sometimes changes the schedule, or begins or ends a dry run.
+func (w *world) changeSchedule() {
+	switch {
+	case w.pick(60) || w.start == "" && w.pick(2):
+		w.edit()
+	case w.pick(200):
+		w.unschedule()
+	case w.pick(40):
+		w.startOnDemand()
+	case w.pick(40) || w.dryRun && w.pick(4):
+		w.toggleDryRun()
+	case w.pick(60) || w.flag && w.pick(4):
+		w.toggleFlag()
+	}
 }
 
 // sleep advances the clock to the next reconcile: at the next event, early, late, or days later.
 func (w *world) sleep() {
 	switch {
+	case w.flagEnd.After(w.now) && w.pick(2):
+		w.now = w.now.Add(time.Duration(w.random.Int64N(int64(15 * time.Second))))
 	case w.pick(80):
 		w.now = w.now.Add(time.Duration(w.random.Int64N(int64(5 * 24 * time.Hour))))
 	case w.pick(10):
@@ -323,8 +407,9 @@ func (w *world) anyLevel() int {
 	}
 }
 
-func (w *world) scaleByHand() {
-	w.level = w.anyLevel()
+// scale sets the level as a user or a GitOps tool does.
+func (w *world) scale(level int) {
+	w.level = level
 	w.least = w.random.IntN(w.level + 1)
 	w.change(func(o client.Object) {
 		w.kind.setLevel(o, int32(w.level))
@@ -341,7 +426,7 @@ func (w *world) change(change func(client.Object)) {
 	w.api.store(o)
 }
 
-// settings changes the annotations in which the users have the schedule.
+// settings changes the object with the users' schedule: the workload, or the Namespace if isDefault is true.
 func (w *world) settings(change func(client.Object)) {
 	if !w.isDefault {
 		w.change(change)
@@ -353,7 +438,8 @@ func (w *world) settings(change func(client.Object)) {
 	w.api.defaults = namespace.Annotations
 }
 
-// startOnDemand sets start-until of the workload to a time. A quarter of the times is in the past or absent.
+// startOnDemand sets start-until of the workload to a time. In a quarter of the calls, the time is in the past or
+// absent.
 func (w *world) startOnDemand() {
 	if w.start == "" {
 		return
@@ -375,7 +461,24 @@ func annotated(o client.Object) client.Object {
 	return o
 }
 
-// toggleDryRun begins or ends a dry run.
+// toggleFlag restarts the operator with or without --schedule-dry-run. A dry run by flag renews its Lease at least every
+// ten seconds.
+func (w *world) toggleFlag() {
+	if w.flag {
+		renewed := w.now.Add(-time.Duration(w.random.Int64N(int64(dryRunRenewal))))
+		if err := renewDryRun(w.Context(), w.api, w.api, leaseKey, renewed); err != nil {
+			w.failf("%v", err)
+		}
+		w.flagEnd = renewed.Add(10 * time.Second)
+	}
+	w.flag = !w.flag
+	w.restart()
+}
+
+// isDryRun reports whether the operator must not write.
+func (w *world) isDryRun() bool { return w.dryRun || w.flag }
+
+// toggleDryRun begins or ends a dry run by annotation.
 func (w *world) toggleDryRun() {
 	w.dryRun = !w.dryRun
 	value := "true"
@@ -451,7 +554,7 @@ func (w *world) annotate(o client.Object) {
 	if w.stopAfter > 0 {
 		stopAfter = fmt.Sprintf("%dh", w.stopAfter/time.Hour)
 	}
-	set(o, v1beta1.StopAfterAnnotation, stopAfter) // not a part of the schedule that an edit executes again
+	set(o, v1beta1.StopAfterAnnotation, stopAfter) // a change of it does not execute the last event again
 	if !w.kind.onOff {
 		wanted[v1beta1.StopReplicasAnnotation] = strconv.Itoa(w.stopReplicas)
 	}
@@ -472,18 +575,36 @@ func (w *world) annotate(o client.Object) {
 	}
 }
 
+// leaseKey is the name of the Lease of a dry run by flag.
+var leaseKey = client.ObjectKey{Namespace: "useless-system", Name: dryRunLease}
+
+// restart replaces the operator's process. The new process remembers nothing.
+func (w *world) restart() {
+	c := w.controller
+	c.warned, c.failures = memory.Memory[warning]{}, memory.Memory[string]{}
+	c.dryRuns, c.savings = memory.Memory[dryRunMemory]{}, memory.Memory[saving]{}
+	c.alarms.Set(w.request(), time.Time{})
+	c.dryRun, c.dryRunEnd = w.flag, &dryRunEnd{reader: w.api, lease: leaseKey}
+	w.dryRunAt = time.Time{}
+}
+
+func (w *world) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w.api.stored)}
+}
+
 // operator runs one reconcile and compares the result with the expected state.
 func (w *world) operator() (wrote bool) {
-	if w.pick(20) {
-		// simulates a restart
-		w.controller.warned, w.controller.failures = memory.Memory[warning]{}, memory.Memory[string]{}
-		w.controller.dryRuns, w.dryRunAt = memory.Memory[dryRunMemory]{}, time.Time{}
-	}
+	w.clock.SetTime(w.now)
 	before := w.api.stored
 	w.api.cached, w.api.writes = before, 0
-	w.clock.SetTime(w.now)
-	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}
-	if _, err := w.controller.Reconcile(w.Context(), request); err != nil {
+	if w.isCrashed {
+		w.crashBeforeWrite()
+	}
+	if w.pick(20) {
+		w.restart()
+	}
+	w.api.lost = w.isCrashed
+	if _, err := w.controller.Reconcile(w.Context(), w.request()); err != nil && !errors.Is(err, errCrash) {
 		w.failf("%v", err)
 	}
 	due := w.rule()
@@ -493,24 +614,52 @@ func (w *world) operator() (wrote bool) {
 	w.checkRecord()
 	if wrote {
 		w.dryRunAt = time.Time{}
-		w.settle(request)
+		if w.isCrashed {
+			w.crashes++
+			w.restart()
+		}
+		w.settle()
 	}
-	w.plan(w.controller.alarms.Next(request))
+	w.plan(w.controller.alarms.Next(w.request()))
 	if wrote && w.pick(5) {
 		w.reconcileStale(before)
+	}
+	if w.isDryRun() {
+		w.dryRuns++
 	}
 	return wrote
 }
 
-// settle reconciles after a write, as its watch event does. The operator must not write again.
-func (w *world) settle(request reconcile.Request) {
-	w.api.cached, w.api.writes = w.api.stored, 0
-	if _, err := w.controller.Reconcile(w.Context(), request); err != nil || w.api.writes > 0 {
+// errCrash is the error of a request during which the operator crashes.
+var errCrash = errors.New("crash")
+
+// crashBeforeWrite reconciles. If the operator sends a write, the API server does not receive it, and the operator's
+// process ends.
+func (w *world) crashBeforeWrite() {
+	w.api.crash = errCrash
+	_, err := w.controller.Reconcile(w.Context(), w.request())
+	w.api.crash = nil
+	switch {
+	case errors.Is(err, errCrash):
+		w.crashes++
+		w.restart()
+	case err != nil:
+		w.failf("%v", err)
+	case w.isDryRun():
+		w.dryRunAt = w.now
+	}
+}
+
+// settle reconciles again, because the watch event of a write causes a reconcile. The operator must not write again.
+func (w *world) settle() {
+	w.api.cached, w.api.writes, w.api.lost = w.api.stored, 0, false
+	if _, err := w.controller.Reconcile(w.Context(), w.request()); err != nil || w.api.writes > 0 {
 		w.failf("after a write, the operator wrote %d times: %v", w.api.writes, err)
 	}
 }
 
-// checkRecord compares the level and the operator's annotations with the expected ones. Without a schedule there are none.
+// checkRecord compares the level and the operator's annotations with the expected state. Without a schedule, the
+// operator must have no annotations.
 func (w *world) checkRecord() {
 	if got := int(w.kind.level(w.api.stored)); got != w.level {
 		w.failf("the level is %d, want %d", got, w.level)
@@ -536,7 +685,7 @@ func (w *world) checkRecord() {
 	got := map[string]string{}
 	for _, key := range recordKeys() {
 		if value, ok := w.api.stored.GetAnnotations()[key]; ok &&
-			(key != v1beta1.ObservedScheduleAnnotation || w.start == "" && !w.dryRun) {
+			(key != v1beta1.ObservedScheduleAnnotation || w.start == "" && !w.isDryRun()) {
 			got[key] = value
 		}
 	}
@@ -576,23 +725,24 @@ func (w *world) plan(got time.Time) {
 		w.next = w.soonest()
 		want = w.now.Add(min(w.next.Sub(w.now), longestWait))
 	}
-	if w.dryRun && w.start != "" { // the oracle does not follow the memory of a dry run
+	if w.isDryRun() && w.start != "" { // the oracle does not follow the memory of a dry run
 		if got.After(want) {
 			w.failf("the alarm is at %s, want %s at the latest", got, want)
 		}
 		return
 	}
-	// Alarms use real timers. So an alarm of less than a second may fire before this check.
+	// Alarms use real timers. So an alarm that is due in less than a second may fire before this check.
 	gone := got.IsZero() && want.Sub(w.now) < time.Second
 	if !got.Equal(want) && !gone {
 		w.failf("the alarm is at %s, want %s", got, want)
 	}
 }
 
-// reconcileStale reconciles with a cache from before the last write. The API server must reject the write.
+// reconcileStale reconciles with a cache that does not have the last write. The API server must reject the operator's
+// write.
 func (w *world) reconcileStale(before client.Object) {
 	w.api.cached, w.api.writes = before, 0
-	_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
+	_, err := w.controller.Reconcile(w.Context(), w.request())
 	if w.api.writes > 0 || !apierrors.IsConflict(err) {
 		w.failf("with a stale cache, the operator wrote %d times; error %v, want a conflict", w.api.writes, err)
 	}
@@ -600,7 +750,7 @@ func (w *world) reconcileStale(before client.Object) {
 
 // rule updates the expected state, and reports whether a write is due.
 func (w *world) rule() bool {
-	if w.dryRun {
+	if w.isDryRun() {
 		w.dryRunAt = w.now
 		return false
 	}
@@ -643,7 +793,8 @@ func (w *world) execute() bool {
 	return true
 }
 
-// runningSince returns since when the workload has been running; zero if it is stopped or does not have stop-after.
+// runningSince returns the time from which the workload has been running; zero if it is stopped or does not have
+// stop-after.
 func (w *world) runningSince() time.Time {
 	switch {
 	case w.stopAfter == 0 || w.level <= w.stopReplicas:
@@ -664,7 +815,8 @@ func (w *world) nextStartOrStop() time.Time {
 	return next
 }
 
-// executeUptime updates the expected state while start-until is in the future. Each of its values is executed once.
+// executeUptime updates the expected state while start-until is in the future. Each value of start-until is executed
+// once.
 func (w *world) executeUptime(since time.Time) bool {
 	if wrote := !since.Equal(w.since); w.expiresAt.Equal(w.startUntil) {
 		if w.since = since; wrote {
@@ -673,12 +825,17 @@ func (w *world) executeUptime(since time.Time) bool {
 		return wrote
 	}
 	w.nextEvent = w.afterUptime(since)
-	w.begin(since)
+	if w.isOfDryRun(w.now) {
+		w.track(since)
+	} else {
+		w.begin(since)
+	}
 	w.lastEvent, w.expiresAt, w.edited = time.Time{}, w.startUntil, false
 	return true
 }
 
-// afterUptime returns the first start or stop at or after start-until. At start-until, the last regular event counts.
+// afterUptime returns the time of the first start or stop at or after start-until. At start-until, the last regular
+// event is due again.
 func (w *world) afterUptime(since time.Time) time.Time {
 	_, isStop := w.last(w.startUntil)
 	if isStop || !since.IsZero() && !since.Add(w.stopAfter).After(w.startUntil) {
@@ -695,7 +852,7 @@ func (w *world) regular(due time.Time, isStop bool, since time.Time) {
 	}
 	w.lastEvent, w.edited = due, false
 	switch {
-	case w.isSuspendedAt(due) || !announced.After(w.dryRunAt):
+	case w.isSuspendedAt(due) || w.isOfDryRun(announced):
 		if !since.IsZero() && !since.Add(w.stopAfter).After(w.now) {
 			since = w.now.Truncate(time.Second)
 		}
@@ -715,7 +872,8 @@ func (w *world) regular(due time.Time, isStop bool, since time.Time) {
 	w.nextEvent = w.nextStartOrStop()
 }
 
-// begin starts the workload. A running workload keeps its time since.
+// begin starts the workload in the expected state. The argument since is the time from which it has been running; zero
+// means now.
 func (w *world) begin(since time.Time) {
 	target := w.startReplicas
 	if target == 0 {
@@ -726,13 +884,13 @@ func (w *world) begin(since time.Time) {
 		since = w.now.Truncate(time.Second)
 	}
 	w.track(since)
-	if w.level <= w.stopReplicas { // the operator does not know how many replicas to start
+	if w.level <= w.stopReplicas { // the operator does not know the level before the stop
 		w.state = ""
 		w.track(time.Time{})
 	}
 }
 
-// track records since when the workload has been running.
+// track sets the time from which the workload has been running, and the time at which stop-after ends.
 func (w *world) track(since time.Time) {
 	w.since, w.expiresAt = time.Time{}, time.Time{}
 	if w.stopAfter > 0 && !since.IsZero() {
@@ -740,11 +898,18 @@ func (w *world) track(since time.Time) {
 	}
 }
 
+// isOfDryRun reports whether an event was due in a dry run that has ended, or before it. The operator forgets a dry run
+// by annotation when it restarts.
+func (w *world) isOfDryRun(event time.Time) bool {
+	return !event.After(w.dryRunAt) || !event.After(w.flagEnd)
+}
+
 func (w *world) isSuspendedAt(event time.Time) bool {
 	return w.suspended || event.Before(w.suspendUntil)
 }
 
-// soonest returns the next time at which the operator may have something to do.
+// soonest returns the next time at which the operator must act. It is the next start or stop, the end of an uptime, or
+// the warning before that end.
 func (w *world) soonest() time.Time {
 	soonest, end := w.upcoming(w.now), w.startUntil
 	if end.After(w.now) {
@@ -760,7 +925,8 @@ func (w *world) soonest() time.Time {
 	return soonest
 }
 
-// lower lowers the level to stopReplicas. A stop records the level. If an edit repeats the stop, the higher record stays.
+// lower lowers the level to stopReplicas, and records the previous level. If an edit repeats the stop, the higher level
+// stays in the record.
 func (w *world) lower(wasEdited bool) {
 	if !wasEdited || w.level > w.original {
 		w.original, w.originalLeast = w.level, 0
@@ -783,8 +949,8 @@ func (w *world) raise(target int) {
 // isExcluded reports whether a start at a tick is excluded.
 func (w *world) isExcluded(e tick) bool { return w.exclude[0] <= e.date && e.date <= w.exclude[1] }
 
-// last returns the last regular start or stop until now. If both are at the same instant, the one with the later wall-clock
-// time counts. If the wall-clock times are also equal, the start counts.
+// last returns the last regular start or stop until now. If both are at the same instant, it returns the event with the
+// later wall-clock time. If the wall-clock times are also equal, it returns the start.
 func (w *world) last(now time.Time) (at time.Time, isStop bool) {
 	table := w.timetables[w.zone]
 	start, stop := lastTick(table[w.start], now, w.isExcluded),
@@ -822,7 +988,8 @@ func countUntil(ticks []tick, now time.Time) int {
 	return i
 }
 
-// lastTick returns the last tick until now that is not excluded. It always exists, because excluded ranges are short.
+// lastTick returns the last tick until now that is not excluded. Such a tick always exists, because excluded ranges are
+// short.
 func lastTick(ticks []tick, now time.Time, excluded func(tick) bool) tick {
 	for i := countUntil(ticks, now) - 1; i >= 0; i-- {
 		if !excluded(ticks[i]) {

@@ -73,7 +73,8 @@ func (c *Controller) podOf(ctx context.Context, vm *v1alpha1.VirtualMachine) (*c
 	return pod, err
 }
 
-// currentPod returns the VirtualMachine's Pod from the API server, or nil, or errNameConflict.
+// currentPod reads the VirtualMachine's Pod from the API server. It returns nil if there is no Pod, and errNameConflict
+// if the VirtualMachine does not control the Pod.
 func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := c.reader.Get(ctx, podKey(vm), pod); err != nil {
@@ -85,9 +86,10 @@ func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine
 	return pod, nil
 }
 
-// isUnchanged reads the VirtualMachine from the API server before the controller creates or stops a Pod. The cache of
-// VirtualMachines can be older than the cache of Pods. A Pod that the garbage collector deletes must not be replaced. A
-// Pod whose VirtualMachine was just activated again must not be stopped, because its data would be lost.
+// isUnchanged reads the VirtualMachine from the API server. It returns false if the VirtualMachine is deleted or has
+// another action. The controller calls it before it creates or stops a Pod, because the cache of VirtualMachines can be
+// older than the cache of Pods. The controller must not replace a Pod that the garbage collector deletes. If a user has
+// just activated the VirtualMachine again, the controller must not delete the Pod, because its data would be lost.
 func (c *Controller) isUnchanged(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
 	current := &v1alpha1.VirtualMachine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current); err != nil {
@@ -96,8 +98,8 @@ func (c *Controller) isUnchanged(ctx context.Context, vm *v1alpha1.VirtualMachin
 	return current.UID == vm.UID && current.DeletionTimestamp.IsZero() && isActive(current) == isActive(vm), nil
 }
 
-// act carries out a plan and returns the resulting Pod. A rejection by the API server is only in the outcome, because
-// an immediate retry cannot help. Other errors that prevent the creation of a Pod are in the outcome and in the error.
+// act executes a plan and returns the resulting Pod. A rejection by the API server is only in the outcome, because an
+// immediate retry cannot help. Other errors that prevent the creation of a Pod are in the outcome and in the error.
 func (c *Controller) act(
 	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, p plan,
 ) (*corev1.Pod, outcome, error) {
@@ -160,7 +162,7 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 func (c *Controller) delete(
 	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, cause string,
 ) (*corev1.Pod, error) {
-	// The resource version protects a Pod whose owner reference a user has just removed.
+	// With the resourceVersion, the API server rejects the deletion if a user has just removed the owner reference.
 	err := c.deletePod(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if apierror.IgnoreGone(err) != nil {
 		return pod, err

@@ -4,8 +4,8 @@
 // Package virtualmachine runs one Pod, with the CPU and memory of the spec, for each active VirtualMachine.
 //
 // decide.go and status.go have no side effects. They compute a plan and the status from the VirtualMachine, its Pod and
-// the time. The new phase never depends on the previous phase. act.go carries out the plan, and usage.go reads the
-// usage of the Pods from the metrics API.
+// the time. The new phase never depends on the previous phase. act.go executes the plan, and usage.go reads the usage
+// of the Pods from the metrics API.
 package virtualmachine
 
 import (
@@ -53,7 +53,7 @@ const (
 	// Name is the controller's name, in --controllers, logs and metrics.
 	Name = "virtualmachine"
 
-	// DefaultImage is the default container image. It does nothing.
+	// DefaultImage is the default container image. Its program only waits until it is stopped.
 	DefaultImage = "registry.k8s.io/pause:3.10.1"
 
 	// DefaultUsageInterval is the default time between two requests to the metrics API.
@@ -61,8 +61,8 @@ const (
 
 	workers = 16
 
-	// maxUnlabelled is the maximum number of remembered Pods without the label. A read of any other Pod without the
-	// label may block until its timeout.
+	// maxUnlabelled is the maximum number of keys in Controller.unlabelled. If the Pod of another key has no label, a
+	// read of it may block until the timeout.
 	maxUnlabelled = 4096
 
 	// firstRetry is the delay before the first retry of a rejected request. The delay doubles with each rejection.
@@ -200,8 +200,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := errors.Join(actErr, c.writeStatus(ctx, vm, pod, status)); err != nil {
 		return reconcile.Result{}, err
 	}
-	// Poll if the API server rejected a request, or if the cache lacks the Pod. No watch event arrives when the API
-	// server would accept the request, or when that Pod changes.
+	// Reconcile again later if the API server rejected a request, or if the cache lacks the Pod. There is no watch
+	// event when the API server would accept the request, or when that Pod changes.
 	c.wakeUp(request, p.next, done != (outcome{}) || c.isUncached(ctx, vm, pod))
 	return reconcile.Result{}, nil
 }
@@ -311,7 +311,7 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 // cannot be used, because other controllers read other Pods.
 //
 // The cache uses DefaultLabelSelector. With a selector in ByObject, controller-runtime would start the cache only on
-// the leader, but the controller waits for the cache on each replica.
+// the leader. But the controller waits for the cache on each replica.
 func newPodCluster(mgr ctrl.Manager) (cluster.Cluster, error) {
 	labelled, err := labels.Parse(v1alpha1.VirtualMachineLabel)
 	if err != nil {

@@ -17,11 +17,11 @@ const (
 	// lastReplacement.
 	firstReplacement, lastReplacement = 10 * time.Second, 5 * time.Minute
 
-	// stableAfter is how long a Pod must be ready until the controller forgets the failures of earlier Pods.
+	// stableAfter is the time that a Pod must be ready until the controller forgets the failures of earlier Pods.
 	stableAfter = 5 * time.Minute
 )
 
-// plan is what to do about a VirtualMachine. At most one of create, resize, delete and removeFinalizer is set.
+// plan describes the next step for a VirtualMachine. At most one of create, resize, delete and removeFinalizer is set.
 type plan struct {
 	confirm         bool // read the VirtualMachine from the API server first
 	create          bool
@@ -56,8 +56,8 @@ func decide(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time, fresh b
 	return plan{resize: !hasResources(pod, vm), next: whenStable(pod, failures)}
 }
 
-// whenStable returns when the controller forgets the failures of earlier Pods. It returns zero if the Pod is not ready,
-// or if there are no failures.
+// whenStable returns the time at which the controller forgets the failures of earlier Pods. It returns zero if the Pod
+// is not ready, or if there are no failures.
 func whenStable(pod *corev1.Pod, failures int32) time.Time {
 	if since, ready := readySince(pod); ready && failures > 0 {
 		return since.Add(stableAfter)
@@ -65,10 +65,10 @@ func whenStable(pod *corev1.Pod, failures int32) time.Time {
 	return time.Time{}
 }
 
-// failuresOf returns the number of Pods that failed in a row, and when the operator replaces the failed Pod (nil if the
-// Pod has not failed). Both are in the status, so that another leader replaces the Pod at the same time. Until then,
-// the failed Pod stays, so that a user can find the cause. If a user deletes the failed Pod, the operator creates a new
-// Pod immediately.
+// failuresOf returns the number of Pods that failed in a row, and the time at which the operator replaces the failed
+// Pod. The time is nil if the Pod has not failed. Both values are in the status, so that another leader replaces the
+// Pod at the same time. Until then, the failed Pod stays, so that a user can find the cause. If a user deletes the
+// failed Pod, the operator creates a new Pod immediately.
 func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (int32, *metav1.Time) {
 	known := vm.Status
 	switch {
@@ -96,9 +96,9 @@ func replacementDelay(failures int32) time.Duration {
 	return min(delay, lastReplacement)
 }
 
-// mayHavePod reports whether a VirtualMachine may have a Pod outside the cache. Such a Pod was just created, or its
-// label was removed. For an active VirtualMachine without a known Pod, mayHavePod returns false: if there is a Pod, the
-// attempt to create another Pod finds it.
+// mayHavePod reports whether a VirtualMachine may have a Pod that the cache lacks. Such a Pod was just created, or its
+// label was removed. For an active VirtualMachine without a known Pod, it returns false. If there is a Pod, the attempt
+// to create another Pod finds it.
 func mayHavePod(vm *v1alpha1.VirtualMachine) bool {
 	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
 	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped

@@ -35,7 +35,8 @@ func inactive(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = v1alpha1.ActionIna
 
 func deleted(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = new(metav1.NewTime(now)) }
 
-// failed sets the number of failures, and the time of the next retry. The Pod that failed last is aPod.
+// failed sets the number of failures, and the time at which the operator replaces the failed Pod. The failed Pod is
+// aPod.
 func failed(failures int32, retry time.Time) func(*v1alpha1.VirtualMachine) {
 	return func(vm *v1alpha1.VirtualMachine) {
 		vm.Status.Failures, vm.Status.RetryTime = failures, new(metav1.NewTime(retry))
@@ -103,7 +104,7 @@ func TestDecide(t *testing.T) {
 		"New":             {"an active VirtualMachine needs a Pod", aMachine(), nil, plan{create: true, confirm: true}},
 		"Inactive":        {"an inactive VirtualMachine needs no Pod", aMachine(inactive), nil, plan{}},
 		"Complete":        {"a Pod with the resources of the spec is not changed", aMachine(), aPod(), plan{}},
-		"Going":           {"the name is taken until the Pod is gone", aMachine(), aPod(terminating), plan{}},
+		"Going":           {"a new Pod cannot be created until the old Pod with the same name is gone", aMachine(), aPod(terminating), plan{}},
 		"GoingFailed":     {"a failed Pod is not deleted twice", aMachine(failed(1, now)), aPod(evicted, terminating), plan{}},
 		"Stop":            {"the Pod of an inactive VirtualMachine is deleted", aMachine(inactive), aPod(), plan{delete: "the VirtualMachine is inactive", confirm: true}},
 		"StopFailed":      {"a failed Pod is deleted without a delay", aMachine(inactive), aPod(evicted), plan{delete: "the VirtualMachine is inactive", confirm: true}},
@@ -119,7 +120,7 @@ func TestDecide(t *testing.T) {
 		"Succeeded":       {"a Pod that succeeded is replaced like a failed Pod", aMachine(failed(1, now)), aPod(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }), plan{delete: "it has failed"}},
 		"Unlabelled":      {"a Pod without its label is not in the cache, so it is replaced", aMachine(), aPod(unlabelled, evicted), plan{delete: "its label was removed"}},
 		"UnlabelledGoing": {"a Pod without its label is deleted once", aMachine(), aPod(unlabelled, terminating), plan{}},
-		"ImagePull":       {"the kubelet retries, so the Pod is not replaced", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
+		"ImagePull":       {"the kubelet retries to pull the image, so the Pod is not replaced", aMachine(), aPod(waitingFor("ImagePullBackOff")), plan{}},
 		"Forgive":         {"failures are forgotten when the Pod was ready long enough", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(time.Minute)), plan{next: now.Add(4 * time.Minute)}},
 		"Forgiven":        {"after the failures are forgotten, nothing is due", aMachine(func(vm *v1alpha1.VirtualMachine) { vm.Status.Failures = 2 }), aPod(readyFor(5 * time.Minute)), plan{}},
 		"Delete":          {"the Pod of a deleted VirtualMachine is deleted", aMachine(deleted), aPod(), plan{delete: "the VirtualMachine is being deleted"}},
@@ -154,8 +155,8 @@ func TestFailuresOf(t *testing.T) {
 		pod    *corev1.Pod
 		want   int32
 	}{
-		"Counted":   {"a failed Pod counts once", aMachine(failed(3, now)), aPod(evicted), 3},
-		"Another":   {"another failed Pod counts as another failure", aMachine(failed(3, now)), aPod(evicted, func(pod *corev1.Pod) { pod.UID = "other" }), 4},
+		"Counted":   {"a failure of the same Pod is counted once", aMachine(failed(3, now)), aPod(evicted), 3},
+		"Another":   {"a failure of another Pod is counted, too", aMachine(failed(3, now)), aPod(evicted, func(pod *corev1.Pod) { pod.UID = "other" }), 4},
 		"Replacing": {"failures are kept while the next Pod starts", aMachine(failed(3, now)), aPod(), 3},
 		"None":      {"failures are kept while there is no Pod", aMachine(failed(3, now)), nil, 3},
 		"Ready":     {"failures are kept if the next Pod is ready for a short time", aMachine(failed(3, now)), aPod(readyFor(time.Minute)), 3},

@@ -158,7 +158,7 @@ func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// readySince reports whether a Pod is running and ready, and since when.
+// readySince reports whether a Pod is running and ready. If it is, since is the time at which it became ready.
 func readySince(pod *corev1.Pod) (since time.Time, ready bool) {
 	condition := podCondition(pod, corev1.PodReady)
 	if hasEnded(pod) || containerStatus(pod).State.Running == nil ||

@@ -22,8 +22,8 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// newStatus returns the status of a VirtualMachine. The Pod may be nil. If a condition has not changed, its transition
-// time stays the same.
+// newStatus returns the status of a VirtualMachine. The Pod may be nil. A condition keeps its transition time while its
+// status is the same.
 func newStatus(
 	vm *v1alpha1.VirtualMachine, pod *corev1.Pod, done outcome, used usage, now time.Time,
 ) v1alpha1.VirtualMachineStatus {

@@ -172,8 +172,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestStableMessage rejects a Pod three times. The messages differ, because they contain the usage of a quota. The
-// status must keep the first message until the spec changes.
+// TestStableMessage lets the API server reject a Pod three times. The messages differ, because they contain the usage
+// of a quota. The status must keep the first message until the spec changes.
 func TestStableMessage(t *testing.T) {
 	vm := aMachine()
 	for used := range 3 {
@@ -225,13 +225,14 @@ func TestKnownToCrash(t *testing.T) {
 		want   bool
 	}{
 		{"a Pod that is ready for a short time is still in the same crash loop", "pod", stableAfter - time.Second, true},
-		{"a Pod that was ready for long is in a new crash loop", "pod", stableAfter, false},
+		{"a Pod that was ready for a long time is in a new crash loop", "pod", stableAfter, false},
 		{"a new Pod is in a new crash loop", "other", time.Second, false},
 	} {
 		t.Run(again.reason, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(now)
 			c, vm := &Controller{clock: clock}, aMachine()
-			// becomes updates the status for a state of the Pod, and reports whether the crash is known.
+			// becomes updates the status for a new state of the Pod. It reports whether there was already an event
+			// about its crashes.
 			becomes := func(pod *corev1.Pod) bool {
 				before := vm.Status
 				vm.Status = newStatus(vm, pod, outcome{}, usage{}, clock.Now())

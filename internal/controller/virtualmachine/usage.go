@@ -34,8 +34,8 @@ const (
 	// unavailableFactor multiplies the interval while the metrics API is not available.
 	unavailableFactor = 10
 
-	// toleratedFailures is the number of failed requests in a row after which the status still shows the last usage.
-	// The metrics API does not answer for a while when its Pod is replaced.
+	// toleratedFailures is the maximum number of failed requests in a row for which the status still shows the last
+	// usage. The metrics API does not answer for a while when its Pod is replaced.
 	toleratedFailures = 2
 
 	// pollTimeout bounds one request to the metrics API.
@@ -198,8 +198,8 @@ func (p *poller) of(pod *corev1.Pod) usage {
 	return known
 }
 
-// measure returns the usage of a Pod in percent of its limits, or nil without a measurement. A measurement that is
-// older than the container does not count: it belongs to an earlier container of the same name.
+// measure returns the usage of a Pod in percent of its limits, or nil without a measurement. It ignores a measurement
+// that is older than the container, because it belongs to an earlier container of the same name.
 func measure(item *metricsv1beta1.PodMetrics, pod *corev1.Pod) *v1alpha1.UsageStatus {
 	main, running := containerOf(pod), containerStatus(pod).State.Running
 	if item == nil || main == nil || running == nil || item.Timestamp.Time.Before(running.StartedAt.Time) {

@@ -56,7 +56,7 @@ func TestMeasure(t *testing.T) {
 		"Idle":       {"zero is a valid usage", uses("m-vm", "0", "0"), aPod(running), &v1alpha1.UsageStatus{}},
 		"Throttled":  {"usage can exceed the limit", uses("m-vm", "2100m", "4G"), aPod(running), &v1alpha1.UsageStatus{CPU: 105, Memory: 100}},
 		"Nanocores":  {"the metrics server reports billionths of a CPU", uses("m-vm", "123456789n", "1048576Ki"), aPod(running), &v1alpha1.UsageStatus{CPU: 6, Memory: 27}},
-		"Negative":   {"negative usage counts as zero", uses("m-vm", "-1e9", "-1"), aPod(running), &v1alpha1.UsageStatus{}},
+		"Negative":   {"negative usage is shown as zero", uses("m-vm", "-1e9", "-1"), aPod(running), &v1alpha1.UsageStatus{}},
 		"TooEarly":   {"a measurement before the start belongs to an earlier container", early, aPod(running), nil},
 		"NotRunning": {"a container that does not run has no usage", uses("m-vm", "1", "1G"), aPod(), nil},
 		"NoServer":   {"other containers are ignored", bare, aPod(running), nil},
@@ -145,7 +145,8 @@ func TestPoller(t *testing.T) {
 	}
 }
 
-// TestPollerTimes checks when a poller sends requests while the metrics server starts late, is replaced and is removed.
+// TestPollerTimes checks the times at which a poller sends requests. The metrics server starts late, is replaced and is
+// removed.
 func TestPollerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
