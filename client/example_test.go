@@ -20,7 +20,8 @@ import (
 	"container.training/useless/client/versioned"
 )
 
-// This program watches the VirtualMachines of a namespace while it creates, stops and deletes one.
+// This program watches the VirtualMachines of a namespace. Meanwhile, it creates a VirtualMachine, stops it and deletes
+// it.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -58,7 +59,7 @@ func Example() {
 				fmt.Println("changed", now.Name, "to", now.Spec.Action)
 			}
 		},
-		DeleteFunc: func(deleted any) { // a DeletedFinalStateUnknown, if the watch missed the deletion
+		DeleteFunc: func(deleted any) { // deleted is a DeletedFinalStateUnknown if the watch missed the deletion
 			name, _ := cache.DeletionHandlingObjectToName(deleted)
 			fmt.Println("deleted", name.Name)
 			close(gone)
@@ -72,7 +73,8 @@ func Example() {
 		log.Fatal(ctx.Err())
 	}
 
-	// The lister reads the informer's copy and sends no request. Callers share the returned object and must not change it.
+	// The lister reads the informer's copy and sends no request. Do not change the returned object, because other
+	// callers share it.
 	found, err := watched.Lister().VirtualMachines(metav1.NamespaceDefault).Get("test-vm")
 	if err != nil {
 		log.Fatal(err)

@@ -94,12 +94,12 @@ const (
 	EventResized = "Resized"
 	// EventDeleted names a deleted Pod and the cause.
 	EventDeleted = "Deleted"
-	// EventCreateFailed has the error that the API server returned when it rejected a Pod.
+	// EventCreateFailed contains the error that the API server returned when it rejected a Pod.
 	EventCreateFailed = "CreateFailed"
-	// EventUnschedulable has the scheduler's message about a Pod that fits on no node.
+	// EventUnschedulable contains the scheduler's message about a Pod that fits on no node.
 	EventUnschedulable = "Unschedulable"
 	// EventNameConflict names a Pod that has the required name, but is not controlled by the VirtualMachine.
 	EventNameConflict = "NameConflict"
-	// EventCrashLoop has the kubelet's message about a Pod that crashes repeatedly.
+	// EventCrashLoop contains the kubelet's message about a Pod that crashes repeatedly.
 	EventCrashLoop = "CrashLoop"
 )

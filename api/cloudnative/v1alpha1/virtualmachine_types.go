@@ -56,14 +56,14 @@ const (
 // +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=vm;vms
+// +kubebuilder:resource:shortName=vm;vms,categories=useless
 // +kubebuilder:printcolumn:name=Status,type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name=CPU,type=integer,description="CPU usage in percent of the limit",JSONPath=`.status.server.usage.cpu`
 // +kubebuilder:printcolumn:name=Memory,type=integer,description="Memory usage in percent of the limit",JSONPath=`.status.server.usage.memory`
 // +kubebuilder:printcolumn:name=Ready,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name=Node,type=string,priority=1,JSONPath=`.status.server.node`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 60",fieldPath=".metadata",message="name must have at most 60 characters: with -vm behind it, it becomes the Pod's host name"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 60",fieldPath=".metadata",message="name must have at most 60 characters, because the Pod's host name is this name with the suffix -vm"
 type VirtualMachine struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -93,9 +93,9 @@ type VirtualMachineSpec struct {
 	Resource ResourceSpec `json:"resource,omitzero"`
 }
 
-// ResourceSpec is both the requests and the limits of the Pod's container. Kubernetes stores bytes and thousandths of a
-// CPU as 64-bit integers, which limits the values. An exponent can have at most two digits. With ten digits, Kubernetes
-// would need more time to compare the quantity than a request may take.
+// ResourceSpec has the resources of the Pod's container. The requests and the limits are equal. The maximum values
+// exist because Kubernetes stores bytes and thousandths of a CPU as 64-bit integers. An exponent can have at most two
+// digits. If it had ten digits, the API server could not compare the quantity within the time limit of a request.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.rootDisk) == has(oldSelf.rootDisk) && (!has(self.rootDisk) || size(string(self.rootDisk)) <= 64 && !string(self.rootDisk).matches('[eE][+-]?[0-9]{3}') && quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) == 0)",fieldPath=".rootDisk",message="rootDisk is immutable: create a new VirtualMachine instead"
 type ResourceSpec struct {
@@ -112,7 +112,7 @@ type ResourceSpec struct {
 	Memory resource.Quantity `json:"memory,omitzero"`
 
 	// rootDisk is the ephemeral storage in bytes, more than 0 and at most 1E, such as 40G or 10Gi. It is immutable. If
-	// it is absent, the Pod has no limit of its own.
+	// it is absent, the operator sets no request and no limit for ephemeral storage.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="size(string(self)) <= 64 && !string(self).matches('[eE][+-]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1E'))",message="rootDisk must be more than 0 bytes and at most 1E, such as 40G or 10Gi"
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
@@ -129,7 +129,7 @@ type VirtualMachineStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation that this status describes. For example, 2.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -137,11 +137,12 @@ type VirtualMachineStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// reason is the reason of the condition Ready: one word that explains the phase.
+	// reason is the reason of the condition Ready: one word that explains the phase. For example, Unschedulable.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message is the message of the condition Ready: a sentence that explains the phase.
+	// message is the message of the condition Ready: a sentence that explains the phase. For example, "0/1 nodes are
+	// available: 1 Insufficient cpu."
 	// +optional
 	Message string `json:"message,omitempty"`
 
@@ -149,29 +150,30 @@ type VirtualMachineStatus struct {
 	// +optional
 	Server *ServerStatus `json:"server,omitempty"`
 
-	// failures is the number of Pods that failed in a row. It is reset when a Pod was ready for five minutes, and when
-	// the VirtualMachine becomes inactive.
+	// failures is the number of Pods that failed in a row. It is reset to 0 when a Pod has been ready for five minutes,
+	// and when the VirtualMachine becomes inactive. For example, 1.
 	// +optional
 	// +kubebuilder:validation:Maximum=2147483647
 	Failures int32 `json:"failures,omitempty"`
 
-	// retryTime is when the operator replaces a failed Pod. The delay is 10 seconds after the first failure, and
-	// doubles with each further failure, up to five minutes.
+	// retryTime is the time at which the operator replaces a failed Pod. The delay is 10 seconds after the first
+	// failure. It doubles with each further failure, up to five minutes. For example, "2026-11-20T09:00:10Z".
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`
 
-	// lastUpdateTime is when any other field of the status last changed.
+	// lastUpdateTime is the time at which another field of the status last changed. For example,
+	// "2026-11-20T09:00:00Z".
 	// +optional
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 }
 
 // ServerStatus describes the Pod of a VirtualMachine.
 type ServerStatus struct {
-	// id is the UID of the Pod.
+	// id is the UID of the Pod. For example, 0b0c4a4e-5d0c-4d0e-9f3e-6f1a3a3f7c11.
 	// +optional
 	ID types.UID `json:"id,omitempty"`
 
-	// name is the name of the Pod.
+	// name is the name of the Pod. For example, test-vm.
 	// +optional
 	Name string `json:"name,omitempty"`
 
@@ -179,11 +181,12 @@ type ServerStatus struct {
 	// +optional
 	State ServerState `json:"state,omitempty"`
 
-	// node is the name of the node of the Pod.
+	// node is the name of the node of the Pod. For example, node-1.
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// startTime is when the operator first observed that the Pod is ready.
+	// startTime is the time at which the operator first observed that the Pod is ready. For example,
+	// "2026-11-20T09:00:00Z".
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
@@ -194,12 +197,12 @@ type ServerStatus struct {
 
 // UsageStatus is the measured usage of the Pod's container.
 type UsageStatus struct {
-	// cpu is the CPU usage in percent of the limit, rounded. It can exceed 100 for a moment.
+	// cpu is the CPU usage in percent of the limit, rounded. It can exceed 100 for a moment. For example, 25.
 	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	CPU int32 `json:"cpu"`
 
-	// memory is the memory usage in percent of the limit, rounded.
+	// memory is the memory usage in percent of the limit, rounded. For example, 60.
 	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	Memory int32 `json:"memory"`

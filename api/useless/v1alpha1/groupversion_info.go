@@ -3,8 +3,8 @@
 
 // Package v1alpha1 is the deprecated first version of the useless.container.training API.
 //
-// It has all fields of v1beta1, but some of them have other names. The package declares only the types whose field
-// names differ. For all other fields, it uses the types of v1beta1.
+// It has all fields of v1beta1, but some fields of MachineSpec have other names. The package declares its own kinds and
+// its own MachineSpec. It uses the other types of v1beta1.
 //
 // +kubebuilder:object:generate=true
 // +groupName=useless.container.training
@@ -24,12 +24,12 @@ var (
 	SchemeGroupVersion = GroupVersion
 )
 
-// Resource returns a resource of this group. Generated listers use it in their errors.
+// Resource adds the group of this package to the name of a resource. Generated listers use it in their errors.
 func Resource(resource string) schema.GroupResource {
 	return GroupVersion.WithResource(resource).GroupResource()
 }
 
-// AddToScheme registers the types of this package in a scheme.
+// AddToScheme registers the types of this package in a scheme. The error is always nil.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &Machine{}, &MachineList{}, &Switch{}, &SwitchList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

@@ -15,7 +15,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:deprecatedversion:warning="useless.container.training/v1alpha1 Switch is deprecated; use useless.container.training/v1beta1 Switch"
 // +kubebuilder:subresource:status
-// +kubebuilder:resource
+// +kubebuilder:resource:shortName=usw,categories=useless
 // +kubebuilder:printcolumn:name=Position,type=string,JSONPath=`.spec.position`
 // +kubebuilder:printcolumn:name=Seen,type=date,JSONPath=`.status.seenAt`
 type Switch struct {

@@ -8,10 +8,10 @@ const domain = "useless.container.training/"
 // Annotations that users set to schedule a workload. At least one of StartScheduleAnnotation, StopScheduleAnnotation
 // and StopAfterAnnotation is required. On a Namespace, they are the default for the workloads that have none of them.
 const (
-	// StartScheduleAnnotation is when to scale up. It has one of three formats: the five fields of cron, HH:MM, or days
-	// of the week and HH:MM.
+	// StartScheduleAnnotation has the times at which the operator starts the workload. Its format is the five fields of
+	// cron, or HH:MM, or days of the week and HH:MM.
 	StartScheduleAnnotation = domain + "start-schedule"
-	// StopScheduleAnnotation is when to scale down, in one of the same three formats.
+	// StopScheduleAnnotation has the times at which the operator stops the workload. The formats are the same.
 	StopScheduleAnnotation = domain + "stop-schedule"
 	// TimeZoneAnnotation is the IANA time zone of the schedules. Absent means the operator's --default-time-zone.
 	TimeZoneAnnotation = domain + "time-zone"
@@ -20,28 +20,29 @@ const (
 	// StartReplicasAnnotation is the number of replicas after a start, at least 1. Absent means the number before the
 	// stop.
 	StartReplicasAnnotation = domain + "start-replicas"
-	// ExcludeDatesAnnotation has local dates, and ranges of dates. On these dates, the operator executes no start.
+	// ExcludeDatesAnnotation has local dates and ranges of dates, such as 2026-12-24,2026-12-28/2027-01-03. On these
+	// dates, the operator executes no start.
 	ExcludeDatesAnnotation = domain + "exclude-dates"
-	// StopAfterAnnotation is a duration from 1m to 30d. The operator stops the workload so long after it was started,
-	// by the operator or by a user.
+	// StopAfterAnnotation is a duration from 1m to 30d. The operator stops the workload when this time has passed since
+	// its last start. The start can be a start by the operator or by a user.
 	StopAfterAnnotation = domain + "stop-after"
 )
 
-// Annotations that users set beside a schedule. They also apply to the default schedule of a Namespace.
+// Annotations that users can set in addition to a schedule. They also apply to the default schedule of a Namespace.
 const (
 	// SuspendAnnotation makes the operator skip starts and stops while its value is true. The operator does not execute
 	// the skipped starts and stops later.
 	SuspendAnnotation = domain + "suspend"
 	// SuspendUntilAnnotation is a time (RFC 3339). The operator skips the starts and stops before it.
 	SuspendUntilAnnotation = domain + "suspend-until"
-	// StartUntilAnnotation is a time (RFC 3339) until which the workload runs. A duration from 1m to 30d, which the
-	// operator replaces by a time, is possible on a workload only.
+	// StartUntilAnnotation is a time (RFC 3339). The workload runs until this time. On a workload, the value can also
+	// be a duration from 1m to 30d. The operator replaces a duration by a time.
 	StartUntilAnnotation = domain + "start-until"
-	// DryRunAnnotation makes the operator only emit events while its value is true. On a Namespace, it applies to all
-	// workloads.
+	// While the value of DryRunAnnotation is true, the operator makes a dry run: it emits events and does not change
+	// the workload. On a Namespace, it applies to all workloads.
 	DryRunAnnotation = domain + "dry-run"
-	// ScheduleAnnotation with its only value ScheduleNone excludes a workload from the default schedule of its
-	// Namespace.
+	// ScheduleAnnotation excludes a workload from the default schedule of its Namespace. Its only value is
+	// ScheduleNone.
 	ScheduleAnnotation = domain + "schedule"
 )
 
@@ -52,8 +53,8 @@ const ScheduleNone = "none"
 const (
 	// OriginalReplicasAnnotation is the number of replicas before the stop. A start removes the annotation.
 	OriginalReplicasAnnotation = domain + "original-replicas"
-	// OriginalMinReplicasAnnotation is minReplicas of a HorizontalPodAutoscaler before the stop. Then
-	// OriginalReplicasAnnotation is its maxReplicas. A start removes it.
+	// OriginalMinReplicasAnnotation is minReplicas of a HorizontalPodAutoscaler before the stop. For this kind,
+	// OriginalReplicasAnnotation is maxReplicas before the stop. A start removes both annotations.
 	OriginalMinReplicasAnnotation = domain + "original-min-replicas"
 	// OriginalStateAnnotation is OriginalStateActive if the stop changed a workload without replicas: it suspended a
 	// CronJob, or made a VirtualMachine inactive. A start removes the annotation.
@@ -85,11 +86,12 @@ const (
 
 // Reasons of the events about a schedule.
 const (
-	// EventScheduledStop has the replicas before and after a stop.
+	// EventScheduledStop contains the replicas before and after a stop.
 	EventScheduledStop = "ScheduledStop"
-	// EventScheduledStart has the replicas before and after a start.
+	// EventScheduledStart contains the replicas before and after a start.
 	EventScheduledStart = "ScheduledStart"
-	// EventScheduleRemoved means that the schedule was removed. It has the replicas that were restored, if any.
+	// EventScheduleRemoved means that the schedule was removed. If the operator has restored replicas, the event
+	// contains their number.
 	EventScheduleRemoved = "ScheduleRemoved"
 	// EventInvalidSchedule names the invalid annotations. The workload is not scaled until they are fixed.
 	EventInvalidSchedule = "InvalidSchedule"
@@ -99,15 +101,15 @@ const (
 	EventAutoscalerConflict = "AutoscalerConflict"
 	// EventStopsSoon is emitted 15 minutes before a stop because of StartUntilAnnotation or StopAfterAnnotation.
 	EventStopsSoon = "StopsSoon"
-	// EventWouldStop and EventWouldStart are emitted in place of a stop or a start during a dry run.
+	// During a dry run, the operator emits EventWouldStop instead of a stop, and EventWouldStart instead of a start.
 	EventWouldStop  = "WouldStop"
 	EventWouldStart = "WouldStart"
-	// EventScheduleOverridden names the field manager that has undone a stop or a start, and the time. The operator
-	// does nothing until the next start or stop.
+	// EventScheduleOverridden names the field manager that has undone a stop or a start, and the time of its change.
+	// The operator does nothing until the next start or stop.
 	EventScheduleOverridden = "ScheduleOverridden"
-	// EventScheduleIgnored means that a Namespace cannot have a default schedule.
+	// EventScheduleIgnored means that a Namespace has a default schedule, but cannot have one, such as kube-system.
 	EventScheduleIgnored = "ScheduleIgnored"
-	// EventScaleFailed has the error that the API server returned when it rejected a start or a stop.
+	// EventScaleFailed contains the error that the API server returned when it rejected a start or a stop.
 	EventScaleFailed = "ScaleFailed"
 )
 

@@ -5,9 +5,9 @@ package v1beta1
 
 import "time"
 
-// MaxClockSkew is the largest clock difference between two nodes that the operator tolerates. If a time in an
-// annotation or a status is further in the future, the operator ignores it. Such a time was written by a user, or by an
-// earlier leader with a wrong clock.
+// MaxClockSkew is the largest clock difference between two nodes that the operator tolerates. The operator records the
+// times of past events in annotations and statuses. If such a time is further in the future, the operator ignores it.
+// Such a time comes from a user, or from an earlier leader with a wrong clock.
 const MaxClockSkew = 10 * time.Second
 
 // Labels, finalizers and annotations that the operator reads or writes.
@@ -47,7 +47,8 @@ const (
 	ReasonScaling = "Scaling"
 	// ReasonQuotaExceeded means that a ResourceQuota rejected a switch.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonScalingFailed means that the API server refused to create or delete a switch for another reason.
+	// ReasonScalingFailed means that the operator could not create, delete, adopt or release a switch, for a reason
+	// other than a ResourceQuota.
 	ReasonScalingFailed = "ScalingFailed"
 	// ReasonInvalidSelector means that the selector is invalid. The operator changes no switch.
 	ReasonInvalidSelector = "InvalidSelector"
@@ -63,9 +64,10 @@ const (
 
 // Reasons of the events on a Machine.
 const (
-	// EventScaled has the number of switches that were created or deleted.
+	// EventScaled contains the number of switches that were created or deleted.
 	EventScaled = "Scaled"
-	// EventRaised has the number of switches that were turned up because of spec.position.
+	// EventRaised contains the number of switches that were turned up because of spec.position. In a Warning event, it
+	// contains the number of switches that the API server refused to turn up.
 	EventRaised = "Raised"
 	// EventFlipped names a switch that was turned down.
 	EventFlipped = "Flipped"
@@ -73,6 +75,6 @@ const (
 	EventAdopted = "Adopted"
 	// EventReleased names a switch that the Machine released.
 	EventReleased = "Released"
-	// EventPoweredDown has the number of switches that were turned down because the Machine was deleted.
+	// EventPoweredDown contains the number of switches that were turned down because the Machine was deleted.
 	EventPoweredDown = "PoweredDown"
 )

@@ -21,12 +21,12 @@ var (
 	SchemeGroupVersion = GroupVersion
 )
 
-// Resource returns a resource of this group. Generated listers use it in their errors.
+// Resource adds the group of this package to the name of a resource. Generated listers use it in their errors.
 func Resource(resource string) schema.GroupResource {
 	return GroupVersion.WithResource(resource).GroupResource()
 }
 
-// AddToScheme registers the types of this package in a scheme.
+// AddToScheme registers the types of this package in a scheme. The error is always nil.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &Machine{}, &MachineList{}, &Switch{}, &SwitchList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

@@ -24,9 +24,9 @@ const (
 type Position string
 
 const (
-	// PositionUp means that a user turned the switch up.
+	// PositionUp means that the switch is up. The operator turns it back down when the switch is due.
 	PositionUp Position = "up"
-	// PositionDown is the default. The operator turns switches back to this position.
+	// PositionDown means that the switch is down. It is the default.
 	PositionDown Position = "down"
 )
 
@@ -39,7 +39,7 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.switches.count,statuspath=.status.switches.total,selectorpath=.status.selector
 // +kubebuilder:storageversion
-// +kubebuilder:resource
+// +kubebuilder:resource:shortName=um,categories=useless
 // +kubebuilder:printcolumn:name=Switches,type=integer,JSONPath=`.spec.switches.count`
 // +kubebuilder:printcolumn:name=Positions,type=string,JSONPath=`.status.positions`
 // +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
@@ -69,14 +69,14 @@ type MachineSpec struct {
 	// +kubebuilder:default={}
 	Switches SwitchesSpec `json:"switches,omitzero"`
 
-	// position is down or up. The default is down. With up, the operator turns every switch up once, as soon as the
-	// requested number of switches exists. It then turns them down one by one. When all are down, it resets this field
-	// to down.
+	// position is down or up. The default is down. If it is up, the operator waits until the requested number of
+	// switches exists. Then it turns all switches up once. After that, it turns them down one by one. When all switches
+	// are down, it resets this field to down.
 	// +optional
 	// +kubebuilder:default=down
 	Position Position `json:"position,omitempty"`
 
-	// flip configures when the operator turns a switch down.
+	// flip configures the times at which the operator turns switches down.
 	// +optional
 	// +kubebuilder:default={}
 	Flip FlipSpec `json:"flip,omitzero"`
@@ -89,20 +89,21 @@ type MachineSpec struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchExpressions)) || self.selector.matchExpressions.all(e, e.operator in ['NotIn', 'DoesNotExist'] || (has(self.selector.matchLabels) && e.key in self.selector.matchLabels) || (has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels) && e.key in self.template.metadata.labels))",fieldPath=".template.metadata.labels",messageExpression="self.selector.matchExpressions.map(e, !(e.operator in ['NotIn', 'DoesNotExist'] || (has(self.selector.matchLabels) && e.key in self.selector.matchLabels) || (has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels) && e.key in self.template.metadata.labels)), e.key + ' is missing, but matchExpressions require it')[0]"
 // +kubebuilder:validation:XValidation:rule="!(has(self.selector) && has(self.selector.matchExpressions) && has(self.template) && has(self.template.metadata) && has(self.template.metadata.labels)) || self.selector.matchExpressions.all(e, !(e.key in self.template.metadata.labels) || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.template.metadata.labels[e.key] in e.values)))",fieldPath=".template.metadata.labels",messageExpression="self.selector.matchExpressions.map(e, e.key in self.template.metadata.labels && !(e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.template.metadata.labels[e.key] in e.values))), e.key + '=' + self.template.metadata.labels[e.key] + ' does not satisfy matchExpressions: ' + e.key + ' ' + (has(e.values) ? e.operator + ' (' + e.values.join(', ') + ')' : e.operator))[0]"
 type SwitchesSpec struct {
-	// count is the number of switches, from 1 to 1000. The default is 1. The operator's flag --max-switches (default
-	// 100) lowers the maximum.
+	// count is the number of switches, from 1 to 1000. The default is 1. The operator's flag --max-switches sets a
+	// lower maximum (default 100). For example, 3.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Count int32 `json:"count,omitempty"`
 
-	// selector selects the Machine's switches in its namespace. It is immutable and must not be empty. If it is
-	// absent, the label machine with the Machine's name selects the switches.
+	// selector selects the Machine's switches in its namespace. It is immutable and must not be empty. If it is absent,
+	// the operator selects the switches that have the label machine with the Machine's name as value.
 	// +optional
 	Selector *LabelSelector `json:"selector,omitempty"`
 
-	// template has the labels and annotations of new switches. A new switch also has the matchLabels of the selector.
+	// template contains the labels and annotations of new switches. The operator also adds the matchLabels of the
+	// selector.
 	// +optional
 	Template SwitchTemplate `json:"template,omitzero"`
 }
@@ -115,15 +116,17 @@ type LabelValue string
 // validate it without a webhook.
 //
 // +structType=atomic
-// +kubebuilder:validation:XValidation:rule="size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0",message="selector must not be empty: it would take every Switch in the namespace"
+// +kubebuilder:validation:XValidation:rule="size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0",message="selector must not be empty, because it would select every Switch in the namespace"
 // +kubebuilder:validation:XValidation:rule="!(has(self.matchLabels) && has(self.matchExpressions)) || self.matchExpressions.all(e, !(e.key in self.matchLabels) || e.operator == 'Exists' || (e.operator != 'DoesNotExist' && has(e.values) && (e.operator == 'In') == (self.matchLabels[e.key] in e.values)))",fieldPath=".matchExpressions",message="selector contradicts itself: matchLabels do not satisfy matchExpressions"
 type LabelSelector struct {
-	// matchLabels are labels that an object must have, with exactly these values.
+	// matchLabels are labels that an object must have, with exactly these values. At most 16, with values of at most 63
+	// characters. For example, {room: lab}.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitzero"`
 
-	// matchExpressions are further requirements. An object must satisfy all of them.
+	// matchExpressions are further requirements. An object must satisfy all of them. At most 16. For example, [{key:
+	// room, operator: In, values: [lab, hall]}].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -132,9 +135,9 @@ type LabelSelector struct {
 
 // LabelSelectorRequirement is a requirement on one label.
 //
-// +kubebuilder:validation:XValidation:rule="(self.operator == 'In' || self.operator == 'NotIn') == (size(self.?values.orValue([])) > 0)",fieldPath=".values",messageExpression="self.key + ' ' + self.operator + ': values must be given for In and NotIn, and for no other operator'"
+// +kubebuilder:validation:XValidation:rule="(self.operator == 'In' || self.operator == 'NotIn') == (size(self.?values.orValue([])) > 0)",fieldPath=".values",messageExpression="self.key + ' ' + self.operator + ': the operators In and NotIn require values, and the other operators do not allow values'"
 type LabelSelectorRequirement struct {
-	// key is the name of the label.
+	// key is the name of the label. It has 1 to 317 characters. For example, room.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -145,7 +148,8 @@ type LabelSelectorRequirement struct {
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator,omitempty"`
 
-	// values are required for In and NotIn, and not allowed for other operators.
+	// values are required for In and NotIn, and not allowed for other operators. At most 16, each with at most 63
+	// characters. For example, [lab, hall].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -161,29 +165,32 @@ type SwitchTemplate struct {
 
 // TemplateMetadata is the metadata that a template can set.
 type TemplateMetadata struct {
-	// labels are added to new switches, in addition to the matchLabels of the selector.
+	// labels are added to new switches, in addition to the matchLabels of the selector. At most 64, with values of at
+	// most 63 characters. For example, {room: lab}.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]LabelValue `json:"labels,omitzero"`
 
-	// annotations are added to new switches.
+	// annotations are added to new switches. At most 64. For example, {owner: alice}.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitzero"`
 }
 
-// FlipSpec configures when the operator turns a switch down: when both the delay and the interval have passed.
+// FlipSpec configures the flips of a Machine. In a flip, the operator turns one switch down. It waits until both the
+// delay and the interval have passed.
 type FlipSpec struct {
-	// delaySeconds is how long a switch stays up after the operator noticed it, in seconds, from 0 to 86400 (a day).
-	// The default is 5.
+	// delaySeconds is the time in seconds that a switch stays up after the operator noticed it. The range is 0 to 86400
+	// (one day). The default is 5. For example, 30.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	DelaySeconds *int32 `json:"delaySeconds,omitempty"`
 
-	// intervalSeconds is the minimum time between two flips of the Machine, in seconds, from 0 to 86400 (a day). The
-	// default is 5. With 0, the operator turns each switch down as soon as its delay has passed.
+	// intervalSeconds is the minimum time in seconds between two flips of the Machine. The range is 0 to 86400 (one
+	// day). The default is 5. If it is 0, the operator turns each switch down as soon as its delay has passed. For
+	// example, 60.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0
@@ -191,16 +198,16 @@ type FlipSpec struct {
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 }
 
-// MachineStatus is the state that the operator last observed. It is the same in all versions.
+// MachineStatus is the state that the operator last observed. All versions of the API use this type.
 type MachineStatus struct {
-	// conditions are Scaled (the requested number of switches exists), Resting (all switches are down) and Ready
-	// (both).
+	// conditions has three types. Scaled: the requested number of switches exists. Resting: all switches are down.
+	// Ready: the Machine is Scaled and Resting.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation that this status describes. For example, 2.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -208,8 +215,8 @@ type MachineStatus struct {
 	// +optional
 	Switches SwitchCounts `json:"switches,omitzero"`
 
-	// positions has one letter for each switch, u for up and d for down, in the natural order of the names (m-2 before
-	// m-10).
+	// positions has one letter for each switch: u for up, d for down. The letters are in the order of the switches'
+	// names. Numbers at the end of names are compared as numbers, so m-2 is before m-10. For example, udd.
 	// +optional
 	Positions string `json:"positions,omitempty"`
 
@@ -217,32 +224,34 @@ type MachineStatus struct {
 	// +optional
 	Position Position `json:"position,omitempty"`
 
-	// selector is the selector as a string, for the scale subresource.
+	// selector is the selector as a string, for the scale subresource. For example, machine=machine-1.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// seenAt is when the operator noticed the switch that has been up longest. It is absent if all switches are down.
+	// seenAt is the time at which the operator noticed the switch that has been up for the longest time. It is absent
+	// if all switches are down. For example, "2026-11-20T09:00:00.123456Z".
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 
-	// lastFlipTime is when the operator last turned a switch down.
+	// lastFlipTime is the time at which the operator last turned a switch down. It is absent if the operator has never
+	// done so. For example, "2026-11-20T09:00:05.123456Z".
 	// +optional
 	LastFlipTime *metav1.MicroTime `json:"lastFlipTime,omitempty"`
 }
 
 // SwitchCounts counts switches by position.
 type SwitchCounts struct {
-	// total is the number of switches.
+	// total is the number of switches. For example, 3.
 	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	Total int32 `json:"total"`
 
-	// up is the number of switches that are up.
+	// up is the number of switches that are up. For example, 1.
 	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	Up int32 `json:"up"`
 
-	// down is the number of switches that are down.
+	// down is the number of switches that are down. For example, 2.
 	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	Down int32 `json:"down"`
@@ -268,7 +277,8 @@ func (m *Machine) SwitchSelector() (labels.Selector, error) {
 	return m.Spec.Switches.Selector.AsSelector()
 }
 
-// SwitchLabels returns the labels of a new switch: the matchLabels of the selector and the labels of the template.
+// SwitchLabels returns the labels of a new switch: the labels of the template, and the matchLabels of the selector or
+// MachineLabel. The caller may change the map.
 func (m *Machine) SwitchLabels() map[string]string {
 	merged := map[string]string{}
 	if selector := m.Spec.Switches.Selector; selector == nil {
@@ -280,7 +290,7 @@ func (m *Machine) SwitchLabels() map[string]string {
 	return merged
 }
 
-// AsSelector parses the selector. It returns the same errors as metav1.LabelSelectorAsSelector.
+// AsSelector parses the selector, which must not be nil. It returns the same errors as metav1.LabelSelectorAsSelector.
 func (s *LabelSelector) AsSelector() (labels.Selector, error) {
 	meta := &metav1.LabelSelector{MatchLabels: map[string]string{}}
 	mergeLabels(meta.MatchLabels, s.MatchLabels)

@@ -13,7 +13,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource
+// +kubebuilder:resource:shortName=usw,categories=useless
 // +kubebuilder:printcolumn:name=Machine,type=string,JSONPath=`.metadata.ownerReferences[?(@.controller==true)].name`
 // +kubebuilder:printcolumn:name=Position,type=string,JSONPath=`.spec.position`
 // +kubebuilder:printcolumn:name=Seen,type=date,JSONPath=`.status.seenAt`
@@ -35,7 +35,7 @@ type Switch struct {
 	Status SwitchStatus `json:"status,omitzero"`
 }
 
-// SwitchSpec is the desired state of a Switch. It is the same in all versions.
+// SwitchSpec is the desired state of a Switch. All versions of the API use this type.
 type SwitchSpec struct {
 	// position is up or down. The default is down. A user can set it to up at any time, and the operator sets it back
 	// to down.
@@ -44,16 +44,17 @@ type SwitchSpec struct {
 	Position Position `json:"position,omitempty"`
 }
 
-// SwitchStatus is the state that the operator last observed. It is the same in all versions.
+// SwitchStatus is the state that the operator last observed. All versions of the API use this type.
 type SwitchStatus struct {
 	// observedGeneration is the metadata.generation of the switch when the operator last set or removed seenAt. If
 	// metadata.generation is different now, the position has changed since then, and the operator has not noticed the
-	// change yet.
+	// change yet. For example, 2.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// seenAt is when the operator noticed that the switch is up. It is absent while the switch is down. If the API
-	// server refuses to turn the switch down, the operator sets seenAt to a later time, which delays the next attempt.
+	// seenAt is the time at which the operator noticed that the switch is up. The operator removes it when the switch
+	// is down. If the API server refuses to turn the switch down, the operator sets seenAt to a later time. This delays
+	// the next attempt. For example, "2026-11-20T09:00:00.123456Z".
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`
 }
