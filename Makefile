@@ -16,8 +16,8 @@ CATALOG_IMG ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 # config/certmanager.
 OVERLAY ?= config/default
 
-# The program that builds images: docker or podman. Without access to registries, use hack/images/buildah. BUILD_FLAGS
-# and PUSH_FLAGS are passed to it unchanged.
+# The program that builds images: docker or podman. Without access to registries, use hack/images/buildah. The Makefile
+# passes BUILD_FLAGS and PUSH_FLAGS to it unchanged.
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 FUZZTIME ?= 10s
@@ -27,9 +27,9 @@ TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
 tool = go tool -modfile='$(CURDIR)/hack/tools/$(1).mod' $(1)
 
-# bin/operator-sdk, bin/scorecard-test and bin/opm are rebuilt when their module in hack/tools changes. Without the
-# build tag, they need a C library. hack/cluster uses the same other flags, so that both share the packages in Go's
-# cache.
+# make rebuilds bin/operator-sdk, bin/scorecard-test and bin/opm when their module in hack/tools changes. Without the
+# build tag, these programs need a C library. The other flags are the same as in hack/cluster, so that both share the
+# packages in Go's cache.
 SDK := github.com/operator-framework/operator-sdk
 SDK_VERSION := $(shell sed -n 's|.*$(SDK) \(v[0-9.]*\).*|\1|p' hack/tools/operator-sdk.mod)
 operator-sdk := bin/operator-sdk
@@ -84,16 +84,17 @@ generate-listers = $(call code-generator,tool,lister-gen,/listers) $(API_VERSION
 generate-informers = $(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
 	--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
-# Each controller, and each kind of workload of schedules, has a ClusterRole of its own in config/components. Its rules
-# are the markers of one file: controller.go, or for example deployment.go for schedules of deployments. The ClusterRole
-# in config/rbac has the rules of all other packages. controller-gen reads a file only if its path begins without "./".
+# Each controller has its own ClusterRole in config/components. Its rules are the markers in controller.go. Each kind of
+# workload that schedules support also has a ClusterRole. Its rules are the markers of one file, such as deployment.go.
+# The ClusterRole in config/rbac has the rules of all other packages. controller-gen reads a file only if its path begins
+# without "./".
 COMPONENTS := $(patsubst config/components/%/permissions/,%,$(dir $(wildcard \
 	config/components/*/permissions/kustomization.yaml config/components/schedule/*/permissions/kustomization.yaml)))
 marked-file = internal/controller/$(if $(filter schedule/%,$(1)),$(1:%s=%),$(1)/controller).go
 MARKED := $(filter-out internal/controller/%,$(sort $(dir $(wildcard internal/*/*.go internal/*/*/*.go))))
 
 .PHONY: manifests
-manifests: $(COMPONENTS:%=manifests-%) ## Generate CRDs, the operator's ClusterRoles and the webhook configuration
+manifests: api-docs $(COMPONENTS:%=manifests-%) ## Generate CRDs, the operator's ClusterRoles, the webhook configuration and docs/api.md
 	$(call tool,controller-gen) crd rbac:roleName=manager-role webhook paths="./api/..." $(MARKED:%=paths="./%") \
 		output:crd:artifacts:config=config/crd/bases
 
@@ -101,6 +102,11 @@ manifests: $(COMPONENTS:%=manifests-%) ## Generate CRDs, the operator's ClusterR
 $(COMPONENTS:%=manifests-%): manifests-%:
 	@$(call tool,controller-gen) rbac:roleName=useless-$(subst /,-,$*)-role paths=$(call marked-file,$*) \
 		output:rbac:dir=config/components/$*/permissions
+
+.PHONY: api-docs
+api-docs: ## Write docs/api.md from the comments in api/
+	$(call tool,crd-ref-docs) --source-path=api --config=hack/api-docs/config.yaml \
+		--templates-dir=hack/api-docs/templates --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -114,7 +120,7 @@ vet: ## Run go vet
 golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
 
 .PHONY: lint
-lint: lint-prose ## Run golangci-lint, kube-api-linter on api/, and lint-prose
+lint: lint-prose lint-workflows ## Run golangci-lint, kube-api-linter on api/, lint-prose and lint-workflows
 	$(golangci-lint) run
 	$(golangci-lint) run --config .golangci-kal.yml ./api/...
 
@@ -129,7 +135,14 @@ else
 	@echo "lint-prose: skipped, because there is no C compiler"
 endif
 
-# The fixes of kube-api-linter are not applied, because some of them change the API.
+# Without the two empty flags, actionlint runs shellcheck and pyflakes on machines that have them. grep finds actions that
+# are not pinned by their commit.
+.PHONY: lint-workflows
+lint-workflows: ## Check the workflows in .github/workflows with actionlint
+	@$(call tool,actionlint) -shellcheck= -pyflakes= .github/workflows/*.yml
+	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9.]+$$'
+
+# This target does not apply the fixes of kube-api-linter, because some of them change the API.
 .PHONY: lint-fix
 lint-fix: ## Run golangci-lint and apply its automatic fixes
 	$(golangci-lint) run --fix
@@ -153,7 +166,7 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 CLUSTER_TESTS := test/integration test/chaos client hack/cluster test/bundle test/mutants test/sim
 # make before version 4.4 does not pass exported variables to $(shell), so the command sets them again.
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
-# test/integration takes longest and mostly waits, so it starts first and runs in parallel with the others.
+# test/integration takes the longest time and mostly waits, so it starts first and runs in parallel with the others.
 ALL_TESTS := ./test/integration ./...
 
 # The first run on a machine compiles a control plane, which takes minutes.
@@ -161,23 +174,23 @@ ALL_TESTS := ./test/integration ./...
 control-plane:
 	@go run ./hack/cluster/build
 
-# With -short, a long test runs a fixed part of its cases. go vet is turned off, because make lint runs it.
+# With -short, a long test runs only a fixed part of its cases. The tests do not run go vet, because make lint runs it.
 .PHONY: test
-test: control-plane ## Run all tests, long ones in part; TESTFLAGS="-run Machine" passes flags to go test
+test: control-plane ## Run all tests, but only a part of the long tests; TESTFLAGS="-run Machine" passes flags to go test
 	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need no control plane
+test-unit: ## Run the tests that do not need a control plane
 	@hack/gotest test-unit -short -vet=off $(TESTFLAGS) $(UNIT_TESTS)
 
 # test/integration runs before the other packages. With the race detector, all packages together would need more than
 # two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
-# Therefore they run again without it, with all cases.
+# Therefore they run again without the race detector, with all cases.
 .PHONY: test-all
 test-all: control-plane ## Run all tests at full length, with the race detector
 	@hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
 	@hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
-	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim)
+	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim ./internal/controller/schedule)
 
 .PHONY: e2e
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
@@ -197,7 +210,7 @@ soak: ## Simulate SEEDS (10000) random runs, every pair of faults, and years of 
 
 .PHONY: mutants
 mutants: ## Run the mutation tests, and write the test that finds each mutant to docs/reliability.md
-	go test -tags mutants -count=1 -timeout 0 -v $(TESTFLAGS) ./test/mutants
+	go test -tags mutants -count=1 -timeout 0 -parallel 4 -v $(TESTFLAGS) ./test/mutants
 
 CHAOS ?= 1
 
@@ -205,7 +218,7 @@ CHAOS ?= 1
 chaos: ## Run chaos tests, uninstall in every order, migrate 1,000 Machines; CHAOS (1) multiplies the number of disturbances
 	@$(MAKE) --no-print-directory -j2 chaos-disturbances chaos-migration
 
-# Logs and the history of all objects are written to bin/chaos. The tests mostly wait. Therefore four tests run at the
+# The tests write logs and the history of all objects to bin/chaos. They mostly wait. Therefore four tests run at the
 # same time, even on two processors.
 .PHONY: chaos-disturbances
 chaos-disturbances:
@@ -220,8 +233,8 @@ chaos-migration:
 fuzz: ## Run every fuzz test for FUZZTIME (10s) and print the number of executions
 	@hack/fuzz $(FUZZTIME)
 
-# With BASE=REV, it compares the operator in this folder with the operator of the commit REV. It then does not write
-# docs/performance.md.
+# With BASE=REV, make bench compares the operator in this folder with the operator of the commit REV. It then does not
+# write docs/performance.md.
 .PHONY: bench
 bench: bin/bench/bench ## Compare the operator with a minimal client and write docs/performance.md; BASE=REV compares it with a commit
 	@bin/bench/bench $(BASE:%=-base %)
@@ -294,12 +307,12 @@ build: ## Build bin/manager
 kubectl-useless: ## Build the kubectl plugin bin/kubectl-useless
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/kubectl-useless ./cmd/kubectl-useless
 
-# The platforms of the kubectl plugin, and the folder that its archives are published in.
+# The platforms of the kubectl plugin, and the URL of the folder with its published archives.
 PLUGIN_PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 PLUGIN_URL ?= https://container.training/useless/releases/v$(VERSION)
 platform = $(word $(1),$(subst -, ,$*))
 
-# A build in another folder or on another day makes the same archives.
+# The archives do not depend on the folder or the date of the build.
 .PHONY: krew $(PLUGIN_PLATFORMS:%=krew-%)
 krew: $(PLUGIN_PLATFORMS:%=krew-%) ## Build the archives of the kubectl plugin and its manifest for krew, in bin/krew
 	@sed '1d;s/{VERSION}/$(VERSION)/' cmd/kubectl-useless/krew.yaml > bin/krew/useless.yaml
@@ -329,7 +342,7 @@ build-platforms: ## Compile the operator for all PLATFORMS and discard the resul
 sbom: build ## Write the modules of bin/manager to bin/sbom.cdx.json, in CycloneDX's format
 	go run ./hack/sbom -version v$(VERSION) bin/manager > bin/sbom.cdx.json
 
-# The time of all files in an image. It is the time of the commit, so that a later build gives the same image.
+# The time of all files in an image. It is the time of the commit, so that a later build produces the same image.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 
@@ -406,8 +419,8 @@ bundle-push: ## Push the bundle image BUNDLE_IMG
 # folders and images:
 # make catalog CATALOG_DIR=/tmp/next/catalog BUNDLE_DIR=/tmp/next/bundle BUNDLE_IMG=registry.example.com/bundle:v0.2.0
 #
-# To add the next release: set its version in config/manager and the previous version as spec.replaces in config/manifests,
-# then run make bundle catalog.
+# To add the next release, set its version in config/manager, and the previous version as spec.replaces in
+# config/manifests. Then run make bundle catalog.
 CATALOG_DIR ?= catalog
 
 .PHONY: catalog
@@ -427,14 +440,15 @@ catalog-build: ## Build the catalog image CATALOG_IMG from CATALOG_DIR
 catalog-push: ## Push the catalog image CATALOG_IMG
 	$(CONTAINER_TOOL) push $(PUSH_FLAGS) $(CATALOG_IMG)
 
-# There is no such target for the bundle image: it contains no program, so it works on every platform.
+# The bundle image needs no such target: it contains no program, so it works on every platform.
 .PHONY: catalog-buildx
 catalog-buildx: buildx-builder ## Build and push CATALOG_IMG for all PLATFORMS with Docker's buildx
 	$(buildx) --file catalog.Dockerfile --tag $(CATALOG_IMG) $(BUILD_FLAGS) $(CATALOG_DIR)/..
 
 # This target does not change an existing ci.yaml, because the repository community-operators owns that file. The
 # pipeline of that repository also generates catalog-templates/basic.yaml, from release-config.yaml and with its own
-# bundle images. Therefore catalog/template.yaml is not copied: otherwise the catalog would contain every bundle twice.
+# bundle images. Therefore this target does not copy catalog/template.yaml. Otherwise the catalog would contain every
+# bundle twice.
 .PHONY: community
 community: ## Copy the files to publish VERSION to OUT, a clone of the repository community-operators
 	@test -d "$(OUT)" || { echo 'No folder "$(OUT)". Say where the clone is: make community OUT=../community-operators'; exit 1; }
@@ -455,7 +469,7 @@ run: ## Run the controllers on this machine, without webhooks; ARGS adds flags
 	go run ./cmd --webhooks=false --metrics-bind-address=0 $(ARGS)
 
 .PHONY: uninstall
-uninstall: delete-objects ## Delete all objects, then the CRDs; do not stop make run before, because it removes the finalizers
+uninstall: delete-objects ## Delete all objects, then the CRDs; keep make run running until then, because it removes the finalizers
 	$(call tool,kustomize) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: deploy
@@ -473,7 +487,7 @@ overlay:
 	@printf 'resources:\n- ../../%s\n' '$(OVERLAY)' > bin/overlay/kustomization.yaml
 	@cd bin/overlay && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 
-# This target first reads the kinds of the cluster, because kubectl fails for a kind that the cluster does not have.
+# This target first reads the kinds of the cluster, because kubectl delete fails for an unknown kind.
 .PHONY: delete-objects
 delete-objects:
 	@for group in useless.container.training cloudnative.tw; do \
