@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// TestEdits checks that the edits of every mutant can be applied. make mutants also runs the tests. It takes minutes,
-// so it does not run for each change.
+// TestEdits checks that the edits of every mutant can be applied. It runs for each change. make mutants does not,
+// because it takes minutes.
 func TestEdits(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range mutants {
@@ -39,8 +39,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsIgnoreLocalNames renames all local variables of the edited functions. Apart from these names, each mutant
-// must have the same result as before.
+// TestEditsIgnoreLocalNames renames all local variables of the edited functions. The results of the edits may differ
+// only in these names.
 func TestEditsIgnoreLocalNames(t *testing.T) {
 	for _, m := range mutants {
 		before, err := m.read(repository)
@@ -172,8 +172,8 @@ func canonical(t *testing.T, src string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(out.String(), suffix, "")), " ")
 }
 
-// TestEditsMatchOnce requires an error that names the mutant, the package and the function if an edit does not match
-// exactly one node.
+// TestEditsMatchOnce checks edits that do not match exactly one node. The error must name the mutant, the package and
+// the function.
 func TestEditsMatchOnce(t *testing.T) {
 	files := sources{"pkg/a.go": "package pkg\n\nfunc (t *T) f() {\n\tg()\n\th()\n\th()\n}\n"}
 	for _, test := range []struct{ function, name, problem string }{
@@ -197,8 +197,8 @@ func TestEditsMatchOnce(t *testing.T) {
 	}
 }
 
-// TestEditsFixImports requires that an edit finds its function in any file of the package. The edited file must import
-// the packages that the new source needs.
+// TestEditsFixImports checks that an edit finds its function in any file of the package, and imports the packages that
+// the new source needs.
 func TestEditsFixImports(t *testing.T) {
 	files := sources{
 		"pkg/a.go": "package pkg\n\nfunc g() {}\n",

@@ -20,8 +20,8 @@ import (
 	"strings"
 )
 
-// An edit replaces one node of the syntax tree of a function. The node is addressed by names that belong to the API of
-// its package: functions, types, fields and constants. Local names, layout and the choice of file do not matter.
+// An edit replaces one node of the syntax tree of a function. Names identify the node: functions, types, fields and
+// constants. Local names, layout and the file do not matter.
 type edit struct {
 	in       string // a package folder; for text, a file
 	function string // "function", "Receiver.method" or the name of a package-level constant
@@ -30,7 +30,7 @@ type edit struct {
 	with     string // the new source, see placeholders; empty removes the node
 }
 
-// kind is a kind of node. The comment of each constant says which node an edit replaces.
+// kind is a kind of node. The comment of each constant describes the node that an edit replaces.
 type kind string
 
 const (
@@ -72,7 +72,7 @@ var matches = map[kind]func(n ast.Node, name string) bool{
 	},
 }
 
-// placeholders in new source stand for source text of the node that is replaced, or of its function:
+// placeholders matches placeholders in new source. They stand for source text of the replaced node, or of its function:
 //
 //	$1, $2       the arguments of a call, the results of a return, the operands of a binary operation,
 //	             the key and value of a field, the expression before the last dot of a selector,
@@ -83,7 +83,7 @@ var matches = map[kind]func(n ast.Node, name string) bool{
 //	$var{name}   the first left-hand side of the only assignment with name in its right-hand side
 var placeholders = regexp.MustCompile(`\$(\w+)(?:\{([\w.]+)\})?`)
 
-// imports has packages that new source may need, by name. fixImports adds them to the edited file.
+// imports maps names to the packages that new source may need. fixImports adds them to the edited file.
 var imports = map[string]string{
 	"baseline": "container.training/useless/test/bench/baseline",
 	"client":   "sigs.k8s.io/controller-runtime/pkg/client",
@@ -95,7 +95,7 @@ var imports = map[string]string{
 	"v1beta1":  "container.training/useless/api/useless/v1beta1",
 }
 
-// sources has file contents by path in the repository.
+// sources maps paths in the repository to file contents.
 type sources map[string]string
 
 // read returns the files that the edits of a mutant may change.
@@ -158,7 +158,7 @@ func (e edit) apply(files sources) error {
 	}
 	rest := src[nodes[0].End()-1:]
 	if with == "" {
-		rest = strings.TrimPrefix(rest, ",") // after a field or an element
+		rest = strings.TrimPrefix(rest, ",") // the comma after a field or an element
 	}
 	after, err := e.fixImports(src, src[:nodes[0].Pos()-1]+with+rest)
 	if err == nil {
@@ -167,7 +167,7 @@ func (e edit) apply(files sources) error {
 	return err
 }
 
-// parse parses one file. Its positions are byte offsets plus one.
+// parse parses one file. A position in the result is a byte offset plus one.
 func parse(src string) (*ast.File, error) {
 	return parser.ParseFile(token.NewFileSet(), "", src, parser.SkipObjectResolution)
 }
@@ -234,14 +234,14 @@ func is(n ast.Node, name string) bool {
 	return full == name || strings.HasSuffix(full, "."+name)
 }
 
-// mentions reports whether the name is anywhere in the nodes.
+// mentions reports whether the name occurs in the nodes.
 func mentions[N ast.Node](name string, nodes ...N) bool {
 	return slices.ContainsFunc(nodes, func(n N) bool {
 		return len(smallest(n, func(n ast.Node) bool { return is(n, name) })) > 0
 	})
 }
 
-// smallest returns the nodes that match and contain no other node that matches.
+// smallest returns the matching nodes that contain no other matching node.
 func smallest(root ast.Node, match func(ast.Node) bool) (found []ast.Node) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		if n != nil && match(n) {
@@ -285,7 +285,7 @@ func (e edit) expand(src string, function, node ast.Node) (with string, err erro
 	return with, err
 }
 
-// parts returns the parts of a node that have numbers in new source. The first one is $0, which only calls use.
+// parts returns the parts of a node that have numbers in new source. Part 0 is $0, which only calls use.
 func parts(node ast.Node) []ast.Expr {
 	switch n := node.(type) {
 	case *ast.ExprStmt:
@@ -328,7 +328,8 @@ func variable(function ast.Node, name string) (found string, ok bool) {
 	return found, assignments == 1
 }
 
-// fixImports adds the imports that the new source needs. It renames an import to _ if only the old source needed it.
+// fixImports adds the imports that the new source needs. If only the old source needed an import, it renames the import
+// to _.
 func (e edit) fixImports(before, after string) (string, error) {
 	old, err := parse(before)
 	if err != nil {
@@ -339,7 +340,7 @@ func (e edit) fixImports(before, after string) (string, error) {
 		return "", err
 	}
 	imported := map[string]bool{}
-	for _, spec := range slices.Backward(changed.Imports) { // from the end: the offsets before a change stay valid
+	for _, spec := range slices.Backward(changed.Imports) { // start at the end, because a change moves all later offsets
 		name := path.Base(strings.Trim(spec.Path.Value, `"`))
 		if spec.Name != nil {
 			name = spec.Name.Name
@@ -359,7 +360,7 @@ func (e edit) fixImports(before, after string) (string, error) {
 	return string(formatted), err
 }
 
-// packageUsed reports whether a file has a selector of the package with the name.
+// packageUsed reports whether a file uses a name of the package.
 func packageUsed(file *ast.File, name string) bool {
 	return len(smallest(file, func(n ast.Node) bool {
 		s, ok := n.(*ast.SelectorExpr)

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -17,21 +18,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// simulations are arguments of go test for the tests that run the operator in a simulated cluster.
+// simulations are the arguments of go test that select the simulations.
 const simulations = "./test/sim -run ^Test(Crashes|Missed|Random|Reordered|Stale|TimeTravel|TwoLeaders)$"
 
-// parallelMutants is the number of mutants that run at the same time, each in its own copy of the source.
-const parallelMutants = 3
-
 // TestMutants finds a killer for each mutant: a test that fails with the mutant and passes without it. It writes the
-// killers into docs/reliability.md. The recorded killer runs first, so usually no other test has to run.
+// killers into docs/reliability.md. The recorded killer runs first, so usually no other test has to run. With -parallel
+// 4, it tests four mutants at the same time, each in its own copy of the source.
 func TestMutants(t *testing.T) {
-	copies := make(chan string, parallelMutants)
-	for i := range parallelMutants {
+	parallel := flag.Lookup("test.parallel").Value.(flag.Getter).Get().(int)
+	copies := make(chan string, parallel)
+	for i := range parallel {
 		copies <- copySource(t, fmt.Sprint(i+1))
 	}
 	killers, found := readTable(t), make([]test, len(mutants))
@@ -45,16 +46,17 @@ func TestMutants(t *testing.T) {
 			dir := <-copies
 			defer func() { copies <- dir }()
 			start, recorded := time.Now(), killers[i]
-			killers[i] = test{} // if no test fails, the table loses the row
-			found[i] = m.killer(t, dir, recorded)
+			killers[i] = test{} // if no test fails, the table gets no row
+			var output string
+			found[i], output = m.killer(t, dir, recorded)
 			killers[i] = found[i]
-			t.Logf("%s: %s (%s)", m.mistake, found[i], time.Since(start).Round(time.Second))
+			t.Logf("%s: %s (%s)\n%s", m.mistake, found[i], time.Since(start).Round(time.Second), excerpt(output))
 		})
 	}
 }
 
-// copySource copies the files that git tracks or would add. The folder is the same in each run, because the key of Go's
-// build cache includes the folder.
+// copySource copies all files that git tracks, and all new files that git does not ignore. It always uses the same
+// folder, because the key of Go's build cache includes the folder.
 func copySource(t *testing.T, name string) (dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join(repository, "bin", "mutants", name))
@@ -85,8 +87,9 @@ func overwrite(t *testing.T, dir string, contents sources) {
 	}
 }
 
-// killer returns the first test that fails when a copy of the source is mutated. The recorded test runs first.
-func (m mutant) killer(t *testing.T, dir string, recorded test) test {
+// killer returns the first test that fails with the mutant, in a copy of the source, and its output. The recorded test
+// runs first.
+func (m mutant) killer(t *testing.T, dir string, recorded test) (test, string) {
 	t.Helper()
 	before, err := m.read(dir)
 	if err != nil {
@@ -106,15 +109,26 @@ func (m mutant) killer(t *testing.T, dir string, recorded test) test {
 		t.Fatalf("the mutant does not compile: %s", out)
 	}
 	for _, suite := range append(recorded.suites(), m.suites()...) {
-		if killer, _ := failing(t, dir, suite+" -timeout=5m"); killer.name != "" {
-			return killer
+		killer, output, err := failing(dir, suite+" -timeout=5m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if killer.name != "" {
+			return killer, output
 		}
 	}
 	t.Fatal("no test finds the mistake")
-	return test{}
+	return test{}, ""
 }
 
-// suites returns arguments of go test: the edited packages, then the tests that run the operator.
+// excerpt returns the first lines of the output of a test. A simulation also prints all requests.
+func excerpt(output string) string {
+	const lines = 10
+	parts := strings.SplitAfterN(output, "\n", lines+1)
+	return strings.Join(parts[:min(lines, len(parts))], "")
+}
+
+// suites returns arguments of go test. They select first the edited packages, and then the tests that run the operator.
 func (m mutant) suites() []string {
 	if m.tests != nil {
 		return append(m.packages(), m.tests...)
@@ -149,8 +163,8 @@ func (t test) pattern() string {
 	return "^" + strings.ReplaceAll(regexp.QuoteMeta(t.name), "/", "$/^") + "$"
 }
 
-// checkWithoutMutation requires that the tests pass on the unchanged source. It runs one go test for each folder. There
-// is no timeout, because only a mutant can hang.
+// checkWithoutMutation checks that the tests pass with the unchanged source. It runs go test for all folders at the
+// same time. There is no timeout, because only a mutant can hang.
 func checkWithoutMutation(t *testing.T, tests []test) {
 	t.Helper()
 	patterns := map[string][]string{} // by folder
@@ -159,28 +173,32 @@ func checkWithoutMutation(t *testing.T, tests []test) {
 			patterns[test.folder] = append(patterns[test.folder], test.pattern())
 		}
 	}
+	var folders sync.WaitGroup
 	for folder, alternatives := range patterns {
-		suite := "./" + folder + " -timeout=0 -run=" + strings.Join(alternatives, "|")
-		if test, output := failing(t, repository, suite); test.name != "" {
-			t.Errorf("%s fails without any mutation:\n%s", test, output)
-		}
+		folders.Go(func() {
+			suite := "./" + folder + " -timeout=0 -run=" + strings.Join(alternatives, "|")
+			if test, output, err := failing(repository, suite); err != nil || test.name != "" {
+				t.Errorf("%s fails without any mutation: %v\n%s", test, err, output)
+			}
+		})
 	}
+	folders.Wait()
 }
 
-// worker matches the part of a test's name that differs between runs: the number of a goroutine.
+// worker matches the number of a goroutine in a test's name, which differs between runs.
 var worker = regexp.MustCompile(`/runs/\d+$`)
 
-// failing runs go test in a folder until a test fails. It returns the failed test and its output, or no test if all
-// pass. A timeout does not count as a failure, because the computer may be busy.
-func failing(t *testing.T, dir, suite string) (failed test, output string) {
-	t.Helper()
+// failing runs go test until a test fails. It returns the failed test and its output, or no test if all tests pass. A
+// timeout does not count as a failure, because the computer may be busy. It returns an error if go test itself fails,
+// for example because a package does not compile.
+func failing(dir, suite string) (failed test, output string, err error) {
 	flags := []string{"test", "-json", "-failfast", "-count=1", "-vet=off"}
-	// t.Context() is canceled before the cleanup calls this function.
+	// The cleanup of a test calls this function, after the context of the test is canceled.
 	command := exec.CommandContext(context.Background(), "go", append(flags, strings.Fields(suite)...)...)
 	command.Dir = dir
 	out, err := command.Output()
 	if err == nil {
-		return test{}, ""
+		return test{}, "", nil
 	}
 	name, outputs := "", map[string]string{}
 	for line := range bytes.Lines(out) {
@@ -197,10 +215,10 @@ func failing(t *testing.T, dir, suite string) (failed test, output string) {
 		}
 	}
 	if name == "" {
-		t.Fatalf("go test %s: %v, but no test failed:\n%s", suite, err, out)
+		return test{}, "", fmt.Errorf("go test %s: %w, but no test failed:\n%s", suite, err, out)
 	}
 	folder := strings.TrimPrefix(strings.Fields(suite)[0], "./")
-	return test{folder, worker.ReplaceAllString(name, "")}, outputs[name]
+	return test{folder, worker.ReplaceAllString(name, "")}, outputs[name], nil
 }
 
 const (
@@ -213,7 +231,7 @@ var (
 	row   = regexp.MustCompile("(?m)^\\| \\d* \\| (.+) \\| `(.+) (.+)` \\|$")
 )
 
-// readTable returns the recorded killer of each mutant: no test if the table has no row for the mutant.
+// readTable returns the recorded killer of each mutant. If the table has no row for a mutant, it returns no test.
 func readTable(t *testing.T) []test {
 	t.Helper()
 	page, err := os.ReadFile(report)

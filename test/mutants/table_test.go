@@ -1,19 +1,20 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutants makes known mistakes in copies of the operator's source, one at a time, and finds a test that fails.
-// If no test fails, a test is missing.
+// Package mutants makes known mistakes in copies of the operator's source, one at a time. Then it finds a test that
+// fails. If no test fails, a test is missing.
 package mutants
 
 const repository = "../.."
 
-// A mutant is the operator with a mistake.
+// A mutant is a copy of the operator with one mistake.
 type mutant struct {
 	class   int    // class of the bug, see docs/reliability.md; zero for a mistake that is not in a class
 	mistake string // description in docs/reliability.md, unique
 	edits   []edit
 
-	// tests are arguments of go test. They run in place of the simulations, after the tests of the edited packages.
+	// tests are arguments of go test. These tests run instead of the simulations, after the tests of the edited
+	// packages.
 	tests []string
 }
 
@@ -30,7 +31,7 @@ const (
 	flipInterval = "flipIntervalSeconds:\n                default: "
 )
 
-// mutants have mistakes that other projects have found in operators, ordered by class.
+// mutants lists mistakes. Other projects have found the mistakes with a class in operators.
 var mutants = []mutant{
 	// Stale reads and unseen writes.
 	{class: 1, mistake: "Switches get generated names, so a stale list creates too many", edits: []edit{
@@ -168,7 +169,7 @@ var mutants = []mutant{
 	{mistake: "A start restores maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
 		{schedule, "plan.raise", call, "new", `nil`},
 	}},
-	{mistake: "A stop pauses a ScaledObject at 0 replicas, whatever stop-replicas is", edits: []edit{
+	{mistake: "A stop pauses a ScaledObject at 0 replicas and ignores stop-replicas", edits: []edit{
 		{schedule, "scaledObjects", call, "cmp.Or", `$2`},
 	}},
 	{mistake: "A workload that another controller owns is stopped", edits: []edit{
@@ -219,12 +220,21 @@ var mutants = []mutant{
 	{mistake: "The policy IfNotPresent overwrites values of other clients", edits: []edit{
 		{ingress, "Options.wanted", binary, "PolicyIfNotPresent", `true`},
 	}},
-	{mistake: "An Ingress that opts out during a fight waits for the end of the delay", edits: []edit{
+	{mistake: "An Ingress opts out while another client reverts the annotation, and must wait for the end of the delay", edits: []edit{
 		{ingress, "history.saw", binary, "set", `false`},
 	}},
+
+	// Waiting and resuming.
+	{mistake: "The finalizer of a Machine waits until its switches are deleted", edits: []edit{
+		{machine, "Controller.finalize", statement, "patch.RemoveFinalizer",
+			`if len($receiver.read($param2)) > 0 { return errors.New("switches exist") }; return $1`},
+	}, tests: []string{"./test/integration -run ^TestDeletion$"}},
+	{mistake: "A leader continues after it was suspended", edits: []edit{
+		{"cmd", "waitForSuspension", binary, "renewDeadline", `false`},
+	}, tests: []string{"./cmd -run ^TestWaitForSuspension$"}},
 }
 
-// replaceController runs a controller of package baseline in simulations, in place of the operator's controllers.
+// replaceController replaces the operator's controllers in simulations by a controller of package baseline.
 func replaceController(name string) []edit {
 	add := `(baseline.` + name + `{}).Add($var{ctrl.NewManager})`
 	return []edit{
