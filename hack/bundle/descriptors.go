@@ -14,7 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Prefixes of x-descriptors, which define how a console shows a field.
+// X-descriptors, and the prefix widget of other x-descriptors. An x-descriptor defines how a console shows a field.
 const (
 	widget     = "urn:alm:descriptor:com.tectonic.ui:"
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"
@@ -60,7 +60,8 @@ func statusDescriptors(status schema) []operatorsv1alpha1.StatusDescriptor {
 	return descriptors
 }
 
-// eachField calls visit for every field of a schema, including nested fields, sorted by path.
+// eachField calls visit for every field of a schema and then for its nested fields, except the fields of conditions.
+// The fields of one object are sorted by name.
 func eachField(parent schema, prefix string, visit func(path string, field schema)) {
 	for _, name := range slices.Sorted(maps.Keys(parent.Properties)) {
 		path, field := prefix+name, parent.Properties[name]
@@ -77,8 +78,8 @@ func eachField(parent schema, prefix string, visit func(path string, field schem
 
 func isConditions(path string) bool { return path == "conditions" }
 
-// inputs returns the x-descriptors for a spec field: the input widget for its type, and the group of its parent
-// object.
+// inputs returns the x-descriptors of a spec field. They define the input widget for the field's type. For a nested
+// field, one x-descriptor adds the field to the group of its parent field.
 func inputs(path string, field schema) []string {
 	var inputs []string
 	switch {

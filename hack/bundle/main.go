@@ -3,7 +3,7 @@
 
 // Command bundle completes a bundle that operator-sdk has generated. It adds the icon, the related images, and a
 // descriptor for each field in the schemas of the CRDs. It also sets createdAt to the time of the release, because
-// operator-sdk writes the current time.
+// operator-sdk sets the current time. It lists the owned APIs in the order of the base in config/manifests.
 //
 // make bundle runs it. It must run in the root folder of the repository.
 package main
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
@@ -44,7 +45,7 @@ func main() {
 
 func complete(dir string) error {
 	var csv, base operatorsv1alpha1.ClusterServiceVersion
-	var written unstructured.Unstructured // the typed object would write empty fields
+	var written unstructured.Unstructured // a typed object would add empty fields
 	path := filepath.Join(dir, csvFile)
 	if err := errors.Join(read(path, &csv), read(path, &written.Object), read(baseFile, &base)); err != nil {
 		return err
@@ -55,6 +56,8 @@ func complete(dir string) error {
 			return err
 		}
 	}
+	// operator-sdk sorts by name and version, so that the deprecated versions would be first.
+	slices.SortStableFunc(owned, inOrderOf(base.Spec.CustomResourceDefinitions.Owned))
 	icon, err := os.ReadFile(iconFile)
 	if err != nil {
 		return err
@@ -67,7 +70,7 @@ func complete(dir string) error {
 			images = append(images, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
 			annotations["containerImage"] = container.Image
 		}
-		// OLM creates this Service itself. operator-sdk needed it only for the webhooks' ports.
+		// OLM creates this Service itself. operator-sdk needed the Service only for the webhooks' ports.
 		if err := os.Remove(filepath.Join(dir, deployment.Name+"-service_v1_service.yaml")); err != nil {
 			return err
 		}
@@ -79,6 +82,16 @@ func complete(dir string) error {
 	spec["relatedImages"] = images
 	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
 	return write(path, written.Object)
+}
+
+// inOrderOf returns a comparison that sorts APIs in the order of a list.
+func inOrderOf(list []operatorsv1alpha1.CRDDescription) func(a, b operatorsv1alpha1.CRDDescription) int {
+	position := func(api operatorsv1alpha1.CRDDescription) int {
+		return slices.IndexFunc(list, func(other operatorsv1alpha1.CRDDescription) bool {
+			return other.Name == api.Name && other.Version == api.Version
+		})
+	}
+	return func(a, b operatorsv1alpha1.CRDDescription) int { return position(a) - position(b) }
 }
 
 // describe adds a descriptor to api for each field of its spec and status.

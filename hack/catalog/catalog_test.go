@@ -17,7 +17,7 @@ import (
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 )
 
-// newBundle returns a bundle with this version and these channels. Its image is in this registry.
+// newBundle returns a bundle with a version and channels. Its image is in the registry.
 func newBundle(number, registry string, channels ...string) bundle {
 	name := "machine.v" + number
 	csv := &operatorsv1alpha1.ClusterServiceVersion{}
@@ -35,8 +35,8 @@ func skipping(b bundle, versions string) bundle {
 	return b
 }
 
-// graph describes a template in short form: a line for each channel, then the images. A line begins with the name of
-// the channel. 0.2.0<0.1.0 means that 0.2.0 replaces 0.1.0. A skip range follows in parentheses.
+// graph describes a template in a short form: a line for each channel, and then the images. A line begins with the name
+// of the channel. 0.2.0<0.1.0 means that 0.2.0 replaces 0.1.0. A skip range follows in parentheses.
 func (t *template) graph() []string {
 	var graph []string
 	for _, channel := range t.channels() {
@@ -167,6 +167,15 @@ func TestDescribe(t *testing.T) {
 		if diff := cmp.Diff(wantBlob, earlier[0]); diff != "" {
 			t.Errorf("the catalog after %s (-want +got):\n%s", version, diff)
 		}
+	}
+	newest := template.Entries[0]
+	older := newBundle("0.1.0", "elsewhere", "stable")
+	older.CSV.Spec.Description = "Machines 0.1.0, built again"
+	if err := template.add(older, earlier); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(newest, template.Entries[0]); diff != "" {
+		t.Errorf("an older bundle changes the package (-want +got):\n%s", diff)
 	}
 	for reason, icons := range map[string][]operatorsv1alpha1.Icon{
 		"no icon":                    nil,

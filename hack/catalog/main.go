@@ -1,14 +1,14 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command catalog adds a bundle to a catalog, unless the catalog contains it, and renders the catalog. opm can render a
-// catalog only from bundle images in a registry. This command needs no registry. It reads the new bundle from the
-// output of opm render. It reads the bundles of earlier releases from the rendered catalog.
+// Command catalog adds a bundle to a catalog, unless the catalog contains it, and renders the catalog. With opm, all
+// bundle images must be in a registry. This command needs no registry. It reads the new bundle from the output of opm
+// render. It reads the earlier bundles from the rendered catalog.
 //
 //	opm render BUNDLE | catalog CATALOG BUNDLE
 //
 // The folder CATALOG contains:
-//   - template.yaml: the channels, their bundles, and which bundle replaces which
+//   - template.yaml: the channels, their bundles, and their upgrades
 //   - PACKAGE/catalog.yaml: the rendered catalog
 //   - community/release-config.yaml: the bundle's channels, for the pipeline of community-operators
 package main
@@ -29,8 +29,8 @@ import (
 
 const templateHeader = `# A basic template of opm: the channels, their bundles, and which bundle replaces which.
 # make catalog adds a new bundle to the channels that the bundle names. In each channel, it replaces the newest bundle.
-# make catalog also copies the description and the icon from the bundle to the package. You may edit the channels, for
-# example to add a release candidate to stable. make catalog renders your changes.
+# make catalog also copies the description and the icon from the newest bundle to the package. You may edit the
+# channels, for example to add a release candidate to stable. make catalog renders your changes.
 `
 
 func main() {
@@ -81,7 +81,7 @@ func (b blob) text(key string) string {
 	return text
 }
 
-// bundle is a bundle that was read from its folder, with the catalog entry that opm has rendered for it.
+// bundle is a bundle from its folder, with the catalog entry that opm has rendered for it.
 type bundle struct {
 	*manifests.Bundle
 	blob blob
@@ -105,7 +105,7 @@ func readBundle(folder string, rendered io.Reader) (bundle, error) {
 	return bundle{loaded, blobs[0]}, nil
 }
 
-// readFile decodes a YAML file into a value. If the file does not exist, the value stays unchanged.
+// readFile decodes a YAML file into a value. If the file does not exist, it does not change the value.
 func readFile(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +149,7 @@ func decode(stream io.Reader) ([]blob, error) {
 	}
 }
 
-// write writes YAML documents in opm's format, with the header above the first one.
+// write writes YAML documents in opm's format. The header is above the first document.
 func write[T any](path, header string, documents ...T) error {
 	content := bytes.NewBufferString(header)
 	for i, document := range documents {

@@ -21,7 +21,7 @@ const (
 
 	skipRangeAnnotation = "olm.skipRange"
 
-	// communityTemplate is the file name of this package's template in the repository community-operators.
+	// communityTemplate is the file name of the operator's catalog template in the repository community-operators.
 	communityTemplate = "basic.yaml"
 )
 
@@ -99,10 +99,42 @@ func (t *template) describe(b bundle) error {
 	return nil
 }
 
-// add makes a bundle the head of its channels. A bundle that is already in the template keeps its place.
+// isNewest reports whether no channel has a bundle of a later version.
+func (t *template) isNewest(b bundle) (bool, error) {
+	for _, channel := range t.channels() {
+		for _, node := range channel.Entries {
+			version, err := channel.versionOf(node.Name, b.Package)
+			if err != nil {
+				return false, err
+			}
+			if b.CSV.Spec.Version.LT(version) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// versionOf returns the version in the name of a bundle of a channel.
+func (e *entry) versionOf(name, pkg string) (semver.Version, error) {
+	version, err := semver.Parse(strings.TrimPrefix(name, pkg+".v"))
+	if err != nil {
+		return version, fmt.Errorf("the version of %s in channel %s: %w", name, e.Name, err)
+	}
+	return version, nil
+}
+
+// add makes a bundle the head of its channels. If a channel already contains the bundle, no channel changes. The
+// package has the description and the icon of the newest bundle.
 func (t *template) add(b bundle, earlier []blob) error {
-	if err := t.describe(b); err != nil {
+	isNewest, err := t.isNewest(b)
+	if err != nil {
 		return err
+	}
+	if isNewest {
+		if err := t.describe(b); err != nil {
+			return err
+		}
 	}
 	t.addImage(b, earlier)
 	if slices.ContainsFunc(t.channels(), func(channel *entry) bool { return channel.has(b.CSV.Name) }) {
@@ -116,7 +148,7 @@ func (t *template) add(b bundle, earlier []blob) error {
 	return nil
 }
 
-// addImage adds the bundle's image, or replaces an older image of the same bundle.
+// addImage adds the bundle's image. If the template has an older image of the same bundle, it replaces that image.
 func (t *template) addImage(b bundle, earlier []blob) {
 	image := b.blob.text("image")
 	for _, former := range earlier {
@@ -133,7 +165,8 @@ func (t *template) addImage(b bundle, earlier []blob) {
 	}
 }
 
-// channel returns the channel with this name. If there is none, it inserts a new channel before the bundles.
+// channel returns the channel with this name. If the channel does not exist, it inserts a new channel before the
+// bundles.
 func (t *template) channel(pkg, name string) *entry {
 	for _, channel := range t.channels() {
 		if channel.Name == name {
@@ -160,9 +193,9 @@ func (e *entry) add(b bundle) error {
 		if len(heads) != 1 {
 			return fmt.Errorf("channel %s has %d heads, %q: a new bundle can replace only one", e.Name, len(heads), heads)
 		}
-		version, err := semver.Parse(strings.TrimPrefix(heads[0], b.Package+".v"))
+		version, err := e.versionOf(heads[0], b.Package)
 		if err != nil {
-			return fmt.Errorf("the version of %s in channel %s: %w", heads[0], e.Name, err)
+			return err
 		}
 		if b.CSV.Spec.Version.LE(version) {
 			return fmt.Errorf("%s is older than %s, the head of channel %s: add it to the template by hand",
@@ -188,7 +221,7 @@ func (e *entry) heads() []string {
 	return heads
 }
 
-// render returns the catalog: the template with complete bundles in place of images.
+// render returns the catalog. It is the template, with complete bundles instead of images.
 func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 	known := map[string]blob{}
 	for _, former := range append(earlier, b.blob) {
@@ -220,7 +253,8 @@ func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 	return blobs, nil
 }
 
-// releaseConfig is a file next to a bundle. It lists the bundle's channels for the pipeline of community-operators.
+// releaseConfig is the content of the file release-config.yaml. It lists the channels of one bundle for the pipeline of
+// community-operators.
 type releaseConfig struct {
 	CatalogTemplates []release `json:"catalog_templates"`
 }
@@ -231,8 +265,8 @@ type release struct {
 	edge
 }
 
-// releaseConfig returns the channels of a bundle. The default channel is first, because the pipeline uses the first
-// as default.
+// releaseConfig returns the channels of a bundle. The default channel is first, because the pipeline makes the first
+// channel the default.
 func (t *template) releaseConfig(b bundle) releaseConfig {
 	var config releaseConfig
 	for _, first := range []bool{true, false} {

@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The operator's own module does not require this program's libraries. hack/tools/code-generator.mod does.
+// The libraries of this program are requirements of hack/tools/code-generator.mod, not of the operator's module.
 //go:build ignore
 
-// Command client-gen is Kubernetes' client-gen with support for kinds whose lower-case names are Go keywords.
-// Upstream's client-gen names parameters after their kinds, but no parameter can be called switch.
+// Command client-gen is Kubernetes' client-gen, and also supports kinds whose lower-case names are Go keywords.
+// Upstream's client-gen names a parameter after its kind, but Go does not allow a parameter with the name switch.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// names are the parameter names for kinds whose lower-case name is a keyword.
+// names has the parameter names for kinds whose lower-case names are keywords.
 var names = map[string]string{"Switch": "sw"}
 
 func main() {

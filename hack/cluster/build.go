@@ -37,7 +37,7 @@ type build struct {
 	started  time.Time
 }
 
-// build returns a folder that contains the programs with these names. It compiles the missing ones.
+// build returns a folder that contains the programs with these names. It compiles the programs that are missing.
 func (u upstream) build(ctx context.Context, progress io.Writer, names []string) (Programs, error) {
 	b, err := u.newBuild(progress)
 	if err != nil {
@@ -70,8 +70,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	if u.stamp != nil {
 		ldflags += " " + u.stamp(b.version)
 	}
-	// The linker flag -s drops the debug information (DWARF) anyway. With -dwarf=false, the compiler does not even
-	// generate it.
+	// The linker flag -s removes the debug information (DWARF). With -dwarf=false, the compiler does not generate it
+	// either.
 	b.flags = []string{"-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + ldflags, "-tags=" + u.tags}
 
 	key := sha256.New()
@@ -80,8 +80,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	return b, nil
 }
 
-// readModule sets b.version from the module's file. It returns everything that determines the programs: the module's
-// .mod and .sum files, and our own source files.
+// readModule sets b.version from the module's file. It returns all files that affect the programs: the module's .mod
+// and .sum files, and our own source files.
 func (b *build) readModule() ([]byte, error) {
 	mod, err := os.ReadFile(filepath.Join(b.tools, b.file+".mod"))
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *build) readModule() ([]byte, error) {
 	return pinned, nil
 }
 
-// CacheDir returns the folder for files that outlive a process: built programs, and the state of nodes.
+// CacheDir returns the folder for files that remain after a process ends: built programs, and the state of nodes.
 func CacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -136,8 +136,8 @@ func Root() (string, error) {
 	}
 }
 
-// run compiles into a temporary folder and then renames each program into the final one. A program with its final
-// name is therefore complete.
+// run compiles into a temporary folder and then moves each program into the final folder. So each program in the final
+// folder is complete.
 func (b *build) run(ctx context.Context, names []string) error {
 	if err := os.MkdirAll(filepath.Dir(string(b.folder)), 0o755); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (b *build) run(ctx context.Context, names []string) error {
 
 	b.started = time.Now()
 	partial := Programs(string(b.folder) + ".partial")
-	if err := os.RemoveAll(string(partial)); err != nil { // left by a build that was killed
+	if err := os.RemoveAll(string(partial)); err != nil { // a build that was killed leaves this folder
 		return err
 	}
 	defer os.RemoveAll(string(partial))
@@ -182,7 +182,7 @@ func (b *build) run(ctx context.Context, names []string) error {
 	return nil
 }
 
-// lock waits until no other process builds the same programs, and keeps other processes from building them.
+// lock waits until no other process builds the same programs, and prevents other processes from building them.
 func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(string(b.folder)+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -209,8 +209,8 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// warnOfFullDisk prints a warning if the disk may become full. This is no error, because Go's caches may already
-// contain most of the output.
+// warnOfFullDisk prints a warning if the disk may become full. It does not return an error, because Go's caches may
+// already contain most of the output.
 func (b *build) warnOfFullDisk() {
 	var disk unix.Statfs_t
 	dir := filepath.Dir(string(b.folder))
@@ -222,7 +222,7 @@ func (b *build) warnOfFullDisk() {
 	}
 }
 
-// compile runs go list, which counts the packages for the progress lines, and then go build.
+// compile runs go list to count the packages for the progress lines. Then it runs go build.
 func (b *build) compile(ctx context.Context, into Programs, packages []string) error {
 	modfile := "-modfile=" + b.file + ".mod"
 
@@ -258,8 +258,8 @@ func (b *build) goCommand(
 		Name: "go " + args[0],
 		Path: program,
 		Args: args,
-		// An interrupted go command leaves temporary files. Here they are in a folder that is removed anyway. A higher
-		// GOGC makes the compiler faster. The user's GOFLAGS, such as -race, do not apply to these programs.
+		// An interrupted go command leaves temporary files, so GOTMPDIR is a folder that is removed in any case. A
+		// higher GOGC makes the compiler faster. The user's GOFLAGS, such as -race, must not apply to these programs.
 		Env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly", "GOGC=400", "GOTMPDIR=" + string(temporary)},
 		Dir: b.tools,
 		Log: log,
@@ -282,8 +282,8 @@ func (b *build) goCommand(
 	}
 }
 
-// explain shortens an error about a full disk. The go command prints dozens of lines, and explain keeps the line that
-// names the file.
+// explain shortens an error about a full disk to one line. The go command prints dozens of lines. explain keeps the
+// line with the name of the file.
 func (b *build) explain(err error) error {
 	if err == nil {
 		return nil
@@ -297,7 +297,7 @@ func (b *build) explain(err error) error {
 	return err
 }
 
-// lines counts the packages in the go command's output, without its lines about downloads.
+// lines counts the packages in the output of the go command. It does not count lines about downloads.
 func lines(file string) int {
 	text := tail(file, math.MaxInt64)
 	return strings.Count(text, "\n") - strings.Count(text, "go: downloading ")

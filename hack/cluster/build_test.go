@@ -38,8 +38,8 @@ for pkg in "$@"; do
 done
 `
 
-// useFakeGo makes the script the only go command in PATH, and uses an empty cache. With an empty script, there is no go
-// command. It returns the file that records the script's calls.
+// useFakeGo makes the script the first go command in PATH, and uses an empty cache. If the script is empty, there is no
+// go command. It returns the file that records the script's calls.
 func useFakeGo(t *testing.T, script string) (calls string) {
 	t.Helper()
 	cache, bin := t.TempDir(), t.TempDir()
@@ -63,7 +63,8 @@ func writeProgram(t *testing.T, path, text string) {
 	}
 }
 
-// TestBuildTogether runs two builds at once: one builds, the other waits for it. A third build finds all programs.
+// TestBuildTogether runs two builds at the same time. One builds, and the other waits for it. Then a third build finds
+// all programs.
 func TestBuildTogether(t *testing.T) {
 	calls := useFakeGo(t, fakeGo)
 	hold := filepath.Join(t.TempDir(), "hold")
@@ -100,8 +101,7 @@ func TestBuildTogether(t *testing.T) {
 	}
 }
 
-// waitWriter records the progress of a build. It removes the file hold when the build reports that it waits for another
-// one.
+// waitWriter records the progress of a build. When the build waits for another build, waitWriter removes the file hold.
 type waitWriter struct {
 	bytes.Buffer
 
@@ -132,7 +132,7 @@ func TestBuildNode(t *testing.T) {
 	if programs, err := LinkNode(node); err == nil || !strings.HasSuffix(err.Error(), notBuilt) {
 		t.Errorf("before the build: got programs %q and error %v", programs, err)
 	}
-	for range 2 { // the second time, nothing is left to build
+	for range 2 { // the second time, there is nothing to build
 		if err := BuildNode(t.Context(), t.Output()); err != nil {
 			t.Fatal(err)
 		}
@@ -152,8 +152,8 @@ func TestBuildNode(t *testing.T) {
 	}
 }
 
-// TestSharedVersions compares the modules of metrics-server with those of the newest Kubernetes. Go's build cache
-// shares a package only between programs that require the same version.
+// TestSharedVersions compares the modules of metrics-server with the modules of the newest Kubernetes. Go's build cache
+// can share a package only between programs that require the same version.
 func TestSharedVersions(t *testing.T) {
 	newest := releases(t)[0]
 	kubernetes := versions(t, "kubernetes-"+newest)
@@ -239,7 +239,7 @@ sh -c 'echo $$ >> "$FAKE_GO_CALLS"; exec sleep 600'
 	left, _ := filepath.Glob(string(b.folder) + "*")
 	for _, path := range left {
 		if ext := filepath.Ext(path); ext != ".lock" && ext != ".log" {
-			t.Errorf("left behind: %s", path)
+			t.Errorf("the build did not remove %s", path)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestBuildUsesAssets(t *testing.T) {
 	for _, name := range controlPlane {
 		writeProgram(t, filepath.Join(complete, name), "")
 	}
-	incomplete := t.TempDir() // setup-envtest installs no kube-controller-manager
+	incomplete := t.TempDir() // like setup-envtest, without kube-controller-manager
 	for _, name := range []string{etcd, apiServer, kubectl} {
 		writeProgram(t, filepath.Join(incomplete, name), "")
 	}
@@ -276,7 +276,7 @@ func TestBuildUsesAssets(t *testing.T) {
 		want:     built,
 		progress: "KUBEBUILDER_ASSETS=" + incomplete + " has no kube-controller-manager: building Kubernetes instead\n",
 	}, {
-		reason:  "a folder and a release are a contradiction",
+		reason:  "a folder and a release must not both be set",
 		assets:  complete,
 		release: "1.35",
 		err:     "KUBEBUILDER_ASSETS=" + complete + " and KUBERNETES=1.35 both select programs: unset one of them",
@@ -303,7 +303,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// awaitPIDs waits until a file contains a number of process IDs, and returns them.
+// awaitPIDs waits until a file contains exactly count process IDs, and returns them.
 func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
 	t.Helper()
 	await(t, "process ids in "+path, func() bool {

@@ -29,12 +29,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// startTimeout bounds each of the two waits of a start: for the API server, and for the controllers. It is long enough
-// for a busy machine.
+// startTimeout is the time limit of each wait during a start: for the API server, and for the controllers. It is long
+// enough for a busy computer.
 const startTimeout = 2 * time.Minute
 
 // stopGrace is the time that a program has to stop after SIGTERM. kube-apiserver would wait up to a minute for clients
-// with open watches. That is not necessary, because its state is deleted anyway.
+// with open watches. There is no need to wait, because its state is deleted.
 const stopGrace = 2 * time.Second
 
 // etcdDir is the folder of etcd's state.
@@ -57,28 +57,27 @@ const ServiceRange = "10.96.0.0/16"
 
 // Options configure a control plane.
 type Options struct {
-	// Disposable is for tests. etcd does not wait for the disk, and all programs have the environment LessGC. The
-	// control plane then needs less processor time and is faster than a real one. If the computer crashes, the state
-	// can be lost.
+	// Disposable is for tests. etcd does not wait for the disk, and all programs have the environment LessGC. So the
+	// control plane needs less processor time and is faster. If the computer crashes, the state can be lost.
 	Disposable bool
-	// BeforeControllers is called when the API server is ready and before the controllers start. Install
-	// CustomResourceDefinitions here. If one is installed later, the garbage collector and the resource quota controller
-	// notice it only after half a minute.
+	// BeforeControllers is called when the API server is ready, before the controllers start. Install
+	// CustomResourceDefinitions in it. If they are installed later, the garbage collector and the resource quota
+	// controller notice them up to half a minute late.
 	BeforeControllers func(context.Context, *rest.Config) error
-	// Controllers are the controllers of kube-controller-manager, by the names in its flag --controllers. nil means
+	// Controllers are the controllers of kube-controller-manager, by their names in the flag --controllers. nil means
 	// DefaultControllers. The list must contain serviceaccount-controller.
 	Controllers []string
 	// EagerControllers raises the request limit of kube-controller-manager to 1000 per second. The default is 20.
 	EagerControllers bool
-	// State is a folder with etcd's state, such as State() of another control plane. Start copies it. Empty means a new
-	// cluster. No process may write to the folder during the copy.
+	// State is a folder with etcd's state, such as State() of another control plane. Start copies the folder. During
+	// the copy, no process may write to it. Empty means a new cluster.
 	State string
 	// AuditPolicy is the absolute path of an audit policy file. The API server writes the requests that the policy
 	// selects to the file AuditLog(). Empty means no audit log.
 	AuditPolicy string
 }
 
-// DefaultControllers are the controllers that a control plane without nodes needs. Starting all controllers would
+// DefaultControllers are the controllers that a control plane without nodes needs. The start of all controllers would
 // take five seconds, and most of them need nodes.
 var DefaultControllers = []string{
 	"clusterrole-aggregation-controller", "deployment-controller", "endpointslice-controller",
@@ -88,8 +87,8 @@ var DefaultControllers = []string{
 	"serviceaccount-controller", "serviceaccount-token-controller",
 }
 
-// LessGC is the environment of a Go program that collects garbage less often. kube-apiserver then needs about a fifth
-// less processor time, but more memory. Near the memory limit, the program collects garbage more often again.
+// LessGC is an environment that makes a Go program collect garbage less often. kube-apiserver then needs about a fifth
+// less processor time, but more memory. Near the memory limit, garbage is collected more often again.
 var LessGC = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
 
 // ControlPlane is a running control plane. Its state is in a temporary folder, which Stop removes.
@@ -104,7 +103,7 @@ type ControlPlane struct {
 	// Programs is the folder of the programs.
 	Programs Programs
 
-	env       []string                    // environment of the programs, added to this process's own
+	env       []string                    // additional environment variables of the programs
 	processes []*Process                  // in the order of their start
 	ready     func(context.Context) error // checks the API server's /readyz
 	socket    int                         // reserves the port of the API server
@@ -112,9 +111,9 @@ type ControlPlane struct {
 	stopErr   error
 }
 
-// Start starts a control plane and returns when it is usable. Then the API server is ready, and the ServiceAccount
-// default/default exists. If a start fails, it leaves no process and no file.
-// The error contains the end of the log of the program that failed.
+// Start starts a control plane and returns when it is usable: the API server is ready, and the ServiceAccount
+// default/default exists. If the start fails, Start leaves no process and no file. The error contains the end of the
+// log of the failed program.
 func Start(ctx context.Context, programs Programs, options Options) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "useless-cluster-")
 	if err != nil {
@@ -173,8 +172,8 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 }
 
 // WriteIdentities writes the certificates, keys and kubeconfigs of a control plane at url into the folder dir. One
-// authority signs them all. The hosts are further names and addresses of the API server. The returned configuration
-// and admin.kubeconfig are those of a cluster administrator.
+// authority signs all of them. hosts are additional names and addresses of the API server. The returned configuration
+// and admin.kubeconfig belong to a cluster administrator.
 func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -208,11 +207,11 @@ func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config
 	return ca, config, err
 }
 
-// EtcdArgs returns the arguments of etcd. The paths in the arguments of all programs are relative to the working
-// folder. With unsafeNoFsync, etcd does not wait for the disk.
+// EtcdArgs returns the arguments of etcd. The arguments of all programs contain paths relative to the working folder.
+// With unsafeNoFsync, etcd does not wait for the disk.
 func EtcdArgs(unsafeNoFsync bool) []string {
-	// Sockets in the private folder need neither free ports nor certificates. Their paths are relative because the
-	// system limits their length. They have a colon because etcd requires one.
+	// Sockets in the private folder need neither free ports nor certificates. The paths are relative, because the
+	// system limits the length of a socket's path. They contain a colon, because etcd requires it.
 	const peer = "unix://peer.sock:0"
 	return []string{
 		"--data-dir=" + etcdDir,
@@ -225,7 +224,8 @@ func EtcdArgs(unsafeNoFsync bool) []string {
 func localAPIServerArgs(port int) []string {
 	return append(APIServerArgs(),
 		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--permit-port-sharing",
-		// No client here uses the API server's Service, and Kubernetes does not accept 127.0.0.1 as an endpoint.
+		// No client in the control plane uses the API server's Service. Kubernetes does not accept 127.0.0.1 as an
+		// endpoint.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--authorization-mode=RBAC",
 	)
@@ -236,7 +236,7 @@ func auditArgs(policy string) []string {
 	if policy == "" {
 		return nil
 	}
-	// The log is not rotated, so that a test can read the file while the API server writes it.
+	// The log is not rotated, so a test can read the file while the API server writes to it.
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-maxsize=0"}
 }
 
@@ -269,8 +269,8 @@ func localControllerManagerArgs(options Options) []string {
 	return args
 }
 
-// ControllerManagerArgs returns the arguments of kube-controller-manager without --controllers. It then runs its own
-// default controllers, which are more than DefaultControllers.
+// ControllerManagerArgs returns the arguments of kube-controller-manager without --controllers. With these arguments,
+// it runs more controllers than DefaultControllers.
 func ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + controllerManager + ".kubeconfig",
@@ -292,7 +292,7 @@ func (cp *ControlPlane) run(name string, args []string) error {
 	return nil
 }
 
-// RestartAPIServer kills kube-apiserver, starts it again and returns when it is ready. Do not call Stop at the same
+// RestartAPIServer kills kube-apiserver, starts it again, and returns when it is ready. Stop must not run at the same
 // time.
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	started, err := cp.restart(apiServer)
@@ -305,15 +305,15 @@ func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// RestartControllers kills kube-controller-manager and starts it again. The controllers then process all objects
-// again. Do not call Stop at the same time.
+// RestartControllers kills kube-controller-manager and starts it again. The controllers then process all objects again.
+// Stop must not run at the same time.
 func (cp *ControlPlane) RestartControllers() error {
 	_, err := cp.restart(controllerManager)
 	return err
 }
 
-// restart kills a program and starts it again. It returns the processes up to and including the new one, in start
-// order.
+// restart kills a program and starts it again. It returns the new process and all processes that start before it, in
+// start order.
 func (cp *ControlPlane) restart(name string) (started []*Process, err error) {
 	i := slices.IndexFunc(cp.processes, func(p *Process) bool { return p.name == name })
 	old := cp.processes[i]
@@ -344,14 +344,14 @@ func (cp *ControlPlane) Etcd() *http.Client {
 // State returns the folder of etcd's state.
 func (cp *ControlPlane) State() string { return filepath.Join(cp.Dir, etcdDir) }
 
-// AuditLog returns the path of the API server's audit log, which has a line for each event.
+// AuditLog returns the path of the API server's audit log. The log has one line for each event.
 func (cp *ControlPlane) AuditLog() string { return filepath.Join(cp.Dir, auditLog) }
 
 // Processes returns the control plane's programs in start order.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }
 
-// Await waits until check succeeds. It fails if one of the processes ends, or after startTimeout. The error then
-// contains the end of the log: of the process that ended, or of the last process.
+// Await waits until check succeeds. It fails if one of the processes ends, or after startTimeout. Its error contains
+// the end of a log: of the process that ended, or of the last process in the list.
 func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {
 	var lastErr error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
@@ -371,8 +371,8 @@ func Await(ctx context.Context, processes []*Process, check func(context.Context
 	return err
 }
 
-// Stop ends the programs, waits for their end and removes the temporary folder. Repeated calls are allowed. Close open
-// watches before the call. Otherwise kube-apiserver waits for them until Stop kills it.
+// Stop ends the programs, waits for their end and removes the temporary folder. It may be called several times. Close
+// open watches first. Otherwise kube-apiserver waits for them until Stop kills it.
 func (cp *ControlPlane) Stop() error {
 	cp.stop.Do(func() {
 		for _, p := range slices.Backward(cp.processes) {
@@ -386,11 +386,11 @@ func (cp *ControlPlane) Stop() error {
 	return cp.stopErr
 }
 
-// Logs returns the end of the log of etcd, kube-apiserver or kube-controller-manager, at most 64 KiB.
+// Logs returns the last 64 KiB of the log of etcd, kube-apiserver or kube-controller-manager.
 func (cp *ControlPlane) Logs(name string) string { return tail(cp.log(name), logTail) }
 
-// Kubectl returns a kubectl command with the rights of a cluster administrator. It ignores the user's kuberc file,
-// which can change the defaults of flags.
+// Kubectl returns a kubectl command with the permissions of a cluster administrator. It ignores the user's kuberc file,
+// because that file can change the defaults of flags.
 func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, cp.Programs.Path(kubectl), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig,

@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child does the same as every user of this package: start, wait for Ctrl-C, stop.
+// child uses the package as other programs do: it starts a control plane, waits for Ctrl-C, and stops the control
+// plane.
 func child(programs Programs) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -59,7 +60,7 @@ func child(programs Programs) error {
 	return cp.Stop()
 }
 
-// skipShort skips a test that starts another API server, which takes seconds of CPU time.
+// skipShort skips a test in short mode. It is for tests that start another API server, which takes seconds of CPU time.
 func skipShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -88,7 +89,7 @@ func TestControlPlane(t *testing.T) {
 	client := newClient(t, cp.Config)
 	t.Run("version", func(t *testing.T) { testVersion(t, cp, client) })
 	t.Run("etcd", func(t *testing.T) { testEtcd(t, cp) })
-	t.Run("in parallel", func(t *testing.T) { // the controllers take five seconds to delete a namespace
+	t.Run("in parallel", func(t *testing.T) { // because the deletion of a namespace takes five seconds
 		t.Run("namespace", func(t *testing.T) { t.Parallel(); testNamespace(t, client) })
 		t.Run("garbage", func(t *testing.T) { t.Parallel(); testGarbage(t, client) })
 		t.Run("quota", func(t *testing.T) { t.Parallel(); testQuota(t, client) })
@@ -155,7 +156,8 @@ func testAuditLog(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 }
 
-// testState starts a control plane with a copy of another one's state. The other etcd is suspended during the copy.
+// testState starts a second control plane with a copy of the state of cp. The etcd of cp is suspended until the end of
+// testState, so that it does not write during the copy.
 func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	skipShort(t)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copied"}, Data: map[string]string{"key": "value"}}
@@ -189,7 +191,7 @@ func testState(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 }
 
-// TestTwoControlPlanes starts two control planes at once.
+// TestTwoControlPlanes starts two control planes at the same time.
 func TestTwoControlPlanes(t *testing.T) {
 	skipShort(t)
 	w := recordPrograms(t)
@@ -215,7 +217,7 @@ func TestFailedStart(t *testing.T) {
 		program string
 		script  string
 		want    []string
-		started int // minimum number of programs that were started before
+		started int // the minimum number of programs that start before the failure
 	}{{
 		reason:  "if the last program fails, the others are stopped",
 		program: controllerManager,
@@ -324,7 +326,7 @@ func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // other programs may have any version
 		t.Errorf("got version %s, want %s", version, b.version)
 	}
-	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // kubectl would fail if it read this file
+	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // kubectl would fail if it used this file, which does not exist
 	out, err := cp.Kubectl(t.Context(), "auth", "whoami", "-o", "name").CombinedOutput()
 	if err != nil {
 		t.Errorf("kubectl: %v: %s", err, out)
@@ -334,7 +336,7 @@ func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 }
 
-// testEtcd asks etcd for its version.
+// testEtcd requests etcd's version.
 func testEtcd(t *testing.T, cp *ControlPlane) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://etcd/version", nil)
 	if err != nil {
@@ -390,8 +392,8 @@ func testQuota(t *testing.T, client kubernetes.Interface) {
 		ObjectMeta: metav1.ObjectMeta{Name: "one-secret"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("1")}},
 	})
-	// The API server enforces a quota once its own cache contains the quota controller's numbers. A client can read
-	// these numbers earlier, so the test tries to create a Secret instead.
+	// The API server enforces a quota when its own cache contains the quota controller's numbers. A client can read
+	// these numbers earlier. So the test tries to create a Secret.
 	await(t, "the quota controller", func() bool {
 		second := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
 		_, err := secrets.Create(ctx, second, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -436,8 +438,8 @@ func testServiceAccount(t *testing.T, cp *ControlPlane, admin kubernetes.Interfa
 	}
 }
 
-// recordedPrograms are scripts in place of the built programs. Each script records its process id in pidFile and then
-// executes the program. The programs write their temporary files to the folder temporary.
+// recordedPrograms are scripts that replace the built programs. Each script, except kubectl, writes its process id to
+// pidFile. Then it executes the program. The programs write their temporary files to the folder temporary.
 type recordedPrograms struct {
 	programs  Programs
 	temporary string
@@ -451,7 +453,7 @@ func recordPrograms(t *testing.T) recordedPrograms {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	// This path is longer than the system allows for the path of a socket. A start must succeed anyway.
+	// This path is longer than the limit for a socket's path. A start must still succeed.
 	temporary := filepath.Join(t.TempDir(), strings.Repeat("long", 25))
 	if err := os.Mkdir(temporary, 0o700); err != nil {
 		t.Fatal(err)
@@ -468,8 +470,8 @@ func recordPrograms(t *testing.T) recordedPrograms {
 	return w
 }
 
-// pids returns the ids of the processes that were started, and fails if there are fewer than atLeast. A process that is
-// stopped at once may not have recorded its id. So atLeast can be lower than the number of starts.
+// pids returns the ids of the processes that were started. It fails the test if there are fewer than atLeast. A process
+// that is stopped immediately may not have written its id. So atLeast can be lower than the number of starts.
 func (w recordedPrograms) pids(t *testing.T, atLeast int) []int {
 	t.Helper()
 	noted, err := os.ReadFile(w.pidFile)
@@ -480,17 +482,17 @@ func (w recordedPrograms) pids(t *testing.T, atLeast int) []int {
 	return pids
 }
 
-// checkNothingLeft checks that no process and no file is left. It does not wait, because Stop has already returned.
+// checkNothingLeft checks that no process and no file remains. It does not wait, because Stop has already returned.
 func (w recordedPrograms) checkNothingLeft(t *testing.T, atLeast int) {
 	t.Helper()
 	for _, pid := range w.pids(t, atLeast) {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d is still there (%v)", pid, err)
+			t.Errorf("process %d still exists (%v)", pid, err)
 		}
 	}
 	left, err := os.ReadDir(w.temporary)
 	if err != nil || len(left) > 0 {
-		t.Errorf("left in the temporary folder: %v, error %v", left, err)
+		t.Errorf("the temporary folder contains %v, error %v", left, err)
 	}
 }
 

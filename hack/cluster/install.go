@@ -29,7 +29,7 @@ import (
 // fieldOwner is the field manager of the objects that Install applies.
 const fieldOwner = client.FieldOwner("useless-cluster")
 
-// establishTimeout bounds the wait for a CustomResourceDefinition to be established.
+// establishTimeout limits the wait until a CustomResourceDefinition is established.
 const establishTimeout = time.Minute
 
 // WebhookServer is the address of the operator's webhooks while the operator runs as a process outside the cluster.
@@ -40,7 +40,7 @@ type WebhookServer struct {
 	CA []byte
 }
 
-// ReadManifests reads the objects of a YAML file. For a folder, it reads the files in the list resources of its
+// ReadManifests reads the objects of a YAML file. If path is a folder, it reads the files in the list resources of its
 // kustomization.yaml, in the order of the list. It ignores all other fields of kustomization.yaml.
 func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	files := []string{path}
@@ -103,10 +103,10 @@ func readFile(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// Install applies CustomResourceDefinitions first, waits until they are established, and then applies the other objects
-// in their order. It creates an object that has a generateName and no name. A namespaced object without a namespace
-// goes into the namespace default. If server is set, Install replaces the Services in webhook configurations with its
-// URL.
+// Install applies the CustomResourceDefinitions first, and waits until they are established. Then it applies the other
+// objects in their order. If an object has a generateName and no name, Install creates it. If a namespaced object has
+// no namespace, its namespace becomes default. If server is set, Install replaces the Services in webhook
+// configurations by its URL.
 func Install(
 	ctx context.Context, config *rest.Config, objects []*unstructured.Unstructured, server WebhookServer,
 ) error {
@@ -151,13 +151,13 @@ func apply(ctx context.Context, c client.Client, object *unstructured.Unstructur
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership)
 }
 
-// awaitEstablished waits until crd is established: the API server then serves its objects.
+// awaitEstablished waits until crd is established. Then the API server serves its objects.
 func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, establishTimeout, true, func(ctx context.Context) (bool, error) {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return false, err
 		}
-		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // the list is null at first
+		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // the list is null until the API server has checked the CRD
 		return slices.ContainsFunc(conditions, func(condition any) bool {
 			c, _ := condition.(map[string]any)
 			return c["type"] == "Established" && c["status"] == "True"

@@ -21,8 +21,8 @@ import (
 // tokenLifetime is the lifetime of the token in a ServiceAccount's kubeconfig.
 const tokenLifetime = 24 * time.Hour
 
-// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount and returns its path. The kubeconfig is
-// valid for a day, but not longer than the control plane runs.
+// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount and returns its path. The token is
+// valid for a day.
 func (cp *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
 	client, err := kubernetes.NewForConfig(cp.Config)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// validity is the lifetime of certificates. Every test and demo is shorter.
+// validity is the lifetime of certificates. It is longer than any test or demo.
 const validity = 365 * 24 * time.Hour
 
 // Authority signs the certificates of one cluster.
@@ -30,8 +30,8 @@ type Authority struct {
 // pair is a certificate and its key, both PEM.
 type pair struct{ cert, key []byte }
 
-// ServingCert writes tls.crt and tls.key for a server on 127.0.0.1 or localhost into the folder dir. It returns the
-// PEM certificate of the authority that signed them.
+// ServingCert writes tls.crt and tls.key for a server on 127.0.0.1 or localhost into the folder dir. It returns the PEM
+// certificate of the authority that signed tls.crt.
 func ServingCert(dir string) (ca []byte, err error) {
 	a, err := newAuthority()
 	if err != nil {
@@ -115,7 +115,7 @@ func newTemplate(subject pkix.Name) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		Subject:   subject,
-		NotBefore: now.Add(-time.Hour), // in case the clock is set back
+		NotBefore: now.Add(-time.Hour), // valid even if the clock is set back
 		NotAfter:  now.Add(validity),
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstPort and portCount are the range of FreePort. By default, Linux uses the ports from 32768 on for outgoing
+// firstPort and portCount define the range of FreePort. By default, Linux uses the ports from 32768 for outgoing
 // connections.
 const firstPort, portCount = 10000, 22000
 
-// nextPort counts from a random port, so that two processes seldom try the same ports.
+// nextPort starts at a random port, so that two processes seldom try the same ports.
 var nextPort atomic.Uint32
 
 func init() { nextPort.Store(rand.Uint32N(portCount)) }
 
-// FreePort returns a TCP port of 127.0.0.1 that no process listens on, and never the same port twice. No outgoing
-// connection uses the port before the caller listens, or while the caller restarts.
+// FreePort returns a TCP port of 127.0.0.1 on which no process listens. It never returns the same port twice. Outgoing
+// connections do not use the port, so the caller can listen later, or restart.
 func FreePort() (int, error) {
 	var err error
 	for range 100 {

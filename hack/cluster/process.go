@@ -26,16 +26,16 @@ type Command struct {
 	Path string
 	// Args are the program's arguments, without its name.
 	Args []string
-	// Env is added to this process's own environment. The variables USELESS_* of this process are not inherited.
+	// Env has additional variables. The program inherits this process's variables, except USELESS_*.
 	Env []string
 	// Dir is the working directory; empty means this process's own.
 	Dir string
-	// Log is the file that the program's output is appended to.
+	// Log is the file to which the program's output is appended.
 	Log string
 }
 
-// Process is a running program. The caller of StartProcess must stop it. On Linux, the kernel kills it when this
-// process is killed.
+// Process is a running program. The caller of StartProcess must stop it. On Linux, the kernel kills it if this process
+// is killed.
 type Process struct {
 	name string
 	log  string
@@ -44,8 +44,8 @@ type Process struct {
 	err  error
 }
 
-// StartProcess starts a program in its own process group. Ctrl-C in a terminal then reaches only this process, which
-// stops its programs in the correct order.
+// StartProcess starts a program in its own process group. So Ctrl-C in a terminal reaches only this process, which can
+// stop its programs in the correct order.
 func StartProcess(c Command) (*Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -62,8 +62,8 @@ func StartProcess(c Command) (*Process, error) {
 	p := &Process{name: c.Name, log: c.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel sends the parent-death signal when the thread that forked ends (golang.org/issue/27505), and Go
-		// ends idle threads. So this thread must exist as long as the program.
+		// The kernel sends the parent-death signal when the thread that started the program ends
+		// (golang.org/issue/27505). Go ends idle threads. So this thread must not end before the program.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -79,8 +79,8 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
-// environment returns this process's environment without the variables USELESS_*. An operator would take its flags from
-// them.
+// environment returns this process's environment without the variables USELESS_*, which an operator would use as its
+// flags.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "USELESS_") })
 }
@@ -94,8 +94,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err returns how the process ended, with the last lines of its log. It is nil before the end and after exit status
-// 0.
+// Err returns an error with the exit status and the last lines of the log. It returns nil before the process has ended,
+// and after exit status 0.
 func (p *Process) Err() error {
 	if !isDone(p.done) || p.err == nil {
 		return nil
@@ -103,7 +103,7 @@ func (p *Process) Err() error {
 	return p.ended()
 }
 
-// ended returns an error for a process that should still be running. It is an error even after exit status 0.
+// ended returns an error for a process that should still run. It returns an error even after exit status 0.
 func (p *Process) ended() error {
 	err := p.err
 	if err == nil {
@@ -120,7 +120,7 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Kill sends SIGKILL to the process and its children, as in a crash, and waits for its end.
+// Kill sends SIGKILL to the process and its children, and waits until the process has ended.
 func (p *Process) Kill() {
 	if !isDone(p.done) {
 		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // the whole group
@@ -128,7 +128,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop sends SIGTERM, then SIGKILL after the grace period, and waits for the end of the process.
+// Stop sends SIGTERM, and SIGKILL after the grace period. It waits until the process has ended.
 func (p *Process) Stop(grace time.Duration) {
 	_ = p.Signal(syscall.SIGTERM)
 	select {
@@ -138,7 +138,7 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 }
 
-// Log returns the end of the process's output, at most 64 KiB.
+// Log returns the last 64 KiB of the process's output.
 func (p *Process) Log() string { return tail(p.log, logTail) }
 
 // quoteLog returns the last lines of the log, indented for an error.

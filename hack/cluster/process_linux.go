@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel kill the program when this process ends without stopping it.
+// dieWithParent makes the kernel kill the program if this process ends without stopping it.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // shortPath returns a short path for a socket in an open folder, because Linux allows at most 107 bytes.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing: only Linux can kill a program when its parent ends.
+// dieWithParent does nothing, because only Linux can kill a program when its parent ends.
 func dieWithParent(*syscall.SysProcAttr) {}
 
 // shortPath returns the full path of a file in an open folder. Only Linux has a shorter path.

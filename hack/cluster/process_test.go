@@ -90,7 +90,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestProcessErr checks that Err is nil while the process runs, and wraps an exec.ExitError after a kill.
+// TestProcessErr checks that Err is nil while the process runs. After a kill, Err must wrap an exec.ExitError.
 func TestProcessErr(t *testing.T) {
 	p := run(t, "echo ready; exec sleep 600")
 	if err := p.Err(); err != nil {

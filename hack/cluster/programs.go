@@ -26,7 +26,7 @@ const (
 	kubectl           = "kubectl"
 )
 
-// assetsVariable is the environment variable with a folder of prebuilt programs, as in envtest.
+// assetsVariable is the environment variable for a folder with prebuilt programs, as in envtest.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
 // upstream is a release of another project, pinned by a module in hack/tools.
@@ -35,10 +35,10 @@ type upstream struct {
 	file   string // the module's file name without .mod
 	module string // the version of this module is the version of the release
 	tags   string
-	// gigabytes is the approximate disk space of a first build: compiled and downloaded packages in Go's caches, the
-	// programs, and temporary files.
+	// gigabytes is the approximate disk space that a first build needs. It includes compiled and downloaded packages in
+	// Go's caches, the programs, and temporary files.
 	gigabytes int
-	// stamp returns linker flags that set the version, for releases whose behaviour depends on it. It may be nil.
+	// stamp returns linker flags that set the version. It is nil if the release does not need the version.
 	stamp func(version string) string
 	// packages are the main packages: import paths, or the path of a single Go file relative to hack/tools.
 	packages []string
@@ -121,8 +121,8 @@ func nodeReleases() ([]upstream, error) {
 // pureGo is the build tag for image signature checks without a C library.
 const pureGo = "containers_image_openpgp"
 
-// kubernetesVersion returns the linker flags for the version of Kubernetes. Without them an API server reports
-// v0.0.0, and clients that require a minimum version refuse it.
+// kubernetesVersion returns the linker flags that set the version of Kubernetes. Without them, an API server reports
+// v0.0.0, and clients that require a minimum version reject it.
 func kubernetesVersion(version string) string {
 	part := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s "+
@@ -138,8 +138,8 @@ func (u upstream) programs() (names []string) {
 	return names
 }
 
-// programName returns the name of a package's program. It is the name that the go command chooses, except for etcd: its
-// package is called server.
+// programName returns the name of a package's program. It is the name that the go command chooses, except for etcd,
+// whose package is called server.
 func programName(pkg string) string {
 	if name := defaultName(pkg); name != "server" {
 		return name
@@ -174,10 +174,10 @@ func (p Programs) missing(names []string) (missing []string) {
 	return missing
 }
 
-// Build returns the programs of a control plane. If the environment variable KUBEBUILDER_ASSETS names a folder that has
-// all of them, Build returns that folder. Otherwise, the environment variable KUBERNETES selects a release of
-// Kubernetes. Build compiles that release and keeps the programs in the user's cache folder. It writes its progress to
-// progress. It returns an error if both variables are set.
+// Build returns the programs of a control plane. If the environment variable KUBEBUILDER_ASSETS names a folder with all
+// of them, Build returns that folder. Otherwise it compiles a release of Kubernetes, which the environment variable
+// KUBERNETES can select. It keeps the programs in the user's cache folder. It writes its progress to progress. If both
+// variables are set, Build returns an error.
 func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	if assets := Programs(os.Getenv(assetsVariable)); assets != "" {
 		if release := os.Getenv(releaseVariable); release != "" {
@@ -198,8 +198,8 @@ func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 	return release.build(ctx, progress, controlPlane)
 }
 
-// BuildNode compiles all programs of a node with OLM that are not built yet, and writes its progress to progress. It
-// ignores KUBEBUILDER_ASSETS: all programs of a node come from the pinned releases.
+// BuildNode compiles the missing programs of a node with OLM. It writes its progress to progress. It ignores
+// KUBEBUILDER_ASSETS, because all programs of a node come from the pinned releases.
 func BuildNode(ctx context.Context, progress io.Writer) error {
 	releases, err := nodeReleases()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // releaseVariable selects a minor release of Kubernetes, such as 1.35.
 const releaseVariable = "KUBERNETES"
 
-// KubernetesReleases returns the minor releases of Kubernetes that can be built, the newest first. Each of them, such
-// as 1.35, has a module hack/tools/kubernetes-1.35.mod.
+// KubernetesReleases returns the minor releases of Kubernetes that can be built, such as 1.35. The newest release is
+// first. Each release has a module, such as hack/tools/kubernetes-1.35.mod.
 func KubernetesReleases() ([]string, error) {
 	root, err := Root()
 	if err != nil {

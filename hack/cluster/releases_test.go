@@ -33,7 +33,7 @@ func selected(t *testing.T) *build {
 	return b
 }
 
-// TestSelectRelease checks the release that each value of KUBERNETES selects, and the default.
+// TestSelectRelease checks that each value of KUBERNETES selects its release. It also checks the default.
 func TestSelectRelease(t *testing.T) {
 	all := releases(t)
 	folders := map[Programs]string{}
@@ -54,7 +54,7 @@ func TestSelectRelease(t *testing.T) {
 	}
 }
 
-// TestReleasesAreSorted checks that the newest release comes first, because the first release is the default.
+// TestReleasesAreSorted checks that the newest release is first. The first release is the default.
 func TestReleasesAreSorted(t *testing.T) {
 	all := releases(t)
 	for i := 1; i < len(all); i++ {
@@ -82,8 +82,8 @@ func TestUnknownRelease(t *testing.T) {
 	}
 }
 
-// olderLibrary is the only library whose patch release differs from that of Kubernetes. A comment in the .mod file
-// gives the reason.
+// olderLibrary is the only library with another patch release than Kubernetes. A comment in the .mod file gives the
+// reason.
 const olderLibrary = "k8s.io/kube-proxy v0.30.4"
 
 // TestModulesOfReleases checks that each module requires Kubernetes and its libraries at the same version.

@@ -1,11 +1,11 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The operator's own module does not require this program's libraries. hack/tools/coredns.mod does.
+// The libraries of this program are requirements of hack/tools/coredns.mod, not of the operator's module.
 //go:build ignore
 
-// Command coredns is CoreDNS with only the plugins that a node uses. Upstream's CoreDNS has all plugins and needs twice
-// as many packages. Most of the additional packages are for cloud providers.
+// Command coredns is CoreDNS with only the plugins that a node uses. Upstream's CoreDNS has all plugins, and therefore
+// twice as many packages. Most of these packages are for cloud providers.
 package main
 
 import (

@@ -3,7 +3,8 @@
 
 // Command demo runs the operator on its own control plane. It builds missing programs, installs the operator as users
 // do, and runs it with the RBAC permissions of its ServiceAccount. It applies the samples and shows the state until
-// Ctrl-C. Without a terminal, it ends when every sample is at rest: the operator has nothing left to do for it.
+// Ctrl-C. Without a terminal, it ends when every sample is at rest. A sample is at rest when the operator has nothing
+// left to do for it.
 package main
 
 import (
@@ -32,16 +33,16 @@ import (
 	"container.training/useless/internal/controller/podcount"
 )
 
-// local is the folder for the operator's log. While the demo runs, it also contains the files that a second terminal
-// needs.
+// local is the folder for the operator's log. While the demo runs, it also contains the files that users need in a
+// second terminal.
 const local = ".local"
 
 const operatorNamespace = "useless-system"
 
-// The annotation that the controller ingress adds.
+// The annotation that the controller ingress sets.
 const annotationKey, annotationValue = "foo", "bar"
 
-// startTimeout bounds the start of the operator. It is long enough for a busy machine.
+// startTimeout is the time limit for the start of the operator. It is long enough for a busy computer.
 const startTimeout = time.Minute
 
 func main() {
@@ -146,7 +147,7 @@ func (d *demo) startKubernetes(ctx context.Context) error {
 	)
 }
 
-// manifests returns the operator's manifests, and the RBAC permissions of the controllers that are disabled by
+// manifests returns the operator's manifests. They include the RBAC permissions of the controllers that are disabled by
 // default.
 func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
 	permissions := func(name, file string) string {
@@ -167,7 +168,7 @@ func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
 	return manifests, nil
 }
 
-// link creates a symbolic link. It replaces a link that a killed demo has left.
+// link creates a symbolic link. If a killed demo has left a link, it replaces that link.
 func link(target, path string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -225,8 +226,8 @@ func (d *demo) startOperator(ctx context.Context) error {
 	return nil
 }
 
-// applySamples applies all samples. The sample Switch is not in the kustomization, because it has a generateName and no
-// name.
+// applySamples applies all samples. The sample Switch is not in the kustomization, because it has a generateName
+// instead of a name.
 func (d *demo) applySamples(ctx context.Context) error {
 	dir := d.path("config", "samples")
 	for _, path := range []string{dir, filepath.Join(dir, "useless_v1alpha1_switch.yaml")} {

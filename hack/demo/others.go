@@ -26,12 +26,12 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// other is an object that one of the operator's other controllers manages.
+// other is an object that another controller than the Machine controller manages.
 type other struct {
 	controller string
 	name       string
 	state      string
-	done       bool      // the controller has nothing to do before due
+	done       bool      // whether the controller has nothing to do before due
 	due        time.Time // time of the next scheduled change; zero for none
 }
 
@@ -62,8 +62,8 @@ func describe[T any](objects []T, one func(T) other) (others []other) {
 	return others
 }
 
-// ofOperator reports whether a ReplicaSet belongs to the operator itself. In the demo the operator runs as a process,
-// although the simulated node reports its Pods as running.
+// ofOperator reports whether a ReplicaSet belongs to the operator itself. In the demo, the operator runs as a process,
+// but the simulated node also reports its Pods as running.
 func ofOperator(rs appsv1.ReplicaSet) bool { return rs.Namespace == operatorNamespace }
 
 func virtualMachine(vm cloudnativev1alpha1.VirtualMachine) other {

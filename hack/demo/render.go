@@ -21,8 +21,8 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// view is the state to show: machines sorted by name, the objects of the other controllers, and events sorted by
-// time.
+// view is the state that the demo shows: machines sorted by name, the objects of the other controllers, and events
+// sorted by time.
 type view struct {
 	machines []v1beta1.Machine
 	others   []other
@@ -55,7 +55,7 @@ const (
 	noteColumn     = 41
 )
 
-// screen returns the view as text for a terminal. It leaves the last line free.
+// screen returns the view as text for a terminal. It does not use the last line.
 func screen(v view, kubeconfig string, now time.Time, width, height int) string {
 	top := []string{
 		bold("Useless machines") + ": the operator turns every switch down. Ctrl-C ends the demo.",
@@ -85,8 +85,8 @@ func screen(v view, kubeconfig string, now time.Time, width, height int) string 
 	return strings.Join(slices.Concat(top, middle, bottom), "\n")
 }
 
-// limitLines returns one line for each item, and at most the given number of lines. If items are hidden, the last line
-// shows their number.
+// limitLines returns one line for each item, but at most most lines. If it leaves items out, the last line shows their
+// number.
 func limitLines[T any](items []T, most int, write func(T) string) (lines []string) {
 	for i, item := range items {
 		if len(lines) == most-1 && i+1 < len(items) {
@@ -122,8 +122,8 @@ func eventLine(e eventsv1.Event, width int) string {
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 
-// next returns when the operator turns the machine's next switch down, or "" if no switch is up. It uses the same rule
-// as the operator.
+// next returns when the operator turns the machine's next switch down, or "" if no switch is up. It uses the operator's
+// rule for flips.
 func next(m v1beta1.Machine, now time.Time) string {
 	if m.Status.SeenAt == nil {
 		return ""
@@ -152,7 +152,7 @@ func ready(m v1beta1.Machine) string {
 	return ""
 }
 
-// line is a log line about one object. The demo prints it again when its text changes.
+// line is a log line about one object. If the text changes, the demo prints the line again.
 type line struct{ about, text string }
 
 func lines(v view) (lines []line) {
@@ -171,7 +171,7 @@ func lines(v view) (lines []line) {
 	return lines
 }
 
-// turnedUp returns the names of the machines that the samples turn up: by the position of the Machine or of a Switch.
+// turnedUp returns the names of the machines that the samples turn up. A sample is a Machine or a Switch.
 func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	names := map[string]bool{}
 	for _, sample := range samples {
@@ -188,8 +188,8 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	return names
 }
 
-// notAtRest returns the objects for which the operator still has work to do, each with the reason. A machine that was
-// turned up must also have flipped a switch.
+// notAtRest returns the objects for which the operator still has work to do, with the reasons. If a machine was turned
+// up, it must have flipped a switch.
 func notAtRest(v view, turnedUp map[string]bool) (pending []string) {
 	for _, m := range v.machines {
 		if why := pendingReason(m, turnedUp[m.Name]); why != "" {

@@ -27,7 +27,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 9, 0, 0, 0, time.Local)
 
-// machine returns a Machine whose status shows the positions. It is Ready unless a switch is up.
+// machine returns a Machine with these positions in its status. It is Ready if all switches are down.
 func machine(name, positions string, change ...func(*v1beta1.Machine)) v1beta1.Machine {
 	up := int32(strings.Count(positions, "u"))
 	m := v1beta1.Machine{

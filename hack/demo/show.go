@@ -21,7 +21,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// restTimeout bounds the time until all samples are at rest.
+// restTimeout limits the time until all samples are at rest.
 const restTimeout = time.Minute
 
 // draw shows the view on a terminal until Ctrl-C.
@@ -67,7 +67,7 @@ func (d *demo) report(ctx context.Context) error {
 	return nil
 }
 
-// watch calls the function look four times a second until it returns true.
+// watch calls look four times a second until look returns true.
 func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	scheme := runtime.NewScheme()
 	err := errors.Join(

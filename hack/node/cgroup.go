@@ -81,9 +81,9 @@ func isMount(fstype string, options []string, controllers string) bool {
 	})
 }
 
-// parent returns the cgroup that contains the node's cgroup. In version 1 it is this process's cgroup, so that its
-// limits apply to the node. In version 2 it is the root: a cgroup with processes cannot enable controllers for its
-// children.
+// parent returns the cgroup that contains the node's cgroup. In version 1, it is the cgroup of this process, so its
+// limits also apply to the node. In version 2, it is the root, because a cgroup with processes cannot enable
+// controllers for its children.
 func (h hierarchy) parent() string {
 	if h.controllers == "" {
 		return h.mount
@@ -98,8 +98,8 @@ type nodeCgroup struct {
 	Controllers []string
 }
 
-// makeCgroups creates a cgroup for the node in every hierarchy. Before that, it writes the list of these cgroups to a
-// file. A later command can then remove them even if this process is killed.
+// makeCgroups creates a cgroup for the node in every hierarchy. First it writes the list of these cgroups to a file. So
+// a later command can remove them even if this process is killed.
 func (n *node) makeCgroups() error {
 	found, err := hierarchies()
 	if err != nil {
@@ -141,8 +141,8 @@ func (c nodeCgroup) create(cpuset bool) error {
 	return nil
 }
 
-// inheritCPUs gives a version 1 cgroup the CPUs and the memory nodes of its parent. Its future children inherit them.
-// By default, a new cgroup has none.
+// inheritCPUs gives a version 1 cgroup the CPUs and the memory nodes of its parent. By default, a new cgroup has none.
+// The children of the cgroup inherit them.
 func inheritCPUs(path string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), file))
@@ -156,7 +156,7 @@ func inheritCPUs(path string) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.clone_children"), []byte("1"), 0)
 }
 
-// cgroups returns the list that makeCgroups has written. An incomplete list counts as empty.
+// cgroups returns the list that makeCgroups has written. If the list is incomplete, it returns an empty list.
 func (n *node) cgroups() (own []nodeCgroup, err error) {
 	text, err := os.ReadFile(n.path("cgroups"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,7 +168,7 @@ func (n *node) cgroups() (own []nodeCgroup, err error) {
 	return own, err
 }
 
-// joinCgroups moves this process to the node's cgroups. Its children start there.
+// joinCgroups moves this process to the node's cgroups. Its children start in the same cgroups.
 func (n *node) joinCgroups() error {
 	own, err := n.cgroups()
 	if err != nil {
@@ -187,8 +187,8 @@ func joinCgroup(path string, pid int) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.procs"), fmt.Append(nil, pid), 0)
 }
 
-// mountCgroups mounts every hierarchy again. In the node's cgroup namespace, the node's cgroup is then the root of each
-// mount.
+// mountCgroups mounts every hierarchy again. In the node's cgroup namespace, each new mount has the node's cgroup as
+// its root.
 func mountCgroups(found []hierarchy) error {
 	if !slices.ContainsFunc(found, func(h hierarchy) bool { return h.mount == cgroupRoot }) {
 		if err := mount("tmpfs", cgroupRoot, "tmpfs", "mode=755"); err != nil {
@@ -228,7 +228,7 @@ func (h hierarchy) mountAgain() error {
 	return nil
 }
 
-// leaveRoot moves this process and process 1 out of the root of the cgroup namespace. In version 2 only a cgroup
+// leaveRoot moves this process and process 1 out of the root of the cgroup namespace. In version 2, only a cgroup
 // without processes can enable controllers for its children.
 func leaveRoot(root string) error {
 	programs := filepath.Join(root, "programs")
@@ -250,7 +250,7 @@ func leaveRoot(root string) error {
 // kubeletControllers are the version 2 controllers that a kubelet uses if the kernel has them.
 var kubeletControllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
-// missingControllers returns the controllers that a kubelet needs and that a version 2 cgroup does not enable for its
+// missingControllers returns the kubelet's controllers that a version 2 cgroup has but does not enable for its
 // children.
 func missingControllers(path string) ([]string, error) {
 	available, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
@@ -278,7 +278,7 @@ func control(path, change string, controllers []string) (err error) {
 	return err
 }
 
-// removeCgroups removes the node's cgroups. No process may run in them any more.
+// removeCgroups removes the node's cgroups. They must not contain processes.
 func (n *node) removeCgroups() error {
 	own, err := n.cgroups()
 	if err != nil {
@@ -297,14 +297,14 @@ func (n *node) removeCgroups() error {
 				return fmt.Errorf("remove the node's cgroups: %w", err)
 			}
 		}
-		// The kernel refuses this if another cgroup has started to use a controller.
+		// The kernel rejects this if another cgroup uses the controller in the meantime.
 		_ = control(filepath.Dir(c.Path), "-", c.Controllers)
 	}
 	return nil
 }
 
-// removeCgroup removes a cgroup. It retries, because the kernel frees a cgroup shortly after the end of its last
-// process.
+// removeCgroup removes a cgroup. It retries, because the kernel frees a cgroup a moment after its last process has
+// ended.
 func removeCgroup(dir string) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Rmdir(dir)

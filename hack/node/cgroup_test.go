@@ -66,7 +66,8 @@ func TestFindHierarchies(t *testing.T) {
 	}
 }
 
-// TestControllers creates a version 2 cgroup, enables its missing controllers for a child, and disables them again.
+// TestControllers creates a version 2 cgroup and a child. It enables the missing controllers for the child, and
+// disables them again.
 func TestControllers(t *testing.T) {
 	skipWithoutNodes(t)
 	found, err := hierarchies()

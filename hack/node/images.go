@@ -34,8 +34,8 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// registryAddress is the address of the node's image registry. The node pulls all images from it, even if their names
-// contain another registry.
+// registryAddress is the address of the node's image registry. The node pulls all images from it, even if an image name
+// contains another registry.
 const registryAddress = address + ":5000"
 
 // busybox is the program that provides the shell in images.
@@ -78,7 +78,7 @@ type image struct {
 	labels map[string]string
 }
 
-// imageVersions returns the tags of the images with upstream's names. A key is the name of a module in hack/tools.
+// imageVersions returns the tags of upstream's images. A key is the name of a module in hack/tools.
 func imageVersions() (map[string]string, error) {
 	versions := map[string]string{}
 	for _, file := range []string{"olm", "opm", "operator-sdk"} {
@@ -120,7 +120,7 @@ func images(n *node) ([]image, error) {
 		links: []string{"cp"},
 		entry: []string{"/bin/olm"},
 	}, {
-		// hack/images/buildah has its own version of this image, because it must also work without a node.
+		// hack/images/buildah makes its own version of this image, because it must also work without a node.
 		name: "operator-framework/opm:" + versions["opm"],
 		files: map[string]string{
 			"bin/grpc_health_probe": program("grpc-health-probe"),
@@ -142,7 +142,7 @@ func images(n *node) ([]image, error) {
 	}}, nil
 }
 
-// pushImages pushes the images to the registry, and calls reportReady for each.
+// pushImages pushes the images to the registry. It calls reportReady for each image.
 func pushImages(ctx context.Context, n *node, reportReady func(string)) error {
 	ca, err := os.ReadFile(n.path("ca.crt"))
 	if err != nil {
@@ -162,7 +162,7 @@ func pushImages(ctx context.Context, n *node, reportReady func(string)) error {
 		}
 		reportReady("image " + i.name)
 	}
-	debug.FreeOSMemory() // the registry had each image in memory
+	debug.FreeOSMemory() // the registry has read each image into memory
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (i image) push(ctx context.Context, registry string, transport http.RoundTr
 	if err != nil {
 		return err
 	}
-	// Without compression: the image stays on this machine, so compression would cost more time than it saves.
+	// Do not compress: the image stays on this computer, so compression would not save time.
 	layer, err := tarball.LayerFromOpener(i.open, tarball.WithCompressionLevel(gzip.NoCompression))
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (i image) push(ctx context.Context, registry string, transport http.RoundTr
 		Entrypoint: i.entry,
 		Env:        []string{"PATH=/usr/local/bin:/bin"},
 		Labels:     i.labels,
-		User:       "1001", // a number, so that the kubelet can verify that it is not root
+		User:       "1001", // a number, so that the kubelet can check that it is not root
 		WorkingDir: "/",
 	}
 	if built, err = mutate.ConfigFile(built, config); err != nil {

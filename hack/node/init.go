@@ -26,9 +26,9 @@ const lockDescriptor = 3
 // exitTerminated is the exit code that shells use for a process that SIGTERM has ended.
 const exitTerminated = 128 + int(unix.SIGTERM)
 
-// runInit moves this process to the node's cgroups and starts the supervisor. The supervisor is a child, because only a
-// child can have a cgroup namespace with these cgroups as its root. Then runInit reaps orphaned processes, as every
-// init process does.
+// runInit moves this process to the node's cgroups and starts the supervisor. The supervisor must be a child, because
+// only a child can have a cgroup namespace with these cgroups as its root. Then runInit reaps orphaned processes, as
+// every init process does.
 func runInit(ctx context.Context, n *node) error {
 	context.AfterFunc(ctx, func() { os.Exit(exitTerminated) })
 	unix.CloseOnExec(lockDescriptor)
@@ -45,8 +45,8 @@ func runInit(ctx context.Context, n *node) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the node: %w", err)
 	}
-	// Standard output and standard error are a pipe to the process that starts the node. That process must see the end
-	// of the pipe when the child closes it. So this process must not keep it open.
+	// Standard output and standard error are a pipe to the process that starts the node. When the supervisor closes the
+	// pipe, that process must see its end. So this process must close the pipe too.
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -58,15 +58,15 @@ func runInit(ctx context.Context, n *node) error {
 	return reap(cmd.Process.Pid)
 }
 
-// exitWithStarter ends the node if the process that starts it ends before the node is ready. That process writes a byte
-// to standard input when the node is ready.
+// exitWithStarter ends the node if its starter ends before the node is ready. When the node is ready, the starter
+// writes a byte to standard input.
 func exitWithStarter() {
 	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 0 {
 		os.Exit(1)
 	}
 }
 
-// reap waits for all children and orphans. It ends this process when child, the supervisor, ends.
+// reap waits for all children and orphans. When child, the supervisor, ends, reap ends this process.
 func reap(child int) error {
 	for {
 		var status unix.WaitStatus

@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a lock on a file. The file contains the process id of the holder. The command down stops the holder to get
-// the lock. The process that acquires the lock keeps it while the file is open. A child that inherits the open file
-// keeps it too.
+// lock is a lock on a file, which contains the process id of the holder. The command down stops the holder to get the
+// lock. The holder keeps the lock while the file is open. A child that inherits the open file also keeps the lock.
 type lock struct {
 	path string
 	file *os.File
@@ -51,9 +50,9 @@ func (l *lock) acquire() (holder int, err error) {
 	return 0, errors.Join(l.setHolder(os.Getpid()), l.gate(unix.LOCK_UN))
 }
 
-// gate takes (LOCK_EX) or releases (LOCK_UN) a second, short lock on the file. It makes the check of the first lock and
-// the read or write of the process id atomic. Without it, a reader could get the id of a former holder. That id may
-// belong to an unrelated process by now.
+// gate takes (LOCK_EX) or releases (LOCK_UN) a second lock on the file, which is held only for a short time. It makes
+// the check of the first lock and the access to the process id atomic. Without it, a reader could get the id of a
+// former holder. That id may belong to an unrelated process now.
 func (l *lock) gate(how int) error {
 	for {
 		err := unix.Flock(int(l.file.Fd()), how)
@@ -81,8 +80,8 @@ func (l *lock) wait(ctx context.Context) error {
 	}
 }
 
-// holder returns the id of the process that has the lock, or 0. It does not take the lock, so it never makes a
-// concurrent acquire fail.
+// holder returns the id of the process that holds the lock, or 0. It does not take the lock, so a concurrent acquire
+// does not fail because of it.
 func (l *lock) holder() (int, error) {
 	if err := l.open(); err != nil {
 		return 0, err
@@ -111,12 +110,12 @@ func (l *lock) open() (err error) {
 	return nil
 }
 
-// release closes the file. The lock stays locked if a child process has inherited the open file.
+// release closes the file. If a child process has inherited the open file, the lock remains.
 func (l *lock) release() { _ = l.file.Close() }
 
 // setHolder writes pid into the file as the id of the holder.
 func (l *lock) setHolder(pid int) error {
-	// The width is fixed, so no digit of a longer, earlier id remains.
+	// The width is fixed, so no digit of a longer earlier id remains.
 	if _, err := l.file.WriteAt(fmt.Appendf(nil, "%10d\n", pid), 0); err != nil {
 		return fmt.Errorf("write %s: %w", l.path, err)
 	}

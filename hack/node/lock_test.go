@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLock acquires a lock, requests it a second time and reads its holder at each step.
+// TestLock acquires a lock, requests it again, and reads its holder after each step.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache", "lock")
 	one, another, third := &lock{path: path}, &lock{path: path}, &lock{path: path}
@@ -49,8 +49,8 @@ func TestLock(t *testing.T) {
 	another.release()
 }
 
-// TestLockFormerHolder acquires and releases a lock repeatedly, while the file contains the id of a former holder. A
-// concurrent reader must never get that id.
+// TestLockFormerHolder acquires and releases a lock repeatedly. Meanwhile, the file contains the id of a former holder.
+// A concurrent reader must never get that id.
 func TestLockFormerHolder(t *testing.T) {
 	const former = 4711
 	path := filepath.Join(t.TempDir(), "lock")
@@ -92,7 +92,7 @@ func TestLockFormerHolder(t *testing.T) {
 	group.Wait()
 }
 
-// TestEnd ends a process that handles SIGTERM, and a process that ignores it, as a starting node does.
+// TestEnd ends a process that handles SIGTERM, and a process that ignores SIGTERM. A starting node ignores it.
 func TestEnd(t *testing.T) {
 	for _, test := range []struct {
 		reason string

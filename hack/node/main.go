@@ -3,10 +3,10 @@
 
 //go:build linux
 
-// Command node runs a real Kubernetes node with OLM on this machine: a control plane, kubelet, containerd, a DNS server
-// and an image registry. It builds them from source and runs them as processes in their own namespaces. A running node
-// needs no internet. When the node's first process ends, all its processes, containers, mounts and network interfaces
-// end too.
+// Command node runs a real Kubernetes node with OLM on this computer. The node consists of a control plane, kubelet,
+// containerd, a DNS server and an image registry. The command builds them from source and runs them as processes in new
+// namespaces. A running node needs no internet. When the node's first process ends, all its processes, containers,
+// mounts and network interfaces end too.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// command is a command of this program: for users, or for the node's own processes.
+// command is a command of this program. Some commands are for users. The others are for the node's own processes.
 type command struct {
 	least, most int // number of arguments
 	run         func(context.Context, *node, []string) error

@@ -16,8 +16,8 @@ import (
 // metricsManifests is the file with the manifests that register metrics-server with the API server.
 const metricsManifests = "metrics-server.yaml"
 
-// installMetrics registers metrics-server with the API server. It does not wait for the first metrics: they arrive
-// while OLM is installed.
+// installMetrics registers metrics-server with the API server. It does not wait for the first metrics, because they
+// arrive during the installation of OLM.
 func installMetrics(ctx context.Context, n *node, config *rest.Config) error {
 	objects, err := cluster.ReadManifests(n.path(metricsManifests))
 	if err != nil {

@@ -26,23 +26,24 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// systemPath is Debian's PATH for root. It is used in addition to the user's own PATH.
+// systemPath is Debian's PATH for root. It is added to the user's PATH.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// downGrace is the time between SIGTERM and SIGKILL. A process that is still starting a node needs it to clean up.
+// downGrace is the time between SIGTERM and SIGKILL. A process that starts a node needs this time to clean up.
 const downGrace = 15 * time.Second
 
-// downTimeout bounds the wait for the kernel to end all processes of the node. It is long enough for a busy machine.
+// downTimeout limits the wait until the kernel has ended all processes of the node. It is long enough for a busy
+// computer.
 const downTimeout = time.Minute
 
-// nameVariable is the environment variable with the name of a node. A user can run one node of each name on a
-// machine. The default node has no name.
+// nameVariable is the environment variable for the name of a node. On one computer, a user can run one node of each
+// name. The default node has no name.
 const nameVariable = "USELESS_NODE_NAME"
 
-// node is a user's node on this machine.
+// node is a user's node on this computer.
 type node struct {
 	dir  string // contains all files of the node
-	lock *lock  // held as long as the node exists
+	lock *lock  // held while the node exists
 }
 
 func newNode() (*node, error) {
@@ -64,13 +65,13 @@ func (n *node) path(elements ...string) string {
 	return filepath.Join(n.dir, filepath.Join(elements...))
 }
 
-// ready reports whether the node has become ready. This stays true if a program of the node fails later.
+// ready reports whether the node has become ready. It still returns true if a program of the node fails later.
 func (n *node) ready() bool {
 	_, err := os.Stat(n.path(readyFile))
 	return err == nil
 }
 
-// up starts the node in the background. If this process ends before the node is ready, for example by Ctrl-C, the
+// up starts the node in the background. If this process ends before the node is ready, for example after Ctrl-C, the
 // node ends too.
 func (n *node) up(ctx context.Context) (err error) {
 	if err := requirements(); err != nil {
@@ -86,7 +87,7 @@ func (n *node) up(ctx context.Context) (err error) {
 		return fmt.Errorf("process %d is starting or stopping the node: try again when it has finished", holder)
 	}
 	defer n.lock.release()
-	if err := n.clean(); err != nil { // left by a node that was killed
+	if err := n.clean(); err != nil { // a killed node leaves files and cgroups
 		return err
 	}
 	defer func() {
@@ -133,7 +134,7 @@ func requireRoot() error {
 	return nil
 }
 
-// isStatic reports whether a program needs no shared library. Images contain no libraries.
+// isStatic reports whether a program needs no shared libraries. Images contain no libraries.
 func isStatic(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -143,7 +144,7 @@ func isStatic(path string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// build compiles and downloads everything that takes long the first time.
+// build compiles and downloads everything that takes a long time at the first start.
 func build(ctx context.Context) error {
 	if err := cluster.BuildNode(ctx, os.Stdout); err != nil {
 		return err
@@ -152,7 +153,7 @@ func build(ctx context.Context) error {
 	return err
 }
 
-// prepare runs the steps that need the go command, and therefore the user's network.
+// prepare runs the steps that need the go command. The go command needs the user's network.
 func (n *node) prepare(ctx context.Context) error {
 	for _, dir := range []string{"", "log", "tmp"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
@@ -231,7 +232,7 @@ func (n *node) down(ctx context.Context) error {
 		if err := end(ctx, holder, downGrace); err != nil {
 			return err
 		}
-		// A process that was starting the node may still be cleaning up.
+		// Another process may have been starting the node. It may still be cleaning up.
 		if err := n.lock.wait(ctx); err != nil {
 			return err
 		}
@@ -244,8 +245,8 @@ func (n *node) down(ctx context.Context) error {
 	return nil
 }
 
-// end sends SIGTERM to a process, then SIGKILL after the grace period, and waits for its end. If the process is the
-// first one of a node, all processes of the node end with it. A node's first process ignores SIGTERM until it has
+// end sends SIGTERM to a process, and SIGKILL after the grace period. It waits until the process has ended. When the
+// first process of a node ends, all processes of the node end. A node's first process ignores SIGTERM until it has
 // installed its handler.
 func end(ctx context.Context, pid int, grace time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -276,7 +277,7 @@ func end(ctx context.Context, pid int, grace time.Duration) error {
 	return errors.Join(fmt.Errorf("process %d has not ended", pid), context.Cause(ctx))
 }
 
-// clean removes the cgroups and files of a node, which outlive its processes.
+// clean removes the cgroups and files of a node. They remain after its processes have ended.
 func (n *node) clean() error {
 	if err := n.removeCgroups(); err != nil {
 		return err
@@ -302,7 +303,7 @@ func (n *node) exec(args []string) error {
 	}
 	for name, value := range map[string]string{
 		"KUBECONFIG":    n.path("admin.kubeconfig"),
-		"KUBECACHEDIR":  n.path("kubectl"), // the user's cache may contain another node with the same address
+		"KUBECACHEDIR":  n.path("kubectl"), // the user's cache may contain data of another node with the same address
 		"SSL_CERT_FILE": n.path("ca.crt"),
 		"REGISTRY":      registryAddress,
 		"USELESS_NODE":  executable,

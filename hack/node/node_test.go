@@ -31,11 +31,12 @@ import (
 const (
 	// commandVariable is set in processes of this test binary that run the node command.
 	commandVariable = "NODE_TEST_COMMAND"
-	// nodeTestsVariable enables the tests that start nodes. They need root and the programs of make cluster-build.
+	// nodeTestsVariable enables the tests that start nodes. These tests need root and the programs of make
+	// cluster-build.
 	nodeTestsVariable = "USELESS_NODE_TESTS"
 )
 
-// warmUp is the maximum duration of up on two cores, when everything is built.
+// warmUp is the maximum duration of up on two cores if all programs are built.
 const warmUp = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNames checks that nodes with different names share no file, and that a name cannot contain a path.
+// TestNames checks that nodes with different names share no files, and that a name cannot contain a path.
 func TestNames(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -79,7 +80,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// machine is the environment of a test node: a cache folder with the programs, some of them replaced by scripts.
+// machine is the environment of a test node. Its cache folder contains the programs. Scripts replace some of them.
 type machine struct {
 	cache  string
 	mounts []string // mounts before the test
@@ -163,8 +164,8 @@ func (m *machine) start(t *testing.T, cmd *exec.Cmd) {
 	m.cgroup = fmt.Sprint(cgroupPrefix, cmd.Process.Pid)
 }
 
-// run runs a node command and returns its output and exit code. The output contains the standard error only if the
-// command has failed.
+// run runs a node command. It returns its output and exit code. If the command has failed, the output includes the
+// standard error.
 func (m *machine) run(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	cmd := m.command(t.Context(), args...)
@@ -206,8 +207,8 @@ func (m *machine) holder(t *testing.T) int {
 	return pid
 }
 
-// checkNothingRuns checks that no process and no mount of the node is left. All processes of a node are in its cgroups.
-// The kernel needs a moment to kill them, so checkNothingRuns waits until the cgroups are empty.
+// checkNothingRuns checks that no process and no mount of the node remains. All processes of a node are in its cgroups.
+// The kernel takes a moment to kill them, so checkNothingRuns waits until the cgroups are empty.
 func (m *machine) checkNothingRuns(t *testing.T) {
 	t.Helper()
 	var pids []string
@@ -220,11 +221,11 @@ func (m *machine) checkNothingRuns(t *testing.T) {
 		return len(pids) == 0, nil
 	})
 	if err != nil {
-		t.Errorf("processes are left in the node's cgroups: %q", pids)
+		t.Errorf("processes remain in the node's cgroups: %q", pids)
 	}
 	for _, mount := range mounts(t) {
 		if !slices.Contains(m.mounts, mount) {
-			t.Errorf("mount is left: %s", mount)
+			t.Errorf("a mount remains: %s", mount)
 		}
 	}
 }
@@ -233,10 +234,10 @@ func (m *machine) checkNothingLeft(t *testing.T) {
 	t.Helper()
 	m.checkNothingRuns(t)
 	if left := m.cgroups(t); len(left) > 0 {
-		t.Errorf("cgroups are left: %q", left)
+		t.Errorf("cgroups remain: %q", left)
 	}
 	if _, err := os.Stat(filepath.Join(m.cache, "useless-operator", "node")); err == nil {
-		t.Error("the node's folder is left")
+		t.Error("the node's folder remains")
 	}
 }
 
@@ -247,7 +248,7 @@ func (m *machine) cgroups(t *testing.T) (found []string) {
 		if err == nil && entry.IsDir() && slices.Contains(strings.Split(path, "/"), m.cgroup) {
 			found = append(found, path)
 		}
-		return nil // cgroups of other programs may disappear meanwhile
+		return nil // cgroups of other programs may disappear at the same time
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +297,7 @@ func read(t *testing.T, path string) string {
 func TestNode(t *testing.T) {
 	m := newMachine(t, t.TempDir(), nil)
 	m.must(t, "down") // without a node
-	// No proxy listens on this port, so a program that used the proxy would fail.
+	// No proxy listens on this port. So if a program used the proxy, it would fail.
 	for _, name := range proxies {
 		t.Setenv(name, "http://127.0.0.1:9")
 		t.Setenv(strings.ToLower(name), "http://127.0.0.1:9")
@@ -319,7 +320,8 @@ func TestNode(t *testing.T) {
 	m.must(t, "down")
 }
 
-// testTunables checks that the kubelet cannot change real kernel settings: the files in tunables are ordinary files.
+// testTunables checks that the kubelet cannot change the real kernel settings. The files in tunables must be ordinary
+// files.
 func testTunables(t *testing.T, m *machine) {
 	for name := range tunables {
 		var kernel, file unix.Stat_t
@@ -377,7 +379,7 @@ func version(t *testing.T, file string) string {
 	return version
 }
 
-// testRestart restarts programs of the node one after the other. Objects and containers must survive.
+// testRestart restarts programs of the node one after the other. Objects and containers must not disappear.
 func testRestart(t *testing.T, m *machine) {
 	m.must(t, "exec", "kubectl", "create", "configmap", "survivor")
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "containerd", "kubelet"} {
@@ -441,7 +443,7 @@ func TestInterruptedUp(t *testing.T) {
 	for _, test := range []struct {
 		reason string
 		signal syscall.Signal
-		left   bool // files and cgroups are left for the next command to remove
+		left   bool // files and cgroups remain until the next command removes them
 	}{{
 		reason: "Ctrl-C removes all files and cgroups",
 		signal: syscall.SIGINT,
@@ -480,7 +482,7 @@ func TestInterruptedUp(t *testing.T) {
 	}
 }
 
-// TestKilledNode kills the node's first process, as in a crash. The node's files are on overlayfs, as in a container.
+// TestKilledNode kills the node's first process, as a crash does. The node's files are on overlayfs, as in a container.
 func TestKilledNode(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, overlay(t), nil)
@@ -495,7 +497,7 @@ func TestKilledNode(t *testing.T) {
 	}
 	m.checkNothingRuns(t)
 	if slices.Contains(netns(t), network) {
-		t.Error("the node's network namespace is left")
+		t.Error("the node's network namespace remains")
 	}
 	m.must(t, "down")
 	m.checkNothingLeft(t)

@@ -37,13 +37,13 @@ const olmSource = "olm"
 // olmNamespace is the namespace of OLM.
 const olmNamespace = "olm"
 
-// olmTimeout bounds the wait for OLM's package server. It is long enough for a busy machine.
+// olmTimeout limits the wait for OLM's package server. It is long enough for a busy computer.
 const olmTimeout = 3 * time.Minute
 
 // values are the values of a Helm chart.
 type values = map[string]any
 
-// writeOLM renders the Helm chart in OLM's source to the file path: its CRDs and its templates.
+// writeOLM renders the Helm chart in OLM's source, with its CRDs, and writes the result to the file path.
 func writeOLM(ctx context.Context, path string) error {
 	versions, err := imageVersions()
 	if err != nil {
@@ -120,8 +120,8 @@ func merge(into, changes values) {
 	}
 }
 
-// renderChart renders the templates of a chart. It supports only the Helm functions that OLM's chart uses, and fails
-// for others.
+// renderChart renders the templates of a chart. It supports only the Helm functions that OLM's chart uses. It fails if
+// a template uses another function.
 func renderChart(w io.Writer, dir string, data any) error {
 	chart := template.New("chart")
 	chart.Funcs(template.FuncMap{
@@ -164,7 +164,7 @@ func indent(spaces int, text string) string {
 	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
 }
 
-// installOLM applies OLM and waits until OLM has installed its package server. OLM installs it last.
+// installOLM applies OLM and waits until OLM has installed its package server, which is the last part.
 func installOLM(ctx context.Context, n *node, config *rest.Config, reportReady func(string)) error {
 	objects, err := cluster.ReadManifests(n.path(olmManifests))
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 	metricsPort   = "4443"
 )
 
-// check returns nil if a program is ready, and otherwise the reason why it is not.
+// check returns nil if a program is ready. Otherwise it returns the reason.
 type check = func(context.Context) error
 
 // program is a program of the node.
@@ -46,7 +46,7 @@ type program struct {
 	check check
 }
 
-// administrator is a client with the rights of cluster-admin.
+// administrator is a client with the permissions of cluster-admin.
 type administrator struct {
 	config *rest.Config
 	client kubernetes.Interface
@@ -70,7 +70,7 @@ func (a *administrator) kubelet(ctx context.Context) error {
 	return nil
 }
 
-// listening returns a check that a program listens on the address.
+// listening returns a check. The check succeeds when a program listens on the address.
 func listening(network, address string) check {
 	return func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -84,7 +84,8 @@ func listening(network, address string) check {
 // started is the check of a program that needs no readiness check.
 func started(context.Context) error { return nil }
 
-// programs returns all programs in start order. They run in the node's folder, so their arguments name files there.
+// programs returns all programs in start order. Their working folder is the node's folder, so their arguments contain
+// relative paths.
 func programs(n *node, admin *administrator) []program {
 	return []program{
 		{name: "etcd", check: started, args: cluster.EtcdArgs(false)},
@@ -108,7 +109,7 @@ func programs(n *node, admin *administrator) []program {
 		{name: "kube-proxy", check: started, args: []string{
 			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
 			"--proxy-mode=nftables",
-			// With 0, kube-proxy leaves these settings unchanged. They apply to the whole machine, and a process in a
+			// With 0, kube-proxy does not change these settings. They apply to the whole computer, and a process in a
 			// network namespace cannot change them.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		}},
@@ -153,8 +154,8 @@ func writeFiles(n *node) (*administrator, error) {
 	return admin, nil
 }
 
-// snapshotter returns containerd's snapshotter. In a container, the folder is usually on overlayfs. The kernel does not
-// accept a folder on overlayfs as a layer of another overlayfs.
+// snapshotter returns the name of containerd's snapshotter. In a container, dir is usually on overlayfs. The kernel
+// does not allow a folder on overlayfs as a layer of another overlayfs.
 func snapshotter(dir string) (string, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -180,7 +181,7 @@ func writeIdentities(n *node) (*administrator, error) {
 		{"kube-scheduler", pkix.Name{CommonName: "system:kube-scheduler"}},
 		{"kube-proxy", pkix.Name{CommonName: "system:kube-proxy"}},
 		{"kubelet", pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}},
-		// These users have no role of their own, so they are cluster administrators.
+		// These users have no roles of their own, so they are cluster administrators.
 		{coreDNS, pkix.Name{CommonName: coreDNS, Organization: masters}},
 		{metricsServer, pkix.Name{CommonName: metricsServer, Organization: masters}},
 	} {
@@ -214,14 +215,13 @@ var files = map[string]string{
   }
 }
 `,
-	// Every registry name refers to the node's own registry, so images keep the names that they have elsewhere.
+	// Every registry name refers to the node's own registry, so images keep their published names.
 	"certs.d/_default/hosts.toml": `server = "https://${REGISTRY}"
 [host."https://${REGISTRY}"]
   capabilities = ["pull", "resolve"]
   ca = "${DIR}/ca.crt"
 `,
-	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score and does not report that. So restrict_oom_score_adj is
-	// set.
+	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score, and reports no error. So restrict_oom_score_adj is set.
 	"containerd.toml": `version = 3
 root = "${DIR}/containerd"
 state = "/run/containerd"

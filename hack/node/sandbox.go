@@ -19,7 +19,7 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// address is the node's only IP address. The node has its own network namespace, so the address cannot be in use.
+// address is the node's only IP address. It cannot be in use, because the node has its own network namespace.
 const address = "172.30.0.1"
 
 // mount mounts a virtual file system of the kernel.
@@ -30,8 +30,8 @@ func mount(source, target, fstype, options string) error {
 	return nil
 }
 
-// enter sets up the namespaces of this process: mounts, host name and network. Changes in them do not affect the
-// machine, except changes in the node's own folder.
+// enter sets up the namespaces of this process: mounts, host name and network. These changes do not affect the
+// computer, except for changes in the node's own folder.
 func enter(dir string) error {
 	cgroups, err := hierarchies() // before the mounts change
 	if err != nil {
@@ -60,7 +60,7 @@ func enter(dir string) error {
 	return configureNetwork()
 }
 
-// proxies are the environment variables for HTTP proxies. Programs also read them in lower case.
+// proxies are the environment variables for HTTP proxies. Programs also read the lower-case variables.
 var proxies = []string{"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 
 // forgetProxies unsets the proxy variables for this process and its children. The node's network has no proxy.
@@ -73,8 +73,8 @@ func forgetProxies() error {
 	return nil
 }
 
-// coverVar mounts a separate /run, and an overlay on /var: programs can read /var, and their changes stay in the node.
-// Some programs write to /var even if they are configured to write elsewhere.
+// coverVar mounts a separate /run, and an overlay on /var. Programs can read /var, but their changes stay in the node.
+// Some programs write to /var even if another folder is configured.
 func coverVar(dir string) error {
 	own, err := os.Open(dir)
 	if err != nil {
@@ -98,8 +98,7 @@ func coverVar(dir string) error {
 	return nil
 }
 
-// tunables are the kernel settings that a kubelet changes for the whole machine unless they already have these
-// values.
+// tunables lists the kernel settings that a kubelet changes for the whole computer, and the values that it sets.
 var tunables = map[string]int{
 	"kernel/keys/root_maxbytes": 25000000,
 	"kernel/keys/root_maxkeys":  1000000,
@@ -109,8 +108,8 @@ var tunables = map[string]int{
 	"vm/panic_on_oom":           0,
 }
 
-// coverTunables mounts files with the expected values over the kernel settings. So the kubelet does not change the
-// real ones.
+// coverTunables mounts files with the expected values over the kernel settings. So the kubelet does not change the real
+// settings.
 func coverTunables() error {
 	for name, value := range tunables {
 		wanted := filepath.Join("/run/sys", name)
@@ -127,9 +126,9 @@ func coverTunables() error {
 	return nil
 }
 
-// configureNetwork gives the node its address. It also adds a route to the IP range of Services, for connections of the
-// node's own processes. kube-proxy translates the addresses of these connections. There is no other route, so a
-// connection to the internet fails at once.
+// configureNetwork gives the node its address. It also adds a route to the IP range of Services, for connections from
+// the node's own processes. kube-proxy translates the addresses of these connections. There is no other route, so a
+// connection to the internet fails immediately.
 func configureNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

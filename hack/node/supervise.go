@@ -24,13 +24,13 @@ import (
 const (
 	// superviseCommand is the command of the process that runs all programs of the node.
 	superviseCommand = "supervise"
-	// readyFile is a file that exists once the node is ready.
+	// readyFile is the name of a file that exists when the node is ready.
 	readyFile = "ready"
 	// controlSocket is the socket for requests to restart a program.
 	controlSocket = "control.sock"
 )
 
-// restartDelay is the pause before a program that has ended by itself is restarted.
+// restartDelay is the pause before the supervisor restarts a program that has ended.
 const restartDelay = time.Second
 
 // supervisor runs the programs of a node.
@@ -45,7 +45,7 @@ type service struct {
 	program
 
 	process *cluster.Process
-	kill    chan chan error // a request for a restart is a channel that receives the result
+	kill    chan chan error // receives restart requests; a request is a channel for the result
 }
 
 // supervise starts the node and keeps it running.
@@ -128,7 +128,7 @@ func (s *supervisor) run(sv *service) error {
 	return nil
 }
 
-// detach writes readyFile and closes the pipe to the process that started the node. Later output goes to a log.
+// detach writes readyFile and closes the pipe to the process that started the node. After that, output goes to a log.
 func (s *supervisor) detach() error {
 	log, err := os.OpenFile(s.node.path("log", "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *supervisor) detach() error {
 	return errors.Join(unix.Dup3(int(log.Fd()), 1, 0), unix.Dup3(int(log.Fd()), 2, 0))
 }
 
-// listen handles restart requests, and restarts programs that end by themselves.
+// listen handles restart requests, and restarts programs that have ended.
 func (s *supervisor) listen(ctx context.Context, usable check) error {
 	if err := os.Chdir(s.node.dir); err != nil { // the path of a socket has a length limit
 		return err
@@ -164,7 +164,7 @@ func (s *supervisor) listen(ctx context.Context, usable check) error {
 	return nil
 }
 
-// keepRunning restarts a program on request and after it has ended by itself.
+// keepRunning restarts a program on request, and after the program has ended.
 func (s *supervisor) keepRunning(ctx context.Context, sv *service, usable check) {
 	for ctx.Err() == nil {
 		select {
@@ -188,7 +188,7 @@ func (s *supervisor) keepRunning(ctx context.Context, sv *service, usable check)
 	}
 }
 
-// handleRestart reads the name of a program, restarts it, and writes an error if that fails.
+// handleRestart reads the name of a program and restarts the program. If this fails, it writes an error.
 func (s *supervisor) handleRestart(conn net.Conn) {
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')

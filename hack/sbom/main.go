@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sbom prints the modules of a Go program in CycloneDX's format. It reads them from the program's build
-// information. The same program always gives the same list.
+// Command sbom prints the modules of a Go program in the CycloneDX format. It reads them from the program's build
+// information. For the same program, it always prints the same list.
 package main
 
 import (

@@ -30,9 +30,9 @@ func command(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// inputs makes the cached result of go test depend on the operator's source. go test repeats a test if a file has
-// changed that the test process itself has opened or inspected. But here only the go command reads the source, so
-// inputs inspects all its files.
+// inputs makes the cached result of go test depend on the operator's source. go test notices only changes of files that
+// the test process itself opens or inspects. In this test, only the go command reads the source, so inputs inspects all
+// its files.
 func inputs(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"api", "cmd", "internal", "go.mod", "go.sum"} {
@@ -43,8 +43,8 @@ func inputs(t *testing.T) {
 	}
 }
 
-// TestOperator compares the listed modules with the output of go list, and checks that each has a hash. The build
-// uses the go command's default flags, as other tests do, so that Go's cache already contains all packages. The flags
+// TestOperator compares the listed modules with the output of go list, and checks that each module has a hash. The
+// build uses the go command's default flags, as other tests do, so Go's cache already contains all packages. The flags
 // of make build give the same modules.
 func TestOperator(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// IgnoreGone returns nil if the object does not exist, and any other error unchanged. If the API server does not serve
-// the object's kind, the object may still exist.
+// IgnoreGone returns nil if the object does not exist, and any other error unchanged. It also returns the error if the
+// API server does not serve the object's kind, because the object may still exist.
 func IgnoreGone(err error) error {
 	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 		return nil
@@ -30,7 +30,7 @@ func IsRefused(err error) bool {
 }
 
 // IsUnanswered reports whether the API server may have executed a failed request: the answer was lost, or the answer is
-// a server error.
+// a server error. It returns false for nil.
 func IsUnanswered(err error) bool {
 	if err == nil || utilnet.IsConnectionRefused(err) {
 		return false

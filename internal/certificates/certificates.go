@@ -62,8 +62,9 @@ func (s *Source) Injected(*http.Request) error {
 	}
 }
 
-// Setup adds the rotator of the certificates in a namespace to a manager. The directory dir must be writable: the
-// operator writes the certificate into it, and the rotator becomes ready only when it finds the certificate there.
+// Setup adds the rotator of the certificates in a namespace to a manager. Setup creates the directory dir, which must
+// be writable. The operator writes the certificate into it, and the rotator becomes ready when it finds the certificate
+// there.
 func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Source, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the certificate directory: %w", err)

@@ -17,8 +17,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// FuzzNarrow sends random requests through a narrowTransport. A list of a resource in names must select the one name of
-// that resource. Other requests must not change.
+// FuzzNarrow sends random requests through a narrowTransport. If a request lists a resource in names, its field
+// selector must have the name of that resource. Other requests must not change.
 func FuzzNarrow(f *testing.F) {
 	f.Add(http.MethodGet, "/api/v1/namespaces/useless-system/secrets", "watch=true&fieldSelector=type%3DOpaque")
 	f.Add(http.MethodGet, "/api/v1/namespaces/secrets", "")

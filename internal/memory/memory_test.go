@@ -30,7 +30,7 @@ func TestMemory(t *testing.T) {
 		want   int
 	}{
 		{"a value is remembered", pod("a", "1"), 1},
-		{"the last value counts", pod("b", "2"), 3},
+		{"a second value replaces the first", pod("b", "2"), 3},
 		{"a new object of the same name has no value", pod("a", "4"), 0},
 		{"a forgotten value is gone", pod("c", "3"), 0},
 		{"an unknown object has no value", pod("d", "5"), 0},

@@ -62,8 +62,8 @@ func TestDecide(t *testing.T) {
 		{reason: "a conversion strategy is missing", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.Spec.Conversion = nil
 		}, "old", "new"), converted: true, wantErr: "has no conversion webhook"},
-		{reason: "without a migration, no webhook is needed", crd: aCRD(unconverted, "new"), converted: true},
-		{reason: "equal versions need no webhook", crd: aCRD(unconverted, "old", "new"), want: &asNew},
+		{reason: "if no migration is needed, no webhook is needed", crd: aCRD(unconverted, "new"), converted: true},
+		{reason: "versions with the same schema need no webhook", crd: aCRD(unconverted, "old", "new"), want: &asNew},
 		{reason: "a storage version is missing", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.Spec.Versions[1].Storage = false
 		}, "old"), wantErr: "things.example.com"},

@@ -38,7 +38,7 @@ const (
 	// request. It also limits the time between the list and the rewrite of an object.
 	pageSize = 100
 
-	// settleDelay is how long an API server may still store objects in the old version after the
+	// settleDelay is the time for which an API server may still store objects in the old version after the
 	// CustomResourceDefinition has changed. It receives the change through a watch, and Kubernetes allows 5 s for that.
 	// A request in progress can last another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
@@ -51,8 +51,8 @@ type Resource struct {
 }
 
 // Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources.
-// VirtualMachines have had only one version, so the migration never lists or rewrites them. Only the role of their
-// controller has the permission.
+// VirtualMachines have had only one version, so the migration never lists or rewrites them. To rewrite them, it would
+// need permissions that only the VirtualMachine controller has.
 var Resources = []Resource{
 	{CRD: "machines.useless.container.training", Converted: true},
 	{CRD: "switches.useless.container.training"},
@@ -165,9 +165,9 @@ func decide(r Resource, crd *apiextensionsv1.CustomResourceDefinition) (*migrati
 	return &migration{crd, to}, nil
 }
 
-// migrate rewrites objects in passes, with settleDelay between them. A pass without writes proves that all objects are
-// stored in the new version. The first pass proves nothing: while the API server does not know the new storage version
-// yet, it writes nothing.
+// migrate rewrites objects in passes, with settleDelay between them. If the second or a later pass writes nothing, all
+// objects are stored in the new version. If only the first pass writes nothing, the API server may not know the new
+// storage version yet.
 func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	if len(pending) == 0 {
 		return nil
@@ -196,7 +196,7 @@ func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 
 // prune removes all versions except the storage version from status.storedVersions. The update has the resourceVersion
 // from before the first pass. If the CustomResourceDefinition has changed since then, the API server rejects the
-// update. In this case the storage version may have changed too, and the passes would prove nothing.
+// update. In this case, the storage version may have changed too, and objects may be stored in another version.
 func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	var errs []error
 	for _, migration := range pending {

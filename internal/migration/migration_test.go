@@ -25,25 +25,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// server is a fake API server. It can have a stale storage version, and its lists can expire.
+// server is a fake API server with objects of the kind Thing. It can have a stale storage version, and its lists can
+// expire.
 type server struct {
 	client.Client
 
 	crds    map[string]*apiextensionsv1.CustomResourceDefinition
 	stores  string            // the version in which it stores objects
 	objects map[string]string // stored version by name
-	expires map[string]bool   // continue tokens that expire once
-	refuses map[string]error  // errors by the name of the object
-	between []func(*server)   // called in order, one in each wait of the migration
+	expires map[string]bool   // continue tokens; the first list with one of them fails because it has expired
+	refuses map[string]error  // the errors of reads and patches, by the name of the object
+	between []func(*server)   // functions that change the server; each wait of the migration calls the next one
 
-	current string // the resource version of the CustomResourceDefinition
+	current string // the resourceVersion of the CustomResourceDefinition
 
 	writes int
 	waits  []time.Duration
-	pruned []string // the last written stored versions
+	pruned []string // the stored versions that the migration wrote; nil if it wrote none
 }
 
-// fill stores five objects in a version.
+// fill stores five objects in a version. By default, the server's storage version is new.
 func (s *server) fill(stored string) {
 	s.objects, s.current = map[string]string{}, "7"
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -129,7 +130,7 @@ func (w statusWriter) Update(_ context.Context, object client.Object, _ ...clien
 	return nil
 }
 
-// passingClock ends each wait at once, and calls the next function of server.between.
+// passingClock is a clock whose waits end at once. Each wait calls the next function in server.between.
 type passingClock struct {
 	clock.RealClock
 	server *server
@@ -161,36 +162,36 @@ func TestMigrate(t *testing.T) {
 	catchUp := func(s *server) { s.stores = "new" }
 
 	for _, tt := range []migrateTest{
-		{reason: "objects in the old version are written once and checked again", stored: "old", wantWrites: 5, wantWaits: 1},
-		{reason: "objects in the new version are not written and are checked again", stored: "new", wantWaits: 1},
+		{reason: "each object in the old version is rewritten once, and a second pass finds no object to rewrite", stored: "old", wantWrites: 5, wantWaits: 1},
+		{reason: "objects in the new version are not rewritten, but a second pass checks them again", stored: "new", wantWaits: 1},
 		{
-			reason: "an API server with a stale storage version writes nothing in the first pass", stored: "old",
+			reason: "if the API server does not know the new storage version in the first pass, later passes rewrite the objects", stored: "old",
 			server: server{stores: "old", between: []func(*server){catchUp}}, wantWrites: 5, wantWaits: 2,
 		},
 		{
-			reason: "a later write in the old version is found", stored: "old",
+			reason: "an object that is stored in the old version after the first pass is rewritten, too", stored: "old",
 			server:     server{between: []func(*server){func(s *server) { s.objects["c"] = "old" }}},
 			wantWrites: 6, wantWaits: 2,
 		},
 		{
-			reason: "an expired list is continued", stored: "old",
+			reason: "if a list expires, the migration continues it with the token in the error", stored: "old",
 			server: server{expires: map[string]bool{"c": true}}, wantWrites: 5, wantWaits: 1,
 		},
 		{
-			reason: "an object that has changed since the list is skipped", stored: "new",
+			reason: "a conflict is ignored, because the object has changed since the list", stored: "new",
 			server: server{refuses: map[string]error{"b": conflict}}, wantWaits: 1,
 		},
 		{
-			reason: "a deleted object is skipped", stored: "new",
+			reason: "an object that was deleted since the list is ignored", stored: "new",
 			server: server{refuses: map[string]error{"b": notFound}}, wantWaits: 1,
 		},
 		{
-			reason: "if an object cannot be written, the stored versions do not change", stored: "old",
+			reason: "if the rewrite of an object fails, the stored versions do not change", stored: "old",
 			server:     server{refuses: map[string]error{"b": errors.New("no converter")}},
 			wantWrites: 1, wantErr: "rewrite Thing room/b: no converter",
 		},
 		{
-			reason: "a CustomResourceDefinition that changes during the migration keeps its stored versions", stored: "old",
+			reason: "if the CustomResourceDefinition changes during the migration, its stored versions do not change", stored: "old",
 			server:     server{between: []func(*server){func(s *server) { s.current = "8" }}},
 			wantWrites: 5, wantWaits: 1, wantErr: "things.example.com",
 		},
@@ -230,11 +231,11 @@ func (tt *migrateTest) run(t *testing.T) {
 	}
 }
 
-// condition is a fake OperatorCondition. It rejects one status.
+// condition is a fake OperatorCondition. It returns an error if the reported status is rejects.
 type condition struct {
 	rejects metav1.ConditionStatus
-	reports []string
-	message string // of the last report
+	reports []string // the status and the reason of each report
+	message string   // of the last report
 }
 
 func (c *condition) Get(context.Context) (*metav1.Condition, error) { return nil, nil }
@@ -266,42 +267,42 @@ func TestTry(t *testing.T) {
 		wantWrite bool
 	}{
 		{
-			reason: "the start and the end are reported",
+			reason: "the start and the end of a migration are reported to OLM",
 			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: current}},
 			want:   []string{"False MigrationRunning", "True Migrated"}, wantWrite: true,
 		},
 		{
-			reason: "an attempt reports the error of the previous attempt",
+			reason: "the report of the start contains the error of the previous attempt",
 			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: current}},
 			before: errors.New("no converter"),
 			want:   []string{"False MigrationFailing", "True Migrated"}, wantWrite: true,
 		},
 		{
-			reason: "without a migration, the end is reported, because the previous process may have crashed",
+			reason: "the end is reported even if there is nothing to migrate, because a previous process may have crashed before its report",
 			server: server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: current, switches: current}},
 			want:   []string{"True Migrated"},
 		},
-		{reason: "missing CustomResourceDefinitions need no migration", want: []string{"True Migrated"}},
+		{reason: "CustomResourceDefinitions that do not exist need no migration", want: []string{"True Migrated"}},
 		{
-			reason:    "a migration continues if the report of its start fails",
+			reason:    "the migration continues if the report of its start fails",
 			server:    server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: old, switches: old}},
 			condition: condition{rejects: metav1.ConditionFalse},
 			want:      []string{"True Migrated"}, wantWrite: true,
 		},
 		{
-			reason:    "an error of the final report is returned, because OLM would block all upgrades",
+			reason:    "if the report of the end fails, try returns the error, because the earlier report still blocks upgrades",
 			server:    server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: current, switches: current}},
 			condition: condition{rejects: metav1.ConditionTrue},
 			wantErr:   "report the end of the migration to OLM",
 		},
 		{
-			reason:  "an impossible migration is reported as failing",
+			reason:  "a migration without a conversion webhook is impossible, and is reported as failing",
 			server:  server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{machines: unconverted, switches: current}},
 			want:    []string{"False MigrationFailing"},
 			wantErr: "no conversion webhook",
 		},
 		{
-			reason: "an unreadable CustomResourceDefinition does not affect the others",
+			reason: "if one CustomResourceDefinition cannot be read, the others are migrated",
 			server: server{
 				crds:    map[string]*apiextensionsv1.CustomResourceDefinition{switches: old},
 				refuses: map[string]error{machines: errors.New("forbidden")},
@@ -338,10 +339,10 @@ func TestContinueAfter(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"without an error, the list is complete", nil, ""},
-		{"an expired list has a token", fmt.Errorf("list: %w", expired), "here"},
-		{"an expired list has no token", apierrors.NewResourceExpired("too old"), ""},
-		{"the error has another reason", apierrors.NewGenericServerResponse(http.StatusInternalServerError, "list", schema.GroupResource{}, "", "", 0, true), ""},
+		{"there is no token without an error", nil, ""},
+		{"the error about an expired list contains a token", fmt.Errorf("list: %w", expired), "here"},
+		{"the error about an expired list contains no token", apierrors.NewResourceExpired("too old"), ""},
+		{"another error contains no token", apierrors.NewGenericServerResponse(http.StatusInternalServerError, "list", schema.GroupResource{}, "", "", 0, true), ""},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
 			if got := continueAfter(tt.err); got != tt.want {

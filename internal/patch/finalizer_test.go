@@ -37,7 +37,7 @@ func TestFinalizer(t *testing.T) {
 		wantErr bool
 		holds   bool // the result of Holds for the cached object after the removal
 	}{
-		{"a removed finalizer does not hold the object, though the cache still shows it", nil, false, false},
+		{"a removed finalizer does not hold the object, even if the cache still shows it", nil, false, false},
 		{"an object that does not exist is not held", gone, false, false},
 		{"a failed removal is retried", errors.New("no"), true, true},
 	} {
@@ -58,7 +58,7 @@ func TestFinalizer(t *testing.T) {
 				t.Error("the finalizer does not hold another object of the same name")
 			}
 			if f.Forget(client.ObjectKeyFromObject(m)); !f.Holds(m) {
-				t.Error("the finalizer remembers an object that does not exist any more")
+				t.Error("after Forget, the finalizer still remembers the object")
 			}
 		})
 	}

@@ -21,7 +21,8 @@ import (
 )
 
 // Object applies a change to a copy of an object, sends a patch and returns the API server's answer. The given object
-// is not changed, because it may belong to a cache. Without a difference, no request is sent.
+// is not changed, because it may belong to a cache. If the change makes no difference, Object sends no request and
+// returns the given object.
 func Object[T client.Object](
 	ctx context.Context, c client.Writer, read T, change func(T), options ...client.PatchOption,
 ) (T, error) {
@@ -60,7 +61,7 @@ func (f *Finalizer) Holds(object client.Object) bool {
 	return controllerutil.ContainsFinalizer(object, f.Name) && !f.removed.Of(object)
 }
 
-// Forget drops what is remembered of an object. A controller calls it when the object does not exist any more.
+// Forget drops the data in memory about an object. A controller calls it when the object does not exist any more.
 func (f *Finalizer) Forget(key types.NamespacedName) { f.removed.Forget(key) }
 
 // AddFinalizer adds a finalizer and returns the resulting object.
@@ -98,7 +99,8 @@ const (
 // Counter counts requests by result.
 type Counter struct{ *prometheus.CounterVec }
 
-// NewCounter registers a Counter. It has both results from the start, so that an alert sees the step from 0 to 1.
+// NewCounter registers a Counter. Both results have the value 0 from the start, so that an alert sees the step from 0
+// to 1.
 func NewCounter(registerer prometheus.Registerer, name, help string) Counter {
 	options := prometheus.CounterOpts{Name: name, Help: help}
 	c := Counter{promauto.With(registerer).NewCounterVec(options, []string{"result"})}

@@ -12,7 +12,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// FuzzPaused checks random values of the annotation. Predicate must drop an event exactly if IsPaused returns true.
+// FuzzPaused checks random values of the annotation. Predicate must drop an event if and only if IsPaused returns true.
 func FuzzPaused(f *testing.F) {
 	for _, value := range []string{"true", "True", "1", "t", "false", "yes", "", " true"} {
 		f.Add(value, true)

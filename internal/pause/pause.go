@@ -13,7 +13,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// IsPaused reports whether PausedAnnotation is true on an object. An invalid value counts as false.
+// IsPaused reports whether PausedAnnotation is true on an object. For an invalid value, it returns false.
 func IsPaused(object client.Object) bool {
 	paused, _ := strconv.ParseBool(object.GetAnnotations()[v1beta1.PausedAnnotation])
 	return paused

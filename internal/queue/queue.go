@@ -22,8 +22,8 @@ const (
 	// firstRetry is the delay before the first retry of a failed reconcile. It doubles with each failure.
 	firstRetry = 5 * time.Millisecond
 
-	// LastRetry is the maximum delay of a retry. When the cause of a failure is fixed, the operator notices it within
-	// this time.
+	// LastRetry is the maximum delay of a retry. After the cause of a failure is fixed, the operator needs at most this
+	// time until its next attempt.
 	LastRetry = time.Minute
 
 	// DuePriority is the priority of an object whose alarm has fired. It is the highest priority, because only this

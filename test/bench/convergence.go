@@ -52,8 +52,8 @@ func replicaSetController(rev *revision) subject {
 	}}
 }
 
-// compared are the sizes of races between two revisions. At the speed in docs/performance.md, each has enough work for
-// 150 turns.
+// compared lists the sizes of races between two revisions. At the speed in docs/performance.md, each size has enough
+// work for 150 turns.
 var compared = []size{{6_000, 10}, {100, 1_000}}
 
 // convergence measures how fast Machines get their Switches.
@@ -99,8 +99,8 @@ func convergence(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// A race compares subjects. Each subject has its own environment with the same parents. The subjects run in
-// turns: one runs for a short time while the others are suspended. So other load on the machine affects all of them.
+// A race compares subjects. Each subject has its own environment with the same parents. The subjects take turns: one
+// runs for a short time while the others are suspended. So other load on the computer affects all of them.
 type race struct {
 	*bench
 
@@ -175,8 +175,8 @@ func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil }), err
 }
 
-// runTurn lets a subject work for a turn. A turn in which the subject finishes is not recorded, because the subject was
-// idle for a part of it.
+// runTurn lets a subject run for a turn. If the subject finishes during the turn, the turn is not recorded, because the
+// subject was idle at its end.
 func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	if runner.ended {
 		return nil
@@ -222,7 +222,7 @@ func (r *runner) resume(ctx context.Context) (err error) {
 	}
 	return cluster.Await(ctx, []*cluster.Process{r.process.Process}, func(ctx context.Context) error {
 		if r.done, err = r.env.count(ctx, r.kind); err == nil && r.done == 0 {
-			err = errors.New("there are no children")
+			err = errors.New("the subject has created no children")
 		}
 		return err
 	})

@@ -28,17 +28,17 @@ import (
 type environment struct {
 	plane *cluster.ControlPlane
 	admin client.WithWatch // a cluster administrator
-	raw   rest.Interface   // the same, for requests to a path
+	raw   rest.Interface   // a client with the same permissions, for requests to a path
 	key   string           // path of a kubeconfig for the operator's ServiceAccount
 	rev   *revision
 	port  int    // of the webhooks
 	certs string // folder of the webhooks' certificate
 
-	processes []*cluster.Process // in addition to those of the control plane
+	processes []*cluster.Process // processes other than the control plane's
 }
 
-// newEnvironment starts a control plane. A separate process serves the webhooks, so that they cost every subject the
-// same.
+// newEnvironment starts a control plane. A separate process serves the webhooks, so that the webhooks cost all subjects
+// the same.
 func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revision) (*environment, error) {
 	manifests, err := cluster.ReadManifests(filepath.Join(rev.dir, "dist", "install.yaml"))
 	if err != nil {
@@ -71,8 +71,8 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 	return e, nil
 }
 
-// withoutReplicaSets returns the default controllers without those of ReplicaSets and Deployments. The ReplicaSet
-// controller is a subject.
+// withoutReplicaSets returns the default controllers without the controllers of ReplicaSets and Deployments, because
+// the ReplicaSet controller is a subject.
 func withoutReplicaSets() []string {
 	return slices.DeleteFunc(slices.Clone(cluster.DefaultControllers), func(name string) bool {
 		return name == "replicaset-controller" || name == "deployment-controller"
@@ -112,8 +112,8 @@ type process struct {
 	metrics, ready string // URLs; only of an operator
 }
 
-// startManager starts the operator of the environment's revision with its ServiceAccount. It serves no webhooks unless
-// the arguments say so.
+// startManager starts the operator of the environment's revision, with its ServiceAccount. Without further arguments,
+// the operator serves no webhooks.
 func (e *environment) startManager(name string, args ...string) (*process, error) {
 	metricsPort, err := cluster.FreePort()
 	if err != nil {
@@ -178,8 +178,8 @@ func (e *environment) stop() error {
 	return errors.Join(err, os.RemoveAll(e.certs))
 }
 
-// awaitQuiet waits until the environments use less than a tenth of a core each, on average. After a change, API servers
-// need some time to fill their watch caches.
+// awaitQuiet waits until each environment uses less than a tenth of a core, on average. After a change, API servers
+// take some time to fill their watch caches.
 func awaitQuiet(ctx context.Context, environments ...*environment) error {
 	const interval, most = 500 * time.Millisecond, 0.05 // CPU seconds
 	for before := math.Inf(-1); ; {

@@ -17,8 +17,8 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// failover measures how late flips are when the leader ends. Two replicas run with the flags of config/manager. When
-// the leader has ended, another replica starts. A case is a size and the signal to the leader: SIGTERM or SIGKILL.
+// failover measures how late flips are when the leader ends. Two replicas run with the flags of config/manager. After
+// the leader has ended, a new replica starts. A case is a size and the signal to the leader, SIGTERM or SIGKILL.
 //
 // Values of a round, of the flips between a signal and the next one:
 //   - flips, lateness_…: as in lateness
@@ -127,7 +127,7 @@ func (f *replicas) endLeader(ctx context.Context, signal syscall.Signal) error {
 	err = cluster.Await(ctx, []*cluster.Process{standby.Process}, func(ctx context.Context) error {
 		leads, err := standby.metric(ctx, "leader_election_master_status", nil)
 		if err == nil && leads == 0 {
-			err = errors.New("it does not lead")
+			err = errors.New("the second replica does not lead")
 		}
 		return err
 	})

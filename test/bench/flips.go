@@ -45,7 +45,7 @@ func addLateness(values map[string]float64, flips []flip) {
 	values["lateness_max_seconds"] = percentile(late, 100)
 }
 
-// poisson returns random times of independent events. The same seed gives the same times.
+// poisson returns the times of independent random events. The same seed always gives the same times.
 func poisson(seed uint64, perSecond float64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		random := rand.New(rand.NewPCG(seed, seed))
@@ -59,7 +59,7 @@ func poisson(seed uint64, perSecond float64) iter.Seq[time.Duration] {
 type users struct {
 	env     *environment
 	size    size
-	resting chan string // names of Machines without a Switch that is up
+	resting chan string // names of Machines whose Switches are all down
 
 	late    []float64 // how late each request of a user started, in seconds
 	turned  int       // number of Switches that were turned up
@@ -76,8 +76,8 @@ func newUsers(e *environment, s size) *users {
 	return u
 }
 
-// run turns Switches up at random times until the channel until is closed. It returns all flips when all Switches are
-// down again. The method addFaults returns the violations.
+// run turns Switches up at random times until the channel until is closed. After all Switches are down again, it
+// returns all flips. The method addFaults returns the violations.
 func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float64) (flips []flip, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	heard, err := u.watch(ctx)
@@ -119,8 +119,8 @@ func (u *users) turnAndHear(
 	return flips, nil
 }
 
-// turnAll turns up one Switch at each of the times. It uses the Machines in the order in which they came to rest. A
-// request does not wait for earlier requests, so that a slow API server does not reduce the load.
+// turnAll turns one Switch up at each of the times. The Machine that has been at rest for the longest time comes first.
+// A request does not wait for earlier requests, so a slow API server does not reduce the load.
 func (u *users) turnAll(ctx context.Context, until <-chan struct{}, times iter.Seq[time.Duration]) error {
 	start := time.Now()
 	random := rand.New(rand.NewPCG(3, 4))
@@ -176,7 +176,7 @@ func (u *users) watch(ctx context.Context) (<-chan flip, error) {
 	for i := range list.Items {
 		u.checker.Add(invariants.Revision{Type: watch.Added, Object: &list.Items[i]})
 	}
-	// The API server may end the watch of a client that it considers slow. A RetryWatcher continues then.
+	// If the API server considers a client slow, it may end the watch. A RetryWatcher then continues.
 	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, list.ResourceVersion,
 		&cache.ListWatch{WatchFuncWithContext: group.Switches(metav1.NamespaceDefault).Watch})
 	if err != nil {
@@ -208,8 +208,8 @@ func (u *users) check(ctx context.Context, events <-chan watch.Event, flips chan
 	}
 }
 
-// addFaults adds the number of wrong flips of each kind to the values. It returns an error if the checker has found any
-// violation.
+// addFaults adds the number of wrong flips of each kind to the values. If the checker has found a violation, it returns
+// an error.
 func (u *users) addFaults(values map[string]float64, flips []flip) error {
 	for _, fault := range []string{invariants.Early, invariants.Crowded, invariants.Doubled} {
 		values[fault] = 0

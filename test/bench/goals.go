@@ -19,14 +19,14 @@ type goal struct {
 
 // A limit is a bound for a figure.
 type limit struct {
-	least bool // the figure must be at least the value; otherwise at most
+	least bool // true if the figure must be at least the value; false if it must be at most the value
 	value float64
 }
 
 func atLeast(value float64) limit { return limit{true, value} }
 func atMost(value float64) limit  { return limit{false, value} }
 
-// A measurement computes a figure from records. It returns false if there are no records for it.
+// A measurement computes a figure from records. It returns false if it has no records.
 type measurement func(results) (estimate, bool)
 
 // metBy reports whether the whole interval is within the limit.
@@ -47,8 +47,8 @@ type group struct {
 // noWorse is the limit of all comparisons.
 var noWorse = atLeast(0.97)
 
-// comparisons returns the figures that compare this revision with the revision of the flag -base. A figure above 1
-// means that this revision is better.
+// comparisons returns the figures that compare this revision with the revision of the flag -base. If a figure is above
+// 1, this revision is better.
 func comparisons() []goal {
 	const needs = "base / ours, "
 	flips := func(cost string) measurement { return ratio("lateness", "base", 1, cost, "", "1000x10, 50/s") }
@@ -129,15 +129,15 @@ func largeGoals() []goal {
 	}
 }
 
-// rate compares how many children per second the operator and another subject create. Two rounds count as one, because
-// the subjects run in the opposite order in the second round.
+// rate compares how many children per second the operator and another subject create. It combines two consecutive
+// rounds, because their orders of subjects are opposite.
 func rate(kase, reference string) measurement {
 	return ratio("convergence", reference, 2, "seconds", "children", kase)
 }
 
-// ratio divides another subject's cost for a unit of work by the operator's cost. cost and work are names of values in
-// records. Each group of rounds gives one ratio, and the estimate is the median of all ratios. If group is 0, the
-// record of all rounds gives the ratio.
+// ratio divides another subject's cost per unit of work by the operator's cost. cost and work are names of values in
+// records. Each group of rounds gives one ratio. The estimate is the median of all ratios. If group is 0, the only
+// ratio comes from the record of all rounds.
 func ratio(experiment, reference string, group int, cost, work string, kases ...string) measurement {
 	return func(r results) (estimate, bool) {
 		var ratios []float64
@@ -157,7 +157,7 @@ func ratio(experiment, reference string, group int, cost, work string, kases ...
 	}
 }
 
-// costOf returns a subject's cost for a unit of work. If work is empty, a round is a unit. It returns 0 if there was no
+// costOf returns a subject's cost per unit of work. If work is empty, the unit is a round. It returns 0 if there was no
 // work.
 func costOf(rounds [][]map[string]float64, subject int, cost, work string) float64 {
 	costs, units := 0., 0.

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// large measures the operator with the largest number of Machines: its restarts, and the time at rest after the last
-// restart. With a base, the two revisions restart in turns. There are then more restarts and fewer Machines.
+// large measures the operator with the largest number of Machines. It measures restarts, and the time at rest after the
+// last restart. With a base, the two revisions take turns. There are then more restarts and fewer Machines.
 func large(ctx context.Context, b *bench) error {
 	rounds, rest := 5, 10*time.Minute
 	if b.quick {
@@ -64,7 +64,7 @@ func (b *bench) restart(ctx context.Context, e *environment, round int) (*proces
 	return p, b.record(Record{Case: "start", Subject: e.rev.name, Round: round, Values: values})
 }
 
-// rest records what the operator does while nothing changes, as experiment "idle".
+// rest records the operator's activity while nothing changes, as experiment "idle".
 //
 // Values:
 //   - seconds

@@ -11,8 +11,8 @@ import (
 )
 
 // lateness measures how late flips are while independent users turn Switches up. A case is a size and a rate of flips.
-// A flip is due when the operator has seen the Switch up for the delay. The interval since the Machine's last flip must
-// also be over. With a base, the two revisions take turns in rounds.
+// A flip is due when two times are over: the delay since the operator saw the Switch up, and the interval since the
+// Machine's last flip. With a base, the two revisions take turns in rounds.
 //
 // Values of the flips that were due under full load:
 //   - flips, flips_per_second
@@ -37,7 +37,7 @@ func lateness(ctx context.Context, b *bench) error {
 	)
 }
 
-// latenessAt measures the revisions in rounds. Each round measures one load after the other. All loads must have the
+// latenessAt measures the revisions in rounds. A round measures all loads, one after the other. All loads must have the
 // same size.
 func (b *bench) latenessAt(ctx context.Context, rounds int, loads ...load) error {
 	return b.atRest(ctx, loads[0].size, rounds, func(e *environment, round int) error {
@@ -54,7 +54,7 @@ func (b *bench) latenessAt(ctx context.Context, rounds int, loads ...load) error
 type load struct {
 	size      size
 	perSecond float64
-	warmup    time.Duration // longer than the flip delay: flips begin only after the delay
+	warmup    time.Duration // longer than the flip delay, because flips begin only after it
 	length    time.Duration // of the measurement after the warmup
 }
 

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// runMinimal runs the minimal client until a signal ends it: bench minimal KUBECONFIG.
+// runMinimal runs the minimal client until a signal arrives. Its command line is: bench minimal KUBECONFIG.
 func runMinimal(ctx context.Context, args []string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", args[1])
 	if err != nil {
@@ -69,7 +69,7 @@ type bench struct {
 	quick     bool
 	start     time.Time
 	current   string   // name of the running experiment
-	file      *os.File // where the records are written
+	file      *os.File // receives the records
 	records   results
 }
 
@@ -84,7 +84,7 @@ func (b *bench) large() size {
 	return size{10_000, 10}
 }
 
-// record writes a record. If the record names no experiment, record adds the name of the running one.
+// record writes a record. If the record has no experiment, record sets the name of the running experiment.
 func (b *bench) record(r Record) error {
 	r.Experiment = cmp.Or(r.Experiment, b.current)
 	b.records = append(b.records, r)
@@ -133,7 +133,7 @@ func measure(ctx context.Context, args []string) (err error) {
 		return o.only != "" && o.only != e.name
 	})
 	if len(selected) == 0 {
-		return fmt.Errorf("invalid value %q for flag -only: no such experiment, or it does not compare", o.only)
+		return fmt.Errorf("invalid value %q for flag -only: the experiment does not exist, or cannot compare revisions", o.only)
 	}
 	b, err := newBench(ctx, o)
 	if err != nil {
@@ -143,7 +143,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	return errors.Join(failed, printFigures(os.Stdout, b.records), b.file.Close())
 }
 
-// runAll runs experiments. It continues after a failure.
+// runAll runs experiments. If one fails, it continues with the next one.
 func (b *bench) runAll(ctx context.Context, selected []experiment) (failed error) {
 	for _, e := range selected {
 		b.current = e.name

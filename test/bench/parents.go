@@ -28,7 +28,7 @@ type size struct {
 	machines, switches int
 }
 
-// String writes the size as in the records: 1000x10.
+// String returns the format of the records, such as 1000x10.
 func (s size) String() string { return fmt.Sprintf("%dx%d", s.machines, s.switches) }
 func (s size) total() int     { return s.machines * s.switches }
 
@@ -134,7 +134,7 @@ func (b *bench) atRest(
 	return nil
 }
 
-// count returns the number of children. It lists one child and reads the remaining number from the response.
+// count returns the number of children. It lists one child. The response contains the number of remaining children.
 func (e *environment) count(ctx context.Context, k kind) (int, error) {
 	data, err := e.raw.Get().AbsPath(k.children).Param("limit", "1").Do(ctx).Raw()
 	if err != nil {

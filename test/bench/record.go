@@ -22,11 +22,11 @@ type Record struct {
 	Case string `json:"case,omitempty"`
 	// Subject is the measured program, such as "ours".
 	Subject string `json:"subject,omitempty"`
-	// Round counts repetitions from 1. Records of the same round can be compared. Zero means all rounds.
+	// Round is the number of the repetition, from 1. Records of the same round can be compared. Zero means all rounds.
 	Round int `json:"round,omitempty"`
 	// Values are the measured numbers. A name ends with its unit, as in Prometheus.
 	Values map[string]float64 `json:"values"`
-	// Text is everything else, such as the description of the machine.
+	// Text contains all other data, such as the description of the computer.
 	Text map[string]string `json:"text,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func readRecords(from io.Reader) (all results, err error) {
 	}
 }
 
-// byRound returns the values of some subjects, for each round that has records of all of them.
+// byRound returns the values of the subjects, for each round in which all subjects have a record.
 func (r results) byRound(experiment, kase string, subjects ...string) (rounds [][]map[string]float64) {
 	last := 0
 	for _, record := range r {
@@ -59,8 +59,8 @@ func (r results) byRound(experiment, kase string, subjects ...string) (rounds []
 	return rounds
 }
 
-// round returns the values of some subjects in a round, or nil if a subject has no record. Round 0 has the values of
-// all rounds.
+// round returns the values of the subjects in a round. It returns nil if a subject has no record. Round 0 contains the
+// values of all rounds.
 func (r results) round(n int, experiment, kase string, subjects ...string) (round []map[string]float64) {
 	for _, subject := range subjects {
 		i := slices.IndexFunc(r, func(r Record) bool {
@@ -74,7 +74,7 @@ func (r results) round(n int, experiment, kase string, subjects ...string) (roun
 	return round
 }
 
-// machine returns the description of the machine and of the run.
+// machine returns the description of the computer and of the run.
 func (r results) machine() (machine Record) {
 	for _, record := range r {
 		if record.Experiment == "machine" {
@@ -119,7 +119,7 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// percentile returns the smallest value for which percent % of the values are less than or equal to it.
+// percentile returns the smallest value that is greater than or equal to percent % of the values.
 func percentile(values []float64, percent float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(float64(len(sorted))*percent/100))-1)]

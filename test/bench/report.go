@@ -20,8 +20,8 @@ import (
 	"text/template"
 )
 
-// report writes the documentation from the records in a folder: bench report FOLDER DOCS. The files performance.md and
-// performance/results.jsonl depend only on the records.
+// report writes the documentation from the records in a folder. Its command line is: bench report FOLDER DOCS. The
+// files performance.md and performance/results.jsonl depend only on the records.
 func report(_ context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: bench report FOLDER DOCS, for example: bench report bin/bench docs")
@@ -58,7 +58,7 @@ type page struct {
 type goalTable struct {
 	Title  string
 	Rows   []goalRow
-	Missed bool // at least one goal
+	Missed bool // whether at least one goal is missed
 	Why    string
 }
 
@@ -119,7 +119,7 @@ func (p *page) Value(what string) (string, error) {
 	return "", fmt.Errorf("unknown goal %q", what)
 }
 
-// Rate returns how many Switches per second the operator creates.
+// Rate returns the number of Switches that the operator creates per second.
 func (p *page) Rate(kase string) string {
 	e, ok := bootstrap(rates(p.records, kase, "ours"))
 	if !ok {
@@ -200,7 +200,7 @@ func newRaceRow(records results, kase, subject string) raceRow {
 	return row
 }
 
-// printFigures prints all figures that have records. With a base, it prints only the comparisons.
+// printFigures prints all figures that have records. With a base, it prints only comparisons.
 func printFigures(w io.Writer, records results) error {
 	machine := records.machine()
 	var goals []goal
@@ -232,7 +232,7 @@ func printFigures(w io.Writer, records results) error {
 
 var sizePattern = regexp.MustCompile(`\b(\d+)x(\d+)\b`)
 
-// withSizes writes the sizes in a text for a reader: 1000 × 10.
+// withSizes replaces the sizes in a text by the format for readers, such as 1000 × 10.
 func withSizes(text string) string { return sizePattern.ReplaceAllString(text, "$1 × $2") }
 
 func (l limit) write(format func(float64) string) string {
@@ -245,7 +245,7 @@ func (l limit) write(format func(float64) string) string {
 	return "at most " + format(l.value)
 }
 
-// write writes an estimate with its interval, if there is one.
+// write formats an estimate with its interval, if the interval is not empty.
 func (e estimate) write(format func(float64) string) string {
 	value, low, high := format(e.value), format(e.low), format(e.high)
 	if low == high {
@@ -254,7 +254,7 @@ func (e estimate) write(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", value, low, high)
 }
 
-// number writes a number with three significant digits, and all digits before the decimal point.
+// number formats a number with three significant digits, and with all digits before the decimal point.
 func number(value float64) string {
 	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(value)))))
 	rounded := strconv.FormatFloat(value, 'f', min(digits, 9), 64)
@@ -264,7 +264,7 @@ func number(value float64) string {
 	return rounded
 }
 
-// duration writes seconds with a unit.
+// duration formats seconds with a unit.
 func duration(value float64) string {
 	switch {
 	case value == 0 || value >= 1:
@@ -275,7 +275,7 @@ func duration(value float64) string {
 	return number(round(value*1e6)) + " µs"
 }
 
-// byteSize writes a number of bytes with a unit.
+// byteSize formats a number of bytes with a unit.
 func byteSize(value float64) string {
 	switch {
 	case value >= 1<<20:

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// raced returns the records of a race with two rounds. seconds is the time that each subject needs for a child.
+// raced returns the records of a race with two rounds. seconds maps each subject to its time per child.
 func raced(size string, seconds map[string]float64) (records results) {
 	for subject, each := range seconds {
 		for round := range 2 {
@@ -82,7 +82,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// TestComparisons checks that a run with a base prints all comparisons, and no other figure.
+// TestComparisons checks that a run with a base prints all comparisons, and no other figures.
 func TestComparisons(t *testing.T) {
 	records := results{{Experiment: "machine", Text: map[string]string{"base": "main"}}}
 	for subject, cost := range map[string]float64{"ours": 100, "base": 98} {
@@ -194,7 +194,7 @@ func TestPublishRejectsPartialRuns(t *testing.T) {
 	for _, machine := range []string{`"values":{"quick":1}`, `"text":{"base":"main"}`} {
 		_, err := publish([]byte(`{"experiment":"machine",` + machine + `}`))
 		if err == nil || !strings.Contains(err.Error(), "run make bench") {
-			t.Errorf("%s: got error %v, want one about make bench", machine, err)
+			t.Errorf("%s: got error %v, want an error that contains run make bench", machine, err)
 		}
 	}
 }

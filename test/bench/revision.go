@@ -16,8 +16,8 @@ import (
 // A revision is a version of the source: the working tree, or a commit.
 type revision struct {
 	name    string // "ours" or "base"
-	dir     string // its source
-	manager string // its compiled operator
+	dir     string // folder of its source
+	manager string // path of its compiled operator
 }
 
 // newRevision compiles the operator in dir.

@@ -45,7 +45,7 @@ const (
 	patience  = 2 * time.Minute
 )
 
-// TestOnAPIServer installs the bundle as OLM does, but without Pods. It runs the operator as a process, with the
+// TestOnAPIServer installs the bundle as OLM does, but runs no Pods. It runs the operator as a process, with the
 // arguments and the permissions in the ClusterServiceVersion.
 func TestOnAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
@@ -83,11 +83,11 @@ func TestOnAPIServer(t *testing.T) {
 	if text := operator.Log(); strings.Contains(strings.ToLower(text), "forbidden") {
 		t.Errorf("the operator lacks permissions:\n%s", text)
 	}
-	// Last, because the API server also answers Forbidden to a creation while the CRD is being deleted.
+	// Run this test last. While a CRD is being deleted, the API server answers Forbidden to creations.
 	t.Run("Cleanup", func(t *testing.T) { testCleanup(t, plane, bundle) })
 }
 
-// testExamples creates all examples at once, and waits until the operator has reconciled them.
+// testExamples creates all examples at the same time, and waits until the operator has reconciled them.
 func testExamples(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
 	var examples []*unstructured.Unstructured
 	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil {
@@ -127,7 +127,7 @@ func missing(example *unstructured.Unstructured) error {
 		if total, _, _ := unstructured.NestedInt64(example.Object, "status", "switches", "total"); total != 3 {
 			return fmt.Errorf("%s has %d switches", example.GetName(), total)
 		}
-	case "VirtualMachine": // stays pending: the control plane has no node
+	case "VirtualMachine": // its Pod stays pending, because the control plane has no node
 		if phase, _, _ := unstructured.NestedString(example.Object, "status", "phase"); phase != "Creating" {
 			return fmt.Errorf("%s is in phase %q", example.GetName(), phase)
 		}
@@ -185,7 +185,8 @@ func testCleanup(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bu
 	}
 }
 
-// objects returns the bundle's objects that OLM creates unchanged, and the webhook configuration that OLM generates.
+// objects returns the objects of the bundle that OLM creates without changes, and the webhook configuration that OLM
+// generates.
 func objects(t *testing.T, bundle *manifests.Bundle) []*unstructured.Unstructured {
 	t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{

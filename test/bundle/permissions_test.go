@@ -77,8 +77,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// granted returns the rules of a role if the binding grants them to the operator, and nil otherwise. It also returns
-// nil for a role that is not needed with OLM.
+// granted returns the rules of a role that the binding grants to the operator. It returns nil if the binding does not
+// grant the role, or if the role is not needed with OLM.
 func granted(role string, rules []rbacv1.PolicyRule, bound rbacv1.RoleRef, to []rbacv1.Subject) []rbacv1.PolicyRule {
 	if role != bound.Name || role == certificates || to[0].Name != serviceAccount {
 		return nil
@@ -109,7 +109,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// excess returns why a rule grants too much for a resource, or "" if it does not.
+// excess describes the unnecessary permissions that a rule grants for a resource. It returns "" if there are none.
 func excess(resource string, rule rbacv1.PolicyRule) string {
 	only, limited := map[string][]string{
 		"customresourcedefinitions":        {"get"},

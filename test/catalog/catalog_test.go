@@ -55,7 +55,7 @@ type upgrade struct {
 	edge
 }
 
-// follows returns the names of the bundles that this bundle upgrades.
+// follows returns the names of the bundles that this bundle can replace in an upgrade.
 func (u upgrade) follows() []string {
 	if u.Replaces == "" {
 		return u.Skips
@@ -141,11 +141,11 @@ func read(t *testing.T, path string, into any) {
 
 func runMake(t *testing.T, args ...string) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(root, "Makefile")); err != nil { // so that a change of the Makefile invalidates go test's cached result
+	if _, err := os.Stat(filepath.Join(root, "Makefile")); err != nil { // so that go test runs the test again after a change of the Makefile
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", root}, args...)...)
-	// Environment variables such as VERSION or MAKEFLAGS would override the Makefile's.
+	// Variables in the environment, such as VERSION or MAKEFLAGS, would override the Makefile's variables.
 	command.Env = []string{"PATH=" + os.Getenv("PATH")}
 	output, err := executable.Output(command)
 	if err != nil {
@@ -267,7 +267,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestImageTagBase checks publishing to another registry: the manifests must have the image that make pushes.
+// TestImageTagBase sets another registry. The manifests must contain the image that make pushes.
 func TestImageTagBase(t *testing.T) {
 	const image = "registry.example.com/mine:v9"
 	commands := runMake(t, "-n", "overlay", "VERSION=9", "IMAGE_TAG_BASE=registry.example.com/mine")
@@ -279,7 +279,7 @@ func TestImageTagBase(t *testing.T) {
 	}
 }
 
-// continuousIntegration has all fields of ci.yaml, and releaseConfig all fields of release-config.yaml.
+// continuousIntegration has all fields of ci.yaml. releaseConfig has all fields of release-config.yaml.
 type (
 	continuousIntegration struct {
 		Reviewers   []string `json:"reviewers"`
@@ -304,11 +304,11 @@ type (
 	}
 )
 
-// TestCommunityKeepsReviewers checks that later releases keep edits of ci.yaml in community-operators.
+// TestCommunityKeepsReviewers checks that a later release does not overwrite a changed ci.yaml.
 func TestCommunityKeepsReviewers(t *testing.T) {
 	out := t.TempDir()
 	file := filepath.Join(out, "operators", bundle(t).Package, "ci.yaml")
-	const edited = "reviewers: [somebody]\n"
+	const edited = "reviewers: [a-reviewer]\n"
 	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, []byte(edited), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestCommunity(t *testing.T) {
 			t.Errorf("the templates in ci.yaml (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("catalog files", func(t *testing.T) { // the test reads the files itself, because go test's cache does not notice files that only make opens
+	t.Run("catalog files", func(t *testing.T) { // the test opens the files too, because go test's cache does not notice files that only make opens
 		got := map[string]string{
 			"ci.yaml":             files(t, operator)["ci.yaml"],
 			"release-config.yaml": files(t, version)["release-config.yaml"],
@@ -385,7 +385,8 @@ func checkReleaseConfig(t *testing.T, ci continuousIntegration, config releaseCo
 	if _, ok := want[stable]; ok && first != stable {
 		t.Errorf("the first channel in release-config.yaml is %s, and the pipeline makes the first channel the default", first)
 	}
-	// Without a template, the pipeline uses only the bundle. So the bundle must replace the same version.
+	// Without a template, the pipeline uses only the bundle. So the bundle must replace the same version as in the
+	// catalog.
 	if replaces := want[first].Replaces; bundle.CSV.Spec.Replaces != replaces {
 		t.Errorf("the bundle replaces %q, but in the catalog it replaces %q; fix spec.replaces in config/manifests", bundle.CSV.Spec.Replaces, replaces)
 	}

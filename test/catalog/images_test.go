@@ -26,7 +26,7 @@ func text(t *testing.T, name string) string {
 	return string(data)
 }
 
-// match returns the text of a file that the first group of a pattern matches.
+// match returns the part of a file that the first group of the pattern matches.
 func match(t *testing.T, name, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile("(?m)" + pattern).FindStringSubmatch(text(t, name))
@@ -36,7 +36,7 @@ func match(t *testing.T, name, pattern string) string {
 	return found[1]
 }
 
-// versioned returns the files in which developers edit versions by hand.
+// versioned returns the files that contain versions which developers edit by hand.
 func versioned(t *testing.T) []string {
 	t.Helper()
 	files := []string{"Dockerfile", "catalog.Dockerfile", "README.md", "CONTRIBUTING.md"}
@@ -60,7 +60,7 @@ func newestKubernetes(t *testing.T) string {
 	return "hack/tools/kubernetes-" + releases[0] + ".mod"
 }
 
-// TestVersions checks that a version is the same in all files, including the documentation and tests.
+// TestVersions checks that each version is the same in all files, including the documentation and the tests.
 func TestVersions(t *testing.T) {
 	files := versioned(t)
 	for reason, test := range map[string]struct {
@@ -110,7 +110,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestContext checks that the build context contains the files that the Dockerfiles copy, and no others.
+// TestContext checks that the build context contains exactly the files that the Dockerfiles copy.
 func TestContext(t *testing.T) {
 	ignore := strings.Split(strings.TrimSpace(text(t, ".dockerignore")), "\n")
 	if ignore[0] != "*" {

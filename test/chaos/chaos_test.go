@@ -36,7 +36,7 @@ var (
 	seed  = flag.Uint64("seed", 1, "seed of the order of disturbances and of the users' requests; timing still varies")
 )
 
-// maxLag is the maximum age of the state that the operator may act on. Each suspension and disconnection is shorter.
+// maxLag limits how old the data may be that the operator acts on. Each suspension and each disconnection is shorter.
 const maxLag = time.Minute
 
 // A chaos is one test run: a world, its users and the recorded revisions.
@@ -107,14 +107,14 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	}
 }
 
-// record starts to record all revisions. It also writes them to a file beside the operator's logs.
+// record starts the recording of all revisions. It also writes them to a file in the folder of the operator's logs.
 func (c *chaos) record() {
 	file, err := os.Create(filepath.Join(c.logs, "history.jsonl"))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.written = json.NewEncoder(file)
-	// t.Context() ends before the cleanup. The recorder would then report a failure.
+	// The recorder must not end with t.Context(), because it would report an error before the cleanup.
 	ctx, cancel := context.WithCancel(context.Background())
 	c.t.Cleanup(func() {
 		cancel()
@@ -139,7 +139,7 @@ func (c *chaos) see(r invariants.Revision) {
 	_ = c.written.Encode(r)
 }
 
-// check reports all violations so far as errors of the test. It returns the number of revisions so far.
+// check reports all new violations as errors of the test. It returns the number of revisions so far.
 func (c *chaos) check() int {
 	revisions, err := c.recorder.Take(c.t.Context(), metav1.NamespaceAll)
 	if err != nil {
@@ -213,7 +213,8 @@ func (c *chaos) order(disturbances []disturbance) (all []disturbance) {
 	return all
 }
 
-// once runs a disturbance. Then it waits for up to a second, so that the operator may recover only partly.
+// once runs a disturbance. Then it waits for up to a second, so the next disturbance may begin before the operator has
+// recovered.
 func (c *chaos) once(ctx context.Context, d disturbance, progress string) {
 	c.t.Helper()
 	began := time.Now()
@@ -232,12 +233,12 @@ func (c *chaos) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.random.Int64N(int64(most)))
 }
 
-// settle waits until all Machines and switches have converged: each Machine has its number of switches, and all are
-// down.
+// settle waits until all Machines and switches have converged. Then each Machine has its number of switches, and all
+// switches are down.
 //
-// It first restarts the garbage collector of Kubernetes. A Machine may be deleted and recreated with the same name
-// while the collector is disconnected. The collector then treats the new Machine as an update of the old Machine, and
-// keeps the old Machine's switches.
+// First it restarts the garbage collector of Kubernetes. While the garbage collector is disconnected, a Machine may be
+// deleted and recreated with the same name. The garbage collector sees this as an update, and keeps the old Machine's
+// switches.
 func (c *chaos) settle() {
 	c.t.Helper()
 	if err := c.plane.RestartControllers(); err != nil {
@@ -292,8 +293,8 @@ func (c *chaos) wrong(ctx context.Context) (wrong, err error) {
 	return wrong, nil
 }
 
-// wrongSwitch describes why a switch has not converged; empty if it has. The keys of known are the Machines' UIDs and
-// namespace/name.
+// wrongSwitch describes why a switch has not converged, or returns "". The keys of known are the UIDs and the
+// namespace/name of all Machines.
 func wrongSwitch(sw *v1beta1.Switch, known map[string]bool) string {
 	owner := metav1.GetControllerOf(sw)
 	switch {
@@ -310,7 +311,7 @@ func wrongSwitch(sw *v1beta1.Switch, known map[string]bool) string {
 	}
 }
 
-// rest checks that the operator writes nothing after everything has converged.
+// rest checks that the operator writes nothing more after everything has converged.
 func (c *chaos) rest() {
 	c.t.Helper()
 	rest := 5 * time.Second
@@ -324,7 +325,7 @@ func (c *chaos) rest() {
 	}
 }
 
-// report logs how often each disturbance and each kind of user request ran.
+// report logs how many times each disturbance and each kind of user request ran.
 func (c *chaos) report(disturbances []disturbance, done map[string]int) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)

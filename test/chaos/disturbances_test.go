@@ -53,7 +53,7 @@ func (c *chaos) revive() (err error) {
 	return err
 }
 
-// kill kills the operator at a random time, which may be during its start, and starts it again.
+// kill kills the operator at a random time, perhaps during its start. Then it starts the operator again.
 func (c *chaos) kill(ctx context.Context) error {
 	<-time.After(c.upTo(2 * time.Second))
 	r := c.replicas[0]
@@ -95,7 +95,7 @@ func (c *chaos) reset(context.Context) error {
 	return nil
 }
 
-// lose drops the bytes of open connections. The operator must detect by itself that the API server does not answer.
+// lose drops the bytes of open connections. The operator must detect that the API server does not answer.
 func (c *chaos) lose(ctx context.Context) error {
 	c.api.lose()
 	return c.alive(ctx)
@@ -109,7 +109,7 @@ func (c *chaos) alive(ctx context.Context) error {
 		if apierrors.IsNotFound(err) {
 			err = c.admin.Create(ctx, m)
 		}
-		return err == nil && m.Status.ObservedGeneration > 0, nil // rejections are temporary here, so errors are retried
+		return err == nil && m.Status.ObservedGeneration > 0, nil // here, rejections are temporary, so retry all errors
 	})
 	return errors.Join(err, c.admin.Delete(ctx, m))
 }
@@ -144,7 +144,7 @@ func (c *chaos) rotate(ctx context.Context) error {
 
 // trust sets the CA bundle that the API server trusts when it calls the webhooks.
 func (c *chaos) trust(ctx context.Context, authorities []byte) error {
-	always := func(error) bool { return true } // the error is a conflict, or the API server is starting
+	always := func(error) bool { return true } // the write conflicts, or the API server is starting
 	return retry.OnError(retry.DefaultBackoff, always, func() error {
 		crd, configuration := &apiextensionsv1.CustomResourceDefinition{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 		if err := errors.Join(
@@ -161,7 +161,7 @@ func (c *chaos) trust(ctx context.Context, authorities []byte) error {
 	})
 }
 
-// refuse creates a ResourceQuota in each namespace and deletes it after a while. The quota permits fewer switches than
+// refuse creates a ResourceQuota in each namespace, and deletes it after a while. The quota allows fewer switches than
 // exist.
 func (c *chaos) refuse(ctx context.Context) error {
 	var objects []client.Object
@@ -173,7 +173,7 @@ func (c *chaos) refuse(ctx context.Context) error {
 	return c.forAWhile(ctx, objects...)
 }
 
-// throttle makes the API server reject all requests of the operator for Machines and switches with 429 for a while.
+// throttle makes the API server reject the operator's requests for Machines and switches for a while, with status 429.
 func (c *chaos) throttle(ctx context.Context) error {
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"}}
 	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
@@ -210,8 +210,8 @@ func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err er
 	return err
 }
 
-// stopLeader suspends the leader until the other replica leads, and resumes it. The former leader must exit at once,
-// because another replica leads.
+// stopLeader suspends the leader until the other replica leads, and resumes it. Then the former leader must exit
+// immediately.
 func (c *chaos) stopLeader(ctx context.Context) error {
 	leader, other, err := c.roles(ctx)
 	if err != nil {

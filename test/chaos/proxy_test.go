@@ -26,7 +26,7 @@ type proxy struct {
 // A connection is a pair of TCP connections: from the client to the proxy, and from the proxy to the server.
 type connection struct {
 	client, server net.Conn
-	lost           chan struct{} // closed when the proxy drops all bytes; the two connections stay open
+	lost           chan struct{} // closed when the proxy begins to drop all bytes; the two connections stay open
 }
 
 func startProxy() (*proxy, error) {
@@ -78,7 +78,8 @@ func (p *proxy) reset() {
 	clear(p.connections)
 }
 
-// lose drops all further bytes on the open connections. It closes none of them, so neither end gets an error.
+// lose drops all further bytes of the open connections. It does not close the connections, so neither end gets an
+// error.
 func (p *proxy) lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +228,7 @@ func startEcho(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// answered sends a byte and waits for a byte. It returns an error if no byte comes in time.
+// answered sends a byte and waits for a byte. It returns an error if no byte arrives within the time limit.
 func answered(c net.Conn, within time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
 		return err

@@ -27,16 +27,16 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// endsWithin is the longest time that a deletion may take. A deletion that blocks must report its reason within this
-// time.
+// endsWithin is the longest time that a deletion may take. If a deletion is blocked, it must report its reason within
+// this time.
 const endsWithin = time.Minute
 
 // A step is one step of uninstalling.
 type step struct {
 	name string
 	do   func(*removal, context.Context) error
-	// left returns the remaining objects, and the reason that they report for waiting; both are empty when nothing
-	// remains. It is nil for a step whose deletion is immediate.
+	// left returns the remaining objects, and their reason for waiting. Both are empty if no objects remain. left is
+	// nil if the deletion is immediate.
 	left func(*removal, context.Context) (left, why string, err error)
 }
 
@@ -48,9 +48,9 @@ var steps = []step{
 	{"namespace", (*removal).deleteNamespace, (*removal).leftNamespace},
 }
 
-// TestUninstall uninstalls everything in several orders. With -times it tests all 120 orders. Otherwise, it tests four
-// orders. The first is the documented order. The second begins with the operator and ends with its objects. The others
-// begin with the CRDs and with the namespace.
+// TestUninstall uninstalls everything in several orders. With -times, it tests all 120 orders. Otherwise, it tests four
+// orders. The first order is the documented one. The second order begins with the operator and ends with its objects.
+// The third order begins with the CRDs, and the fourth with the namespace.
 func TestUninstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each order reinstalls everything; make test-all runs some orders, make chaos all of them")
@@ -127,8 +127,8 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 	}
 }
 
-// release removes the finalizers, as the documentation describes for objects without an operator. Then nothing must
-// remain.
+// release removes the finalizers, as the documentation describes for an uninstalled operator. After that, no objects
+// may remain.
 func (r *removal) release(names []string, stuck []step) {
 	r.t.Helper()
 	if err := r.dropFinalizers(r.t.Context()); err != nil {
@@ -194,8 +194,8 @@ func (r *removal) prepareVirtualMachine(ctx context.Context) error {
 	return nil
 }
 
-// gone waits until a step has no remaining objects, and returns true. If the operator is stopped and finalizers remain,
-// it returns false when the objects report the finalizers as the reason.
+// gone waits until no objects of a step remain, and then returns true. If the operator is stopped, finalizers may block
+// the deletion. If the objects report the finalizers as the reason, gone returns false.
 func (r *removal) gone(names []string, s step) bool {
 	r.t.Helper()
 	objects, _, err := r.leftObjects(r.t.Context())

@@ -49,7 +49,7 @@ type request struct {
 	do     func(*users, context.Context, *rand.Rand) error
 }
 
-// requests are all kinds of requests of users.
+// requests lists all kinds of requests of users.
 var requests = []request{
 	{"create in v1beta1", 4, (*users).createBeta},
 	{"create in v1alpha1", 4, (*users).createAlpha},
@@ -91,7 +91,7 @@ func (u *users) act(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		d := lots[random.IntN(len(lots))]
 		u.count(d.what, func() error {
-			// Do not use ctx: a request that is in flight when the users stop must complete.
+			// Do not use ctx: it ends when the users stop, but requests in flight must complete.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 			defer cancel()
 			return d.do(u, ctx, random)
@@ -117,12 +117,12 @@ func (u *users) count(what string, err error) {
 	}
 }
 
-// key returns the key of a random Machine, which may not exist.
+// key returns the namespace and name of a random Machine, which may not exist.
 func (u *users) key(random *rand.Rand) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespaceOf(random.IntN(namespaces)), Name: fmt.Sprintf("m-%d", random.IntN(machines))}
 }
 
-// switchKey returns the key of a random switch, which may not exist.
+// switchKey returns the namespace and name of a random switch, which may not exist.
 func (u *users) switchKey(random *rand.Rand) metav1.ObjectMeta {
 	key := u.key(random)
 	key.Name = fmt.Sprintf("%s-%d", key.Name, random.IntN(mostAsked))
@@ -163,9 +163,9 @@ func (u *users) raise(ctx context.Context, random *rand.Rand) error {
 	return u.patch(ctx, &v1beta1.Machine{ObjectMeta: u.key(random)}, `{"spec":{"position":"up"}}`)
 }
 
-// settledSwitch returns a random switch that was not turned down recently. The operator records the time of a flip
-// first in the switch, and later in the Machine. If the operator is killed between the two writes and a user removes
-// the switch, the time is lost. The next process would then turn the next switch down too early.
+// settledSwitch returns a random switch that was not turned down recently. Users may remove such a switch. The operator
+// records a flip first in the switch, and later in the Machine. If the operator is killed between the two writes and a
+// user removes the switch, no object records the flip. Then the next flip could be too early.
 func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.Switch, error) {
 	sw := &v1beta1.Switch{ObjectMeta: u.switchKey(random)}
 	if err := u.client.Get(ctx, client.ObjectKeyFromObject(sw), sw); err != nil {
@@ -173,7 +173,7 @@ func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.
 	}
 	at, err := time.Parse(time.RFC3339Nano, sw.Annotations[v1beta1.FlippedAtAnnotation])
 	if err == nil && time.Since(at) < answerTimeout {
-		return nil, errors.New("it was turned down recently")
+		return nil, errors.New("the switch was turned down recently")
 	}
 	return sw, nil
 }

@@ -40,7 +40,8 @@ const (
 	operatorNamespace = "useless-system"
 	operatorAccount   = "useless-controller-manager"
 
-	// patience is the timeout of operations that are fast on an idle computer. On a busy computer, they may be slow.
+	// patience is the time limit for operations. On an idle computer they are fast, but on a busy computer they may be
+	// slow.
 	patience = 2 * time.Minute
 )
 
@@ -130,7 +131,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	log.SetLogger(logr.Discard()) // the clients also return each error that they log
+	log.SetLogger(logr.Discard()) // clients also return each error that they log
 	return m.Run()
 }
 
@@ -149,7 +150,7 @@ func (w *world) keyThroughProxy(ctx context.Context) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// A replica is a process of the operator. The test restarts it when it exits, as a kubelet does.
+// A replica is a process of the operator. If it exits, the test restarts it, as a kubelet does.
 type replica struct {
 	*cluster.Process
 
@@ -246,7 +247,7 @@ func (r *replica) fetch(ctx context.Context, address, path string) (string, erro
 func (w *world) stopReplicas(t *testing.T) {
 	t.Helper()
 	for _, r := range w.replicas {
-		r.Kill() // Stop would wait, because the replica may be suspended
+		r.Kill() // Stop would wait for a suspended replica
 		text, err := os.ReadFile(r.command.Log)
 		if err != nil {
 			t.Error(err)

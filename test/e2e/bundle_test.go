@@ -23,7 +23,10 @@ import (
 
 const packageName = "useless-operator"
 
-// Images that the registry must contain. They replace the images that operator-sdk would pull from the internet.
+// crds are the names of the operator's CustomResourceDefinitions.
+var crds = []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"}
+
+// Images that must be in the registry. In place of them, operator-sdk would pull images from the internet.
 const (
 	opmImage     = "operator-framework/opm:v1.65.0"
 	busyboxImage = "library/busybox:1"
@@ -95,7 +98,8 @@ func checkScorecard(t *testing.T) {
 	}
 }
 
-// checkReinstall removes the operator before its machines, which is the wrong order, and installs it again.
+// checkReinstall removes the operator while machines exist, which is not the documented order. Then it installs the
+// operator again.
 func checkReinstall(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "reinstall")
@@ -121,7 +125,7 @@ func checkReinstall(t *testing.T) {
 	}
 }
 
-// checkCleanup removes the operator while a machine exists and one of its switches is up.
+// checkCleanup removes the operator while a machine with a switch that is up exists.
 func checkCleanup(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "cleanup")
@@ -142,8 +146,8 @@ var leftByOLM = [][]string{
 	{"namespace", system, "--timeout=2m"},
 }
 
-// checkNothingLeft deletes the documented leftovers. Then no object may remain with useless or cloudnative.tw in its
-// name.
+// checkNothingLeft deletes the objects in leftByOLM. After that, no object with useless or cloudnative.tw in its name
+// may remain.
 func checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, args := range leftByOLM {
@@ -164,7 +168,7 @@ func leftovers(t *testing.T) (left []string) {
 	})
 	output, err := executable.Output(exec.Command("kubectl", "get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "-o", "name"))
 	if err != nil {
-		return []string{"unknown: " + err.Error()} // a kind was removed in the meantime
+		return []string{"unknown: " + err.Error()} // a kind was removed during the request
 	}
 	for name := range strings.Lines(output) {
 		if strings.Contains(name, "useless") || strings.Contains(name, "cloudnative.tw") {
@@ -174,28 +178,29 @@ func leftovers(t *testing.T) (left []string) {
 	return left
 }
 
-// sweep removes all objects of the operator. After a failed test, it first writes the state of the cluster to a file.
+// sweep removes all objects of the operator. If the test has failed, it first writes the state of the cluster to a
+// file.
 func sweep(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
 		writeCluster(t)
 	}
 	const withoutFinalizers = `{"metadata":{"finalizers":null}}`
-	for _, kind := range []string{newMachines, "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
+	for _, kind := range crds {
 		_, _ = quietly("", "kubectl", "delete", kind, "--all", "--all-namespaces", "--wait=false")
 		if left, err := exec.Command("kubectl", "get", kind, "--all-namespaces", "-o", "json").Output(); err == nil {
 			_, _ = quietly(string(left), "kubectl", "patch", "-f", "-", "--type=merge", "-p", withoutFinalizers)
 		}
 	}
 	_, _ = quietly("", "operator-sdk", "cleanup", packageName, "--namespace", system)
-	cleanUp(t, "crd", "machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw", "--timeout=1m")
+	cleanUp(t, append([]string{"crd", "--timeout=1m"}, crds...)...)
 	for _, args := range leftByOLM {
 		cleanUp(t, args...)
 	}
 }
 
-// writeCluster writes the state of the cluster to a file, to diagnose a failed test. make e2e shows the file at the
-// end.
+// writeCluster writes the state of the cluster to a file, so that a failed test can be diagnosed. At its end, make e2e
+// shows the file.
 func writeCluster(t *testing.T) {
 	t.Helper()
 	var text strings.Builder
@@ -203,6 +208,8 @@ func writeCluster(t *testing.T) {
 		{"kubectl", "get", "namespaces,pods", "--all-namespaces", "-o", "wide"},
 		{"kubectl", "get", "catalogsources,subscriptions.operators.coreos.com,installplans,clusterserviceversions", "--all-namespaces", "-o", "wide"},
 		{"kubectl", "get", "clusterserviceversions", "-n", system, "-o", "jsonpath={range .items[*].status.conditions[*]}{.lastTransitionTime} {.phase} {.reason} {.message}{\"\\n\"}{end}"},
+		append([]string{"kubectl", "get", "crd", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.deletionTimestamp} {.spec.conversion.strategy} {.status}{\"\\n\"}{end}"}, crds...),
+		{"kubectl", "get", strings.Join(crds, ","), "--all-namespaces", "-o", "yaml"},
 		{"kubectl", "get", "events", "-n", system, "--sort-by=.lastTimestamp"},
 		{"kubectl", "logs", "-n", system, "-l", "app.kubernetes.io/name=useless-operator", "--prefix", "--tail=100"},
 		{"kubectl", "logs", "-n", "olm", "-l", "app in (olm-operator,catalog-operator)", "--prefix", "--tail=50"},

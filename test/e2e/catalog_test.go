@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// subscription contains the manifests that a user applies. As examples of configuration, it sets the limit on switches
-// and an interval.
+// subscription contains the manifests that a user applies. As examples of configuration, it sets a limit on switches
+// and a time interval.
 const subscription = `
 apiVersion: v1
 kind: Namespace
@@ -59,7 +59,7 @@ func TestCatalog(t *testing.T) {
 	if err := os.CopyFS(catalog, os.DirFS(filepath.Join(repository, "catalog"))); err != nil {
 		t.Fatal(err)
 	}
-	if node == "" { // the published catalog names another registry than the test's
+	if node == "" { // the published catalog does not name the test's registry
 		addToCatalog(t, catalog, currentVersion, absolute(t, repository, "bundle"))
 	}
 	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(currentVersion))
@@ -106,12 +106,13 @@ func TestCatalog(t *testing.T) {
 	t.Run("uninstall", checkUninstall)
 }
 
-// checkUninstall uninstalls in the documented order.
+// checkUninstall uninstalls the operator in the documented order.
 func checkUninstall(t *testing.T) {
 	t.Helper()
-	must(t, "kubectl", "delete", "machines.useless.container.training,switches.useless.container.training,virtualmachines.cloudnative.tw", "--all", "--all-namespaces", "--timeout=1m")
-	must(t, "kubectl", "delete", "subscription.operators.coreos.com,clusterserviceversion", "--all", "-n", system, "--timeout=1m")
-	must(t, "kubectl", "delete", "crd", "machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw", "--timeout=1m")
+	must(t, "kubectl", "delete", strings.Join(crds, ","), "--all", "--all-namespaces", "--timeout=1m")
+	must(t, "kubectl", "delete", "subscription.operators.coreos.com", "--all", "-n", system, "--timeout=1m")
+	must(t, append([]string{"kubectl", "delete", "crd", "--timeout=1m"}, crds...)...)
+	must(t, "kubectl", "delete", "clusterserviceversion", "--all", "-n", system, "--timeout=1m")
 	must(t, "kubectl", "delete", "catalogsource", "-n", "olm", "useless")
 	checkNothingLeft(t)
 }
@@ -134,7 +135,7 @@ func awaitVersion(t *testing.T, version string) {
 	checkSucceeded(t, system, version)
 }
 
-// checkPackageManifest checks what a console shows about the operator before its installation.
+// checkPackageManifest checks the description that a console shows before the installation.
 func checkPackageManifest(t *testing.T) {
 	t.Helper()
 	type description struct{ DisplayName, Description string }
@@ -176,6 +177,6 @@ func checkConfiguration(t *testing.T) {
 	namespace := newNamespace(t, "configuration")
 	output, err := try(t, strings.Replace(newMachine, "count: 2", "count: 8", 1), "kubectl", "create", "-n", namespace, "-f", "-")
 	if err == nil || !strings.Contains(output, "must be at most 7") {
-		t.Errorf("got error %v, want one that names the limit of 7:\n%s", err, output)
+		t.Errorf("got error %v, want an error that names the limit of 7:\n%s", err, output)
 	}
 }

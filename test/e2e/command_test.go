@@ -25,10 +25,10 @@ func try(t *testing.T, stdin string, command ...string) (string, error) {
 	return output, err
 }
 
-// quietly is try without a log line. Cleanups use it, so that the reason for a failure stays at the end of the log.
+// quietly is like try, but does not log. Cleanups use it, so that the reason for a failure is at the end of the log.
 func quietly(stdin string, command ...string) (string, error) {
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Dir = workDir // operator-sdk leaves files where it runs
+	cmd.Dir = workDir // operator-sdk leaves files in its working directory
 	cmd.Stdin = strings.NewReader(stdin)
 	output, err := cmd.CombinedOutput()
 	return string(output), err
@@ -79,7 +79,7 @@ func get[T any](t *testing.T, args ...string) T {
 	return object
 }
 
-// eventually calls missing until it returns an empty string. The string describes what the test still waits for.
+// eventually calls missing until it returns an empty string. missing describes what the test still waits for.
 func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
@@ -101,7 +101,7 @@ func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 	}
 }
 
-// cleanUp deletes objects of a test. It reports an error without ending the test.
+// cleanUp deletes objects of a test. If this fails, it reports an error and the test continues.
 func cleanUp(t *testing.T, args ...string) {
 	t.Helper()
 	if output, err := quietly("", append([]string{"kubectl", "delete", "--ignore-not-found"}, args...)...); err != nil {

@@ -32,7 +32,7 @@ func checkReplicaGone(t *testing.T, namespace string) {
 	}
 }
 
-// leader returns the Pod that runs the controllers. After a kill, it waits, because the Lease names the killed Pod
+// leader returns the Pod that runs the controllers. After a leader was killed, it waits: the Lease names the killed Pod
 // until the Lease expires.
 func leader(t *testing.T, namespace string) string {
 	t.Helper()
@@ -52,8 +52,8 @@ func leader(t *testing.T, namespace string) string {
 	return holder
 }
 
-// checkKills turns all switches of a machine up and kills the leader while it turns them down. It repeats this ten
-// times. Then all switches must be down.
+// checkKills turns all switches of a machine up. While the leader turns them down, it kills the leader. It repeats this
+// ten times. Then all switches must be down.
 func checkKills(t *testing.T, namespace string) {
 	t.Helper()
 	const kills, switches = 10, 20
@@ -65,8 +65,8 @@ func checkKills(t *testing.T, namespace string) {
 		pod := leader(t, namespace)
 		eventually(t, time.Minute, func() string {
 			machine := get[v1beta1.Machine](t, "-n", user, "machine", "machine")
-			// Not earlier: while the operator turns the last switches of the previous round down, the Machine is still up. Then
-			// this patch would change nothing.
+			// Wait until the position is down. Before that, the operator still turns down the last switches of the
+			// previous round, and this patch would change nothing.
 			if machine.Spec.Position == v1beta1.PositionDown {
 				must(t, "kubectl", "patch", "-n", user, "machine", "machine", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
 			}
@@ -91,8 +91,8 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 	if node == "" {
 		t.Skip("this test kills the API server only on the node that make e2e starts")
 	}
-	// Namespaces of earlier tests are still being deleted. After the restart, the API server can return a list of kinds
-	// without CustomResourceDefinitions. Kubernetes then removes a namespace, although it has Machines.
+	// Namespaces of earlier tests may still be in deletion. After its restart, the API server may return a list of
+	// kinds without CustomResourceDefinitions. Kubernetes could then remove a namespace that still has Machines.
 	must(t, "kubectl", "wait", "--for=delete", newMachines, "--all", "--all-namespaces", "--timeout=2m")
 	user := newNamespace(t, "restart")
 	checkInvariants(t, user)
@@ -107,7 +107,7 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 }
 
 // checkRouted waits until a new Service routes to the operator. After a restart of the API server, the service proxy
-// reconnects only after a backoff. Until then, it may route to a replica that has already stopped.
+// reconnects only after a backoff. Until then, it may route to a replica that has stopped.
 func checkRouted(t *testing.T, namespace string) {
 	t.Helper()
 	const name = "restarted"

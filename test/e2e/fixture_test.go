@@ -35,8 +35,8 @@ func nextVersion(t *testing.T) string {
 	return version.String()
 }
 
-// publishBundle makes a bundle with another version from the current bundle. It calls change for each object. Then it
-// builds and pushes the bundle's image, and returns the bundle's folder.
+// publishBundle makes a bundle with another version from a copy of the current bundle. It calls change for each object
+// of the copy. Then it builds and pushes the bundle's image. It returns the bundle's folder.
 func publishBundle(t *testing.T, version string, change func(*unstructured.Unstructured)) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "bundle")
@@ -107,7 +107,7 @@ func onlyOldVersion(t *testing.T) func(*unstructured.Unstructured) {
 	}
 }
 
-// keep keeps only the items of a list that satisfy the condition.
+// keep removes the items of a list that do not satisfy the condition.
 func keep(t *testing.T, object *unstructured.Unstructured, condition func(map[string]any) bool, path ...string) {
 	t.Helper()
 	items, _, err := unstructured.NestedSlice(object.Object, path...)

@@ -22,9 +22,9 @@ import (
 	"container.training/useless/test/internal/invariants"
 )
 
-// checkInvariants watches the Machines and switches of an empty namespace, and reports violations at the end of the
-// test. After a restart, an API server may not have the old revisions. Then only the revisions before the restart are
-// checked.
+// checkInvariants watches the Machines and switches of an empty namespace. At the end of the test, it reports
+// violations. After a restart, an API server may have lost old revisions. Then only the revisions before the restart
+// are checked.
 func checkInvariants(t *testing.T, namespace string) {
 	t.Helper()
 	clientset, err := versioned.NewForConfig(clientConfig(t))

@@ -27,7 +27,7 @@ import (
 // system is the namespace of the operator.
 const system = "useless-system"
 
-// TestInstall installs dist/install.yaml, without OLM. The operator is its own certificate authority.
+// TestInstall installs dist/install.yaml, without OLM. The operator issues its own certificates.
 func TestInstall(t *testing.T) {
 	manifest := filepath.Join(repository, "dist", "install.yaml")
 	installation := withImages(t, manifest)
@@ -47,7 +47,7 @@ func TestInstall(t *testing.T) {
 	t.Run("wrong order", checkWrongOrder)
 }
 
-// checkRollout replaces both replicas one after the other, as an upgrade does, while a client works in both versions.
+// checkRollout replaces both replicas one after the other, as an upgrade does. Meanwhile, a client uses both versions.
 func checkRollout(t *testing.T) {
 	t.Helper()
 	user := newNamespace(t, "rollout")
@@ -55,17 +55,17 @@ func checkRollout(t *testing.T) {
 	polls := workInBothVersions(t, user)
 	must(t, "kubectl", "rollout", "restart", "-n", system, "deployment/useless-controller-manager")
 	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
-	operatorPods(t, system) // waits until the old Pods are gone, because they serve until then
+	operatorPods(t, system) // waits until the old Pods have stopped, because they serve until then
 	for _, p := range polls {
 		p.mustNotHaveFailed(t)
 	}
 }
 
-// checkWrongOrder removes the operator before its machines, and then removes the finalizers as documented.
+// checkWrongOrder removes the operator while a machine exists. Then it removes the finalizers, as documented.
 func checkWrongOrder(t *testing.T) {
 	t.Helper()
 	// Machines of other tests can only be deleted while the operator runs. The namespace controller may delete them
-	// late: after the restart of the API server, it retries its watch with a backoff.
+	// late, because after the restart of the API server it retries its watch with a backoff.
 	must(t, "kubectl", "wait", "--for=delete", newMachines, "--all", "--all-namespaces", "--timeout=2m")
 	user := newNamespace(t, "wrong-order")
 	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
@@ -81,8 +81,8 @@ func checkWrongOrder(t *testing.T) {
 	must(t, "kubectl", "wait", "-n", user, "--for=delete", newMachines+"/machine", "--timeout=30s")
 }
 
-// withImages reads manifests and replaces the published image names with names in the test's registry. On the node that
-// make e2e starts, it keeps the published names: that node finds them in the test's registry.
+// withImages reads manifests and replaces the published image names by names in the test's registry. The node of make
+// e2e finds published names in the test's registry, so withImages keeps them there.
 func withImages(t *testing.T, path string) string {
 	t.Helper()
 	manifests, err := os.ReadFile(path)
@@ -92,8 +92,8 @@ func withImages(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(manifests), "container.training/useless-operator:v"+currentVersion, operatorImage())
 }
 
-// operatorImage returns the image that the cluster pulls. The node that make e2e starts finds the published name in the
-// test's registry.
+// operatorImage returns the image that the cluster pulls. The node of make e2e finds the published name in the test's
+// registry.
 func operatorImage() string {
 	if node != "" {
 		return "container.training/useless-operator:v" + currentVersion
@@ -101,7 +101,7 @@ func operatorImage() string {
 	return registry + "/useless-operator:v" + currentVersion
 }
 
-// folder returns the folder in an environment variable.
+// folder returns the path of a folder from an environment variable.
 func folder(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
@@ -111,14 +111,14 @@ func folder(t *testing.T, variable string) string {
 	return path
 }
 
-// uninstall removes the operator in the documented order: first the objects that have its finalizers. After a failed
-// test, it writes the state of the cluster first.
+// uninstall removes the operator in the documented order: first the objects that have its finalizers. If the test has
+// failed, it first writes the state of the cluster to a file.
 func uninstall(t *testing.T, installation string) {
 	t.Helper()
 	if t.Failed() {
 		writeCluster(t)
 	}
-	for _, kind := range []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"} {
+	for _, kind := range crds {
 		cleanUp(t, kind, "--all", "--all-namespaces", "--timeout=2m")
 	}
 	if output, err := try(t, installation, "kubectl", "delete", "--ignore-not-found", "--timeout=2m", "-f", "-"); err != nil {
@@ -128,7 +128,8 @@ func uninstall(t *testing.T, installation string) {
 
 const certificates = "useless-webhook-server-cert"
 
-// checkRotation checks that a client can work in both versions while the operator renews an expiring certificate.
+// checkRotation lets the operator renew a certificate that expires. Meanwhile, a client must be able to use both
+// versions.
 func checkRotation(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "rotation")
@@ -165,8 +166,8 @@ func checkRotation(t *testing.T) {
 			return ""
 		})
 	}
-	// The API server keeps its connections to the Pod. After the Pod's deletion it opens new ones and verifies the new
-	// certificate.
+	// The API server keeps its connections to the Pod. After the deletion of the Pod, it opens new connections and
+	// verifies the new certificate.
 	must(t, "kubectl", "delete", "pod", "-n", system, leader(t, system))
 	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
 	for _, p := range polls {

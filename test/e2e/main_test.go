@@ -8,7 +8,7 @@
 //
 // The tests use the cluster of the kubeconfig. They need kubectl, operator-sdk and opm in PATH, and the images that
 // make e2e pushes to $REGISTRY. The cluster pulls from that registry with HTTPS. Each test needs a cluster without the
-// operator, and removes the operator at its end.
+// operator. At its end, the test removes the operator.
 package e2e
 
 import (
@@ -34,7 +34,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	log.SetLogger(logr.Discard()) // clients log only what they also return as errors
+	log.SetLogger(logr.Discard()) // clients also return each error that they log
 	os.Exit(testMain(m))
 }
 

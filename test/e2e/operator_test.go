@@ -45,8 +45,8 @@ func checkOperator(t *testing.T, namespace string) {
 	})
 }
 
-// newNamespace creates a namespace with a unique name, so that tests need not wait for the deletion of another
-// namespace.
+// newNamespace creates a namespace with a unique name, so that a test need not wait until an earlier namespace is
+// deleted.
 func newNamespace(t *testing.T, purpose string) string {
 	t.Helper()
 	name := fmt.Sprintf("%s-%x", purpose, time.Now().UnixMilli()%0xffffff)
@@ -200,12 +200,12 @@ func checkAdmission(t *testing.T) {
 	}} {
 		output, err := try(t, request.stdin, request.command...)
 		if err == nil || !strings.Contains(output, "101") || !strings.Contains(output, "must be at most 100") {
-			t.Errorf("%s: got error %v, want one that names 101 and the limit of 100:\n%s", request.reason, err, output)
+			t.Errorf("%s: got error %v, want an error that names 101 and the limit of 100:\n%s", request.reason, err, output)
 		}
 	}
 }
 
-// checkMetrics requests metrics without a token, with a token without permission, and with the token of a scraper.
+// checkMetrics requests metrics without a token, with a token without permission, and with a token with permission.
 func checkMetrics(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "metrics")

@@ -25,7 +25,7 @@ spec: {defaultBackend: {service: {name: missing, port: {number: 80}}}}
 `
 
 // checkOptional enables the optional controllers, as documented for OLM, and disables them again. To enable them, it
-// first grants their permissions and then sets USELESS_CONTROLLERS.
+// grants their permissions and then sets USELESS_CONTROLLERS.
 func checkOptional(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "optional")
@@ -61,7 +61,7 @@ func environmentOf(t *testing.T, manifest string) []corev1.EnvVar {
 	return s.Spec.Config.Env
 }
 
-// configure sets the environment in the Subscription, and waits until the operator runs with it.
+// configure sets the environment of the operator in the Subscription, and waits until the operator runs with it.
 func configure(t *testing.T, environment []corev1.EnvVar) {
 	t.Helper()
 	patch, err := yaml.Marshal(map[string]any{"spec": map[string]any{"config": map[string]any{"env": environment}}})

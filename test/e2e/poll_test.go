@@ -23,7 +23,7 @@ import (
 )
 
 // pollInterval is the time between two requests of a poll. A test has three to six polls. With a shorter interval, they
-// would slow down the upgrade that they observe.
+// would slow down the upgrade that the test measures.
 const pollInterval = 100 * time.Millisecond
 
 // poll is a client that repeats one request.
@@ -70,7 +70,7 @@ func startPoll(t *testing.T, name string, ask func(context.Context, dynamic.Inte
 	return p
 }
 
-// clientConfig returns a client configuration for the kubeconfig's cluster, without a limit on requests.
+// clientConfig returns a client configuration for the kubeconfig's cluster, without a limit on the rate of requests.
 func clientConfig(t *testing.T) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
@@ -86,7 +86,7 @@ func (p *poll) ask(ctx context.Context, current *outage, request func() error) *
 	start := time.Now()
 	err := request()
 	if ctx.Err() != nil {
-		return current // the request failed because the test ended
+		return current // the end of the test canceled the request
 	}
 	p.asked++
 	if err == nil {
@@ -132,8 +132,8 @@ func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	}
 }
 
-// workInBothVersions starts polls. They read the only machine of a namespace in both versions, and create others in
-// v1alpha1 as a dry run.
+// workInBothVersions starts three polls. Two of them read the only machine of a namespace, each in another version. The
+// third one creates machines in v1alpha1, as a dry run.
 func workInBothVersions(t *testing.T, namespace string) []*poll {
 	t.Helper()
 	return []*poll{
@@ -157,7 +157,7 @@ func listMachines(version, namespace string, want int) func(context.Context, dyn
 	}
 }
 
-// getMachine gets one machine. The API server reads it from etcd, but serves lists from its cache.
+// getMachine gets one machine. The API server reads it from etcd. Lists come from its cache.
 func getMachine(version, namespace, name string) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		_, err := machines(client, version, namespace).Get(ctx, name, metav1.GetOptions{})
@@ -165,7 +165,7 @@ func getMachine(version, namespace, name string) func(context.Context, dynamic.I
 	}
 }
 
-// onceServed ignores the error that a version is not served yet.
+// onceServed ignores the error that the API server returns before it serves a version.
 func onceServed(ask func(context.Context, dynamic.Interface) error) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		err := ask(ctx, client)

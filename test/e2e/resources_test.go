@@ -25,8 +25,8 @@ type usage struct {
 	at     time.Time
 }
 
-// checkResources compares the usage of the operator's Pods with their requests, while many machines exist. It measures
-// memory after all machines were created, and CPU while all machines are at rest.
+// checkResources compares the usage of the operator's Pods with their requests while many machines exist. It measures
+// memory after all machines have been created, and CPU while the operator has nothing to do.
 func checkResources(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "load")

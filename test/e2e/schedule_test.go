@@ -32,7 +32,7 @@ type scheduledKind struct {
 	resource, manifest string
 	// The arguments of kubectl wait for a running and a stopped workload.
 	running, stopped []string
-	// These functions check more before the stop, after the stop and after the start. Nil means nothing.
+	// These functions check more before the stop, after the stop and after the start. They may be nil.
 	whileRunning, whileStopped, afterStart func(t *testing.T, namespace string)
 }
 
@@ -92,7 +92,7 @@ spec:
 		must(t, "kubectl", "create", "job", "-n", namespace, "running", "--from=cronjob/office")
 		must(t, "kubectl", "wait", "-n", namespace, "job/running", "--for=jsonpath={.status.ready}=1", "--timeout=1m")
 	},
-	whileStopped: func(t *testing.T, namespace string) { // running Jobs finish
+	whileStopped: func(t *testing.T, namespace string) { // a running Job continues
 		t.Helper()
 		must(t, "kubectl", "wait", "-n", namespace, "job/running", "--for=jsonpath={.status.ready}=1", "--timeout=0")
 	},
@@ -133,8 +133,8 @@ spec:
 	stopped: []string{"scaledobject/office", `--for=jsonpath={.metadata.annotations.autoscaling\.keda\.sh/paused-replicas}=0`},
 }}
 
-// checkSchedule stops and starts a workload of each kind. It sets the stop time to a minute ago, and then the start time
-// to a minute ago. The operator acts on the last due time, so the test does not wait for a full minute.
+// checkSchedule stops and starts a workload of each kind. It first sets the stop time to a minute ago, and later the
+// start time. The operator executes the last due event immediately, so the test does not have to wait.
 func checkSchedule(t *testing.T) {
 	t.Helper()
 	installScaledObjects(t)

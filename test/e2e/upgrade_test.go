@@ -19,8 +19,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// converterBound is the longest time that conversions may fail during an upgrade with OLM. OLM first applies the
-// CustomResourceDefinitions without the CA bundle of the conversion webhook. Then it starts the new version of the
+// converterBound limits how long conversions may fail during an upgrade with OLM. OLM first applies the
+// CustomResourceDefinitions, without the CA bundle of the conversion webhook. Then it starts the new version of the
 // operator, which has another CA.
 const converterBound = 45 * time.Second
 
@@ -41,10 +41,10 @@ func TestUpgrade(t *testing.T) {
 
 	uninterrupted := startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, count))
 	converted := []*poll{
-		// The new version stores v1beta1 as soon as it leads. Until the last old Pod is gone, the API server may call the old
-		// Pod for conversions.
+		// The new version stores v1beta1 as soon as it leads. Until the last old Pod has stopped, the API server may
+		// call the old Pod for conversions.
 		startPoll(t, "gets in v1alpha1", getMachine("v1alpha1", user, "machine-7")),
-		// The API server first fills its cache of v1beta1. Until then, requests wait for at most 10 s.
+		// The API server first fills its cache for v1beta1. Until then, a request waits for up to 10 s.
 		startPoll(t, "lists in v1beta1", onceServed(listMachines("v1beta1", user, count))),
 		startPoll(t, "gets in v1beta1", onceServed(getMachine("v1beta1", user, "machine-7"))),
 		startPoll(t, "writes in v1alpha1", createMachine("v1alpha1", user)),
@@ -117,7 +117,8 @@ func checkAdopted(t *testing.T, namespace string, before v1beta1.SwitchList) {
 }
 
 // checkStored removes the operator, and then reads all machines in v1beta1. Without a conversion webhook, the API
-// server returns the objects as etcd stores them. So the check does not depend on a status that the operator writes.
+// server cannot convert them, so it returns the stored objects. So the check does not depend on a status that the
+// operator writes.
 func checkStored(t *testing.T, namespace string, count int) {
 	t.Helper()
 	must(t, "kubectl", "delete", "clusterserviceversion", "-n", system, packageName+".v"+currentVersion)

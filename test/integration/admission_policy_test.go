@@ -58,13 +58,13 @@ type policyTest struct {
 }
 
 // check sends a request as the operator. If denied is empty, the request must succeed. Otherwise, a policy must deny it
-// with a message that contains denied. The same request of another user must then succeed.
+// with a message that contains denied. Then the same request by another user must succeed.
 func (f *policyTest) check(t *testing.T, denied string, do func(client.Client) error) {
 	t.Helper()
 	err := do(f.operator)
 	if denied == "" {
 		if err != nil {
-			t.Errorf("the request failed, want it allowed: %v", err)
+			t.Errorf("the request failed, want success: %v", err)
 		}
 		return
 	}
@@ -73,7 +73,7 @@ func (f *policyTest) check(t *testing.T, denied string, do func(client.Client) e
 		t.Errorf("a policy must deny the request with %q, got %v", denied, err)
 	}
 	if err := do(f.admin); err != nil {
-		t.Errorf("the same request of another user failed: %v", err)
+		t.Errorf("the same request by another user failed: %v", err)
 	}
 }
 
@@ -253,7 +253,7 @@ func (f *policyTest) testChanges(t *testing.T) {
 				"spec":{"minReplicas":1,"maxReplicas":1}}`, "",
 		},
 		{
-			"change what a HorizontalPodAutoscaler scales", autoscaler,
+			"change the scale target of a HorizontalPodAutoscaler", autoscaler,
 			`{"spec":{"scaleTargetRef":{"name":"other"}}}`, "/spec/scaleTargetRef",
 		},
 
@@ -284,7 +284,7 @@ func (f *policyTest) testChanges(t *testing.T) {
 			`{"metadata":{"labels":{"pod-template-hash":"3"}}}`, "/metadata/labels/pod-template-hash",
 		},
 		{
-			"set a label with a prefix of Kubernetes", replicaSet,
+			"set a label with a Kubernetes prefix", replicaSet,
 			`{"metadata":{"labels":{"app.kubernetes.io/version":"3"}}}`, "/metadata/labels/app.kubernetes.io/version",
 		},
 		{

@@ -67,7 +67,7 @@ func pausedMachine(t *testing.T, version, namespace, name string, set ...fields)
 // invalidInput is a Machine that must be rejected, with the expected error message.
 type invalidInput struct {
 	reason     string
-	byWebhook  bool     // the webhook rejects it; if false, the schema or a CEL rule does
+	byWebhook  bool     // true if the webhook rejects it; false if the schema or a CEL rule rejects it
 	onlyUpdate bool     // rejected only on update; if false, also on create
 	base       fields   // of a valid Machine
 	bad        fields   // make the Machine invalid
@@ -166,14 +166,14 @@ var invalidInputs = []invalidInput{
 	{
 		reason:   "empty selector",
 		bad:      fields{"spec.switches.selector": "{}"},
-		want:     []string{`spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
+		want:     []string{`spec.switches.selector: Invalid value: selector must not be empty, because it would select every Switch in the namespace`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector: Invalid value: selector must not be empty, because it would select every Switch in the namespace`},
 	},
 	{
 		reason:   "selector with empty matchLabels and matchExpressions",
 		bad:      fields{"spec.switches.selector": "{matchLabels: {}, matchExpressions: []}"},
-		want:     []string{`spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector: Invalid value: selector must not be empty: it would take every Switch in the namespace`},
+		want:     []string{`spec.switches.selector: Invalid value: selector must not be empty, because it would select every Switch in the namespace`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector: Invalid value: selector must not be empty, because it would select every Switch in the namespace`},
 	},
 	{
 		reason: "unknown selector operator",
@@ -183,32 +183,32 @@ var invalidInputs = []invalidInput{
 	{
 		reason:   "In without values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: In}]}"},
-		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
+		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: the operators In and NotIn require values, and the other operators do not allow values`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: the operators In and NotIn require values, and the other operators do not allow values`},
 	},
 	{
 		reason:   "In with an empty list of values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: In, values: []}]}"},
-		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: values must be given for In and NotIn, and for no other operator`},
+		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: the operators In and NotIn require values, and the other operators do not allow values`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier In: the operators In and NotIn require values, and the other operators do not allow values`},
 	},
 	{
 		reason:   "NotIn without values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: NotIn}]}"},
-		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier NotIn: values must be given for In and NotIn, and for no other operator`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier NotIn: values must be given for In and NotIn, and for no other operator`},
+		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier NotIn: the operators In and NotIn require values, and the other operators do not allow values`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier NotIn: the operators In and NotIn require values, and the other operators do not allow values`},
 	},
 	{
 		reason:   "Exists with values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: Exists, values: [front]}]}"},
-		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier Exists: values must be given for In and NotIn, and for no other operator`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier Exists: values must be given for In and NotIn, and for no other operator`},
+		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier Exists: the operators In and NotIn require values, and the other operators do not allow values`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier Exists: the operators In and NotIn require values, and the other operators do not allow values`},
 	},
 	{
 		reason:   "DoesNotExist with values",
 		bad:      fields{"spec.switches.selector": "{matchExpressions: [{key: tier, operator: DoesNotExist, values: [front]}]}"},
-		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier DoesNotExist: values must be given for In and NotIn, and for no other operator`},
-		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier DoesNotExist: values must be given for In and NotIn, and for no other operator`},
+		want:     []string{`spec.switches.selector.matchExpressions[0].values: Invalid value: tier DoesNotExist: the operators In and NotIn require values, and the other operators do not allow values`},
+		onUpdate: []string{selectorIsImmutable, `spec.switches.selector.matchExpressions[0].values: Invalid value: tier DoesNotExist: the operators In and NotIn require values, and the other operators do not allow values`},
 	},
 	{
 		reason: "expression without a key",
@@ -350,17 +350,17 @@ var invalidInputs = []invalidInput{
 		want:      []string{`spec.switches.template.metadata.annotations: Too long: may not be more than 262144 bytes`},
 	},
 	{
-		reason: "the schema reports all errors at once",
+		reason: "the schema reports all errors in one response",
 		bad:    fields{"spec.switches.count": "0", "spec.position": "sideways", "spec.flip.delaySeconds": "-1", "spec.flip.intervalSeconds": "86401"},
 		want:   []string{`spec.switches.count: Invalid value: 0`, `spec.position: Unsupported value: "sideways"`, `spec.flip.delaySeconds: Invalid value: -1`, `spec.flip.intervalSeconds: Invalid value: 86401`},
 	},
 	{
-		reason: "the CEL rules report all errors at once",
+		reason: "the CEL rules report all errors in one response",
 		bad:    fields{"spec.switches.selector": "{matchLabels: {tier: front}, matchExpressions: [{key: tier, operator: In, values: [back]}, {key: size, operator: Exists, values: [big]}]}", labelsPath: "{tier: middle}"},
 		want:   []string{`spec.switches.selector.matchExpressions: Invalid value: selector contradicts itself`, `spec.switches.selector.matchExpressions[1].values: Invalid value: size Exists`, `spec.switches.template.metadata.labels: Invalid value: tier=middle does not satisfy matchLabels tier=front`, `spec.switches.template.metadata.labels: Invalid value: tier=middle does not satisfy matchExpressions: tier In (back)`, `spec.switches.template.metadata.labels: Invalid value: size is missing`},
 	},
 	{
-		reason:    "the webhook reports all errors at once",
+		reason:    "the webhook reports all errors in one response",
 		byWebhook: true,
 		bad:       fields{"spec.switches.count": "101", labelsPath: "{'a tier': 'no value'}", annotationsPath: "{'a note': x}"},
 		want:      []string{`spec.switches.count: Invalid value: 101: must be at most 100`, `spec.switches.template.metadata.labels: Invalid value: "a tier"`, `spec.switches.template.metadata.labels: Invalid value: "no value"`, `spec.switches.template.metadata.annotations: Invalid value: "a note"`},
@@ -593,7 +593,7 @@ func TestScaleIsValidated(t *testing.T) {
 		} {
 			_, stderr, err := kubectl(t, "", "scale", resource("machines", version), "m", "-n", namespace, "--replicas="+replicas)
 			if want = in(version, want); err == nil || !strings.Contains(stderr, want) {
-				t.Errorf("kubectl scale to %s in %s: %v, with the message\n%s\nwhich lacks\n%s", replicas, version, err, stderr, want)
+				t.Errorf("kubectl scale to %s in %s: got error %v and the message\n%s\nwant a message with\n%s", replicas, version, err, stderr, want)
 			}
 		}
 	}
@@ -651,7 +651,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 					}
 				}
 				if err != nil || strings.Join(got, "\n") != test.want {
-					t.Errorf("create in %s: %v, with %q on standard error, not %q", version, err, got, test.want)
+					t.Errorf("create in %s: got error %v and standard error %q, want standard error %q", version, err, got, test.want)
 				}
 			}
 		})
@@ -664,7 +664,7 @@ func TestOverlappingSelectorsWarn(t *testing.T) {
 		waitForPositions(t, namespace, other.Name, "d", defaultTimeout)
 		_, stderr, err := kubectl(t, "{apiVersion: useless.container.training/v1beta1, kind: Machine, metadata: {name: late}}", "create", "-n", namespace, "-f", "-")
 		if want := "Warning: selector machine=late overlaps the selector of Machine other, machine=late: "; err != nil || !strings.Contains(stderr, want) {
-			t.Errorf("%v, with %q on standard error, which lacks %q", err, stderr, want)
+			t.Errorf("got error %v and standard error %q, want standard error with %q", err, stderr, want)
 		}
 		getMachine(t, namespace, "late") // the Machine exists despite the warning
 	})
@@ -828,7 +828,7 @@ func TestWithoutWebhook(t *testing.T) {
 		testValidIsRejected(t, namespace)
 	})
 	t.Run("Machines are read as v1beta1", func(t *testing.T) {
-		// Without the conversion webhook, the API server returns as v1alpha1 only objects that it converted before.
+		// Without the conversion webhook, the API server can return v1alpha1 objects only if it converted them before.
 		for _, version := range []string{beta, alpha} {
 			u := read(t, beta, "machines", namespace, "created-as-"+version)
 			if got := at(u, "status.positions"); got != "d" {
@@ -836,7 +836,7 @@ func TestWithoutWebhook(t *testing.T) {
 			}
 		}
 		if got := strings.Count(mustKubectl(t, "", "get", "machines", "-n", namespace, "-o", "name"), "machine.useless"); got != 2 {
-			t.Errorf("there are %d Machines, not 2", got)
+			t.Errorf("got %d Machines, want 2", got)
 		}
 	})
 	t.Run("Switches are written in both versions", func(t *testing.T) {
@@ -853,7 +853,7 @@ func TestWithoutWebhook(t *testing.T) {
 }
 
 // checkWithoutWebhook checks that the API server still rejects an invalid Machine. If the schema or a CEL rule rejects
-// the Machine, the message is the same as with the webhook. Otherwise, the message says that the call of the webhook
+// the Machine, the message is the same as with the webhook. Otherwise, the message says that the call to the webhook
 // failed.
 func checkWithoutWebhook(t *testing.T, test invalidInput, namespace string) {
 	t.Helper()
@@ -895,7 +895,7 @@ func testValidIsRejected(t *testing.T, namespace string) {
 	} {
 		_, stderr, err := kubectl(t, test.manifest, append(test.args, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, test.want) {
-			t.Errorf("%s: %v, with the message\n%s\nwhich lacks\n%s", operation, err, stderr, test.want)
+			t.Errorf("%s: got error %v and the message\n%s\nwant a message with\n%s", operation, err, stderr, test.want)
 		}
 	}
 	if diff := cmp.Diff(before, getMachine(t, namespace, "created-as-v1beta1")); diff != "" {
@@ -903,8 +903,8 @@ func testValidIsRejected(t *testing.T, namespace string) {
 	}
 }
 
-// testChangedAndDeleted changes everything about a Machine except its spec, waits until the operator updates its
-// status, and deletes it.
+// testChangedAndDeleted changes a Machine's labels, annotations and status, but not its spec. It also turns the switch
+// up, and waits until the operator updates the status. Then it deletes the Machine.
 func testChangedAndDeleted(t *testing.T, namespace, name string) {
 	mustKubectl(t, "", "label", "machine", name, "-n", namespace, "colour=red")
 	mustKubectl(t, "", "annotate", "machine", name, "-n", namespace, "note=any")

@@ -30,9 +30,9 @@ import (
 const webhookService = "useless-webhook-service.useless-system.svc"
 
 // TestSelfManagedCertificates runs the operator with self-managed certificates, as dist/install.yaml does. The
-// certificate is valid for the webhooks' Service, but this API server calls the webhooks at an IP address. So webhook
-// calls fail until the test ends. At first, an admission policy rejects the certificate, and the operator must report
-// that it is not ready.
+// certificate is valid for the webhooks' Service. In this test, the API server calls the webhooks at an IP address, so
+// all webhook calls fail until the test ends. At first, an admission policy rejects the certificate. Then the operator
+// must report that it is not ready.
 func TestSelfManagedCertificates(t *testing.T) {
 	useExclusiveCluster(t)
 	installed := caBundles(t)
@@ -68,8 +68,8 @@ func TestSelfManagedCertificates(t *testing.T) {
 	operator.waitUntilReady(t)
 }
 
-// servedCertificate waits until the webhook server uses a new certificate that every CA bundle verifies. It returns the
-// new certificate. before is the previous certificate; if it is nil, every certificate is new.
+// servedCertificate waits until the webhook server uses a new certificate that every CA bundle verifies, and returns
+// it. before is the previous certificate. If before is nil, every certificate is new.
 func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate {
 	t.Helper()
 	var served *x509.Certificate
@@ -134,8 +134,8 @@ func certificateSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// restoreWebhooks restores the configuration of the webhooks when the test ends, with their URLs and CA bundles. It
-// also empties the certificates' Secret.
+// restoreWebhooks restores the URLs and the CA bundles of the webhooks when the test ends. It also empties the Secret
+// with the certificates.
 func restoreWebhooks(t *testing.T) {
 	t.Helper()
 	secret := certificateSecret(t)
@@ -162,7 +162,8 @@ func restoreWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The API server uses the restored address after a moment. No process listens there now, so calls then fail.
+		// The API server uses the restored address a moment later. No process listens at this address now, so calls
+		// then fail.
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, newMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})

@@ -41,13 +41,13 @@ type testCluster struct {
 	operatorKubeconfig string               // path of a kubeconfig with the permissions of the operator's ServiceAccount
 	ledger             *invariants.Recorder // records all revisions of Machines and Switches, in every namespace
 
-	node           func() (*standin.Node, error) // starts the simulated node on the first call
-	sharedOperator func() error                  // starts the operator that tests share on the first call
+	node           func() (*standin.Node, error) // starts the simulated node at the first call, and returns it
+	sharedOperator func() error                  // starts the operator that tests share, at the first call
 	requests       *requestCounter               // counts the requests of the shared operator
-	beforeStop     []func() error                // stop clients of the control plane; called in reverse order
+	beforeStop     []func() error                // functions that stop clients of the control plane; called in reverse order
 }
 
-// clusters has all control planes that were started. No test uses the control planes in free.
+// clusters has all control planes that were started. No test uses the control planes in free at the moment.
 var clusters struct {
 	sync.Mutex
 	all, free []*testCluster
@@ -56,11 +56,12 @@ var clusters struct {
 // sharedCluster starts the control plane that tests share.
 var sharedCluster = sync.OnceValues(startCluster)
 
-// assigned maps the names of tests that have called useSharedCluster or useExclusiveCluster to their control planes.
+// assigned maps the names of tests to their control planes. These tests have called useSharedCluster or
+// useExclusiveCluster.
 var assigned sync.Map
 
-// useSharedCluster lets a test run in parallel with other tests, on a control plane that they share. The operator runs
-// there.
+// useSharedCluster lets a test run in parallel with other tests. All these tests share one control plane, on which the
+// operator runs.
 func useSharedCluster(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -74,7 +75,7 @@ func useSharedCluster(t *testing.T) {
 	}
 }
 
-// useExclusiveCluster lets a test run in parallel with other tests, and gives it a control plane of its own. No
+// useExclusiveCluster lets a test run in parallel with other tests, and gives it an exclusive control plane. No
 // operator runs there. Benchmarks do not run in parallel.
 func useExclusiveCluster(t testing.TB) {
 	t.Helper()
@@ -97,8 +98,8 @@ func useExclusiveCluster(t testing.TB) {
 	assigned.Store(t.Name(), c)
 }
 
-// clean deletes all Machines and VirtualMachines. Otherwise, the operator of the next test would process them and count
-// them in its metrics. No operator runs, so clean removes the finalizers.
+// clean deletes all Machines and VirtualMachines. If any remained, the next test's operator would process them and
+// count them in its metrics. No operator runs now, so clean removes the finalizers.
 func (c *testCluster) clean() error {
 	ctx := context.Background()
 	remaining := ""

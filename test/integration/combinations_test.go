@@ -31,11 +31,11 @@ import (
 	"container.training/useless/test/internal/combinations"
 )
 
-// actions makes the operator use the permissions of each component.
+// actions maps each component to a function that makes the operator use the component's permissions.
 var actions = map[string]func(t *testing.T, namespace string){
 	"machine":                  useMachine,
 	"virtualmachine":           useVirtualMachine,
-	"schedule":                 func(*testing.T, string) {}, // the kinds of workloads use its permissions
+	"schedule":                 func(*testing.T, string) {}, // the actions for the kinds of workloads use its permissions
 	"schedule/deployments":     useDeployment,
 	"schedule/statefulsets":    useStatefulSet,
 	"schedule/cronjobs":        useCronJob,
@@ -131,7 +131,7 @@ func useScheduledVirtualMachine(t *testing.T, namespace string) {
 	waitForWorkload(t, vm, "stopped", func(vm *v1alpha1.VirtualMachine) bool { return vm.Spec.Action == v1alpha1.ActionInactive })
 }
 
-// unusedInCombinations are permissions that other tests use, with the reason why TestCombinations does not.
+// unusedInCombinations lists permissions that only other tests use, with the reason.
 var unusedInCombinations = map[permission]string{
 	{verb: "create", resource: "tokenreviews.authentication.k8s.io"}:                              noMetrics,
 	{verb: "create", resource: "subjectaccessreviews.authorization.k8s.io"}:                       noMetrics,
@@ -147,7 +147,7 @@ const (
 	noMigration = "no object is stored in an older version"
 )
 
-// exceptionsOf returns the permissions of a combination that it does not use, with the reason.
+// exceptionsOf returns the permissions that a combination has but does not use, with the reason.
 func exceptionsOf(t *testing.T, c combinations.Combination, granted map[permission]string) map[permission]string {
 	t.Helper()
 	exceptions := maps.Clone(unusedInCombinations)
@@ -164,8 +164,9 @@ func exceptionsOf(t *testing.T, c combinations.Combination, granted map[permissi
 	return exceptions
 }
 
-// TestCombinations runs the operator with the flags and the permissions of each combination of components. The
-// permissions that it uses must be the permissions that it has.
+// TestCombinations runs the operator with each combination of components. The operator has the flags and the
+// permissions of the combination. It must use all these permissions except the result of exceptionsOf, and no
+// others.
 func TestCombinations(t *testing.T) {
 	for _, c := range combinations.All {
 		t.Run(c.Name, func(t *testing.T) { testCombination(t, c) })
@@ -184,11 +185,11 @@ func testCombination(t *testing.T, c combinations.Combination) {
 		installKEDA(t)
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"}}
-	if err := admin(t).Delete(t.Context(), lease); client.IgnoreNotFound(err) != nil { // the operator creates it
+	if err := admin(t).Delete(t.Context(), lease); client.IgnoreNotFound(err) != nil { // so that the operator creates the Lease
 		t.Fatal(err)
 	}
 	log := auditLogFromNow(t)
-	operator := startOperator(t, []string{"KUBE_FEATURE_WatchListClient=false"}, args...) // uses the verb list
+	operator := startOperator(t, []string{"KUBE_FEATURE_WatchListClient=false"}, args...) // so that the operator uses the verb list
 	operator.waitUntilReady(t)
 	namespace := newNamespace(t)
 	for _, component := range c.Components() {
@@ -210,7 +211,7 @@ func testCombination(t *testing.T, c combinations.Combination) {
 	}
 }
 
-// render returns the objects of a kustomization for a folder beside a clone of the repository.
+// render returns the objects of a kustomization. The kustomization is for a folder next to a clone of the repository.
 func render(t *testing.T, kustomization string) []*unstructured.Unstructured {
 	t.Helper()
 	clone, err := filepath.Abs(repository)
@@ -254,7 +255,7 @@ func limitPermissions(t *testing.T, rendered []*unstructured.Unstructured) {
 	}
 }
 
-// restore reports an error of a request that undoes what a test has changed.
+// restore fails the test if err is not nil. err is the error of a request that undoes a change by the test.
 func restore(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -274,7 +275,7 @@ func rbacOnlyIn(objects, others []*unstructured.Unstructured) (only []*unstructu
 	return only
 }
 
-// auditLogFromNow returns a reader of the audit log that begins at its present end.
+// auditLogFromNow returns a reader of the audit log that begins at the log's current end.
 func auditLogFromNow(t *testing.T) io.Reader {
 	t.Helper()
 	log, err := os.Open(clusterOf(t).AuditLog())

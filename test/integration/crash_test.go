@@ -107,8 +107,8 @@ func TestCrashBeforeStatusUpdate(t *testing.T) {
 	onceEach(t, switches.all(t), "m-0", "m-1")
 }
 
-// TestCrashWhileCreating kills an operator that has created some switches of a Machine. Until then, a quota rejects the
-// other switches.
+// TestCrashWhileCreating kills an operator that has created some switches of a Machine. A quota rejects the other
+// switches until the operator is killed.
 func TestCrashWhileCreating(t *testing.T) {
 	useExclusiveCluster(t)
 	const count, allowed = 60, 10
@@ -130,7 +130,7 @@ func TestCrashWhileCreating(t *testing.T) {
 	waitForPositions(t, namespace, "m", strings.Repeat("d", count), defaultTimeout)
 	changes := switches.all(t)
 	if most := mostAtOnce(changes); most != count || len(changes) != count {
-		t.Errorf("at most %d switches at once, and %d changes; want %d creations and nothing else", most, len(changes), count)
+		t.Errorf("at most %d switches at the same time, and %d changes; want %d creations and nothing else", most, len(changes), count)
 	}
 	if own := len(switchesOf(t, m)); own != count {
 		t.Errorf("%d switches", own)
@@ -180,7 +180,8 @@ func TestLeaderChange(t *testing.T) {
 }
 
 // TestStandby starts a replica while another holder has the Lease. The standby replica must already watch all resources
-// that it will need as leader. A leader exits if its caches take longer than two minutes to fill.
+// that it will need as the leader. Otherwise, the caches of a new leader could take too long to fill: after two
+// minutes, it would exit.
 func TestStandby(t *testing.T) {
 	useExclusiveCluster(t)
 	now := metav1.NowMicro()
@@ -238,8 +239,8 @@ func waitForLeader(t *testing.T, before string) string {
 	return holder
 }
 
-// onceEach fails the test unless exactly these switches were turned down, once each. It also fails if a switch was
-// created or deleted.
+// onceEach fails the test unless each of these switches, and no other switch, was turned down exactly once. It also
+// fails the test if a switch was created or deleted.
 func onceEach(t *testing.T, changes []change[*v1beta1.Switch], names ...string) {
 	t.Helper()
 	want := map[string]int{}

@@ -24,7 +24,7 @@ import (
 
 func TestDeletion(t *testing.T) {
 	runShared(t, []namespacedTest{
-		{"switches are turned down before the machine is deleted, and deleted after it", testPoweredDown},
+		{"switches are turned down before the machine is deleted, and are deleted after the machine", testPoweredDown},
 		{"with foreground deletion, switches are deleted before the machine", testForeground},
 		{"orphaned switches stay until a new machine of the same name adopts them", testOrphans},
 		{"a recreated machine gets new switches while the old ones are terminating", testRecreatedWhileTerminating},
@@ -121,8 +121,8 @@ func testForeignFinalizer(t *testing.T, namespace string) {
 }
 
 // TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines. No finalizer may block the deletion. The
-// test needs its own control plane: Kubernetes deletes namespaces one after the other, and parallel tests leave dozens
-// of them.
+// test has an exclusive control plane, because Kubernetes deletes namespaces one after the other. On the shared control
+// plane, dozens of namespaces wait for their deletion.
 func TestNamespaceDeletion(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})
@@ -142,7 +142,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	eventually(t, 2*defaultTimeout, func() (bool, string) {
 		object := &corev1.Namespace{}
 		err := admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, object)
-		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // the conditions say what blocks the deletion
+		return apierrors.IsNotFound(err), fmt.Sprintf("%+v", object.Status) // the conditions describe why the deletion waits
 	})
 }
 
@@ -197,7 +197,7 @@ func testRecreatedWhileTerminating(t *testing.T, namespace string) {
 	}
 
 	m := slowMachine(t, namespace, "m", 3)
-	// The terminating switches still use the first three names. The operator must use the next names at once.
+	// The terminating switches still use the first three names. The operator must use the next names immediately.
 	waitForNames(t, m, "m-3", "m-4", "m-5")
 	waitForTotal(t, namespace, "m", 3)
 	for _, name := range names {

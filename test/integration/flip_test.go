@@ -68,8 +68,8 @@ func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
 }
 
 // checkFlips fails the test if a switch was turned down early, or if two switches were turned down within one interval.
-// It also fails the test if the flips are not in the order of status.seenAt. It checks the times that the operator
-// wrote and the times of the watch events.
+// It also fails the test if the flips are not in the order of status.seenAt. It checks both the times that the operator
+// wrote and the times at which the test received the watch events.
 func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
 	t.Helper()
 	for i, f := range found {
@@ -99,7 +99,7 @@ func checkFlips(t *testing.T, found []flip, delay, interval time.Duration) {
 	}
 }
 
-// lateness returns, for each flip, the time from when the flip was due until it happened.
+// lateness returns how late each flip was.
 func lateness(found []flip, delay, interval time.Duration) []time.Duration {
 	late := make([]time.Duration, 0, len(found))
 	for i, f := range found {
@@ -119,7 +119,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// reportLateness logs how late flips were, and fails the test if one was later than bound.
+// reportLateness logs how late the flips were. It fails the test if a flip was later than bound.
 func reportLateness(t *testing.T, found []flip, delay, interval, bound time.Duration) {
 	t.Helper()
 	late := lateness(found, delay, interval)

@@ -59,8 +59,8 @@ func TestLeaseHasItsOwnPriorityLevel(t *testing.T) {
 	}
 }
 
-// classified sends a request without a body, and returns the UIDs of its FlowSchema and its priority level. It ignores
-// the status of the response.
+// classified sends a request without a body. It returns the UIDs of the FlowSchema and the priority level of the
+// request. It ignores the status of the response.
 func classified(t *testing.T, c *http.Client, method, url string) []string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)

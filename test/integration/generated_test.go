@@ -53,9 +53,9 @@ var kindsOfObjects = []kindOfObject{
 	},
 }
 
-// TestGeneratedChanges generates changes from the schemas. The API server and the webhook must accept valid changes,
-// and reject invalid changes with a message that names the field. This shows that the API server agrees with
-// crdValidator, which uses only the schema and its CEL rules. The operator must not panic.
+// TestGeneratedChanges generates changes from the schemas. The API server and the webhook must accept valid changes.
+// They must reject invalid changes with a message that names the field. The test uses crdValidator to decide which
+// changes are valid by the schema and its CEL rules. The operator must not panic.
 func TestGeneratedChanges(t *testing.T) {
 	useSharedCluster(t)
 	t.Logf("repeat this run with -seed=%d", *seed)
@@ -80,8 +80,8 @@ func TestGeneratedChanges(t *testing.T) {
 	}
 }
 
-// panicsOf returns the number of panics that the operator has recovered from. The operator runs in this process, so its
-// metrics are in the process's registry.
+// panicsOf returns how many panics the operator has recovered from. The operator runs in the test process, so its
+// metrics are in this process's registry.
 func panicsOf(t *testing.T) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -123,7 +123,7 @@ type generatedChange struct {
 	fields []string                   // the error must contain one of them; empty if the change is valid
 }
 
-// each generates changes one after the other, so that the seed determines them. It sends up to eight changes in
+// each calls next for one change after the other, so the seed determines the changes. It sends up to eight changes in
 // parallel.
 func (c *changes) each(next func() generatedChange) {
 	c.Helper()
@@ -194,8 +194,8 @@ func (c *changes) createObjects() {
 	}
 }
 
-// candidate generates an object that is valid by the schema's types and bounds, but perhaps not by its CEL rules. If
-// old is not nil, the object is an update of old with the same immutable field.
+// candidate generates an object whose types and bounds are valid by the schema. The object may violate CEL rules. If
+// old is not nil, the object is an update of old with the same value of the immutable field.
 func (c *changes) candidate(name string, old *unstructured.Unstructured) map[string]any {
 	object := c.generator.object(c.validator.schema)
 	u := unstructured.Unstructured{Object: object}
@@ -265,8 +265,8 @@ func (c *changes) valid() generatedChange {
 	return change
 }
 
-// invalid generates a change that must be rejected: by a CEL rule, by the operator's limit, or because of one value
-// that the schema does not allow.
+// invalid generates a change that must be rejected. It violates a CEL rule, exceeds the operator's limit, or has one
+// value that the schema does not allow.
 func (c *changes) invalid() generatedChange {
 	for range 10_000 {
 		change := c.valid()
@@ -309,12 +309,12 @@ func (c *changes) breakValue(change *generatedChange) bool {
 	one := all[c.generator.IntN(len(all))]
 	change.object, change.wrong, change.fields = one.in(change.object), one.String(), []string{dotted(one.path)}
 	if change.status {
-		// Some paths of the API server begin below status: for a number above 32 bits, and in 1.30 for every wrong
-		// type.
+		// Some of the API server's paths are relative to the status: for a number above 32 bits, and in 1.30 for every
+		// wrong type.
 		below := dotted(one.path[1:])
 		change.fields = append(change.fields, " in "+below, "is invalid: "+below, "is invalid: ["+below)
 	}
-	if one.path[len(one.path)-1] == unknownField { // only strict field validation rejects it, not crdValidator
+	if one.path[len(one.path)-1] == unknownField { // strict field validation rejects it, but crdValidator does not
 		return true
 	}
 	return len(c.validator.validate(c.Context(), runtime.DeepCopyJSON(change.object), c.objectOf(change.old))) > 0

@@ -89,14 +89,14 @@ func (v crdValidator) validate(ctx context.Context, object, old map[string]any) 
 	return broken
 }
 
-// generator generates values that are valid by a schema, and changes that make them invalid.
+// generator generates values that are valid by a schema. It also generates changes that make these values invalid.
 type generator struct {
 	*testing.T
 	*rand.Rand
 }
 
-// samples maps each pattern of the schemas to texts that match the pattern. A test fails if it needs a pattern that is
-// missing here.
+// samples maps each pattern of the schemas to texts that match the pattern. The test fails if it needs a pattern that
+// samples does not have.
 var samples = map[string][]string{
 	`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`: {"A", "Scaled", "a_b,c:9", strings.Repeat("R", 1024)},
 	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`: {
@@ -107,7 +107,7 @@ var samples = map[string][]string{
 	},
 }
 
-// There are few labels, so that selectors and templates often use the same labels.
+// There are only a few labels, so selectors and templates often use the same labels.
 var (
 	labelKeys   = []string{"tier", "team", "example.com/room", "machine"}
 	labelValues = []string{"", "front", "back", "a", "A-b_c.9", strings.Repeat("v", 63)}
@@ -226,7 +226,7 @@ func dotted(path []any) string {
 	return text.String()
 }
 
-// breakages returns all breakages of a value with the given schema, and of the values inside it.
+// breakages returns all breakages of a value with the given schema, and of its nested values.
 func (g generator) breakages(s *schemaProps, value any, path []any) []breakage {
 	var all []breakage
 	for _, invalid := range g.invalidValues(s) {

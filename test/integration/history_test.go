@@ -17,8 +17,8 @@ import (
 	"container.training/useless/test/internal/invariants"
 )
 
-// maxLag is longer than the longest delay of a watch in these tests. The invariant checker allows the operator to act
-// on a state of this age.
+// maxLag is longer than the longest delay of a watch in these tests. The operator may act on data that is outdated by
+// at most maxLag.
 const maxLag = 5 * time.Second
 
 // checkInvariants fails a test if an invariant was violated in a namespace.
@@ -29,8 +29,8 @@ func checkInvariants(t testing.TB, namespace string) {
 	}
 }
 
-// violationsIn returns the violations of invariants in a namespace. It removes the recorded revisions of the namespace,
-// so a second call returns none.
+// violationsIn returns the violations of invariants in a namespace. It removes the namespace's revisions from the
+// recording, so a second call returns no violations.
 func violationsIn(t testing.TB, namespace string) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)
@@ -46,8 +46,8 @@ func violationsIn(t testing.TB, namespace string) []error {
 	return checker.Violations()
 }
 
-// TestInvariantCheckerReportsDeletion deletes one of two switches. Only users may delete it. If the operator deletes
-// it, the invariant checker must report a violation.
+// TestInvariantCheckerReportsDeletion deletes one of a Machine's two switches, as a user and as the operator. The
+// invariant checker must report a violation only for the operator.
 func TestInvariantCheckerReportsDeletion(t *testing.T) {
 	useSharedCluster(t)
 	config, err := clientcmd.BuildConfigFromFlags("", clusterOf(t).operatorKubeconfig)

@@ -39,9 +39,9 @@ const (
 	memoryLimit = 256 << 20
 )
 
-// TestHostileClients starts many abusive clients at once. Their requests to the webhooks need much memory and time.
-// Meanwhile, the operator must stay below its memory limit and answer the API server's calls. As in a release, the
-// operator is built without the race detector.
+// TestHostileClients starts many abusive clients at the same time. Their requests to the webhooks need much memory and
+// time. Meanwhile, the operator must stay below its memory limit and answer the API server's calls. As in a release,
+// the operator is built without the race detector.
 func TestHostileClients(t *testing.T) {
 	useExclusiveCluster(t)
 	if runtime.GOOS != "linux" {
@@ -57,8 +57,8 @@ func TestHostileClients(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	latencies := s.callUntilDone(ctx, t)
 	start := time.Now()
-	// The abusive clients run in a process of their own with low priority. In a cluster, they would not
-	// share the operator's processors.
+	// The abusive clients run in a separate process with low priority. In a cluster, they would not use the operator's
+	// processors.
 	attackers := exec.CommandContext(t.Context(), "nice", "-n", "5", os.Args[0], fmt.Sprintf("-test.short=%t", testing.Short()))
 	attackers.Env = append(os.Environ(), abusiveClientsVariable+"="+s.url)
 	if out, err := attackers.CombinedOutput(); err != nil {
@@ -83,9 +83,9 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// TestConnectionExhaustion opens all connections that the operator allows, and starts large requests that do not end.
-// Meanwhile, the operator must accept no more connections. After the clients have closed their connections, the
-// operator must answer the API server again.
+// TestConnectionExhaustion opens as many connections as the operator allows, and starts large requests that do not end.
+// Then the operator must accept no more connections. When the clients close their connections, the operator must answer
+// the API server again.
 func TestConnectionExhaustion(t *testing.T) {
 	useExclusiveCluster(t)
 	s := startWebhookServer(t)
@@ -142,9 +142,8 @@ type webhookCaller struct {
 	conversion []byte // body of a small conversion request
 }
 
-// startWebhookServer starts an operator that only serves webhooks, and returns a client with the API server's address.
-// The operator runs no controllers. It is built without the race detector, which multiplies the memory that the
-// operator needs.
+// startWebhookServer starts an operator that serves webhooks and runs no controllers. It returns a client with the API
+// server's address. The operator has no race detector, which would multiply its memory use.
 func startWebhookServer(t *testing.T) *webhookCaller {
 	t.Helper()
 	path, err := executable.BuildManagerWithoutRace()
@@ -178,11 +177,11 @@ func newWebhookCaller(url, from string) *webhookCaller {
 // program runs the abusive clients against that operator, and no tests.
 const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 
-// runAbusiveClients runs all abusive clients at once, from several addresses, and returns the exit code.
+// runAbusiveClients runs all abusive clients at the same time, from several addresses. It returns the exit code.
 func runAbusiveClients(url string) int {
 	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	var unanswered sync.Map // the reasons of the attacks with mustServe that have no answer so far
+	var unanswered sync.Map // the reasons of attacks with mustServe that got no answer yet
 	for i, from := range addresses {
 		for _, attack := range newWebhookCaller(url, from).attacks() {
 			if attack.mustServe && i == 0 {
@@ -246,8 +245,8 @@ func (s *webhookCaller) memory(t *testing.T, name string) int {
 	return 0
 }
 
-// callUntilDone starts two clients, one for each path. They call the webhooks as the API server does, one call at a
-// time, until ctx is done. latencies waits for the clients to end, and returns the duration of every call.
+// callUntilDone starts two clients, one for each path. Each client calls the webhooks as the API server does, one call
+// at a time, until ctx is done. latencies waits until the clients end. It returns the duration of every call.
 func (s *webhookCaller) callUntilDone(ctx context.Context, t *testing.T) (latencies func() []time.Duration) {
 	t.Helper()
 	var clients sync.WaitGroup
@@ -281,8 +280,8 @@ func (s *webhookCaller) call(t *testing.T, caller, path string, body []byte) tim
 	return time.Since(start)
 }
 
-// post sends a request. It returns the status of the response and the end of its body. If length is negative, the
-// request does not declare its length. If there was no response, the status is 0 and answer is the error.
+// post sends a request. It returns the status and the end of the body of the response. If length is negative, the
+// request does not declare its length. If there is no response, the status is 0 and answer is the error.
 func (s *webhookCaller) post(
 	ctx context.Context, path, contentType string, length int64, body io.Reader,
 ) (status int, answer string) {
@@ -330,9 +329,9 @@ func admissionReview(machine string) []byte {
 type attack struct {
 	reason    string
 	clients   int
-	mustServe bool // at least one client must get an answer; if false, the operator may close all connections
+	mustServe bool // whether at least one client must get an answer; otherwise the operator may close all connections
 
-	// run returns errUnanswered if there was no answer, and another error if the answer was not the expected one.
+	// run returns errUnanswered if there was no answer. It returns another error if the answer was wrong.
 	run func(ctx context.Context) error
 }
 
@@ -350,7 +349,7 @@ func (s *webhookCaller) attacks() []attack {
 	send := func(path, contentType string, length int64, body func() io.Reader, want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			status, answer := s.post(ctx, path, contentType, length, body())
-			// The operator closes the connection of a client that needs half a minute to send a request. On a busy or
+			// The operator closes the connection of a client that takes half a minute to send a request. On a busy or
 			// slow computer, all clients can be too slow.
 			if status == 0 || strings.Contains(answer, "i/o timeout") {
 				return errUnanswered
@@ -451,7 +450,7 @@ func (s *webhookCaller) drip(text string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		connection, err := s.dial(ctx)
 		if err != nil {
-			return nil // a TLS handshake can time out, because there are many of them at once
+			return nil // a TLS handshake can time out, because many clients start one at the same time
 		}
 		defer connection.Close()
 		closed := make(chan struct{})

@@ -115,7 +115,7 @@ func TestIngressConfiguration(t *testing.T) {
 	createIngress(t, namespace, "theirs", map[string]string{"b": "2"})
 	for _, step := range []struct {
 		name             string
-		configured, also map[string]string // also are further annotations of the second Ingress
+		configured, also map[string]string // also has further annotations of the second Ingress
 		note             string
 	}{
 		{"two keys added", map[string]string{"a": "1", "b": "2"}, nil, "Set annotations a, b"},
@@ -207,7 +207,7 @@ func TestIngress(t *testing.T) {
 var fooBar = map[string]string{"foo": "bar"}
 
 func testIngressWrites(t *testing.T, namespace string, requests *requestCounter) {
-	waitForIngresses(t, newNamespace(t), requests) // the client's discovery requests must not count
+	waitForIngresses(t, newNamespace(t), requests) // before the count, the operator's client sends its discovery requests
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
@@ -224,7 +224,7 @@ func testIngressWrites(t *testing.T, namespace string, requests *requestCounter)
 func testIngressOptsOut(t *testing.T, namespace string) {
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
-	for range 7 { // so often that the operator would warn if it counted these changes as reverts
+	for range 7 { // if the operator counted these changes as reverts, it would warn
 		mergePatch(t, web, `{"metadata":{"annotations":{%q:%q}}}`, v1beta1.IngressAnnotationsAnnotation, v1beta1.IngressAnnotationsDisabled)
 		waitForAnnotations(t, namespace, "web", foreign, map[string]string{v1beta1.IngressAnnotationsAnnotation: v1beta1.IngressAnnotationsDisabled})
 		mergePatch(t, web, `{"metadata":{"annotations":{%q:null}}}`, v1beta1.IngressAnnotationsAnnotation)
@@ -324,8 +324,8 @@ func testIngressRejected(t *testing.T, namespace string, requests *requestCounte
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "false"}, fooBar)
 }
 
-// testIngressConflict acts as another client: it changes the annotation as soon as the operator has set it. The test
-// controls the operator's clock.
+// testIngressConflict acts as another client. It changes the annotation each time that the operator has set it. The
+// test controls the operator's clock.
 func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *requestCounter) {
 	ingresses := record[*networkingv1.Ingress](t, &networkingv1.IngressList{}, namespace)
 	web := createIngress(t, namespace, "web", foreign)
@@ -393,7 +393,7 @@ type interceptor struct {
 	status chan int
 }
 
-// before registers do. The interceptor calls do once, before the next PATCH request whose URL ends with path. The
+// before registers do. The interceptor calls do one time, before the next PATCH request whose URL ends with path. The
 // channel receives the status of the response.
 func (i *interceptor) before(path string, do func() error) <-chan int {
 	i.mu.Lock()

@@ -127,7 +127,7 @@ func TestIngressOriginalValues(t *testing.T) {
 			want: []map[string]string{fooBar, c, overwritten(map[string]any{"c": nil, "foo": mine["foo"]})}, writes: 1,
 		},
 		{
-			name: "a value that was changed since stays", change: `{"metadata":{"annotations":{"foo":"changed"}}}`,
+			name: "a value that another client has changed since then is kept", change: `{"metadata":{"annotations":{"foo":"changed"}}}`,
 			flags: ingress.Options{Annotations: c},
 			want:  []map[string]string{foo("changed"), c, overwritten(map[string]any{"c": nil})}, writes: 1,
 		},
@@ -173,7 +173,7 @@ func TestIngressIfNotPresent(t *testing.T) {
 			want: []map[string]string{mine, b("3")}, writes: 1,
 		},
 		{
-			name: "a value that another client has changed stays", change: `{"metadata":{"annotations":{"b":"changed"}}}`,
+			name: "a value that another client has changed is kept", change: `{"metadata":{"annotations":{"b":"changed"}}}`,
 			flags: flags(ingress.PolicyIfNotPresent, "3"), want: []map[string]string{mine, b("changed")},
 		},
 		{
@@ -226,7 +226,7 @@ func testIngressChangesClass(t *testing.T, flags ingress.Options) {
 	waitForAnnotations(t, namespace, "old", map[string]string{deprecated: "traefik"})
 
 	waitForAnnotations(t, namespace, "bare", mine) // an Ingress without a class is not selected
-	for range 7 {                                  // the operator would warn if it counted these changes as reverts
+	for range 7 {                                  // if the operator counted these changes as reverts, it would warn
 		mergePatch(t, bare, `{"spec":{"ingressClassName":"nginx"}}`)
 		waitForAnnotations(t, namespace, "bare", fooBar, overwritten(map[string]any{"foo": "mine"}))
 		mergePatch(t, bare, `{"spec":{"ingressClassName":"traefik"}}`)
@@ -237,8 +237,8 @@ func testIngressChangesClass(t *testing.T, flags ingress.Options) {
 	}
 }
 
-// TestIngressOfEarlierVersion starts the operator on an Ingress that an earlier version of the operator has written.
-// The earlier version set one annotation and overwrote another, and it did not save the old value.
+// TestIngressOfEarlierVersion starts the operator with an Ingress that an earlier version of the operator has changed.
+// The earlier version set one annotation and overwrote another. It did not save the old value.
 func TestIngressOfEarlierVersion(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -274,7 +274,7 @@ func TestIngressSharedValue(t *testing.T) {
 	})
 	applyAs(t, web, "argocd", fooBar)
 	runIngressSteps(t, web, []ingressStep{
-		{name: "the value stays, because another client applies it too", want: []map[string]string{fooBar}, writes: 1},
+		{name: "the value is kept, because another client applies it too", want: []map[string]string{fooBar}, writes: 1},
 	})
 }
 

@@ -54,6 +54,7 @@ import (
 	"container.training/useless/hack/cluster"
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/virtualmachine"
+	"container.training/useless/internal/events"
 	"container.training/useless/internal/webhook/admission"
 	"container.training/useless/internal/webhook/conversion"
 	_ "container.training/useless/test/internal/cachemutation" // fails a test that changes a cached object
@@ -73,8 +74,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// setParallelism runs four tests at the same time, unless the command line sets -parallel. The default of go test is
-// the number of processors, but these tests wait more than they compute.
+// setParallelism sets the number of parallel tests to four, unless the command line sets -parallel. The default of go
+// test is the number of processors. These tests mostly wait, so more of them can run at the same time.
 func setParallelism() {
 	const name = "test.parallel"
 	given := false
@@ -97,8 +98,8 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "cannot build the control plane:", err)
 		return 1
 	}
-	// Ctrl-C also stops the control planes. Without this function, their processes would end only when the kernel kills
-	// them after the test process (Pdeathsig).
+	// Ctrl-C also stops the control planes. Without this function, the kernel would kill their processes only after the
+	// test process has ended (Pdeathsig).
 	interrupted := context.AfterFunc(ctx, func() {
 		_ = stopClusters()
 		os.Exit(130)
@@ -191,14 +192,14 @@ func runOperatorFor(t testing.TB, options operatorOptions) (stop func()) {
 	return func() { _ = end() } // the cleanup reports the error
 }
 
-// operatorCount counts the operators that were started, in processes of their own or within the test process.
+// operatorCount counts the operators that were started, both in separate processes and in the test process.
 var operatorCount atomic.Int64
 
 // processName returns a unique name for the next operator. The operator uses it as its user agent.
 func processName() string { return fmt.Sprintf("operator-%d", operatorCount.Add(1)) }
 
-// runOperator runs the operator within the test process, with the permissions of its ServiceAccount. It returns when
-// the operator is ready. The function stop returns the error that the operator ended with.
+// runOperator runs the operator in the test process, with the permissions of its ServiceAccount. It returns when the
+// operator is ready. stop stops the operator and returns the error with which it ended.
 func (c *testCluster) runOperator(options operatorOptions) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, ready, err := c.newOperator(ctx, options)
@@ -215,8 +216,7 @@ func (c *testCluster) runOperator(options operatorOptions) (stop func() error, e
 		}
 		return nil
 	})
-	// This is longer than the controllers' CacheSyncTimeout (2 min). After CacheSyncTimeout, the manager ends with an
-	// error.
+	// This is longer than the controllers' CacheSyncTimeout (2 min), after which the manager ends with an error.
 	const within = 3 * time.Minute
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
 		select {
@@ -245,6 +245,7 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 		return nil, nil, err
 	}
 	restConfig.QPS, restConfig.UserAgent = -1, processName()
+	events.LimitConcurrency(restConfig)
 	if options.transport != nil {
 		options.transport(restConfig)
 	}
@@ -283,8 +284,8 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	return mgr, mgr.GetWebhookServer().StartedChecker(), err
 }
 
-// newNamespace creates a namespace for one test. When the test ends, newNamespace checks the invariants on the history
-// of the Machines and Switches in the namespace. Then it deletes the namespace and does not wait for the deletion.
+// newNamespace creates a namespace for one test. When the test ends, newNamespace checks the invariants of all
+// revisions of the Machines and Switches in the namespace. Then it starts the deletion of the namespace.
 func newNamespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -301,7 +302,7 @@ func newNamespace(t testing.TB) string {
 }
 
 // kubectl runs kubectl as an administrator, with manifest as its standard input. It returns kubectl's standard output
-// and standard error. It ends kubectl after two minutes, because kubectl itself can wait for days.
+// and standard error. Some kubectl commands can wait for days, so it ends kubectl after two minutes.
 func kubectl(t *testing.T, manifest string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*defaultTimeout)
@@ -328,8 +329,8 @@ func mustKubectl(t *testing.T, manifest string, args ...string) string {
 // server.
 var polling = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 250 * time.Millisecond}
 
-// eventually polls condition until it returns true. If that takes longer than within, the test fails and reports the
-// last value of got.
+// eventually polls condition until ok is true. If this takes longer than within, the test fails with the last value of
+// got.
 func eventually(t testing.TB, within time.Duration, condition func() (ok bool, got string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -409,7 +410,7 @@ func waitForPositions(t *testing.T, namespace, name, positions string, within ti
 	eventually(t, within, func() (bool, string) {
 		m = getMachine(t, namespace, name)
 		return m.Status.Positions == positions && m.Status.ObservedGeneration == m.Generation,
-			fmt.Sprintf("positions are %q, not %q; status %+v", m.Status.Positions, positions, m.Status)
+			fmt.Sprintf("positions are %q, want %q; status %+v", m.Status.Positions, positions, m.Status)
 	})
 	return m
 }

@@ -75,11 +75,11 @@ func restedMachines() int {
 // busyMachines is the number of Machines that a user changes during the migration.
 const busyMachines = 20
 
-// An upgrade is the state of TestStorageMigration. Two operators run: one migrates and runs no controllers, the other
-// runs the Machine controller. So the test can distinguish their writes.
+// An upgrade is the state of TestStorageMigration. Two operators run, so the test can distinguish their writes. One
+// operator migrates and does not run the Machine controller. The other one runs the Machine controller.
 type upgrade struct {
 	olm          olm
-	rested, busy string          // namespaces of restedMachines and busyMachines
+	rested, busy string          // only the migration changes the Machines in rested; a user also changes the Machines in busy
 	before       map[string]any  // the objects in rested before the migration, from readAll
 	requests     *requestCounter // requests of the operator with the Machine controller
 	machines     *recording[*v1beta1.Machine]
@@ -136,8 +136,8 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	operator := u.migrator(t)
 	waitForLog(t, operator, "The storage version migration failed and will be retried")
 	operator.waitUntilReady(t)
-	// Without the conversion webhook, the API server rejects the list of Machines. If its watch cache already contains
-	// the Machines, it rejects the first rewrite instead.
+	// Without the conversion webhook, the API server rejects the list of Machines. If the Machines are already in its
+	// watch cache, it rejects the first rewrite instead.
 	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored objects in the storage version: ")
 	if err := operator.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -150,8 +150,8 @@ func (u *upgrade) testWithoutConverter(t *testing.T) {
 	}
 }
 
-// testKilled kills an operator during the migration. Until then, an admission policy rejects the rewrite of the last
-// Machine.
+// testKilled kills an operator during the migration. An admission policy rejects the rewrite of the last Machine, so
+// the migration cannot end earlier.
 func (u *upgrade) testKilled(t *testing.T) {
 	names := make([]string, restedMachines())
 	for i := range names {
@@ -344,8 +344,9 @@ func changeMachines(ctx context.Context, c client.Client, namespace string) erro
 	}
 }
 
-// deleteMachines deletes all Machines in the namespaces and waits until they are gone. It repeats a deletion that takes
-// longer than the API server allows: a thousand Machines need more than a minute on a busy computer.
+// deleteMachines deletes all Machines in the namespaces and waits until they are gone. If a request takes longer than
+// the API server allows, it repeats the request. On a busy computer, the deletion of a thousand Machines takes more
+// than a minute.
 func deleteMachines(t *testing.T, namespaces ...string) {
 	t.Helper()
 	start, ctx := time.Now(), context.Background()
@@ -402,7 +403,7 @@ func crd(t *testing.T, plural string) *apiextensionsv1.CustomResourceDefinition 
 	return crd
 }
 
-// dropVersion removes a version from a CustomResourceDefinition in a dry run. The API server rejects this while the
+// dropVersion removes a version from a CustomResourceDefinition in a dry run. The API server rejects the removal if the
 // version is in status.storedVersions.
 func dropVersion(t *testing.T, plural, version string) error {
 	t.Helper()
@@ -441,7 +442,7 @@ func storeIn(t *testing.T, version string) {
 				fmt.Sprintf("the stored versions of %s are %v, want %s", plural, stored, version)
 		})
 	}
-	deleteMachines(t, namespace) // without an operator, a list of the remaining ones would need the conversion webhook
+	deleteMachines(t, namespace) // without an operator, a later list of these Machines would fail: it needs the conversion webhook
 }
 
 // setStorage sets the storage version in a CustomResourceDefinition.
@@ -500,7 +501,7 @@ func storedIn(t *testing.T, paths ...string) map[string]int {
 	return counts
 }
 
-// An olm simulates OLM: it has the environment of an operator that OLM runs, and an OperatorCondition. It is empty if
+// An olm simulates OLM. It has the environment of an operator that OLM runs, and an OperatorCondition. It is empty if
 // users cannot create mount namespaces on this computer. Then the tests do not check the OperatorCondition.
 type olm struct {
 	condition     client.ObjectKey
@@ -510,8 +511,8 @@ type olm struct {
 // olmNamespace and olmName are the namespace and name of the OperatorCondition.
 const olmNamespace, olmName = "useless-system", "useless-operator.v0.1.0"
 
-// olmLauncher returns a command that starts a program in a mount namespace of its own. The mount namespace contains the
-// file with the name of the Kubernetes namespace, as in a Pod.
+// olmLauncher returns a command that starts a program in a new mount namespace. As in a Pod, a file there contains the
+// name of the Kubernetes namespace.
 func olmLauncher() []string {
 	const folder = "/var/run/secrets/kubernetes.io/serviceaccount"
 	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
@@ -566,8 +567,8 @@ func installOLM(t *testing.T) olm {
 	}
 }
 
-// waitForUpgradeable waits until the condition Upgradeable of the OperatorCondition has this status and a message that
-// begins with message. It is a subtest, which is skipped if o is empty.
+// waitForUpgradeable waits until the condition Upgradeable of the OperatorCondition has this status, and a message that
+// begins with message. It runs as a subtest, which is skipped if o is empty.
 func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, message string) {
 	t.Helper()
 	passed := t.Run("the condition Upgradeable is "+string(status), func(t *testing.T) {
@@ -581,7 +582,7 @@ func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, mes
 			}
 			upgradeable := meta.FindStatusCondition(condition.Spec.Conditions, operatorsv2.Upgradeable)
 			ok := upgradeable != nil && upgradeable.Status == status && strings.HasPrefix(upgradeable.Message, message)
-			return ok, fmt.Sprintf("the condition Upgradeable is %v, not %s with %q", upgradeable, status, message)
+			return ok, fmt.Sprintf("the condition Upgradeable is %v, want %s with %q", upgradeable, status, message)
 		})
 	})
 	if !passed {
@@ -589,7 +590,7 @@ func (o olm) waitForUpgradeable(t *testing.T, status metav1.ConditionStatus, mes
 	}
 }
 
-// leaveNotUpgradeable sets the condition Upgradeable to False, like an operator that crashed during a migration.
+// leaveNotUpgradeable sets the condition Upgradeable to False, as after a crash of the operator during a migration.
 func (o olm) leaveNotUpgradeable(t *testing.T) {
 	t.Helper()
 	if o.launcher == nil {
@@ -608,11 +609,11 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 }
 
 // perObject is the time limit for the migration of one object, on a computer that is busy with other tests. The
-// operator reads the objects one after the other, and reads each object twice.
+// operator processes the objects one after the other, and reads each object twice.
 const perObject = 200 * time.Millisecond
 
-// waitUntilMigrated waits until the operator logs that it has migrated all objects. It does not poll the API server:
-// fifty requests per second would load the API server as much as the migration itself.
+// waitUntilMigrated waits until the operator logs that it has migrated all objects. It does not poll the API server,
+// because polling would load the API server as much as the migration itself.
 func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
 	t.Helper()
 	start := time.Now()

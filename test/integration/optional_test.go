@@ -34,7 +34,7 @@ func grantPermissions(t *testing.T, component string) {
 	waitForSetup(t, component, "<nil>")
 }
 
-// waitForSetup sets up a controller again and again until the error begins with problem. The problem "<nil>" stands for
+// waitForSetup repeats the setup of a controller until its error begins with problem. The problem "<nil>" means
 // success. waitForSetup returns the kubectl command that the error recommends, without the word kubectl.
 func waitForSetup(t *testing.T, name, problem string) (command string) {
 	t.Helper()
@@ -72,8 +72,8 @@ func TestMissingPermissions(t *testing.T) {
 	}
 }
 
-// TestDocumentedKustomizations applies the kustomizations of the documentation over the installation, in a server-side
-// dry run. On a shared cluster, the permissions that other tests grant could conflict.
+// TestDocumentedKustomizations applies the kustomizations of the documentation to the installation, in a server-side
+// dry run. It has an exclusive control plane, because other tests grant permissions that could conflict.
 func TestDocumentedKustomizations(t *testing.T) {
 	useExclusiveCluster(t)
 	clone, err := filepath.Abs(repository)
@@ -89,8 +89,8 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The installation has the same field manager. Another field manager would cause conflicts, for example about
-		// the URLs of the webhooks.
+		// The field manager must be the same as for the installation. Another field manager would cause conflicts, for
+		// example about the URLs of the webhooks.
 		out := mustKubectl(t, "", "apply", "-k", dir, "--server-side", "--field-manager=useless-cluster", "--dry-run=server", "-o", "name")
 		want := "clusterrolebinding.rbac.authorization.k8s.io/useless-" + strings.TrimSuffix(page, ".md") + "-rolebinding"
 		if !strings.Contains(out, want+"\n") {

@@ -60,8 +60,8 @@ func TestOwnership(t *testing.T) {
 	})
 }
 
-// TestNameTakenBeforeCacheUpdate creates a Switch that takes the first name of a Machine. The operator's cache gets
-// that Switch 4 s later. Until then, the API server refuses the name, and the operator retries with growing delays.
+// TestNameTakenBeforeCacheUpdate creates a Switch that takes the first name of a Machine. The operator's cache receives
+// that Switch 4 s later. Until then, the API server rejects the name, and the operator retries with growing delays.
 func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	useExclusiveCluster(t)
 	requests := newTally()
@@ -79,7 +79,7 @@ func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	requests.waitUntilIdle(t)
 	// The delay starts at 5 ms and doubles each time: ten delays take 5 s.
 	if refused := requests.of(namespace)["POST switches 409"]; refused < 1 || refused > 12 {
-		t.Errorf("the API server refused the name %d times, want 1 to 12", refused)
+		t.Errorf("the API server rejected the name %d times, want 1 to 12", refused)
 	}
 }
 
@@ -130,7 +130,7 @@ func testAddedByLabel(t *testing.T, namespace string) {
 	waitForNames(t, m, "extra", "m-0")
 	waitForPositions(t, namespace, "m", "ud", defaultTimeout)
 	if most := mostAtOnce(switches.all(t)); most != 1 {
-		t.Errorf("%d new switches existed at once, want only the added one", most)
+		t.Errorf("%d new switches existed at the same time, want only the switch of the user", most)
 	}
 }
 

@@ -63,8 +63,8 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 	}
 }
 
-// TestFlipsBeforeOtherWrites starts an operator when many switches are due. The operator must turn the switches down
-// before its other writes.
+// TestFlipsBeforeOtherWrites starts an operator at a time when many switches are due. The operator must turn the
+// switches down before it sends other writes.
 func TestFlipsBeforeOtherWrites(t *testing.T) {
 	useExclusiveCluster(t)
 	const machines = 60
@@ -99,7 +99,7 @@ func TestFlipsBeforeOtherWrites(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	// When the first worker finds no more due switch, each other worker may still be busy with its last flip.
+	// When no switch is due any more, each other worker may still be busy with its last flip.
 	if first := slices.Index(order.all(), "PATCH machines/status"); first <= machines-workers {
 		t.Errorf("at most %d of %d due switches were turned down before the first other write", first, machines)
 	}

@@ -20,21 +20,21 @@ import (
 	"container.training/useless/test/internal/executable"
 )
 
-// An operatorProcess runs the operator's program in a process of its own, which a test can kill.
+// An operatorProcess is an operator in a separate process, which a test can kill.
 type operatorProcess struct {
 	*cluster.Process
 	probes string // base URL of the health probes
 }
 
-// startOperator starts the operator with the permissions of its ServiceAccount and does not wait until it is ready. The
-// args come after the default arguments and override them. The operator is stopped when the test ends.
+// startOperator starts the operator with the permissions of its ServiceAccount. It does not wait until the operator is
+// ready. args follow the default arguments and override them. The operator stops when the test ends.
 func startOperator(t *testing.T, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	return startOperatorIn(t, nil, env, args...)
 }
 
-// startOperatorIn is like startOperator, but runs the command launcher with the operator's command line as arguments.
-// The launcher must replace itself with the operator (exec).
+// startOperatorIn is like startOperator, but runs the command launcher. The arguments of launcher are the operator's
+// command line. The launcher must replace itself with the operator (exec).
 func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	path, err := executable.BuildManager()

@@ -27,7 +27,7 @@ func TestOldObjectsStayWritable(t *testing.T) {
 	t.Cleanup(func() { setMaximumDelay(context.Background(), t, today) })
 	setMaximumDelay(t.Context(), t, looser)
 	old := newMachine(namespace, "old")
-	old.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"} // the operator must not write under the looser schema
+	old.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"} // with the looser schema, the operator must not write
 	old.Spec.Flip.DelaySeconds = new(int32(delay))
 	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Create(t.Context(), old)
@@ -65,7 +65,7 @@ func TestOldObjectsStayWritable(t *testing.T) {
 	})
 }
 
-// setMaximumDelay sets the maximum of the Machine's delay in the schemas of both versions. The API server uses the new
+// setMaximumDelay sets the maximum of a Machine's delay in the schemas of both versions. The API server uses the new
 // schemas a moment later.
 func setMaximumDelay(ctx context.Context, t *testing.T, maximum float64) {
 	t.Helper()

@@ -22,7 +22,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// defaultTimeout is the default time limit for a condition that should hold within moments on an idle computer.
+// defaultTimeout is the default time limit for a condition. On an idle computer, each condition becomes true within
+// moments.
 const defaultTimeout = time.Minute
 
 // A recording records all changes to the objects of one kind in a namespace since its start. It watches the API server.
@@ -49,7 +50,7 @@ func record[T client.Object](t *testing.T, list client.ObjectList, namespace str
 	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
-	// t.Context() ends before the cleanup, and the watch would then report an error.
+	// The watch must not end with t.Context(), because it would report an error before the cleanup.
 	ctx, cancel := context.WithCancel(context.Background())
 	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
 	unanswered := time.AfterFunc(defaultTimeout, cancel)
@@ -108,7 +109,7 @@ func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
 	return slices.Clip(r.changes), r.more
 }
 
-// all returns all changes up to now. It lists the objects and waits until the watch has caught up with that list.
+// all returns all changes so far. It lists the objects and waits until the recording contains all of them.
 func (r *recording[T]) all(t *testing.T) []change[T] {
 	t.Helper()
 	current := r.start.DeepCopyObject().(client.ObjectList)
@@ -160,8 +161,8 @@ func reaches(version, other string) bool {
 	return err == nil && order >= 0
 }
 
-// until waits until shown returns true for the changes so far, and returns them. The parameter what describes the
-// condition in the failure message.
+// until waits until shown returns true for the changes so far, and returns them. what describes the condition in the
+// failure message.
 func (r *recording[T]) until(t *testing.T, what string, shown func([]change[T]) bool) []change[T] {
 	t.Helper()
 	timeout := time.After(defaultTimeout)
@@ -202,8 +203,8 @@ func (r *recording[T]) untilObject(t *testing.T, name, what string, shown func(T
 	return found
 }
 
-// untilDeleted waits until the named object is deleted, and returns its last revision, with the resourceVersion of the
-// deletion.
+// untilDeleted waits until the named object is deleted. It returns the last revision of the object, with the
+// resourceVersion of the deletion.
 func (r *recording[T]) untilDeleted(t *testing.T, name string) T {
 	t.Helper()
 	var last T

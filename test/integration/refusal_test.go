@@ -82,8 +82,8 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForNames(t, m, stays)
 }
 
-// forbid makes the API server reject updates that turn a switch to a position. This ends when allow is called or the
-// test ends.
+// forbid makes the API server reject updates that turn a switch to a position. Updates are allowed again when allow is
+// called or the test ends.
 func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
 	t.Helper()
 	return forbidUpdates(t, newSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",
@@ -110,9 +110,9 @@ func enforce(t *testing.T, policy, binding client.Object) (lift func()) {
 	return lift
 }
 
-// forbidUpdates makes the API server reject updates of an object that violate a CEL expression. This ends when allow is
-// called or the test ends. patch must violate the expression. forbidUpdates returns when the API server rejects a dry
-// run of patch.
+// forbidUpdates makes the API server reject updates of an object that violate a CEL expression. Updates are allowed
+// again when allow is called or the test ends. patch must violate the expression. forbidUpdates returns when the API
+// server rejects a dry run of patch.
 func forbidUpdates(t *testing.T, object client.Object, group, resource, expression, patch string) (allow func()) {
 	t.Helper()
 	namespace := object.GetNamespace()

@@ -12,8 +12,9 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is
-// older, make test-versions adds the text difference to the row of the API server's release in docs/versions.md.
+// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is,
+// olderThan records the difference. make test-versions writes it into the row of the API server's release in
+// docs/versions.md.
 func olderThan(t *testing.T, minor int, difference string) bool {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(clusterOf(t).Config)
@@ -39,7 +40,7 @@ func olderThan(t *testing.T, minor int, difference string) bool {
 const wording = "Before 1.36, some validation errors of the API server have another wording: they add the type of a " +
 	"value, and leave out the format of a number and the unit of a length."
 
-// newerWordings maps the texts of an API server before 1.36 to the texts of 1.36.
+// newerWordings maps parts of messages from before 1.36 to the wording of 1.36.
 var newerWordings = []struct {
 	older *regexp.Regexp
 	newer string
@@ -50,8 +51,8 @@ var newerWordings = []struct {
 	{regexp.MustCompile(`Invalid value: "(?:object|string)": `), `Invalid value: `},
 }
 
-// hasWording reports whether a message has a text. For an API server before 1.36, the message may have the older
-// wording of the text.
+// hasWording reports whether a message contains a text. If the API server is older than 1.36, the text may have the
+// older wording.
 func hasWording(t *testing.T, message, text string) bool {
 	t.Helper()
 	if strings.Contains(message, text) {

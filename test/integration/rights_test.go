@@ -83,8 +83,8 @@ var externalPermissions = map[permission]string{
 
 const grantedByOLM = "OLM grants it"
 
-// allTestsSelected reports whether the command line selects all tests. Only then can the tests show which permissions
-// the operator does not need.
+// allTestsSelected reports whether the command line selects all tests. Only all tests together can show which
+// permissions the operator does not need.
 func allTestsSelected() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if flag.Lookup(name).Value.String() != "" {
@@ -94,9 +94,9 @@ func allTestsSelected() bool {
 	return true
 }
 
-// checkPermissions compares the operator's permissions with the permissions that the operator used in all tests of this
-// package. It reads the used permissions from the audit logs of the API servers. It reports missing and unused
-// permissions.
+// checkPermissions reports missing and unused permissions of the operator. It compares the granted permissions with the
+// permissions that the operator used in all tests of this package. It reads the used permissions from the audit logs of
+// the API servers.
 func checkPermissions() error {
 	granted, err := grantedPermissions()
 	if err != nil {
@@ -177,7 +177,7 @@ func permissionsOfRoles(objects []*unstructured.Unstructured) (map[permission]st
 	return granted, nil
 }
 
-// ignoreOptional removes the permissions that the operator does not use in each run.
+// ignoreOptional removes the permissions that the operator uses only in some runs.
 func ignoreOptional(granted, used map[permission]string) {
 	for optional := range optionalPermissions {
 		delete(granted, optional)
@@ -244,8 +244,8 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 }
 
 // comparePermissions returns a line for each permission that is granted but not used, or used but not granted. It skips
-// the exceptions in unusedReasons and externalReasons. A permission in all namespaces must be used outside the
-// operator's own namespace. An exception without effect is also a problem.
+// the exceptions in unusedReasons and externalReasons. If a permission is granted in all namespaces, a use in the
+// operator's own namespace does not count. An exception that is not needed is also a problem.
 func comparePermissions(granted, used, unusedReasons, externalReasons map[permission]string) (problems []string) {
 	unused, external := maps.Clone(granted), map[permission]string{}
 	for request, why := range used {
@@ -299,9 +299,9 @@ func (r permission) String() string {
 	return text
 }
 
-// TestCachesWithoutStreamedLists lets an operator fill its caches with ordinary lists. With an API server before 1.34,
-// the operator always does this. With a newer API server, the test disables streaming in the operator's client. The
-// operator must log each ordinary list. If it streams the lists, it must log none.
+// TestCachesWithoutStreamedLists checks how an operator fills its caches without streamed lists. If the API server is
+// older than 1.34, the operator never streams. Otherwise, the test disables streaming in the operator's client. The
+// operator must log each ordinary list. While it streams, it must log no list.
 func TestCachesWithoutStreamedLists(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)
@@ -345,7 +345,7 @@ func TestCachesWithoutStreamedLists(t *testing.T) {
 	waitForReplicas(t, d, 0)
 }
 
-// TestComparePermissions tests the comparison itself, with an audit log that the test defines.
+// TestComparePermissions tests comparePermissions with a fixed audit log.
 func TestComparePermissions(t *testing.T) {
 	t.Parallel()
 	const log = `{"verb":"get","requestURI":"/apis","annotations":{"authorization.k8s.io/decision":"allow"}}

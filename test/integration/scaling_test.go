@@ -49,8 +49,8 @@ func testQuotaRaised(t *testing.T, namespace string) {
 	onlyOneQuotaWarning(t, m)
 }
 
-// testQuotaFlip has a long flip delay. When the switch is due, the operator's attempts to create the missing switches
-// are many seconds apart (exponential backoff). The flip must not wait for the next attempt.
+// testQuotaFlip has a long flip delay. When the switch becomes due, the backoff between attempts to create the missing
+// switches has grown to many seconds. The flip must not wait for the next attempt.
 func testQuotaFlip(t *testing.T, namespace string) {
 	createQuota(t, namespace, 3)
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
@@ -79,10 +79,10 @@ func testQuotaFlip(t *testing.T, namespace string) {
 
 const switchQuota = "count/switches.useless.container.training"
 
-// createQuota limits the number of Switches in a namespace. It returns when the API server enforces the quota. Clients
-// can read the quota's status earlier, because the API server has a cache of its own. A dry run does not count towards
-// a quota, so dry runs cannot show that a limit above zero is enforced. Therefore the quota also allows no Secrets, and
-// createQuota waits until the API server rejects a Secret in a dry run.
+// createQuota limits the number of Switches in a namespace. It returns when the API server enforces the quota, which
+// can be later than the quota's status shows. Dry runs cannot show that a limit above zero is enforced, because they do
+// not use up the quota. Therefore the quota also allows no Secrets, and createQuota waits until the API server rejects
+// a Secret in a dry run.
 func createQuota(t *testing.T, namespace string, switches int64) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{

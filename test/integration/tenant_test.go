@@ -29,8 +29,8 @@ import (
 )
 
 // TestHostileTenant is a negative test. A user of one namespace creates objects that refer to objects in another
-// namespace. They use every kind of reference in the API: owner, label, selector, target and name. The operator has
-// permission to write in all namespaces, but must not send a request about the other namespace.
+// namespace. They use every kind of reference in the API: owner, label, selector, target and name. The operator may
+// write in all namespaces, but must not send a request for the other namespace.
 func TestHostileTenant(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)
@@ -54,7 +54,7 @@ func TestHostileTenant(t *testing.T) {
 	mustKubectl(t, "", "delete", "namespace", tenant, "--timeout=110s")
 	requests.waitUntilIdle(t)
 	if diff := cmp.Diff(map[string]int(nil), requests.of(victim)); diff != "" {
-		t.Errorf("requests about the victim's namespace (-want +got):\n%s", diff)
+		t.Errorf("requests for the victim's namespace (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, everythingIn(t, victim)); diff != "" {
 		t.Errorf("objects in the victim's namespace (-before +after):\n%s", diff)
@@ -143,8 +143,8 @@ func createHostileObjects(t *testing.T, namespace, victim string, owners map[str
 	}
 }
 
-// everythingIn returns the metadata of all objects in a namespace that the operator could change. For the kinds of
-// Kubernetes, it omits resourceVersion and managedFields, because other controllers change their status.
+// everythingIn returns the metadata of all objects in a namespace that the operator could change. Other controllers
+// change the status of Kubernetes' own kinds, so it omits their resourceVersion and managedFields.
 func everythingIn(t *testing.T, namespace string) map[string]metav1.ObjectMeta {
 	t.Helper()
 	found := map[string]metav1.ObjectMeta{}

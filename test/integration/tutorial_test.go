@@ -52,8 +52,8 @@ kind: Switch
 metadata: {generateName: switch-, labels: {machine: machine-2}}
 spec: {position: up}
 `, "create", "-n", namespace, "-f", "-")
-		// There are now four switches. The operator deletes a switch that is down and keeps the new one, which is up.
-		// The name of the new switch sorts last.
+		// There are now four switches. The operator deletes a switch that is down, and keeps the new switch, which is
+		// up. The name of the new switch is the last in the order.
 		waitForPositions(t, namespace, "machine-2", "ddu", defaultTimeout)
 		waitForPositions(t, namespace, "machine-2", "ddd", defaultTimeout)
 	})

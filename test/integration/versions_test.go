@@ -28,7 +28,8 @@ const (
 	beta  = "v1beta1"
 )
 
-// fieldPaths maps paths of fields in v1beta1 to their paths in v1alpha1. All other fields have the same path in both.
+// fieldPaths maps paths of fields in v1beta1 to their paths in v1alpha1. All other fields have the same path in both
+// versions.
 var fieldPaths = []struct{ beta, alpha string }{
 	{"spec.switches.count", "spec.switches"},
 	{"spec.switches.selector", "spec.selector"},
@@ -56,7 +57,7 @@ func resource(plural, version string) string {
 	return plural + "." + version + "." + v1beta1.GroupVersion.Group
 }
 
-// object parses a JSON object.
+// object parses an object from JSON.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -82,7 +83,7 @@ func at(u *unstructured.Unstructured, path string) any {
 	return value
 }
 
-// machineFields returns the fields of a Machine of either version by their v1beta1 paths.
+// machineFields returns the fields of a Machine, by v1beta1 path. The Machine may be of either version.
 func machineFields(u *unstructured.Unstructured) map[string]any {
 	fields := map[string]any{
 		"status":               at(u, "status"),
@@ -406,9 +407,9 @@ func TestStatusInBothVersions(t *testing.T) {
 	}
 }
 
-// TestListInBothVersions lists 500 Machines in both versions. It needs a control plane of its own, because other tests
-// would slow it down. The API server's watch cache for v1alpha1 converts one event after another. Paginated lists wait
-// for this cache.
+// TestListInBothVersions lists 500 Machines in both versions. Paginated lists wait for the API server's watch cache.
+// For v1alpha1, this cache converts one event after another. Other tests would slow it down, so the test has an
+// exclusive control plane.
 func TestListInBothVersions(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})
@@ -467,8 +468,8 @@ func TestListInBothVersions(t *testing.T) {
 	}
 }
 
-// listPages lists all objects in a namespace and passes each page to take, which returns the number of items. A limit
-// of 0 means one page. The test fails unless there are count objects.
+// listPages lists all objects in a namespace. It passes each page to take, which returns the number of items in the
+// page. A limit of 0 means one page. The test fails unless there are count objects.
 func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64, count int, list L, take func(L) int) {
 	t.Helper()
 	start, pages, total := time.Now(), 0, 0

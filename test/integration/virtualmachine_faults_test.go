@@ -18,8 +18,8 @@ import (
 	"container.training/useless/hack/cluster/standin"
 )
 
-// TestVirtualMachineRestart checks that an operator continues the backoff of the previous operator after a Pod has
-// failed.
+// TestVirtualMachineRestart restarts the operator after a Pod has failed. The new operator must continue the backoff of
+// the previous one.
 func TestVirtualMachineRestart(t *testing.T) {
 	useExclusiveCluster(t)
 	stop := runOperatorFor(t, operatorOptions{})
@@ -46,8 +46,8 @@ func TestVirtualMachineRestart(t *testing.T) {
 	}
 }
 
-// TestVirtualMachineStaleCache runs an operator whose cache shows changes 0.3 s late, including the operator's own
-// writes.
+// TestVirtualMachineStaleCache runs an operator whose cache receives all changes 0.3 s late, including the operator's
+// own writes.
 func TestVirtualMachineStaleCache(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"virtualmachines", "pods"} {
@@ -72,8 +72,8 @@ func TestVirtualMachineStaleCache(t *testing.T) {
 	}
 }
 
-// TestVirtualMachineWrites counts the operator's requests to the API server. The number must not depend on how soon the
-// operator's caches show its own writes.
+// TestVirtualMachineWrites counts the operator's requests to the API server. A delay until the operator's caches show
+// its own writes must not change the number.
 func TestVirtualMachineWrites(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -33,7 +33,7 @@ func pausedVirtualMachine(t *testing.T, namespace, name string, set ...fields) *
 	return u
 }
 
-// smallVirtualMachine has the resources of the tutorial's manifest: the CPUs as a number, the other quantities as
+// smallVirtualMachine has the resources of the tutorial's manifest. The CPUs are a number. The other quantities are
 // strings.
 var smallVirtualMachine = fields{"spec.resource": `{cpu: 2, memory: 4G, rootDisk: 40G}`}
 
@@ -105,7 +105,7 @@ func TestVirtualMachineSchemaRefusesOnCreate(t *testing.T) {
 			want:   "rootDisk must be more than 0 bytes and at most 1E",
 		},
 		"HugeExponent": {
-			reason: "a parser would write out all digits of the number",
+			reason: "a parser would expand all digits of the number",
 			set:    fields{"spec.resource": "{cpu: 1e2147483647, memory: 1Gi}"},
 			want:   "cpu must be more than 0 and at most 1P",
 		},

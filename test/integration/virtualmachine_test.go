@@ -76,7 +76,7 @@ func TestVirtualMachineDeletion(t *testing.T) {
 	})
 }
 
-// node returns the simulated node. It starts the node if it does not run yet.
+// node returns the simulated node. It starts the node at the first call.
 func node(t *testing.T) *standin.Node {
 	t.Helper()
 	standIn, err := clusterOf(t).node()
@@ -95,7 +95,7 @@ func newVirtualMachine(namespace, name string) *v1alpha1.VirtualMachine {
 	}
 }
 
-// createVirtualMachine creates a VirtualMachine with two CPUs. fate defines how the simulated node treats the Pod.
+// createVirtualMachine creates a VirtualMachine with two CPUs. fate defines how the simulated node handles the Pod.
 func createVirtualMachine(t *testing.T, namespace, name string, fate standin.Fate) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := newVirtualMachine(namespace, name)
@@ -260,7 +260,7 @@ func testVirtualMachineImagePull(t *testing.T, namespace string) {
 	failed := getPod(t, vm)
 	node(t).Set(podKey(vm), standin.Fate{})
 	vm = waitForActive(t, vm)
-	// The kubelet retries the pull, so the operator neither replaces the Pod nor counts a failure.
+	// The kubelet retries the pull. So the operator must neither replace the Pod nor count a failure.
 	if pod := getPod(t, vm); pod.UID != failed.UID || vm.Status.Failures != 0 {
 		t.Errorf("status.failures is %d, want 0; the Pod was replaced: %t", vm.Status.Failures, pod.UID != failed.UID)
 	}
@@ -317,7 +317,7 @@ func testVirtualMachineDeletedByHand(t *testing.T, namespace string) {
 	pods.untilDeleted(t, first.Name)
 	vm = waitForActive(t, vm)
 	if vm.Status.Server.ID == first.UID || mostAtOnce(pods.all(t)) > 1 {
-		t.Errorf("status.server is %+v, want a new Pod, and never two Pods at once", vm.Status.Server)
+		t.Errorf("status.server is %+v, want a new Pod, and never two Pods at the same time", vm.Status.Server)
 	}
 }
 
@@ -383,8 +383,8 @@ func testVirtualMachineNotLabelled(t *testing.T, namespace string) {
 	for _, change := range pods.all(t) {
 		created[change.object.UID] = true
 	}
-	// The operator first retries after one second, and the API server applies a deleted policy for a moment longer.
-	// So a few Pods are allowed.
+	// A few Pods are allowed. The operator first retries after one second, and the API server still applies a deleted
+	// policy for a moment.
 	if len(created) > 5 || getPod(t, vm).Labels[v1alpha1.VirtualMachineLabel] == "" {
 		t.Errorf("%d Pods were created, want at most 5 and the last one with the label", len(created))
 	}
@@ -640,8 +640,8 @@ func resize(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	mergePatch(t, newVirtualMachine(vm.Namespace, vm.Name), `{"spec":{"resource":{"cpu":%q,"memory":%q}}}`, cpu, memory)
 }
 
-// checkResources checks the requests and limits of a VirtualMachine's Pod. The Pod must be the Pod in vm.Status, and
-// must not have restarted.
+// checkResources checks the requests and limits of a VirtualMachine's Pod. The Pod's UID must be the server ID in
+// vm.Status, and its container must not have restarted.
 func checkResources(t *testing.T, vm *v1alpha1.VirtualMachine, cpu, memory string) {
 	t.Helper()
 	pod := getPod(t, vm)

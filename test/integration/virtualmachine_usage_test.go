@@ -28,7 +28,7 @@ import (
 	"container.training/useless/hack/cluster/standin"
 )
 
-// TestVirtualMachineUsage serves a metrics API of its own. The API server forwards requests for metrics.k8s.io to it.
+// TestVirtualMachineUsage serves a simulated metrics API. The API server forwards requests for metrics.k8s.io to it.
 func TestVirtualMachineUsage(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{usageInterval: time.Second})
@@ -104,7 +104,7 @@ func serveMetrics(t *testing.T, namespace string) *metricsAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Endpoints must not be loopback addresses. A Service of type ExternalName may point to localhost.
+	// Endpoints must not have loopback addresses, but a Service of type ExternalName may point to localhost.
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "metrics"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},

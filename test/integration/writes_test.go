@@ -21,8 +21,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestWrites counts the operator's requests to the API server. The number must not depend on how soon the operator's
-// caches show its own writes.
+// TestWrites counts the operator's requests to the API server. A delay until the operator's caches show its own writes
+// must not change the number.
 func TestWrites(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -59,7 +59,7 @@ func testCostOfMachine(t *testing.T, requests *requestCounter, namespace string)
 	requests.reset()
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Count = 20
-		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(3)), new(int32(0)) // longer than two lags
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(3)), new(int32(0)) // longer than two watch delays
 	})
 	waitForPositions(t, namespace, "m", strings.Repeat("d", 20), defaultTimeout)
 	requests.check(t, namespace, map[string]int{
@@ -185,13 +185,13 @@ func closed() <-chan struct{} {
 }
 
 // requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests
-// for all namespaces have the namespace "". Failed requests are counted separately, with their status or error in the
-// key. A requestCounter does not count watches, and two requests that the operator sends periodically: to the metrics
-// API, and whether KEDA is installed.
+// for all namespaces have the namespace "". It counts failed requests separately, with their status or error in the
+// key. It does not count watches, or the two periodic requests of the operator. One of these requests goes to the
+// metrics API. The other one checks whether KEDA is installed.
 type requestCounter struct {
 	mu      sync.Mutex
 	counts  map[string]map[string]int
-	last    map[string]time.Time // of the last response, by namespace
+	last    map[string]time.Time // when the last response arrived, by namespace
 	running map[string]int       // requests without a response, by namespace
 }
 
@@ -262,15 +262,15 @@ func (c *requestCounter) reset() {
 	c.counts = map[string]map[string]int{}
 }
 
-// of returns the counts of the requests about a namespace so far.
+// of returns the number of requests for a namespace so far, by method and resource.
 func (c *requestCounter) of(namespace string) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.counts[namespace])
 }
 
-// waitUntilIdle waits until no request of the operator was in flight for one second. One second is longer than the
-// watch delay in TestWrites. If namespaces are given, only requests about these namespaces count.
+// waitUntilIdle waits until no request of the operator was in flight for one second. This is longer than the watch
+// delay in TestWrites. If namespaces are given, only requests for these namespaces count.
 func (c *requestCounter) waitUntilIdle(t testing.TB, namespaces ...string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) { return c.idle(namespaces...), "the operator still sends requests" })
@@ -291,9 +291,9 @@ func (c *requestCounter) idle(namespaces ...string) bool {
 	return true
 }
 
-// check waits until the operator is idle and its requests about a namespace have the wanted counts. It polls both,
-// because on a busy computer the operator can be idle for a second before its last request. Requests for all namespaces
-// fail the check: the caches are filled, so the operator needs no lists. Requests whose kind is in ignored may have any
+// check waits until the operator is idle and its requests for a namespace have the expected counts. It polls both,
+// because on a busy computer the operator can be idle for a second before its last request. A request for all
+// namespaces fails the check. The caches are full, so the operator needs no lists. Requests in ignored may have any
 // count.
 func (c *requestCounter) check(t *testing.T, namespace string, want map[string]int, ignored ...string) {
 	t.Helper()
@@ -302,7 +302,7 @@ func (c *requestCounter) check(t *testing.T, namespace string, want map[string]i
 		got := c.of(namespace)
 		for what, count := range c.of("") {
 			if strings.HasPrefix(what, "GET /api") && olderThan(t, 34, noStreams) {
-				continue // a cache starts with a list, which may come after the reset
+				continue // a cache starts with a list, perhaps after the reset
 			}
 			if got == nil {
 				got = map[string]int{}
@@ -317,7 +317,7 @@ func (c *requestCounter) check(t *testing.T, namespace string, want map[string]i
 	})
 }
 
-// successes returns the number of successful requests of a kind.
+// successes returns the number of successful requests with a method and resource.
 func (c *requestCounter) successes(namespace, what string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,7 +328,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// laggingWatch delays the watch events of a resource, as a busy API server does.
+// laggingWatch delays the watch events of a resource, as a busy API server would.
 type laggingWatch struct {
 	next   http.RoundTripper
 	suffix string // end of the URL path of the delayed watches
@@ -343,7 +343,7 @@ func (w laggingWatch) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// A laggingBody delays every piece of a response body by lag.
+// A laggingBody delays each piece of a response body by lag.
 type laggingBody struct {
 	body   io.ReadCloser
 	lag    time.Duration

@@ -19,7 +19,7 @@ import (
 	"container.training/useless/test/internal/docexamples"
 )
 
-// core are the permissions of an operator without controllers, with self-managed certificates.
+// core lists the permissions of an operator that has no controllers and self-managed certificates.
 var core = []string{
 	"create events",
 	"create leases.coordination.k8s.io",
@@ -41,7 +41,7 @@ const (
 	autoscalers = "list watch horizontalpodautoscalers.autoscaling"
 )
 
-// permissions has the permissions that each component adds.
+// permissions maps each component to the permissions that it adds.
 var permissions = map[string][]string{
 	"machine": {
 		writeEvents,
@@ -112,7 +112,7 @@ func describe(rule rbacv1.PolicyRule) (lines []string) {
 	return lines
 }
 
-// TestEveryComponentIsTested fails for a controller or a kind of workload without its permissions in this file.
+// TestEveryComponentIsTested fails if this file has no permissions for a controller or a kind of workload.
 func TestEveryComponentIsTested(t *testing.T) {
 	want := slices.Sorted(slices.Values(combinations.Everything.Components()))
 	if diff := gocmp.Diff(want, slices.Sorted(maps.Keys(permissions))); diff != "" {
@@ -125,7 +125,7 @@ func TestDefaultCombination(t *testing.T) {
 	compareRendered(t, combinations.Default.Kustomization(combinations.SelfManaged), "resources: [useless-operator/config/default]\n")
 }
 
-// TestSchedulesOfDeploymentsOnly renders the example of the documentation.
+// TestSchedulesOfDeploymentsOnly renders the example in the documentation.
 func TestSchedulesOfDeploymentsOnly(t *testing.T) {
 	example := docexamples.Block(t, "installing.md", "resources:")
 	compareRendered(t, combinations.Deployments.Kustomization(combinations.SelfManaged), example[:strings.Index(example, "images:")])
@@ -138,7 +138,7 @@ func TestSchedulesOfDeploymentsOnly(t *testing.T) {
 	}
 }
 
-// compareRendered requires that two kustomizations have the same result, except the order of the objects.
+// compareRendered checks that two kustomizations have the same result. The order of the objects may differ.
 func compareRendered(t *testing.T, want, got string) {
 	t.Helper()
 	sorted := func(kustomization string) any {

@@ -28,7 +28,7 @@ var buildKustomize = sync.OnceValues(func() (path string, err error) {
 	return strings.TrimSpace(out), err
 })
 
-// kustomize renders a kustomization in a folder beside a clone of the repository, as documented.
+// kustomize renders a kustomization. As in the documentation, its folder is next to a clone of the repository.
 func kustomize(t *testing.T, kustomization string) []byte {
 	t.Helper()
 	kustomize, err := buildKustomize()
@@ -50,8 +50,8 @@ func kustomize(t *testing.T, kustomization string) []byte {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), kustomize, "build", dir)
-	// Standard error must not be mixed with the manifests. A warning of kustomize itself is a failure, for example
-	// about a deprecated field.
+	// Standard error must not be mixed with the manifests. The test fails if kustomize itself prints a warning, for
+	// example about a deprecated field.
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	rendered, err := command.Output()
@@ -112,8 +112,8 @@ func TestComponents(t *testing.T) {
 	})
 }
 
-// checkComponents compares a kustomization with its base installation. It must add exactly these arguments and objects,
-// and must bind every added ClusterRole to the operator.
+// checkComponents compares a kustomization with the installation that it extends. It must add exactly these arguments
+// and objects. It must bind every added ClusterRole to the operator.
 func checkComponents(t *testing.T, overlay, kustomization string, args, adds []string) {
 	t.Helper()
 	plain, rendered := kustomize(t, "resources: [useless-operator/"+overlay+"]\n"), kustomize(t, kustomization)

@@ -7,10 +7,12 @@ package manifests
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +28,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	"container.training/useless/internal/certificates"
 	"container.training/useless/internal/migration"
@@ -101,7 +105,109 @@ func TestCRDs(t *testing.T) {
 	}
 }
 
-// TestOnlyMachinesUseConversionWebhook checks that writes of Switches, which are frequent, need no conversion webhook.
+// TestProject compares the versions of the kinds in PROJECT with those in the CRDs. The storage version of a kind with a
+// conversion webhook lists all other versions.
+func TestProject(t *testing.T) {
+	raw, err := os.ReadFile(repository + "/PROJECT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var project struct {
+		Resources []struct {
+			Group, Domain, Kind, Path, Version string
+			Webhooks                           struct{ Spoke []string }
+		}
+	}
+	if err := sigsyaml.Unmarshal(raw, &project); err != nil {
+		t.Fatal(err)
+	}
+	got, want := sets.New[string](), sets.New[string]()
+	for _, r := range project.Resources {
+		got.Insert(fmt.Sprint(r.Kind, ".", r.Version, ".", r.Group, ".", r.Domain, " in ", r.Path, ", spokes ", r.Webhooks.Spoke))
+	}
+	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
+		group, _, _ := strings.Cut(crd.Spec.Group, ".")
+		for i, version := range crd.Spec.Versions {
+			var spokes []string
+			if version.Storage && crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter {
+				for _, other := range slices.Delete(slices.Clone(crd.Spec.Versions), i, i+1) {
+					spokes = append(spokes, other.Name)
+				}
+			}
+			want.Insert(fmt.Sprint(crd.Spec.Names.Kind, ".", version.Name, ".", crd.Spec.Group,
+				" in container.training/useless/api/", group, "/", version.Name, ", spokes ", spokes))
+		}
+	}
+	if diff := cmp.Diff(sets.List(want), sets.List(got)); diff != "" {
+		t.Errorf("PROJECT (-CRDs +PROJECT):\n%s", diff)
+	}
+}
+
+// TestFieldsAreDocumented compares the fields in the storage version of each kind with the tables in docs. A row that
+// documents a field documents the fields below it too.
+func TestFieldsAreDocumented(t *testing.T) {
+	headings := map[string][2]string{
+		"Machine": {"reference.md", "\n## Machine\n"}, "Switch": {"reference.md", "\n## Switch\n"},
+		"VirtualMachine": {"virtualmachine.md", "\n## Fields\n"},
+	}
+	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
+		kind := crd.Spec.Names.Kind
+		raw, err := os.ReadFile(filepath.Join(repository, "docs", headings[kind][0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, found := strings.Cut(string(raw), headings[kind][1])
+		if !found {
+			t.Fatalf("%s: no heading %q", kind, headings[kind][1])
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		documented := documentedFields(section)
+		fields := sets.New[string]()
+		for _, version := range crd.Spec.Versions {
+			for _, name := range []string{"spec", "status"} {
+				if field := version.Schema.OpenAPIV3Schema.Properties[name]; version.Storage {
+					addFields(fields, name, field, documented)
+				}
+			}
+		}
+		if diff := cmp.Diff(sets.List(fields), sets.List(documented)); diff != "" {
+			t.Errorf("fields of %s (-CRD +docs/%s):\n%s", kind, headings[kind][0], diff)
+		}
+	}
+}
+
+// documentedFields returns the fields in the first column of a table. A field that begins with a dot replaces the last
+// part of the previous field.
+func documentedFields(section string) sets.Set[string] {
+	fields := sets.New[string]()
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z]+\\..*?) \\|").FindAllStringSubmatch(section, -1) {
+		previous := ""
+		for _, match := range regexp.MustCompile("`([A-Za-z.]+)`").FindAllStringSubmatch(row[1], -1) {
+			field := match[1]
+			if last, ok := strings.CutPrefix(field, "."); ok {
+				field = previous[:strings.LastIndex(previous, ".")+1] + last
+			}
+			previous = field
+			if !strings.HasPrefix(field, "metadata.") {
+				fields.Insert(field)
+			}
+		}
+	}
+	return fields
+}
+
+// addFields adds the path of a field if it is documented or has no fields below it. Otherwise it adds those fields.
+func addFields(fields sets.Set[string], path string, field apiextensionsv1.JSONSchemaProps, documented sets.Set[string]) {
+	if documented.Has(path) || len(field.Properties) == 0 {
+		fields.Insert(path)
+		return
+	}
+	for name, below := range field.Properties {
+		addFields(fields, path+"."+name, below, documented)
+	}
+}
+
+// TestOnlyMachinesUseConversionWebhook checks that Switches need no conversion webhook, because they are written often.
 func TestOnlyMachinesUseConversionWebhook(t *testing.T) {
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
 		converts := crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
@@ -223,9 +329,9 @@ func leaseVerbs(t *testing.T) []string {
 	return slices.Compact(verbs)
 }
 
-// TestMemoryLimit checks that GOMEMLIMIT is at least 40 MiB below the container's memory limit. Go's garbage collector
-// then frees memory before the kernel kills the container. The difference is for memory that Go does not count, such as
-// the program itself.
+// TestMemoryLimit checks that GOMEMLIMIT is at least 40 MiB below the container's memory limit. Then Go's garbage
+// collector frees memory before the kernel kills the container. The 40 MiB are for memory that Go does not count, such
+// as the program's code.
 func TestMemoryLimit(t *testing.T) {
 	container := objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec.Containers[0]
 	i := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
@@ -242,7 +348,7 @@ func TestMemoryLimit(t *testing.T) {
 }
 
 // TestPodIsRestricted checks the requirements of the Pod Security profile "restricted". It also checks that the user is
-// fixed, the root file system is read-only, and the image has a version.
+// fixed, that the root file system is read-only, and that the image has a version.
 func TestPodIsRestricted(t *testing.T) {
 	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
 		pod := deployment.Spec.Template.Spec

@@ -21,8 +21,8 @@ import (
 	"container.training/useless/test/internal/combinations"
 )
 
-// TestNetworkPolicy checks that only two kinds of traffic can reach the Pods: calls of the webhooks, and requests for
-// metrics from labelled namespaces.
+// TestNetworkPolicy checks that only two kinds of traffic can reach the Pods. These are calls of the webhooks, and
+// requests for metrics from labelled namespaces.
 func TestNetworkPolicy(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	port := func(name string) []networkingv1.NetworkPolicyPort {
@@ -52,8 +52,8 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestAdmissionPoliciesMatchOperator checks that the admission policies apply only to the operator. Kustomize does not
-// replace the username in them.
+// TestAdmissionPoliciesMatchOperator checks that the admission policies apply only to the operator. It compares the
+// username in the policies, because kustomize does not change it.
 func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	operator := []admissionregistrationv1.MatchCondition{{Name: "operator", Expression: "request.userInfo.username == 'system:serviceaccount:" +
@@ -93,15 +93,15 @@ var withoutPolicy = map[string]string{
 	"admissionregistration.k8s.io validatingwebhookconfigurations": "admission policies cannot match it; limited by name to the operator's own object",
 	"useless.container.training machines/finalizers":               "the operator sends no such request; ownerReferences with blockOwnerDeletion need the permission",
 	"useless.container.training machines/status":                   "the operator owns the whole status",
-	"useless.container.training switches":                          "a switch affects nothing; a policy would make each creation 10 % slower",
+	"useless.container.training switches":                          "a Switch affects no other object, and a policy would make each creation 10 % slower",
 	"useless.container.training switches/status":                   "the operator owns the whole status",
 	"cloudnative.tw virtualmachines/finalizers":                    "the operator sends no such request; ownerReferences with blockOwnerDeletion need the permission",
 	"cloudnative.tw virtualmachines/status":                        "the operator owns the whole status",
 }
 
 // TestAdmissionPoliciesCoverPermissions checks each combination of components. A bound admission policy must cover each
-// write permission of the operator. A permission without a policy needs a reason in withoutPolicy. A policy must not be
-// bound for a resource that the operator may not write.
+// write permission of the operator, unless withoutPolicy has a reason. No policy may be bound for a resource that the
+// operator may not write.
 func TestAdmissionPoliciesCoverPermissions(t *testing.T) {
 	for _, c := range combinations.All {
 		t.Run(c.Name, func(t *testing.T) {
@@ -163,8 +163,8 @@ func uncovered(
 	return open
 }
 
-// boundRules returns the rules for which admission policies are in effect. If a binding has rules, the policy must have
-// them too.
+// boundRules returns the rules of all bound admission policies. If a binding has rules, only these rules count, and the
+// policy must contain them.
 func boundRules(t *testing.T, manifests []byte) (rules []admissionregistrationv1.NamedRuleWithOperations) {
 	t.Helper()
 	policies := map[string][]admissionregistrationv1.NamedRuleWithOperations{}

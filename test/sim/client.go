@@ -29,12 +29,12 @@ type Client struct {
 	server *Server
 	name   string
 
-	// Gate is called before every request except watches. The request is served when Gate returns, with the returned
-	// outcome. If Gate is nil, every request is served immediately.
+	// Gate is called before every request except watches, and returns the outcome of the request. The request is served
+	// after Gate returns. If Gate is nil, every request is served immediately.
 	Gate func(Call) Outcome
-	// View returns the newest revision of a kind that watches have delivered. Lists with resourceVersion=0 return the
-	// objects at this revision. Its parameter newest is the server's current revision. If View is nil, the current
-	// revision is used.
+	// View returns the latest revision of a kind that the client can see. Watches send events up to this revision.
+	// Lists with resourceVersion=0 return the objects at this revision. newest is the server's current revision. If
+	// View is nil, the client can see every revision.
 	View func(k *Kind, newest int64) int64
 
 	misses func(change Change, since []Change) bool // see SkipEvents
@@ -72,16 +72,16 @@ const (
 	verbList = "list"
 )
 
-// An Outcome is what happens to a request. The zero value means that the request is served and the client gets the
+// An Outcome is the outcome of a request. The zero value means that the request is served and the client receives the
 // response.
 type Outcome struct {
-	Reject       error // the response is this error; the request has no effect
-	DropRequest  bool  // the request has no effect; the client gets a connection error
-	DropResponse bool  // the request has its effect; the client gets a connection error
+	Reject       error // the client receives this error; the request has no effect
+	DropRequest  bool  // the client gets a connection error; the request has no effect
+	DropResponse bool  // the client gets a connection error, but the request has its effect
 	Crash        bool  // the client's process ends, and a new process starts in its place
 }
 
-// Connect returns a client of the server. The server's history identifies the author of a change by the client's name.
+// Connect returns a client of the server. name is the author of the client's changes in the server's history.
 func (s *Server) Connect(name string) *Client { return &Client{server: s, name: name} }
 
 // Config returns the configuration that connects a program to the server.
@@ -137,7 +137,7 @@ func (c Call) project(object *unstructured.Unstructured) *unstructured.Unstructu
 // partialKind is the kind of an object that has only metadata.
 const partialKind = "PartialObjectMetadata"
 
-// allow answers an access review: everything is allowed.
+// allow answers an access review. It allows everything.
 func allow(review []byte) (any, error) {
 	object, err := decode(review)
 	if err != nil {
@@ -146,7 +146,7 @@ func allow(review []byte) (any, error) {
 	return object, unstructured.SetNestedField(object.Object, true, statusField, "allowed")
 }
 
-// errBroken is the client's error when its connection fails.
+// errBroken is the error that a client gets when its connection fails.
 var errBroken = errors.New("the connection broke")
 
 // parse parses a request. The path is /api/VERSION or /apis/GROUP/VERSION, then optionally namespaces/NAME, then the

@@ -29,7 +29,7 @@ import (
 )
 
 // dependentOperations returns the number of requests for objects with owners. TestConformance waits for the garbage
-// collector after each request, so a short test sends fewer requests.
+// collector after each of these requests, so a short test sends fewer of them.
 func dependentOperations() int {
 	if short() {
 		return 40
@@ -37,7 +37,7 @@ func dependentOperations() int {
 	return 200
 }
 
-// layers has the kinds of owners, the kinds of their dependents, and the kinds of the dependents' dependents.
+// layers lists kinds of owners, then the kinds of their dependents, and then the kinds of the dependents' dependents.
 var layers = [][]string{{"Deployment"}, {"ReplicaSet", "Machine"}, {"Pod", "Switch"}}
 
 // quotas maps the possible quota resources to kinds.
@@ -99,12 +99,16 @@ func byName(all [][]watchEvent) [][]watchEvent {
 	return all
 }
 
-// randomDependent returns an operation that creates an object with owners, deletes it with any policy, removes its
-// finalizers or owners, or changes a quota.
+// randomDependent returns one of these operations at random:
+//   - It creates an object with up to two owners.
+//   - It deletes an object with any propagation policy.
+//   - It removes an object's finalizers or owners.
+//   - It creates or deletes a quota.
 //
-// It leaves out two cases whose result depends on timing. In the first case, several owners of an object have the same
-// owner. In the second case, an owner has finalizers, or dependents with finalizers, and does not block the deletion of
-// its own owner.
+// randomDependent does not generate two cases, because their results depend on timing:
+//   - Several owners of an object have the same owner.
+//   - An object has an owner and dependents, but does not block the deletion of its owner. The object or a dependent
+//     has finalizers.
 func randomDependent(random *rand.Rand) operation {
 	layer := random.IntN(len(layers))
 	o := operation{
@@ -134,7 +138,7 @@ func randomDependent(random *rand.Rand) operation {
 	return o
 }
 
-// randomOwners returns no owners, one owner of the layer above, or two of the first layer.
+// randomOwners returns no owner, one owner of the previous layer, or two owners of the first layer.
 func randomOwners(random *rand.Rand, layer int) []owner {
 	switch n := random.IntN(6); {
 	case layer == 0 || n == 0:
@@ -159,7 +163,8 @@ func (s *side) all(t *testing.T) (all []any) {
 	return all
 }
 
-// becomes waits until the objects equal want. It returns the difference if that does not happen.
+// becomes waits until the objects equal want. If they still differ after the time limit of poll, it returns the
+// difference.
 func (s *side) becomes(t *testing.T, want []any) (diff string) {
 	t.Helper()
 	if err := poll(t, func(context.Context) (bool, error) {
@@ -206,9 +211,9 @@ func ignoreForbidden(err error) error {
 	return err
 }
 
-// count makes the quota controller count again. It waits until the count is correct and quota admission knows it.
-// Otherwise a rejected request could count for five minutes: admission counts a request before the API server rejects
-// it because the name exists.
+// count makes the quota controller count the objects again. Then it waits until the quota has the correct count, and
+// until admission uses this count. Admission counts a request before the API server rejects it for a name that already
+// exists. Without the new count, the quota would include this rejected request for up to five minutes.
 func (s *side) count(t *testing.T) {
 	t.Helper()
 	nonce := 0
@@ -234,11 +239,11 @@ func (s *side) count(t *testing.T) {
 	}))
 }
 
-// recounted is another resource of the quota. A change of its limit triggers a recount.
+// recounted is a second resource of the quota. A change of its limit makes the quota controller count again.
 const recounted = "count/configmaps"
 
-// counts reports whether the quota is up to date. Its use must equal the number of objects. Admission must reject
-// another object if and only if the quota is used up.
+// counts reports whether the quota is up to date. used must equal the number of objects. Admission must reject another
+// object if and only if used has reached hard.
 func (s *side) counts(ctx context.Context, kind string, used, hard resource.Quantity) (bool, error) {
 	list := listOf(kind)
 	if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault)); err != nil {

@@ -76,7 +76,7 @@ func compareRequests(t *testing.T, reference, simulated *side) {
 	}
 }
 
-// canResize reports whether the API server resizes Pods in place. It does since Kubernetes 1.33.
+// canResize reports whether the API server can resize Pods in place. Kubernetes 1.33 and later can.
 func canResize(t *testing.T, config *rest.Config) bool {
 	t.Helper()
 	api, err := discovery.NewDiscoveryClientForConfig(config)
@@ -138,9 +138,9 @@ type operation struct {
 	Name    string
 	Body    string // the patch; for create and update, it is merged into the object
 	Version string // the resourceVersion in the body: none, current or stale
-	UID     string // the precondition of a deletion, or the UID of an apply: none, current or wrong
+	UID     string // the UID in the precondition of a deletion or in the body of an apply: none, current or wrong
 	Manager string // the field manager
-	Force   bool   // apply also takes fields of other managers
+	Force   bool   // an apply also takes over fields of other managers
 	Grace   *int64 // seconds
 
 	Policy metav1.DeletionPropagation // of a deletion
@@ -502,7 +502,7 @@ func (s *side) answer(object *unstructured.Unstructured, err error) answer {
 	a := answer{Code: status.Status().Code, Reason: string(status.Status().Reason)}
 	if details := status.Status().Details; details != nil {
 		for _, cause := range details.Causes {
-			// Ignore duplicates, and "<nil>", which means that validation rules were not evaluated.
+			// Ignore duplicates. Also ignore "<nil>", which means that validation rules were not evaluated.
 			if field := strings.TrimPrefix(cause.Field, "."); field != "<nil>" && !slices.Contains(a.Fields, field) {
 				a.Fields = append(a.Fields, field)
 			}
@@ -554,7 +554,7 @@ func (s *side) normal(object *unstructured.Unstructured) any {
 	return object.Object
 }
 
-// nameOwners replaces UIDs in owner references by the numbers of the objects. An unknown UID becomes 0.
+// nameOwners replaces each UID in owner references by the number of the object. An unknown UID becomes 0.
 func (s *side) nameOwners(object *unstructured.Unstructured) {
 	references := object.GetOwnerReferences()
 	for i := range references {
@@ -563,7 +563,7 @@ func (s *side) nameOwners(object *unstructured.Unstructured) {
 	object.SetOwnerReferences(references)
 }
 
-// metadataOf keeps only the metadata fields of an Ingress's managed fields. The simulator has no schema for the other
+// metadataOf removes all managed fields of an Ingress except its metadata. The simulator has no schema for the other
 // fields.
 func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	all := map[string]any{}
@@ -577,7 +577,7 @@ func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	return metav1.NewFieldsV1(string(known))
 }
 
-// simulated returns the part of a Pod that the simulator implements.
+// simulated returns the part of a Pod that the simulator supports.
 func simulated(pod *unstructured.Unstructured) map[string]any {
 	known := map[string]any{"metadata": pod.Object["metadata"]}
 	known["node"], _, _ = unstructured.NestedString(pod.Object, "spec", "nodeName")
@@ -599,8 +599,8 @@ type watchEvent struct {
 	Object any
 }
 
-// events creates an object for each watch to mark the end. It returns the events of each watch up to this object. It
-// drops events that differ from the previous one only in resourceVersion, because field managers cause such events.
+// events creates an object for each watch, and returns the events of each watch up to this object. Field managers cause
+// events that differ from the previous event only in the resourceVersion. It drops these events.
 func (s *side) events(t *testing.T, until string) (all [][]watchEvent) {
 	t.Helper()
 	for i, watched := range watched {

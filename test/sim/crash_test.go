@@ -70,8 +70,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// injectFaults runs a scenario with each of the cases, and returns the number of runs. It first runs the scenario
-// without faults. In this run, every write must change an object.
+// injectFaults runs a scenario with each of the cases, and returns the number of runs. First it runs the scenario
+// without faults. Then every write must change an object.
 func (s scenario) injectFaults(t *testing.T, cases func(writes int) []conditions) int {
 	t.Helper()
 	want := s.run(t, conditions{})
@@ -92,14 +92,14 @@ func singleFaults(writes int) (cases []conditions) {
 	return cases
 }
 
-// distinctFaults is the number of faults that differ most. They are first in the list. After the first fault, no
-// process knows of the write. After the second fault, only the API server knows of it. The third fault is like the
-// second one, but the operator keeps running.
+// distinctFaults is the number of faults that differ most from each other. They are first in the list. After the first
+// fault, no process knows of the write. After the second fault, only the API server knows of it. The third fault is
+// like the second one, but the operator does not crash.
 const distinctFaults = 3
 
-// faultPairs combines each pair of writes with pairs of faults: with all pairs of the distinct faults, and with a fifth
-// of all 64 pairs of faults. The selection differs from one pair of writes to the next, so each pair of faults occurs
-// at every fifth pair of writes. make soak runs all pairs.
+// faultPairs combines each pair of writes with pairs of faults. It uses all pairs of the distinct faults, and a fifth
+// of all 64 pairs of faults. The next pair of writes gets another fifth, so each pair of faults occurs at every fifth
+// pair of writes. make soak uses all pairs.
 func faultPairs(writes int) (cases []conditions) {
 	share := 5
 	if soaking() {
@@ -120,8 +120,8 @@ func faultPairs(writes int) (cases []conditions) {
 	return cases
 }
 
-// TestYear runs a schedule for a year, with a fault at every other write. The faults take turns. A year takes long,
-// because the controller checks the clock every ten minutes. So only make soak repeats it with each fault as the first.
+// TestYear runs a schedule for a year, with a fault at every other write. The faults alternate. A run is slow, because
+// the controller checks the clock every ten minutes. So only make soak repeats the run with each fault as the first.
 func TestYear(t *testing.T) {
 	if short() {
 		t.Skip("too slow for -short: make test-all runs it")
@@ -140,7 +140,7 @@ func TestYear(t *testing.T) {
 }
 
 // sameResult returns a test that runs the scenario with faults. The states after each step must be the same as without
-// faults, with few additional writes.
+// faults. There may be extraWritesPerFault additional writes per fault.
 func (s scenario) sameResult(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
 		t.Helper()
@@ -155,7 +155,7 @@ func (s scenario) sameResult(want result) func(*testing.T, conditions) {
 	}
 }
 
-// An outage is an unavailable webhook that blocks all changes of switches.
+// An outage simulates an unavailable webhook. It rejects all changes of switches.
 type outage struct {
 	over  bool
 	tries int

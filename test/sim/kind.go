@@ -40,7 +40,7 @@ type Kind struct {
 	validator validation.SchemaValidator
 	rules     *cel.Validator
 	fields    *managedfields.FieldManager // nil for kinds without server-side apply
-	review    bool                        // an access review: it is answered, not stored
+	review    bool                        // an access review, which is answered but not stored
 }
 
 // Builtin returns a built-in kind of Kubernetes with a status.
@@ -59,7 +59,7 @@ func BuiltinWithApply(gvk schema.GroupVersionKind, resource string) (*Kind, erro
 	return k, err
 }
 
-// AccessReview returns a kind that asks whether a request is allowed. The answer is always yes.
+// AccessReview returns a kind of access review. The server allows every request.
 func AccessReview(gvk schema.GroupVersionKind, resource string) *Kind {
 	return &Kind{GroupVersionKind: gvk, Resource: resource, review: true}
 }
@@ -116,7 +116,7 @@ func newCustom(spec apiextensionsv1.CustomResourceDefinitionSpec,
 	return k, nil
 }
 
-// GroupResource returns the kind's group and plural, as requests and errors use them.
+// GroupResource returns the kind's group and plural.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
@@ -159,7 +159,7 @@ func (k *Kind) empty() *unstructured.Unstructured {
 	return object
 }
 
-// trackFields records in the object which fields the manager has changed.
+// trackFields records in the object's managed fields which fields the manager has changed.
 func (k *Kind) trackFields(old, object *unstructured.Unstructured, manager string) *unstructured.Unstructured {
 	if k.fields == nil {
 		object.SetManagedFields(nil)
@@ -168,8 +168,8 @@ func (k *Kind) trackFields(old, object *unstructured.Unstructured, manager strin
 	return k.fields.UpdateNoErrors(old.DeepCopy(), object, manager).(*unstructured.Unstructured)
 }
 
-// apply sets the fields that a manager applies. It removes fields that the manager applied before and no longer
-// applies.
+// apply sets the fields that a manager applies. It removes fields that the manager applied earlier but does not apply
+// now.
 func (k *Kind) apply(old, applied *unstructured.Unstructured, manager string,
 	force bool) (*unstructured.Unstructured, error) {
 	object, err := k.fields.Apply(old.DeepCopy(), applied, manager, force)
@@ -194,7 +194,8 @@ func (k *Kind) patch(object *unstructured.Unstructured, change []byte,
 	return changed, nil
 }
 
-// merge applies a merge patch (RFC 7386). It does not encode objects as JSON, because simulations apply many patches.
+// merge applies a merge patch (RFC 7386). For speed, it does not encode the object as JSON: simulations apply many
+// patches.
 func merge(object, change map[string]any) {
 	for name, value := range change {
 		inner, isMap := value.(map[string]any)

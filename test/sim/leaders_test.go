@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestTwoLeaders runs two operators at the same time, as after a leader was suspended for longer than its lease. Either
-// both caches are current, or the cache of one operator stops at some revision for some calls. If the operators
-// disagreed about an object, they would write it again and again.
+// TestTwoLeaders runs two operators at the same time. In a cluster, this can happen after a leader was suspended for
+// longer than its lease. In some runs, both caches are current. In the other runs, the cache of one operator stops at
+// some revision for some calls. If the operators disagreed about an object, they would change it back and forth.
 //
-// They do not create too many switches, because both choose the same names. They skip a name that another object has.
-// When such a name becomes free, an operator with a stale cache and an operator with a current cache can each create a
-// switch. So the test leaves out the scenario with such a name.
+// Both operators choose the same names for new switches, and skip a name that is taken. So they do not create too many
+// switches. There is one exception: a taken name becomes free, and the cache of only one operator shows this. Then each
+// operator can create a switch with another name. So the test leaves out the scenario with holdName.
 func TestTwoLeaders(t *testing.T) {
 	for _, s := range scenarios {
 		if slices.ContainsFunc(s.steps, func(s step) bool { return s.what == holdName }) {

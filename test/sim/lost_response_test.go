@@ -12,8 +12,9 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// TestFlipResponseLost loses the response to a flip. Then the switch is deleted before the Machine's status records the
-// flip, so no object records it. The next flip must still not be early. The cache is stale only in some rounds.
+// TestFlipResponseLost loses the response to a flip. Then it deletes the switch before the Machine's status records the
+// flip, so no object records the flip. The next flip must still not be early. The bug can only appear if the cache is
+// stale, so there are several rounds.
 func TestFlipResponseLost(t *testing.T) {
 	for name, outcome := range map[string]sim.Outcome{
 		"the response is lost":  {DropResponse: true},

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A quietManager creates its controllers' queues without metrics. With metrics, a queue updates them twice a second,
+// A quietManager creates its controllers' queues without metrics. A queue with metrics updates them twice a second,
 // even if a simulation is idle for hours. A quietManager also counts reconciles.
 type quietManager struct {
 	ctrl.Manager
@@ -25,7 +25,7 @@ type quietManager struct {
 
 // Add implements manager.Manager.
 func (m quietManager) Add(runnable manager.Runnable) error {
-	// The controllers give no access to their queue and reconciler, so Add replaces both by reflection.
+	// The controllers do not export their queue and reconciler, so Add replaces both by reflection.
 	if value := reflect.Indirect(reflect.ValueOf(runnable)); value.Kind() == reflect.Struct {
 		if newQueue := value.FieldByName("NewQueue"); newQueue.IsValid() {
 			newQueue.Set(reflect.ValueOf(newQuietQueue))

@@ -21,7 +21,7 @@ var podCountScenarios = []scenario{{
 		{what: "create Pods", do: pods("a", "b", "c")},
 		{what: "orphan a Pod", do: patch(pod("a"), `{"metadata":{"ownerReferences":null}}`)},
 		{what: "a Pod succeeds", do: patchStatus(pod("b"), `{"status":{"phase":"Succeeded"}}`)},
-		{what: "delete it and create other Pods", do: func(ctx context.Context, c client.Client) error {
+		{what: "delete that Pod and create other Pods", do: func(ctx context.Context, c client.Client) error {
 			return errors.Join(remove(pod("b"))(ctx, c), pods("d", "e")(ctx, c))
 		}},
 		{what: "remove the label", do: patch(replicaSet(), `{"metadata":{"labels":{"pod-count":null}}}`)},

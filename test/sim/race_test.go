@@ -5,5 +5,5 @@
 
 package sim_test
 
-// init makes the tests short: the race detector makes the simulation several times slower.
+// init makes the tests short, because the race detector makes simulations several times slower.
 func init() { short = func() bool { return true } }

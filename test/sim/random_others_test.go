@@ -87,7 +87,7 @@ func settleVirtualMachine(ctx context.Context, run *randomRun) error {
 // maxRetryInterval is longer than the time between two attempts to create a Pod.
 const maxRetryInterval = 6 * time.Minute
 
-// actAsNode ends a Pod that is being deleted, and runs any other Pod that has not failed.
+// actAsNode removes a Pod that is being deleted. It runs any other Pod that has not failed.
 func actAsNode(ctx context.Context, c client.Client) error {
 	pod := vmPod.DeepCopy()
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(pod), pod); {

@@ -40,8 +40,9 @@ var (
 // soaking reports whether the tests run all cases, as in make soak.
 func soaking() bool { return *seeds >= 1_000 }
 
-// TestRandom lets users, nodes, the operator and the network act at random, determined by a seed. No invariant may be
-// violated. When users and faults stop, all objects must soon match their specs, and nothing more may be written.
+// TestRandom simulates random actions of users, nodes, the operator and the network. A seed determines the actions. No
+// invariant may be violated. After users and faults stop, all objects must soon match their specs. Then the operator
+// must write nothing more.
 func TestRandom(t *testing.T) {
 	n := *seeds
 	if short() {
@@ -77,7 +78,7 @@ func TestRandom(t *testing.T) {
 // maxLog is the maximum number of log lines in a failure message.
 const maxLog = 60
 
-// reduce removes steps as long as the run still fails, and describes the remaining steps.
+// reduce removes steps while the run still fails, and describes the remaining steps.
 func reduce(t *testing.T, seed uint64) string {
 	t.Helper()
 	steps := randomSteps(seed)
@@ -102,7 +103,7 @@ func reduce(t *testing.T, seed uint64) string {
 	return text.String()
 }
 
-// A randomStep is one step of a run, with the time or the number of calls until the next step.
+// A randomStep is one step of a run. It contains the time, or the number of calls, until the next step.
 type randomStep struct {
 	what  string
 	do    func(context.Context, *randomRun) error
@@ -123,12 +124,12 @@ type randomRun struct {
 
 	world       *sim.World
 	random      *rand.Rand
-	faults      map[int]fault // by the ordinal number of the operators' write, from 0
+	faults      map[int]fault // the key is the number of the operators' write, from 0
 	writes      int
 	calls       int
 	callsInStep int             // calls since the last step
-	views       map[string]view // the stale views of the first operator, by kind
-	missed      map[string]int  // how many of the next events the first operator misses, by kind
+	views       map[string]view // the stale caches of the first operator, by kind
+	missed      map[string]int  // the number of next events that the first operator misses, by kind
 	log         strings.Builder // steps and calls
 	err         error
 }
@@ -139,7 +140,8 @@ type view struct {
 	steps    int // the number of steps until the cache is current again
 }
 
-// A cache is stale for at most staleSteps steps, and for at most staleCalls calls within one step.
+// A cache is stale for at most staleSteps steps. If a step has many calls, the cache is stale for at most staleCalls of
+// them.
 const (
 	staleSteps = 2
 	staleCalls = 100
@@ -169,7 +171,7 @@ func simulate(t *testing.T, seed uint64, steps []randomStep) (run *randomRun) {
 	return run
 }
 
-// maxLag is how long the cache of a second leader, or of an operator that misses events, may be stale. It covers one
+// maxLag limits how long a cache can be stale, in a second leader or in an operator that misses events. It covers one
 // step. After the step, client-go waits for at most a minute before it lists again.
 const maxLag = 2 * time.Minute
 
@@ -197,7 +199,7 @@ func (run *randomRun) start() error {
 // choose selects the next call and its outcome.
 func (run *randomRun) choose(calls []sim.Call) (int, sim.Outcome) {
 	if run.callsInStep++; run.callsInStep == staleCalls {
-		run.refresh(true) // two leaders with different caches could write in turns forever
+		run.refresh(true) // two leaders with different caches could overwrite each other forever
 	}
 	i := 0
 	if run.random.IntN(2) == 0 {
@@ -214,7 +216,7 @@ func (run *randomRun) choose(calls []sim.Call) (int, sim.Outcome) {
 	return i, f.outcome
 }
 
-// viewOf is the View of the first operator: the revision of a kind that its cache shows.
+// viewOf is the View of the first operator. It returns the revision of a kind that the operator's cache shows.
 func (run *randomRun) viewOf(k *sim.Kind, newest int64) int64 {
 	if v, ok := run.views[k.Kind]; ok {
 		return v.revision
@@ -257,7 +259,7 @@ func (run *randomRun) runSteps(ctx context.Context, steps []randomStep) error {
 	return run.settle(ctx, run)
 }
 
-// refresh ends the stale views that have lasted for their number of steps, or all stale views.
+// refresh ends the stale views whose number of steps is over. If all is true, it ends all stale views.
 func (run *randomRun) refresh(all bool) {
 	run.world.Locked(func() {
 		for kind, v := range run.views {
@@ -277,8 +279,9 @@ func (run *randomRun) refresh(all bool) {
 	}
 }
 
-// maxWrites is the maximum number of writes per Machine after the disturbances end. These are the finalizer, creations
-// and deletions of switches, seenAt and the position of switches that are up, and the status after each of them.
+// maxWrites is the maximum number of writes per Machine after the disturbances end. The writes change the finalizer,
+// create and delete switches, and set seenAt and the position of switches that are up. After each of them, the operator
+// may write the status.
 const maxWrites = 60
 
 // endDisturbances stops the second leader and faults, and removes everything that blocks the operator.
@@ -299,8 +302,8 @@ func (run *randomRun) endDisturbances(ctx context.Context) error {
 	return nil
 }
 
-// settleMachines waits until all Machines match their specs, then checks that nothing is written for an hour. Then it
-// deletes the Machines.
+// settleMachines waits until all Machines match their specs. Then it checks that the operator writes nothing for an
+// hour. Then it deletes the Machines.
 func settleMachines(ctx context.Context, run *randomRun) error {
 	w := run.world
 	writes, r := run.writes, result{}
@@ -325,8 +328,8 @@ func settleMachines(ctx context.Context, run *randomRun) error {
 	return run.end(ctx)
 }
 
-// unblock removes the annotation and the finalizer with which users block the operator. It deletes a quota or Pod that
-// blocks the operator.
+// unblock removes the annotation and the finalizer that users add to block the operator. It deletes a quota or a Pod
+// that blocks the operator.
 func (run *randomRun) unblock(ctx context.Context, object client.Object) error {
 	object = object.DeepCopyObject().(client.Object)
 	switch object.GetObjectKind().GroupVersionKind().Kind {
@@ -419,8 +422,9 @@ func (run *randomRun) end(ctx context.Context) error {
 // holdFinalizer is a finalizer of another controller.
 const holdFinalizer = "example.com/hold"
 
-// The seed modulo 3 selects one disturbance: a second operator leads at the same time, users create Machines again, or
-// the operator misses an event. In a cluster, the last one does not happen, because a watch does not skip events.
+// The seed modulo 3 selects one disturbance. A second operator leads at the same time, or users create Machines again,
+// or the operator misses an event. The third one does not happen in a cluster, because a real watch does not skip
+// events.
 const (
 	withSecondLeader = iota
 	withRecreation
@@ -462,7 +466,7 @@ func randomSteps(seed uint64) []randomStep {
 		case 0:
 			steps[i].pause = p.pauses[r.IntN(len(p.pauses))]
 		case 1:
-			steps[i].calls = 1000 // more than the calls that wait
+			steps[i].calls = 1000 // more than the number of pending calls
 		default:
 			steps[i].calls = r.IntN(6)
 		}
@@ -470,7 +474,7 @@ func randomSteps(seed uint64) []randomStep {
 	return steps
 }
 
-// machineSteps returns the possible steps for Machines. The three disturbances are not combined: together they could
+// machineSteps returns the possible steps for Machines. It does not combine the three disturbances: a combination could
 // cause an extra switch for a moment, or two flips in an interval.
 func machineSteps(r *rand.Rand, seed uint64, i int) []randomStep {
 	name := machines[r.IntN(2)]
@@ -489,7 +493,7 @@ func machineSteps(r *rand.Rand, seed uint64, i int) []randomStep {
 // machines are the names of the Machines.
 var machines = []string{"m", "n"}
 
-// createSteps returns several equal steps, so that they are chosen often.
+// createSteps returns the same step several times, so that it is chosen often.
 func createSteps(r *rand.Rand, name string) []randomStep {
 	n := 1 + r.IntN(4)
 	made := randomStep{what: fmt.Sprintf("Machine %s: create with %d switches", name, n),
@@ -582,7 +586,7 @@ func disturbances(r *rand.Rand, kinds []string) []randomStep {
 	}
 }
 
-// missEventSteps returns several equal steps, so that they are chosen often.
+// missEventSteps returns the same step several times, so that it is chosen often.
 func missEventSteps(r *rand.Rand) []randomStep {
 	kind := []string{"Machine", "Switch"}[r.IntN(2)]
 	missed := randomStep{what: "an event of " + kind + " is missed", do: func(_ context.Context, run *randomRun) error {

@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 // settleTime is longer than any retry delay.
 const settleTime = 90 * time.Second
 
-// A scenario is a sequence of changes by users, with pauses in which the controller reacts.
+// A scenario is a sequence of changes by users. In the pauses between the changes, the controller reacts.
 type scenario struct {
 	name       string
 	controller string
@@ -71,7 +71,8 @@ type step struct {
 	pause time.Duration // the time until the next step; 0 means settleTime
 }
 
-// caches returns the kinds whose cache can stop. If there are several, the last element is "", which means all kinds.
+// caches returns the kinds whose cache can stop. If there are several kinds, the last element is "", which stands for
+// all kinds.
 func (s scenario) caches() []string {
 	if len(s.kinds) == 1 {
 		return s.kinds
@@ -79,8 +80,8 @@ func (s scenario) caches() []string {
 	return append(slices.Clip(s.kinds), "")
 }
 
-// behind returns by how many revisions the API server of a starting operator lags, one number for each case. Machines
-// have the most cases, because they depend on the cache most.
+// behind returns the tested lags of a starting operator's API server, in revisions. Machines depend most on the cache,
+// so they have the most cases.
 func (s scenario) behind() []int64 {
 	if slices.Contains(s.kinds, "Machine") {
 		return []int64{0, 2, 10}
@@ -133,7 +134,7 @@ func switchOf(name string) *v1beta1.Switch {
 	return &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-// shortMachine is a scenario with few writes, for tests of each pair of writes.
+// shortMachine is a scenario with few writes. Tests of all pairs of writes use it.
 var shortMachine = scenario{
 	name: "machine, short", controller: "machine", kinds: []string{"Machine", "Switch"}, steps: []step{
 		createMachine,
@@ -150,10 +151,10 @@ var (
 	deleteMachine = step{what: "delete", do: remove(machine("m"))}
 )
 
-// holdName is a step after which a switch that is being deleted keeps its name. A new switch would get this name.
+// holdName is a step that adds a finalizer to a switch. When the switch is deleted, its name stays taken.
 const holdName = "add a finalizer to a switch"
 
-// scenarios are the scenarios of all controllers. shortScenarios has one with few writes for each controller.
+// scenarios are the scenarios of all controllers. shortScenarios has a scenario with few writes for each controller.
 var (
 	scenarios = slices.Concat(machineScenarios, scheduleScenarios, podCountScenarios, ingressScenarios,
 		virtualMachineScenarios)
@@ -227,9 +228,9 @@ var scheduleScenarios = []scenario{{
 	name: "schedule, with an autoscaler", controller: "schedule",
 	kinds: []string{"Deployment", "HorizontalPodAutoscaler"}, maxWait: maxScheduleWait, steps: []step{
 		{"create", create(scheduled()), time.Hour},
-		{"create an autoscaler that would undo a stop", create(autoscaler()), time.Hour},
-		{"change it so that it would not", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
-		{"change it back", patch(autoscaler(), `{"spec":{"minReplicas":0}}`), time.Hour},
+		{"create an autoscaler that undoes stops", create(autoscaler()), time.Hour},
+		{"change the autoscaler so that it does not undo stops", patch(autoscaler(), `{"spec":{"minReplicas":1}}`), time.Hour},
+		{"change the autoscaler so that it undoes stops", patch(autoscaler(), `{"spec":{"minReplicas":0}}`), time.Hour},
 		{"delete the autoscaler", remove(autoscaler()), time.Hour},
 		{what: "remove the schedule", do: removeSchedule},
 		{what: "delete", do: remove(scheduled())},
@@ -261,7 +262,7 @@ var scheduleScenarios = []scenario{{
 	},
 }}
 
-// shortSchedule is a scenario with few writes, for tests of each pair of writes.
+// shortSchedule is a scenario with few writes. Tests of all pairs of writes use it.
 var shortSchedule = scenario{
 	name: "schedule, short", controller: "schedule", kinds: []string{"Deployment"}, maxWait: maxScheduleWait,
 	steps: []step{
@@ -337,7 +338,7 @@ func autoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 }
 
 // monthly returns a Deployment that runs for three days of each month. A synctest bubble begins in the year 2000. In
-// Paris, 02:30 did not exist on 26 March 2000, and existed twice on 29 October.
+// Paris, the time 02:30 did not exist on 26 March 2000, and occurred twice on 29 October.
 func monthly() *appsv1.Deployment {
 	d := scheduled()
 	d.Annotations = map[string]string{
@@ -349,14 +350,14 @@ func monthly() *appsv1.Deployment {
 
 // conditions are the disturbances of a run.
 type conditions struct {
-	faults  map[int]fault // by the ordinal number of the operators' write, from 0
+	faults  map[int]fault // the key is the number of the operators' write, from 0
 	lag     *lag          // of the first operator's caches
-	missed  []miss        // events that the first operator misses until it lists again, in order of their revisions
+	missed  []miss        // events that the first operator misses or receives late, in the order of their revisions
 	leaders int           // the number of running operators; 0 means 1
 }
 
-// restTime returns how long a run waits at its end for unexpected writes. It is an hour, or less for conditions with
-// very many runs.
+// restTime returns how long a run waits at its end for unexpected writes. It returns an hour, or a shorter time for
+// conditions that have many combinations.
 func (c conditions) restTime() time.Duration {
 	if len(c.faults) > 1 || len(c.missed) > 1 {
 		return settleTime
@@ -381,9 +382,10 @@ func (c conditions) String() string {
 	return strings.Join(what, ", ")
 }
 
-// hideCreation reports whether two events are missed, and one of them is the creation of a child by the operator. The
-// operator waits for its own creations. It relies on a watch that delivers all events in order, or ends. If the watch
-// misses a creation, the operator may create an extra child. It deletes the extra child after the next list.
+// hideCreation reports whether the run misses two events, and one of the two is the creation of a child by the
+// operator. The operator waits until a watch delivers its own creations. So it relies on a watch that delivers all
+// events in order, or ends. If the watch misses a creation, the operator may create an extra child. It deletes the
+// extra child after the next list.
 func (c conditions) hideCreation(r result) bool {
 	return len(c.missed) > 1 && slices.ContainsFunc(c.missed, func(m miss) bool {
 		return m.late == 0 && slices.Contains(r.creations, m.revision)
@@ -474,7 +476,7 @@ func (r *result) outcome(call sim.Call, c conditions, v *staleView) (outcome sim
 // runSteps executes all steps. It records the state after each step and at the end.
 func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *staleView, r *result) error {
 	for i, step := range s.steps {
-		if i == len(s.steps)-1 { // objects that the operator does not know at their deletion may stay
+		if i == len(s.steps)-1 { // the operator must know of all objects before they are deleted; otherwise some may remain
 			v.end()
 			if err := r.expectNoWrites(w, c.restTime(), s.maxWait); err != nil {
 				return err
@@ -482,7 +484,7 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 		}
 		err := step.do(ctx, w.Admin)
 		stale := c.lag != nil || len(c.missed) > 0
-		if stale && (apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)) { // not created or deleted yet
+		if stale && (apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)) { // because of the stale cache, the operator has not created or deleted an object yet
 			v.end()
 			// The switch may have a different name now.
 			err = errors.Join(w.Pass(settleTime), client.IgnoreNotFound(step.do(ctx, w.Admin)))
@@ -506,11 +508,12 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 // maxScheduleWait is the longest time between two reconciles of the schedule controller.
 const maxScheduleWait = 10 * time.Minute
 
-// maxReconciles is the maximum number of reconciles by one operator until an object is up to date and no further
-// reconcile is due.
+// maxReconciles is the maximum number of reconciles by one operator until an object is up to date and no reconcile is
+// pending.
 const maxReconciles = 60
 
-// pass advances the clock. The limit of reconciles is most, plus one for each maxWait. More reconciles are a violation.
+// pass advances the clock by d. It adds a violation if there are more than most reconciles. If maxWait is not zero, one
+// more reconcile is allowed per maxWait.
 func (r *result) pass(w *sim.World, d time.Duration, most int, maxWait time.Duration) error {
 	if maxWait > 0 {
 		most += int(d/maxWait) + 1
@@ -523,8 +526,8 @@ func (r *result) pass(w *sim.World, d time.Duration, most int, maxWait time.Dura
 	return err
 }
 
-// expectNoWrites waits for settleTime, and then for length. During length, it adds a violation for each write, and a
-// violation if there are more reconciles than one for each maxWait.
+// expectNoWrites waits for settleTime, and then for length. During length, each write is a violation. Reconciles are a
+// violation unless maxWait allows them.
 func (r *result) expectNoWrites(w *sim.World, length, maxWait time.Duration) error {
 	if err := r.pass(w, settleTime, maxReconciles, maxWait); err != nil {
 		return err
@@ -542,8 +545,8 @@ func (r *result) expectNoWrites(w *sim.World, length, maxWait time.Duration) err
 	return err
 }
 
-// isSeriesOf reports whether an object is an Event that was last emitted before an instant. If an Event was emitted
-// several times, client-go writes the number of times up to 30 minutes later.
+// isSeriesOf reports whether an object is an Event that was last emitted before instant. If an Event was emitted
+// several times, client-go writes the count up to 30 minutes later.
 func isSeriesOf(object *unstructured.Unstructured, instant time.Time) bool {
 	text, _, _ := unstructured.NestedString(object.Object, "series", "lastObservedTime")
 	last, err := time.Parse(time.RFC3339, text)
@@ -668,7 +671,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// left returns an error if an object of the kind, or an object with a controller, exists.
+// left returns an error if an object of the kind still exists, or an object that has a controller.
 func left(w *sim.World, kind string) error {
 	for _, object := range w.Objects() {
 		if object.GetKind() == kind || metav1.GetControllerOf(object) != nil {
@@ -678,7 +681,7 @@ func left(w *sim.World, kind string) error {
 	return nil
 }
 
-// sameEndState returns a test that runs the scenario under other conditions. Its final state must be the same as in
+// sameEndState returns a test that runs the scenario under other conditions. The final state must be the same as in
 // want.
 func (s scenario) sameEndState(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
@@ -700,11 +703,11 @@ func reportViolations(t *testing.T, c conditions, r result) {
 	}
 }
 
-// short reports whether tests run a fixed subset of their cases: with -short, and with the race detector.
+// short reports whether tests run a fixed subset of their cases. It is true with -short and with the race detector.
 var short = testing.Short
 
 // stride is the distance between the cases that a short test runs. It has no common factor with the number of faults or
-// kinds, so all of them occur.
+// of kinds, so the subset contains each fault and each kind.
 const stride = 11
 
 // inParallel runs all cases, or every eleventh case in a short test, until one fails. It returns the number of selected

@@ -41,7 +41,8 @@ type author struct{ client, manager string }
 
 // A Server stores the objects of some kinds, and their history.
 type Server struct {
-	// NoStreams disables watches with initial events, as in API servers older than 1.34.
+	// NoStreams disables watches with initial events, as in an API server without the feature gate WatchList. This
+	// feature gate is enabled by default since 1.34.
 	NoStreams bool
 
 	// Mutate changes each new object, as a mutating admission webhook does. It may be nil.
@@ -151,7 +152,8 @@ func (s *Server) create(by author, k *Kind, namespace string,
 	return s.write(by, watch.Added, k, object), nil
 }
 
-// admit rejects an object that exceeds a ResourceQuota.
+// admit rejects a new object if a ResourceQuota limits the number of objects of its kind, and this number is reached.
+// The server does not simulate other limits, such as CPU requests.
 func (s *Server) admit(k *Kind, object *unstructured.Unstructured) error {
 	resource := corev1.ResourceName("count/" + k.GroupResource().String())
 	for _, item := range s.objects[schema.GroupResource{Resource: "resourcequotas"}] {
@@ -206,7 +208,7 @@ func (s *Server) apply(by author, call Call) (*unstructured.Unstructured, error)
 	switch {
 	case k.fields == nil || err != nil && applied.GetUID() == "":
 		return nil, apierrors.NewBadRequest("not simulated")
-	case err != nil: // the request has the UID of a deleted object, so apply does not create one
+	case err != nil: // the request has the UID of a deleted object, so apply does not create an object
 		return nil, apierrors.NewConflict(k.GroupResource(), call.Key.Name, errOther)
 	}
 	object, err := k.apply(old, applied, by.manager, isSet(call.query, "force"))
@@ -232,7 +234,7 @@ func (s *Server) update(by author, k *Kind, key types.NamespacedName, subresourc
 	return s.change(by, k, old, subresource, object)
 }
 
-// change stores a changed object, limited to the fields that the subresource allows.
+// change stores a changed object. It ignores changes of fields that the subresource does not allow.
 func (s *Server) change(by author, k *Kind, old *unstructured.Unstructured, subresource string,
 	object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := checkVersion(k, object, old); err != nil {
@@ -280,7 +282,8 @@ func (s *Server) replace(by author, k *Kind, old,
 	return s.write(by, watch.Modified, k, object), nil
 }
 
-// checkVersion rejects an update that is not based on the current resourceVersion.
+// checkVersion rejects an update with a resourceVersion that is not current. It also rejects an update of a custom
+// resource without a resourceVersion.
 func checkVersion(k *Kind, object, old *unstructured.Unstructured) error {
 	version := object.GetResourceVersion()
 	switch {
@@ -385,8 +388,8 @@ const (
 	foreground = metav1.FinalizerDeleteDependents
 )
 
-// remove deletes an object, or sets its deletionTimestamp if it has finalizers or a grace period. It returns nil if the
-// object no longer exists.
+// remove deletes an object. If the object has finalizers or a grace period, remove only sets its deletionTimestamp and
+// returns the object. If remove has deleted the object immediately, it returns nil.
 func (s *Server) remove(by author, k *Kind, key types.NamespacedName,
 	options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
 	old, err := s.get(k, key)
@@ -421,8 +424,8 @@ func (s *Server) remove(by author, k *Kind, key types.NamespacedName,
 	return object, nil
 }
 
-// graceOf returns the grace period of a deletion. Only Pods have one. It is 0 for a Pod that has ended, or is not on a
-// node.
+// graceOf returns the grace period of a deletion. Only Pods have a grace period. It is 0 if the Pod has ended or is not
+// on a node.
 func graceOf(k *Kind, object *unstructured.Unstructured, options metav1.DeleteOptions) (seconds int64, graceful bool) {
 	node, _, _ := unstructured.NestedString(object.Object, "spec", "nodeName")
 	phase, _, _ := unstructured.NestedString(object.Object, statusField, "phase")
@@ -465,7 +468,7 @@ func finalizersOf(object *unstructured.Unstructured, policy *metav1.DeletionProp
 	return finalizers
 }
 
-// write stores an object as a new revision and wakes all watches.
+// write stores or deletes an object as a new revision, and wakes all watches.
 func (s *Server) write(by author, event watch.EventType, k *Kind,
 	object *unstructured.Unstructured) *unstructured.Unstructured {
 	s.revision++
@@ -568,8 +571,9 @@ func (s *Server) release(k *Kind, object *unstructured.Unstructured) (bool, erro
 	return false, nil
 }
 
-// dependent returns an object that refers to the owner, or nil. If blocking is true, it skips objects that are being
-// deleted and whose reference does not set blockOwnerDeletion.
+// dependent returns an object that refers to the owner, or nil. If blocking is true, it returns only objects that block
+// the deletion of the owner. An object that is being deleted blocks it only if its owner reference sets
+// blockOwnerDeletion.
 func (s *Server) dependent(owner *unstructured.Unstructured, blocking bool) (*unstructured.Unstructured, *Kind) {
 	for _, k := range s.ordered() {
 		for _, object := range s.at(k, s.revision) {
@@ -599,13 +603,13 @@ func decode(data []byte) (*unstructured.Unstructured, error) {
 	return object, nil
 }
 
-// Reasons for the API server's conflicts.
+// The API server's messages for conflicts.
 var (
 	errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 	errOther    = errors.New("the UID does not match")
 )
 
-// Objects returns all objects, sorted by kind and name. The caller must not modify them.
+// Objects returns all objects, sorted by resource, namespace and name. The caller must not modify them.
 func (s *Server) Objects() (all []*unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,15 +20,15 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// A lag limits the revisions that the operator's caches see. A starting operator first makes a consistent read, even if
-// its API server lags. Its later lists may be older.
+// A lag limits the revisions that the operator's caches show. The first list of a starting operator is a consistent
+// read, even if its API server lags. Its later lists may return older data.
 type lag struct {
 	kind     string // the kind whose cache lags; "" for all kinds
-	revision int64  // the cache stops here, and resumes one step after the step that wrote this revision
+	revision int64  // the cache stops at this revision, and resumes one step after the step that wrote it
 	restart  bool   // the operator restarts at this revision, and its cache stops after the first list
-	behind   int64  // by how many revisions the API server lags after the restart
+	behind   int64  // how many revisions the API server lags after the restart
 	calls    int    // if not zero, the cache resumes after this number of calls
-	steady   bool   // the cache does not stop, but lags by behind revisions, for a few seconds each time
+	steady   bool   // the cache never stops; it always lags by up to behind revisions, and catches up every few seconds
 }
 
 // A miss is an event that the operator never receives, or receives late.
@@ -56,8 +56,8 @@ func (l lag) String() string {
 	return fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
 }
 
-// TestStale stops the cache of one kind or of all kinds at each revision, for a running and for a restarted operator.
-// It also runs with caches that always lag some revisions.
+// TestStale stops the cache of one kind or of all kinds at each revision. It does this for a running operator and for
+// an operator that has restarted. It also tests caches that always lag some revisions.
 func TestStale(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -115,8 +115,8 @@ var twoMachines = scenario{
 	},
 }
 
-// TestMissed drops each event and each pair of events, until the operator lists all objects again. A real watch does
-// not drop events: it delivers all events in order, or ends. So hideCreation allows one exception.
+// TestMissed drops each event and each pair of events until the operator lists all objects again. A real watch does not
+// drop events: it delivers all events in order, or it ends. So the test allows the exception in hideCreation.
 func TestMissed(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -126,10 +126,10 @@ func TestMissed(t *testing.T) {
 
 // TestReordered delays each event and each pair of events until after later events of either kind.
 //
-// A real watch delivers the changes of one kind in order. If events arrive in another order, client-go keeps the event
-// that it received last, even if this event is older. Then its cache shows old data, including deleted objects, until
-// the next list. This simulates that the operator connects to an API server with older data. The cache of one kind can
-// be ahead of the cache of the other kind.
+// A real watch delivers the changes of one kind in order. If events arrive in another order, client-go keeps the last
+// received event, even if this event is older. Then its cache shows old data, including deleted objects, until the next
+// list. This simulates an operator that connects to an API server with older data. The cache of one kind can also be
+// newer than the cache of the other kind.
 func TestReordered(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -173,8 +173,7 @@ func TestLateEvent(t *testing.T) {
 	})
 }
 
-// inPairs returns a case for each revision and for each pair of revisions. The operator misses both events of a pair in
-// the same variant.
+// inPairs returns a case for each revision and for each pair of revisions. Both events of a pair have the same variant.
 func inPairs(revisions []int64, variants func(int64) []miss) (cases []conditions) {
 	for i, revision := range revisions {
 		for variant, m := range variants(revision) {
@@ -188,8 +187,8 @@ func inPairs(revisions []int64, variants func(int64) []miss) (cases []conditions
 }
 
 // TestDeletionNotInCache deletes an object that has just got its first child, or all children that a quota allows. The
-// cache does not show the deletion for a minute. The operator must not create children as fast as the garbage collector
-// deletes them.
+// cache does not show the deletion for a minute. Meanwhile, the garbage collector deletes the children. The operator
+// must not create new children at the same rate.
 func TestDeletionNotInCache(t *testing.T) {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	for _, test := range []struct {
@@ -216,7 +215,7 @@ func TestDeletionNotInCache(t *testing.T) {
 	}
 }
 
-// maxWritesWhileStale is the maximum number of writes while the cache does not show a deletion for a minute. The
+// maxWritesWhileStale is the maximum number of writes in the minute in which the cache does not show the deletion. The
 // operator creates four switches or a Pod, removes the finalizer, and retries rejected writes with growing delays.
 const maxWritesWhileStale = 20
 
@@ -311,7 +310,7 @@ func TestChangeNotInCache(t *testing.T) {
 }
 
 // TestPodChangeNotInCache changes a VirtualMachine's Pod. The cache does not show the change. The operator's writes are
-// rejected. When the cache shows the change, the operator must carry out the request of the user.
+// rejected. When the cache shows the change, the operator must apply the user's request.
 func TestPodChangeNotInCache(t *testing.T) {
 	for _, tt := range []struct {
 		step step
@@ -357,14 +356,14 @@ type staleView struct {
 	lag       *lag
 	missed    []miss
 	world     *sim.World
-	known     int64 // the revision that a steadily lagging cache shows
+	known     int64 // the revision that a steady lag shows
 	restarted bool
 	steps     int // steps that have ended since the lag began
 	calls     int // calls that were served since the lag began
 	ended     bool
 }
 
-// viewOf is the View of the operator: the revision of a kind that its cache shows.
+// viewOf is the View of the operator. It returns the revision of a kind that the operator's cache shows.
 func (v *staleView) viewOf(k *sim.Kind, newest int64) int64 {
 	switch {
 	case v.lag == nil || v.ended || v.lag.kind != "" && v.lag.kind != k.Kind || v.lag.restart && !v.restarted:
@@ -375,7 +374,7 @@ func (v *staleView) viewOf(k *sim.Kind, newest int64) int64 {
 	return min(max(1, v.lag.revision-v.lag.behind), newest)
 }
 
-// misses reports whether the operator never receives a change, or receives it later.
+// misses reports whether the operator must not receive a change now. since has the later changes.
 func (v *staleView) misses(change sim.Change, since []sim.Change) bool {
 	if len(since) == 0 && v.ended {
 		return false
@@ -397,7 +396,8 @@ func count(changes []sim.Change, kind string) (n int) {
 	return n
 }
 
-// reached reports whether the lag has begun, or the last missed event has occurred. Only then can the stale view end.
+// reached reports whether the lag has begun, or whether the last missed event has occurred. Before that, the stale view
+// cannot end.
 func (v *staleView) reached() bool {
 	if v.lag != nil {
 		return !v.lag.steady && v.world.Revision() >= v.lag.revision
@@ -405,7 +405,7 @@ func (v *staleView) reached() bool {
 	return len(v.missed) > 0 && v.world.Revision() >= v.missed[len(v.missed)-1].revision
 }
 
-// catchUpPeriodically updates a steadily lagging cache every few seconds.
+// catchUpPeriodically updates a cache with a steady lag every few seconds.
 func (v *staleView) catchUpPeriodically(ctx context.Context, o *sim.Operator) {
 	for behind := true; behind; {
 		select {
@@ -419,7 +419,7 @@ func (v *staleView) catchUpPeriodically(ctx context.Context, o *sim.Operator) {
 	}
 }
 
-// shouldRestart reports whether the operator must restart now. It returns true once.
+// shouldRestart reports whether the operator must restart now. It returns true only one time.
 func (v *staleView) shouldRestart() bool {
 	now := v.lag != nil && v.lag.restart && !v.restarted && v.world.Revision() >= v.lag.revision
 	v.world.Locked(func() { v.restarted = v.restarted || now })

@@ -26,14 +26,14 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// violations checks invariants that test/internal/invariants does not check:
+// violations reports violations of rules that test/internal/invariants does not check:
 //   - In a ReplicaSet, the operator changes only the label pod-count.
-//   - In an Ingress, the operator changes only its annotation and the saved values. It sets the annotation to its own
-//     value, or restores the last value that another writer set.
+//   - In an Ingress, the operator changes only its annotation and the saved values. It sets the annotation to its
+//     configured value, or restores the last value that another client set.
 //   - In a VirtualMachine, the operator changes only the finalizers and the status.
 //   - A VirtualMachine has at most one Pod.
 //   - The operator creates and deletes only Pods of VirtualMachines.
-//   - The operator deletes a Pod only for a valid reason. See unjustifiedDeletion.
+//   - The operator deletes a Pod only for a valid reason, see unjustifiedDeletion.
 func violations(changes []sim.Change) (found []error) {
 	vms, theirs := map[types.UID]*vmHistory{}, map[types.UID]string{}
 	for _, change := range changes {
@@ -62,7 +62,7 @@ func violations(changes []sim.Change) (found []error) {
 
 func byOperator(change sim.Change) bool { return slices.Contains(operators, change.By) }
 
-// forbiddenChange describes a change by the operator to fields that are not allowed. Otherwise it returns "".
+// forbiddenChange describes a change by the operator to a field that is not in allowed. It returns "" if there is none.
 func forbiddenChange(change sim.Change, allowed ...[]string) string {
 	if !byOperator(change) {
 		return ""
@@ -87,8 +87,8 @@ func forbiddenChange(change sim.Change, allowed ...[]string) string {
 	return ""
 }
 
-// observeIngress checks the value that the operator gives to its annotation. It keeps the last value of the other
-// writers in theirs. An empty value means that the annotation is absent.
+// observeIngress checks the value that the operator sets in its annotation. theirs has the last value that other
+// clients set in each Ingress. An empty value means that the annotation is absent.
 func observeIngress(theirs map[types.UID]string, change sim.Change) string {
 	before, after := "", change.Object.GetAnnotations()[sim.IngressAnnotation]
 	if change.Before != nil {
@@ -101,15 +101,15 @@ func observeIngress(theirs map[types.UID]string, change sim.Change) string {
 	case !byOperator(change):
 		theirs[uid] = after
 	case after != "yes" && after != want:
-		return fmt.Sprintf("the operator changed the annotation to %q, but the last value of the others is %q", after, want)
+		return fmt.Sprintf("the operator changed the annotation to %q, but the last value of other clients is %q", after, want)
 	}
 	return ""
 }
 
 // vmHistory is the relevant history of a VirtualMachine.
 type vmHistory struct {
-	idle     bool      // the VirtualMachine wants no Pod
-	unwanted int64     // the last revision at which it wanted no Pod
+	idle     bool      // the VirtualMachine needs no Pod
+	unwanted int64     // the last revision at which it needed no Pod
 	pod      types.UID // the UID of its Pod, or empty
 	made     int64     // the revision at which its Pod was created
 }
@@ -131,7 +131,7 @@ func observeVM(vms map[types.UID]*vmHistory, change sim.Change) {
 	known.idle = inactive(vm)
 }
 
-// inactive reports whether a VirtualMachine wants no Pod.
+// inactive reports whether a VirtualMachine needs no Pod.
 func inactive(vm *unstructured.Unstructured) bool {
 	action, _, _ := unstructured.NestedString(vm.Object, "spec", "action")
 	return action == "inactive" || vm.GetDeletionTimestamp() != nil
@@ -165,9 +165,10 @@ func observePod(vms map[types.UID]*vmHistory, change sim.Change) string {
 	return vm.unjustifiedDeletion(change)
 }
 
-// unjustifiedDeletion describes a deletion by the operator without a valid reason. There are three valid reasons: the
-// VirtualMachine wanted no Pod at some time since the Pod was created, the Pod has ended, or the Pod has lost its
-// label.
+// unjustifiedDeletion describes a deletion by the operator without a valid reason. There are three valid reasons:
+//   - The VirtualMachine needed no Pod at some time since the creation of the Pod.
+//   - The Pod has ended.
+//   - The Pod has lost its label.
 func (vm *vmHistory) unjustifiedDeletion(change sim.Change) string {
 	deleted := change.Type == watch.Deleted || change.Object.GetDeletionTimestamp() != nil
 	if !byOperator(change) || !deleted || change.Before.GetDeletionTimestamp() != nil {
@@ -209,7 +210,7 @@ func TestViolations(t *testing.T) {
 		{"an annotation of an Ingress that is not restored", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(ingress())(ctx, user), annotate(sim.IngressAnnotation, `"no"`)(ctx, user),
 				annotate(sim.IngressAnnotation, `"yes"`)(ctx, operator), annotate(sim.IngressAnnotation, `null`)(ctx, operator))
-		}, `the last value of the others is "no"`},
+		}, `the last value of other clients is "no"`},
 		{"another annotation of an Ingress", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(ingress())(ctx, user), annotate("example.com/other", `"yes"`)(ctx, operator))
 		}, "the operator changed"},

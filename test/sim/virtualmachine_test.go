@@ -24,7 +24,7 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// shortVirtualMachine is a scenario with few writes, for tests of each pair of writes.
+// shortVirtualMachine is a scenario with few writes. Tests of all pairs of writes use it.
 var shortVirtualMachine = scenario{
 	name: "virtual machine, short", controller: virtualmachine.Name, kinds: vmKinds, steps: []step{
 		createVM,
@@ -126,7 +126,7 @@ func vm() *cloudnativev1alpha1.VirtualMachine {
 var (
 	createVM = step{what: "create", do: create(vm())}
 	resizeVM = step{what: "resize", do: patch(vm(), `{"spec":{"resource":{"cpu":2}}}`)}
-	// A Pod that runs for this long resets the count of failures.
+	// A Pod that runs for ten minutes resets the count of failures.
 	runPodForLong = step{"the Pod runs for a long time", runPod(1).do, 10 * time.Minute}
 
 	orphanPod = step{what: "remove the Pod's owner reference",
@@ -144,11 +144,11 @@ func runPod(cpu int) step {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
 				return err
 			}
-			if pod.Status.Phase == corev1.PodFailed { // it never runs again, and the next Pod does not exist yet
+			if pod.Status.Phase == corev1.PodFailed { // a failed Pod cannot run again, and the operator has not created the next Pod yet
 				return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
 			}
 			err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
-			// Every run must deliver this event before the next change.
+			// Deliver this event before the next change, in every run.
 			synctest.Wait()
 			return errors.Join(err, patchStatus(vmPod, fmt.Sprintf(`{"status":{"phase":"Running",
 				"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%[1]q}],
@@ -183,7 +183,7 @@ func TestUnlabelledPod(t *testing.T) {
 		}
 		must(t, errors.Join(deleteVM.do(t.Context(), w.Admin), w.Pass(time.Second), left(w, "VirtualMachine")))
 
-		// A new VirtualMachine of the same name has a Pod of the same name.
+		// Create a new VirtualMachine of the same name. Its Pod has the same name too.
 		must(t, errors.Join(createVM.do(t.Context(), w.Admin), w.Pass(time.Second)))
 		w.Locked(func() { w.Mutate = nil })
 		must(t, w.Pass(settleTime))

@@ -93,8 +93,8 @@ func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	return object
 }
 
-// Locked calls do while no request is served and no event is sent. Callers must use Locked to change the variables of
-// View and SkipEvents.
+// Locked calls do while the server serves no request and sends no event. Callers must use Locked to change variables
+// that their View or SkipEvents functions read.
 func (s *Server) Locked(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (c *Client) WakeWatches() {
 	}
 }
 
-// SkipEvents makes the client's watches skip the events for which skip returns true. skip is called again after each
-// later change, with all changes since the event. If it then returns false, the event is sent late.
+// SkipEvents makes the client's watches skip the events for which skip returns true. After each later change, the
+// watches call skip again with all changes since the event. If skip then returns false, they send the event late.
 func (c *Client) SkipEvents(skip func(change Change, since []Change) bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -159,13 +159,13 @@ func (w *watcher) Read(p []byte) (int, error) {
 	return w.buffer.Read(p)
 }
 
-// take returns the next event, if one is visible to the client.
+// take returns the next event. It returns false if the client can see no next event yet.
 func (w *watcher) take() (any, bool) {
 	s := w.client.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.expired {
-		w.expired = false // sent once; then the client closes the watch
+		w.expired = false // sent one time, because the client then closes the watch
 		return event(watch.Error,
 			apierrors.NewResourceExpired("the history of this watch is no longer available").Status()), true
 	}
@@ -213,8 +213,8 @@ func (w *watcher) advance(seen int64) (*Change, bool) {
 	return change, true
 }
 
-// eventFor returns the watch event for a change, or nil. An object that starts to match the selector is added. An
-// object that stops matching is deleted.
+// eventFor returns the watch event for a change, or nil. If an object starts to match the selector, the event is ADDED.
+// If an object stops matching, the event is DELETED.
 func (c Call) eventFor(change Change) any {
 	is := change.Type != watch.Deleted && c.selects(change.Object)
 	was := change.Before != nil && c.selects(change.Before)

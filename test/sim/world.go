@@ -74,7 +74,7 @@ func Kinds(repository string) ([]*Kind, error) {
 	return kinds, nil
 }
 
-// IngressAnnotation is the annotation that the operator ensures on every Ingress. Its value is yes.
+// IngressAnnotation is the annotation that the operator sets on every Ingress, with the value yes.
 const IngressAnnotation = "example.com/ensured"
 
 // scheme has the Go types of all kinds.
@@ -105,14 +105,15 @@ func (s *Server) Mapper() meta.RESTMapper {
 	return mapper
 }
 
-// A World is a server with its users and operators, in a bubble of testing/synctest. Requests are served one at a time,
-// in the order that Choose selects. Between two requests, all goroutines run until they block.
+// A World is a server with its users and operators, in a bubble of testing/synctest. Choose selects the order in which
+// requests are served, one at a time. Between two requests, all goroutines run until they block.
 type World struct {
 	*Server
 	Admin client.Client // its requests are served immediately
 
-	// Choose selects the next pending call and its outcome. The calls are sorted by their text, so their order does not
-	// depend on goroutine scheduling. If Choose is nil, the first call is served. Events are always served immediately.
+	// Choose selects the next pending call and its outcome. The calls are sorted by their text, so goroutine scheduling
+	// does not affect their order. If Choose is nil, the first call is served. Requests for Event objects are always
+	// served immediately.
 	Choose func(calls []Call) (int, Outcome)
 
 	// Latency is the duration of each call.
@@ -120,7 +121,7 @@ type World struct {
 
 	Operators  []*Operator        // running processes
 	Reconciles atomic.Int64       // by all operators so far
-	Ends       map[string][]int64 // for each operator, the server's newest revision when each of its processes ended
+	Ends       map[string][]int64 // by operator: the server's revision at the end of each of its processes
 
 	mu      sync.Mutex
 	pending []pending

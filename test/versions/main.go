@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command versions runs the user stories of test/integration on each release of Kubernetes that can be built. It writes
-// the results into docs/versions.md. If the environment variable KUBERNETES selects a release, it runs them only on
-// that release. It passes its arguments to go test. With arguments, it does not write the results.
+// Command versions runs the user stories of test/integration on each release of Kubernetes that hack/tools pins. It
+// writes the results into docs/versions.md. The environment variable KUBERNETES can select one release. The arguments
+// are passed to go test. With arguments, it does not write the results.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run tests each release. It continues after a release that fails.
+// run tests each release. If a release fails, it continues with the next one.
 func run(ctx context.Context, args []string) error {
 	root, err := cluster.Root()
 	if err != nil {
@@ -101,7 +101,7 @@ func test(ctx context.Context, root, release string, args []string) (*result, er
 	err = cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return nil, ctx.Err() // an interrupted run is no result
+		return nil, ctx.Err() // an interrupted run has no result
 	case err != nil && r.failed == 0:
 		return nil, fmt.Errorf("go test: %w, but no test failed", err)
 	}

@@ -14,13 +14,13 @@ import (
 	"strings"
 )
 
-// report is the page with the table, which is between the lines begin and end.
+// report is the page with the table. The table is between the lines begin and end.
 const (
 	report     = "docs/versions.md"
 	begin, end = "<!-- make test-versions writes this table -->\n", "<!-- end of the table -->\n"
 )
 
-// attribute is the key of t.Attr with which a test reports a difference of a release.
+// attribute is the key of t.Attr that a test uses to report a difference of a release.
 const attribute = "different"
 
 // result is the result of the tests on one release.
@@ -36,7 +36,7 @@ type event struct {
 	Elapsed                          float64
 }
 
-// read reads the output of go test -json. It writes a line for each test, and the output of failed tests, to progress.
+// read reads the output of go test -json. It writes one line for each test to progress, and the output of failed tests.
 func (r *result) read(out io.Reader, progress io.Writer) error {
 	outputs := map[string]*strings.Builder{} // by test, without its subtests; "" is the package
 	for events := json.NewDecoder(out); ; {
@@ -60,7 +60,8 @@ func (r *result) read(out io.Reader, progress io.Writer) error {
 	}
 }
 
-// count counts a test that has ended. It also counts the package if the package fails and no test has failed.
+// count counts a test that has ended. If the package fails and no test has failed, it counts the package as a failed
+// test.
 func (r *result) count(e event, output string, progress io.Writer) {
 	switch {
 	case e.Action == "fail" && (e.Test != "" || r.failed == 0):
@@ -107,7 +108,7 @@ func update(path string, releases []string, r *result) error {
 	if !found || !ended {
 		return fmt.Errorf("%s lacks the lines around the table", path)
 	}
-	lines := append([]string{r.row()}, strings.Split(table, "\n")...) // IndexFunc finds the new row before the old row
+	lines := append([]string{r.row()}, strings.Split(table, "\n")...) // IndexFunc finds the new row first, not the old row
 	var rows []string
 	for _, release := range releases {
 		i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| v"+release+".") })

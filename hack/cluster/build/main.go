@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command build compiles the programs of a control plane that are not built yet, and shows its progress. Tests do the
-// same, but go test does not show what they print.
+// Command build compiles the missing programs of a control plane, and shows its progress. Tests compile them too, but
+// go test does not show the progress.
 package main
 
 import (

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package standin simulates the scheduler and the kubelet for a control plane without nodes. It binds every Pod to one
-// node, and sets the status of running and ready containers. It applies resizes, and removes deleted Pods. Tests can
-// let a Pod fail instead.
+// node, and sets the status of a Pod whose containers are ready. It applies resizes, and removes deleted Pods. Tests
+// can also let a Pod fail.
 package standin
 
 import (
@@ -30,13 +30,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// NodeName is the node that every Pod is bound to.
+// NodeName is the name of the node to which every Pod is bound.
 const NodeName = "stand-in"
 
 // workers is the number of Pods that are reconciled at the same time.
 const workers = 16
 
-// A Fate is the simulated behaviour of a Pod. With the zero Fate the Pod runs.
+// A Fate is the simulated behaviour of a Pod. If the Fate is zero, the Pod runs.
 type Fate struct {
 	// Unschedulable is the message of the condition PodScheduled=False. If it is empty, the Pod is scheduled.
 	Unschedulable string
@@ -46,7 +46,7 @@ type Fate struct {
 	Evicted string
 	// NoResize is the reason why a resize stays pending: Deferred or Infeasible. If it is empty, resizes are applied.
 	NoResize string
-	// Lingering keeps a deleted Pod in state Terminating.
+	// Lingering keeps a deleted Pod in the state Terminating.
 	Lingering bool
 }
 
@@ -111,7 +111,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 // Wait returns when the node has stopped.
 func (n *Node) Wait() { <-n.done }
 
-// Set sets the behaviour of a Pod. The Pod may exist already or be created later.
+// Set sets the behaviour of a Pod, which may be created later.
 func (n *Node) Set(pod client.ObjectKey, fate Fate) {
 	n.mu.Lock()
 	n.fates[pod] = fate
@@ -142,7 +142,7 @@ func (n *Node) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		err := n.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 		return reconcile.Result{}, ignoreStale(err)
 	case pod.Spec.NodeName == "" && fate.Unschedulable == "":
-		// The Pod's update triggers the next Reconcile.
+		// The binding changes the Pod. That change triggers the next Reconcile.
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: NodeName}}
 		return reconcile.Result{}, ignoreStale(n.client.SubResource("binding").Create(ctx, pod, binding))
 	}

@@ -29,8 +29,8 @@ import (
 	"container.training/useless/internal/webhook/server"
 )
 
-// FuzzValidate validates the creation of random Machines, and an update of one to the other. An update that changes
-// nothing must be valid. If a creation is valid, the controller must be able to use the Machine.
+// FuzzValidate validates the creation of two random Machines, and an update of the first Machine to the second. An
+// update that changes nothing must be valid. If a creation is valid, the controller must be able to use the Machine.
 func FuzzValidate(f *testing.F) {
 	const plain = `{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
 	f.Add([]byte(plain), []byte(`{"metadata":{"name":"m"},"spec":{"switches":{"count":101}}}`))

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admission checks the rules for Machines that their schema cannot express. These rules depend on the
-// operator's flags, or need a label parser. If a field is already invalid, requests that do not change it are accepted.
-// So users can still update the object.
+// operator's flags, or need a label parser. If a field of an existing Machine is already invalid, the webhooks accept
+// requests that do not change this field. So users can still update the object.
 package admission
 
 import (
@@ -65,13 +65,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 	return nil
 }
 
-// The API server sends only requests that change a spec. So labels and finalizers can be written while the webhook is
-// not available.
+// The API server sends only requests that change a spec. So clients can write labels and finalizers while the webhook
+// is not available.
 
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines,verbs=create;update,versions=v1beta1,name=machine.useless.container.training,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-changes","expression":"request.operation == 'CREATE' || object.?spec != oldObject.?spec"}]}`
 // +kubebuilder:webhook:path=/validate-useless-container-training-v1beta1-machine-scale,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,groups=useless.container.training,resources=machines/scale,verbs=update,versions=v1beta1,name=machine-scale.useless.container.training,admissionReviewVersions=v1
 
-// The warnings need all Machines, also if the controller of Machines is off.
+// The warnings need a cache of all Machines, even if the controller of Machines is disabled.
 
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines,verbs=list;watch
 
@@ -178,7 +178,7 @@ func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
 		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector, "does not parse: "+err.Error()))
 	case selector.Empty():
 		errs = append(errs, field.Invalid(at.selector, m.Spec.Switches.Selector,
-			"must not be empty: it would take every Switch in the namespace"))
+			"must not be empty, because it would select every Switch in the namespace"))
 	case !selector.Matches(labels.Set(m.SwitchLabels())):
 		errs = append(errs, field.Invalid(at.template.Child("labels"), template.Labels,
 			fmt.Sprintf("must satisfy the selector %s", selector)))

@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,10 +13,12 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"container.training/useless/api/useless/v1beta1"
+	clientscheme "container.training/useless/client/versioned/scheme"
 )
 
 const maxSwitches = 100
@@ -74,7 +77,7 @@ func TestValidate(t *testing.T) {
 	for test, tc := range map[string]struct {
 		reason string
 		old, m *v1beta1.Machine
-		want   map[string]string // the beginning of the error, by field
+		want   map[string]string // a part of the error, by field
 	}{
 		"Small":         {reason: "the smallest Machine", m: machine()},
 		"Largest":       {reason: "the limit itself", m: machine(count(maxSwitches))},
@@ -192,6 +195,48 @@ func TestProblemsAreNamedInTheRequestsVersion(t *testing.T) {
 	if got := pathsOf(t.Context()).count.String(); got != "spec.switches.count" {
 		t.Errorf("without a request, the path of the count is %s", got)
 	}
+}
+
+// TestPathsExist resolves each path in the Go type of each version. It fails if pathsOf lacks a version whose fields have
+// other paths than in v1beta1.
+func TestPathsExist(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := clientscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for kind, machine := range scheme.AllKnownTypes() {
+		if kind.GroupKind() != v1beta1.GroupVersion.WithKind("Machine").GroupKind() {
+			continue
+		}
+		ctx := admission.NewContextWithRequest(t.Context(), admission.Request{
+			AdmissionRequest: admissionv1.AdmissionRequest{RequestKind: new(metav1.GroupVersionKind(kind))},
+		})
+		at := pathsOf(ctx)
+		for _, path := range []*field.Path{at.count, at.selector, at.template} {
+			typ := machine
+			for name := range strings.SplitSeq(path.String(), ".") {
+				if typ = fieldType(typ, name); typ == nil {
+					t.Fatalf("%s of Machine has no field %s", kind.Version, path)
+				}
+			}
+			if isCount := typ.Kind() == reflect.Int32; isCount != (path == at.count) {
+				t.Errorf("%s of Machine: %s has type %s", kind.Version, path, typ)
+			}
+		}
+	}
+}
+
+// fieldType returns the type of the field with a name in JSON, or nil.
+func fieldType(typ reflect.Type, name string) reflect.Type {
+	if typ.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range typ.Fields() {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+			return f.Type
+		}
+	}
+	return nil
 }
 
 func TestValidateCount(t *testing.T) {

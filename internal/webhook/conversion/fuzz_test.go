@@ -139,7 +139,7 @@ func checkReview(t *testing.T, body []byte, answer string) {
 	}
 	var asked apiextensionsv1.ConversionReview
 	if json.Unmarshal(body, &asked) != nil || asked.Request == nil {
-		return // the handler and encoding/json differ on duplicate names, and on names in another case
+		return // the handler and encoding/json treat duplicate names, and names in another case, differently
 	}
 	for _, object := range response.ConvertedObjects {
 		var converted struct {

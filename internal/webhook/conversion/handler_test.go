@@ -43,7 +43,7 @@ func post(handler http.Handler, body []byte) *httptest.ResponseRecorder {
 	return recorder
 }
 
-// convert sends objects to a handler and checks the parts that each answer must have.
+// convert sends objects to a handler and checks the fields that each answer must have.
 func convert(t testing.TB, handler http.Handler, version string, objects ...[]byte) *apiextensionsv1.ConversionResponse {
 	t.Helper()
 	body := review(t, version, objects...)
@@ -73,7 +73,7 @@ func succeeded(response *apiextensionsv1.ConversionResponse) bool {
 	return response.Result.Status == metav1.StatusSuccess
 }
 
-// members decodes an object as the API server does. If a name occurs twice, the last value counts.
+// members decodes an object as the API server does. If a name occurs twice, the result has the last value.
 func members(t testing.TB, raw []byte) map[string]any {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -86,7 +86,7 @@ func members(t testing.TB, raw []byte) map[string]any {
 }
 
 // typed decodes an object into its Go type and encodes it, twice. The first pass drops empty maps. The second pass
-// drops structs that contained only an empty map. So results compare equal if they mean the same.
+// drops structs that contained only an empty map. So two results are equal if they have the same meaning.
 func typed[T any](t testing.TB, raw []byte) string {
 	t.Helper()
 	for range 2 {
@@ -102,8 +102,9 @@ func typed[T any](t testing.TB, raw []byte) string {
 	return string(raw)
 }
 
-// compare fails the test unless both handlers convert a Machine to the same result. If stock rejects the Machine,
-// compare returns false, because ours may accept it.
+// compare fails the test unless both handlers convert a Machine to the same result. The handler stock is
+// controller-runtime's, and ours is the operator's. If stock rejects the Machine, compare returns false, because ours
+// may accept it.
 func compare[T any](t testing.TB, ours, stock http.Handler, version string, object []byte) (converted []byte, ok bool) {
 	t.Helper()
 	want, got := convert(t, stock, version, object), convert(t, ours, version, object)
@@ -123,7 +124,7 @@ func compare[T any](t testing.TB, ours, stock http.Handler, version string, obje
 	return converted, true
 }
 
-// passed fails the test unless an object and its conversion are equal, except for apiVersion and spec.
+// passed fails the test if a conversion changes fields other than apiVersion and spec.
 func passed(t testing.TB, object, converted []byte) {
 	t.Helper()
 	want, got := members(t, object), members(t, converted)
@@ -139,8 +140,8 @@ func passed(t testing.TB, object, converted []byte) {
 	}
 }
 
-// spokes are Machines in v1alpha1, which is a spoke version in the terms of controller-runtime. They have no apiVersion
-// and no kind. The API server sends such objects, except for some unusual ones.
+// spokes are Machines in v1alpha1, without apiVersion and kind. controller-runtime calls such a version a spoke. The
+// API server really sends most of these objects. The others have unusual JSON.
 var spokes = []string{
 	`{"metadata":{"name":"machine-1"},"spec":{"switchPosition":"up"}}`,
 	`{"metadata":{"name":"machine-2","annotations":{"a":"b"}},"spec":{"switches":3,"flipDelaySeconds":0}}`,
@@ -338,7 +339,7 @@ func TestManyObjects(t *testing.T) {
 	stock := newStock(t)
 	want := answer(t, post(stock, body).Body.Bytes())
 
-	// controller-runtime's server wraps handlers like this.
+	// controller-runtime's server wraps handlers in the same handler.
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
 	server, client := serve(promhttp.InstrumentHandlerCounter(requests, newHandler()))
 	defer server.Close()
@@ -439,7 +440,7 @@ func heap() uint64 {
 }
 
 // TestMemory sends objects of 10 kB until the handler rejects the request. The handler must accept 10,000 objects, as
-// Kubernetes requires (KEP-95). It must need at most 32 MiB of memory for them.
+// Kubernetes requires (KEP-95). It must need at most 32 MiB of memory for these objects.
 func TestMemory(t *testing.T) {
 	const size, atLeast, most = 10_000, 10_000, 32 << 20
 	response := &gauge{ResponseWriter: httptest.NewRecorder()}
@@ -540,8 +541,8 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 }
 
 // TestAllocations counts allocations, because their number does not depend on the computer's speed. The handler must
-// need at most a third of the allocations of controller-runtime's handler. An object in a long list must need as few
-// allocations as one in a short list.
+// need at most a third of the allocations of controller-runtime's handler. The number of allocations for an object must
+// not depend on the length of the list.
 func TestAllocations(t *testing.T) {
 	stock := newStock(t)
 	perObject := func(handler http.Handler, count int) float64 {

@@ -27,7 +27,7 @@ import (
 	"container.training/useless/internal/webhook/conversion"
 )
 
-// newScheme returns a scheme with all versions of Machine.
+// newScheme returns a scheme with two versions of Machine. newStock has converters for these two versions.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))

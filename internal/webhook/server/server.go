@@ -54,9 +54,9 @@ type Server struct {
 	requests           *atomic.Int64 // the number of requests in progress
 }
 
-// New returns a Server. After the context running is canceled, the server closes each connection with its next answer.
-// Otherwise it could close a connection at the moment when the API server sends a request on it. That request would
-// fail.
+// New returns a Server. After the context "running" is canceled, the server closes each connection with its next
+// answer. Otherwise it could close a connection at the moment when the API server sends a request on it. That request
+// would fail.
 func New(running context.Context, address string, config *tls.Config) Server {
 	return Server{ctrlwebhook.NewServer(ctrlwebhook.Options{}), address, config, running, &atomic.Int64{}}
 }
@@ -71,7 +71,8 @@ func (s Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.WebhookMux().ServeHTTP(w, r)
 }
 
-// Start overrides the method of controller-runtime's server.
+// Start overrides the method of controller-runtime's server. It serves until the context is canceled, and then drains
+// the connections.
 func (s Server) Start(ctx context.Context) error {
 	listener, err := net.Listen("tcp", s.address)
 	if err != nil {
@@ -101,9 +102,9 @@ func (s Server) serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// shutdown waits for requests in progress, but not for connections on which no request was ever sent. API servers keep
-// such connections in reserve. http.Server would wait until they are 5 s old (https://go.dev/issue/22682), and the next
-// leader would start later.
+// shutdown waits for requests in progress, but not for connections on which no request was ever sent. API servers open
+// such connections for later requests. http.Server would wait until they are 5 s old (https://go.dev/issue/22682), and
+// the next leader would start later.
 func (s Server) shutdown(server *http.Server) {
 	for left, busy := shutdownTimeout, true; busy && left > 0; left -= shutdownStep {
 		busy = s.requests.Load() > 0 // if none is left, the last answers are written during the next step

@@ -214,7 +214,7 @@ func TestShutdown(t *testing.T) {
 	}{
 		{"a connection without a request is closed", 0, time.Second},
 		{"a request gets its answer", 2 * time.Second, 3 * time.Second},
-		{"a request that takes too long is ended", time.Minute, shutdownTimeout + time.Second},
+		{"the server ends a request that takes too long", time.Minute, shutdownTimeout + time.Second},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -260,8 +260,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestLargeReviews sends more large reviews than there are slots. No review ends by itself, so the webhook must end
-// each of them after reviewTimeout. A small review must not wait.
+// TestLargeReviews sends more large reviews than there are slots. No review ends by itself, so the server must end each
+// review after reviewTimeout. A small review must not wait.
 func TestLargeReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var serving atomic.Int64

@@ -24,8 +24,8 @@ import (
 const interval = 5 * time.Second
 
 // Tutorial is a simple controller, as in the tutorial about useless machines. It lists a Machine's Switches by their
-// label, and creates missing Switches with generated names. It updates the status in every reconcile. It has the
-// default of one worker.
+// label, and creates missing Switches with generated names. It writes the status in every reconcile. It has one worker,
+// which is the default.
 type Tutorial struct {
 	client.Client
 }
@@ -92,8 +92,8 @@ func (t Tutorial) flipOne(ctx context.Context, switches []v1beta1.Switch) (flipp
 	return false, nil
 }
 
-// Sample works as operator-sdk's memcached sample does. First it sets a condition to Unknown. It updates whole
-// objects and creates one Switch in each reconcile. At the end it always updates the status.
+// Sample works like operator-sdk's memcached sample. It first sets a condition to Unknown. Each reconcile creates at
+// most one Switch and updates whole objects. When all Switches exist, each reconcile writes the status.
 type Sample struct {
 	client.Client
 }

@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline contains programs to compare the operator with: a minimal client for the benchmarks, and two simple
-// controllers. In two mutation tests, these controllers replace the operator's own. One is from a tutorial, and one is
-// like operator-sdk's sample.
+// Package baseline contains programs for comparisons with the operator: a minimal client and two simple controllers.
+// The benchmarks use the minimal client. In two mutation tests, the controllers replace the operator's controllers. The
+// first controller comes from a tutorial. The second one works like operator-sdk's sample.
 package baseline
 
 import (
@@ -26,12 +26,12 @@ import (
 	typed "container.training/useless/client/versioned/typed/useless/v1beta1"
 )
 
-// concurrency is the number of Machines that Converge works on at the same time.
+// concurrency is the number of Machines that Converge processes at the same time.
 const concurrency = 32
 
 // Converge creates the Switches of all Machines in the namespace default. It has no queue, and does not compare the
-// actual state with the wanted state. It sends exactly the requests that a controller must send, and decodes all events
-// of Machines and Switches in informers.
+// actual state with the desired state. It sends only the requests that every controller must send. Like every
+// controller, it decodes all events of Machines and Switches in informers.
 func Converge(ctx context.Context, config *rest.Config) error {
 	clientset, err := versioned.NewForConfig(config)
 	if err != nil {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cachemutation enables client-go's mutation detector, which panics if a program changes an object in a cache.
-// Tests import the package only for its init function. It sets an environment variable that client-go reads at its own
-// initialization. Go initializes this package first, because its import path sorts before client-go's and it does not
-// import client-go.
+// Tests import the package only for its init function, which sets an environment variable. client-go reads the variable
+// when Go initializes its packages. Go initializes this package earlier: it does not import client-go, and its import
+// path sorts before client-go's.
 package cachemutation
 
 import "os"

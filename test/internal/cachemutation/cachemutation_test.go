@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cachemutation_test // a test inside the package would initialize client-go first
+package cachemutation_test // inside the package, the test's imports would initialize client-go first
 
 import (
 	"os"
@@ -35,7 +35,7 @@ func TestMutationEndsTheProgram(t *testing.T) {
 	}
 }
 
-// mutate changes an object in a cache, and waits until the detector ends the program.
+// mutate changes an object in a cache. Then it waits until the detector ends the program.
 func mutate(t *testing.T) {
 	t.Helper()
 	list := &corev1.ConfigMapList{Items: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "cached"}}}}
@@ -51,7 +51,7 @@ func mutate(t *testing.T) {
 	}
 }
 
-// still lists objects that never change.
+// still implements cache.ListerWatcher for objects that never change.
 type still struct{ list runtime.Object }
 
 func (s still) List(metav1.ListOptions) (runtime.Object, error)   { return s.list, nil }

@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package combinations has the combinations of controllers and kinds of workloads whose permissions the tests check.
+// Package combinations lists combinations of controllers and kinds of workloads. Tests check the permissions of each.
 package combinations
 
 import (
@@ -66,7 +66,7 @@ func (c Combination) Args() (args []string) {
 	return args
 }
 
-// Kustomization returns a kustomization for a folder beside a clone of the repository. The core is a folder in
+// Kustomization returns a kustomization for a folder next to a clone of the repository. core is a folder in
 // config/core.
 func (c Combination) Kustomization(core string) string {
 	const config = "useless-operator/config/"

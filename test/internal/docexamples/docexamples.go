@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Block returns the first YAML block that begins with key. The page is a path relative to docs. The calling test must
-// be in a folder directly below test.
+// Block returns the first YAML block that begins with key on a page. page is a path relative to docs. The calling test
+// must be in a folder directly below test.
 func Block(t testing.TB, page, key string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs", page))

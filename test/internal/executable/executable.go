@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package executable builds the operator for tests that run it as a separate process. It also runs the tools that tests
-// need.
+// Package executable builds the operator for tests that run it as a separate process. It also has helpers for tests
+// that run other programs.
 package executable
 
 import (
@@ -20,15 +20,15 @@ import (
 
 // BuildManager compiles the operator and returns the absolute path of the program. The program has the race detector if
 // the test has it. A test that calls BuildManager must be in a folder directly below test. All packages share the
-// program: the go command builds it again only after a change of the source.
+// program. The go command compiles it again only if the source has changed.
 func BuildManager() (path string, err error) { return build(raceDetector) }
 
-// BuildManagerWithoutRace is like BuildManager, but without the race detector, which needs many times the memory.
+// BuildManagerWithoutRace is like BuildManager, but without the race detector, which multiplies the memory use.
 func BuildManagerWithoutRace() (path string, err error) { return build(false) }
 
 var (
 	mu    sync.Mutex
-	built = map[bool]string{} // path by whether the program has the race detector
+	built = map[bool]string{} // the key is true for the program with the race detector
 )
 
 func build(race bool) (path string, err error) {
@@ -69,7 +69,7 @@ func build(race bool) (path string, err error) {
 }
 
 // Inputs makes cached test results depend on files, and on all files in folders. go test stores the size and time of
-// each file that a test process opens or inspects. It does not see the files that a child process reads.
+// each file that a test process opens or inspects. It does not notice files that only a child process reads.
 func Inputs(paths ...string) error {
 	for _, path := range paths {
 		if err := filepath.WalkDir(path, func(_ string, _ fs.DirEntry, err error) error { return err }); err != nil {
@@ -95,15 +95,16 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// Name creates a symbolic link to a program, in a folder, and returns the path of the link. The user agent of the
-// program's requests has the name of the link. So a test can distinguish processes with the same user.
+// Name creates a symbolic link with this name to a program, in the folder dir, and returns its path. The user agent of
+// the program's requests contains the name of the link. So a test can distinguish processes that have the same
+// username.
 func Name(path, dir, name string) (string, error) {
 	named := filepath.Join(dir, name)
 	return named, os.Symlink(path, named)
 }
 
-// Output runs a command and returns its standard output, even if the command fails. The standard error is only a part
-// of the returned error, because the go command, for example, reports downloads there.
+// Output runs a command and returns its standard output, even if the command fails. The standard error becomes part of
+// the returned error. It must not be part of the output, because the go command, for example, reports downloads there.
 func Output(command *exec.Cmd) (string, error) {
 	out, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -20,7 +20,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// auditPatience is how long to wait for the audit log line of a revision. A line is missing if the API server was
+// auditPatience limits the wait for a revision's line in the audit log. The line is missing if the API server was
 // killed before it answered the request.
 const auditPatience = 10 * time.Second
 
@@ -36,7 +36,7 @@ type author struct{ user, process string }
 // authors reads an audit log while API servers append to it.
 type authors struct {
 	log   *bufio.Reader
-	begun []byte            // the beginning of a line that is not complete yet
+	begun []byte            // a line that is still incomplete
 	found map[string]author // by the resourceVersion of a created or changed object, or the UID of a deleted one
 }
 
@@ -48,8 +48,8 @@ func readAuthors(path string) (*authors, error) {
 	return &authors{log: bufio.NewReader(log), found: map[string]author{}}, nil
 }
 
-// of returns the author of a revision. It waits for the line of the audit log, because the watch event of the revision
-// arrives earlier. The API server logs a request only after the answer.
+// of returns the author of a revision. It waits for the revision's line in the audit log. The watch event can arrive
+// before this line, because the API server logs a request after it has answered it.
 func (a *authors) of(r Revision) (author, error) {
 	key := r.Object.GetResourceVersion()
 	if r.Type == watch.Deleted {
@@ -73,7 +73,7 @@ func (a *authors) of(r Revision) (author, error) {
 	}
 }
 
-// read takes all complete new lines. It reports whether there was any.
+// read takes all complete new lines. It reports whether there were any.
 func (a *authors) read() (more bool, err error) {
 	for {
 		line, err := a.log.ReadBytes('\n')
@@ -109,7 +109,8 @@ func (a *authors) take(line []byte) {
 		_ = json.Unmarshal(event.RequestObject.Raw, &asked) // fails for a JSON patch, which is a list without metadata
 	}
 	for _, key := range written.keys(asked.ResourceVersion) {
-		// The answer to a write without a change has the revision of another client. Then the author is unknown.
+		// The response to a write without a change has the resourceVersion of an earlier write, perhaps by another
+		// author. Then the author is unknown.
 		if other, ok := a.found[key]; ok && other != by {
 			a.found[key] = author{}
 		} else {

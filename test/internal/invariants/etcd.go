@@ -30,11 +30,11 @@ const (
 	etcdMark   = etcdPrefix + "~mark"
 )
 
-// A Recorder keeps all revisions of Machines and switches from a watch of etcd. The watch has one order for both kinds,
-// and misses no revision, even if API servers are killed. The authors come from the audit log of the API servers.
+// A Recorder keeps all revisions of Machines and switches. It watches etcd, where revisions of both kinds have one
+// order. It misses no revision, even if API servers are killed. It reads the authors from the API servers' audit log.
 type Recorder struct {
 	etcd     *http.Client
-	operator string // its username
+	operator string // the operator's username
 
 	asking  sync.Mutex // guards authors
 	authors *authors
@@ -46,9 +46,9 @@ type Recorder struct {
 	more  chan struct{} // closed and replaced when revisions or an error arrive
 }
 
-// Record starts a Recorder that keeps all revisions since the first one, until the context ends. The argument etcd is
-// an HTTP client for the etcd of a test's control plane, which answers in JSON. The Recorder keeps only Machines that
-// are stored as v1beta1. It keeps all switches, because both versions of a switch are equal.
+// Record starts a Recorder, which runs until the context ends. It also keeps the revisions from before its start. The
+// HTTP client etcd calls the JSON gateway of the etcd of a control plane. The Recorder keeps a Machine only if it is
+// stored as v1beta1. It keeps all switches, because they have the same schema in both versions.
 func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, error) {
 	authors, err := readAuthors(audit.Log)
 	if err != nil {
@@ -74,7 +74,8 @@ func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, 
 	return r, nil
 }
 
-// Take returns each revision in a namespace that no earlier call has returned. An empty namespace means all namespaces.
+// Take returns the kept revisions of a namespace, and removes them from the Recorder. An empty namespace means all
+// namespaces.
 func (r *Recorder) Take(ctx context.Context, namespace string) (taken []Revision, err error) {
 	if _, err := r.sync(ctx); err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (r *Recorder) Take(ctx context.Context, namespace string) (taken []Revision
 	return taken, nil
 }
 
-// Compact compacts etcd at its present revision, after the Recorder has received that revision.
+// Compact compacts etcd at its current revision, after the Recorder has received that revision.
 func (r *Recorder) Compact(ctx context.Context) error {
 	revision, err := r.sync(ctx)
 	if err != nil {
@@ -177,12 +178,12 @@ func CallEtcd(ctx context.Context, etcd *http.Client, what string, question any)
 	}
 	response, err := etcd.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask etcd: %w", err)
+		return nil, fmt.Errorf("call etcd: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		return nil, errors.Join(fmt.Errorf("ask etcd: %s: %s", response.Status, text), err)
+		return nil, errors.Join(fmt.Errorf("call etcd: %s: %s", response.Status, text), err)
 	}
 	return response.Body, nil
 }

@@ -22,17 +22,18 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A Revision is a Machine or a switch after one write, as in a watch event.
+// A Revision is a Machine or a switch after one write. If the write deletes the object, it is the object before the
+// deletion.
 type Revision struct {
 	Type   watch.EventType
 	Object client.Object
-	By     string    // the operator process that wrote it; empty for another client, or if unknown
-	User   string    // the username in the API server's audit log, if known; no rule uses it
-	At     time.Time // when the watch event arrived; only a Checker with a lag uses it, see NewChecker
+	By     string    // name of the operator process that sent the write; empty for other clients, and if unknown
+	User   string    // username in the API server's audit log; empty if unknown; no rule uses it
+	At     time.Time // when the watch event arrived; used only if the Checker has a lag
 }
 
-// Check returns the violations in revisions. It uses a Checker without a lag, see NewChecker. Revisions must be in the order of their
-// resourceVersions.
+// Check returns the violations in revisions. The revisions must be in the order of their resourceVersions. Check uses a
+// Checker without a lag.
 func Check(revisions []Revision) []error {
 	c := NewChecker(0)
 	for _, r := range revisions {
@@ -41,36 +42,40 @@ func Check(revisions []Revision) []error {
 	return c.Violations()
 }
 
-// A Checker takes revisions one by one and collects violations. The operator may act on a Machine's present spec, on
-// the spec before it, and on any spec since the status was last written. The violations are:
-//   - A switch is created, and its Machine then has more switches than its spec asks for. Adopting too many is
-//     permitted: a Machine adopts all switches that match and deletes the surplus, as a ReplicaSet does with Pods.
-//   - The operator deletes a switch that belongs to no Machine, or that is not surplus. A switch that another client
-//     deletes at the same time still counts, as with ReplicaSets and Pods. It stops counting when the operator creates
-//     a switch or writes a status with fewer switches.
+// A Checker takes revisions one by one and collects violations. The operator may act on an outdated spec of a Machine.
+// It may be the previous spec, or any spec since the status's observedGeneration. The violations are:
+//   - A switch is created, and the Machine then has more switches than its spec asks for. An adoption may exceed the
+//     spec. A Machine adopts all matching switches and then deletes the surplus, as a ReplicaSet does with Pods.
+//   - The operator deletes a switch that no Machine controls, or that is not surplus. A switch that another client
+//     removed still counts until the operator knows of the removal. The operator knows of it when it creates a switch,
+//     or when the status has the current number of switches.
 //   - The operator creates a switch for a deleted Machine.
 //   - A switch is created or adopted with an owner reference that does not match the Machine.
-//   - The operator turns down a switch that is not up, that it has not seen up, or that has not been up for the delay.
+//   - The operator turns down a switch that is already down.
+//   - The operator turns down a switch before the delay is over. The delay begins when the operator sets status.seenAt.
+//   - The operator turns down a switch without writing the time of the flip.
 //   - The operator turns down a switch less than the interval after the Machine's last flip. A flip by another process
 //     does not count if no object records it.
 //   - The status of a Machine changes while the Machine is being deleted.
-//   - A status has an older observedGeneration than the status before it.
+//   - The observedGeneration of a status decreases.
 //
-// A Checker needs as much memory as a cache: the latest revision of each object, and the UIDs of deleted Machines.
+// A Checker keeps the latest revision of each object, and the UIDs of all deleted Machines.
 type Checker struct {
 	lag      time.Duration
 	machines map[types.UID]*machine
-	gone     map[types.UID]time.Time // when a Machine was deleted
+	gone     map[types.UID]time.Time // deletion times of deleted Machines
 	switches map[types.UID]*v1beta1.Switch
-	extra    map[types.UID]time.Time            // switches that do not count yet, kept for at most the lag
-	freed    map[types.NamespacedName]time.Time // names of deleted switches, kept for at most the lag
+	extra    map[types.UID]time.Time            // times at which switches were adopted, or created with a reused name
+	freed    map[types.NamespacedName]time.Time // deletion times of switches
 	faults   []error
 }
 
-// NewChecker returns a Checker that has seen no revision. With a lag, the operator may also act on state that is older
-// by at most the lag. This state can be a deleted Machine, an old spec, or switches before they were adopted or lost.
-// The reason is that a suspended process can resume with its old cache while another process runs. One of the two may
-// then not know that the name of a deleted switch is free again, and use another name. So both create a switch.
+// NewChecker returns an empty Checker. With a lag, the operator may also act on data that became outdated within the
+// lag. For example, the operator may not know yet that a Machine was deleted, or that a switch was adopted.
+//
+// Tests need a lag if two operator processes can run at the same time. For example, a suspended process resumes with
+// its old cache. If a user deletes a switch, perhaps only one of the two processes knows that its name is free. The two
+// processes then choose different names, and each creates a switch.
 func NewChecker(lag time.Duration) *Checker {
 	return &Checker{
 		lag: lag, machines: map[types.UID]*machine{}, gone: map[types.UID]time.Time{}, switches: map[types.UID]*v1beta1.Switch{},
@@ -80,15 +85,15 @@ func NewChecker(lag time.Duration) *Checker {
 
 // Values of Flip.Violation.
 const (
-	Early   = "early"   // before the delay was over, or before the operator saw the switch up
+	Early   = "early"   // before the operator saw the switch up, or before the delay was over
 	Crowded = "crowded" // less than the interval after the Machine's last flip
 	Doubled = "doubled" // the switch was already down
 )
 
-// A Flip is one switch that the operator has turned down.
+// A Flip is a write with which the operator turned a switch down.
 type Flip struct {
-	Machine   string    // its name
-	Due       time.Time // the earliest permitted time; zero if the fault makes it unknown
+	Machine   string    // name of the Machine
+	Due       time.Time // the earliest permitted time; zero if unknown, or if the Machine is being deleted
 	At        time.Time // the time in the annotation flipped-at, which the operator sets just before the write
 	Violation string    // Early, Crowded or Doubled; empty for a correct flip
 }
@@ -97,19 +102,19 @@ type Flip struct {
 type machine struct {
 	*v1beta1.Machine
 
-	asked    []generation // generations that the operator may act on; the last one is the present generation
+	asked    []generation // specs that the operator may act on; the last one is the current spec
 	switches int32        // number of switches that it controls and that are not being deleted
-	lost     []time.Time  // when other clients removed switches that the operator may still count
+	lost     []time.Time  // when other clients removed switches; only removals that the operator may not know of
 	lastFlip time.Time
 	flips    map[string]time.Time // the last flip by each process
-	noted    time.Time            // the last flip of the switches that the operator itself deleted or released
+	noted    time.Time            // the last flip of the switches that the operator deleted or released
 }
 
-// generation is one spec of a Machine. The field until contains the time when the next spec replaced this one. It is zero for the present spec.
+// generation is one spec of a Machine.
 type generation struct {
 	number int64
 	spec   v1beta1.MachineSpec
-	until  time.Time
+	until  time.Time // when the next spec replaced this one; zero for the current spec
 }
 
 // see records a revision of the Machine.
@@ -123,21 +128,21 @@ func (m *machine) see(r Revision, revision *v1beta1.Machine) {
 	m.Machine = revision
 }
 
-// forget drops generations that were replaced before an instant and that the operator may not act on any more.
-func (m *machine) forget(before time.Time) {
+// forget drops the specs that the operator may not act on any more. It keeps each spec that was replaced after since.
+func (m *machine) forget(since time.Time) {
 	oldest := min(m.Status.ObservedGeneration, m.Generation-1)
-	m.asked = slices.DeleteFunc(m.asked, func(g generation) bool { return g.number < oldest && !g.until.After(before) })
+	m.asked = slices.DeleteFunc(m.asked, func(g generation) bool { return g.number < oldest && !g.until.After(since) })
 }
 
-// knows records that the operator has seen all removals of the Machine's switches up to an instant.
+// knows records that the operator knows of all removals of the Machine's switches up to the time until.
 func (m *machine) knows(until time.Time) {
 	m.lost = slices.DeleteFunc(m.lost, func(at time.Time) bool { return !at.After(until) })
 }
 
-// values returns of(spec) for each spec that the operator may act on.
-func values[T any](m *machine, of func(v1beta1.MachineSpec) T) (all []T) {
+// values calls get with each spec that the operator may act on, and returns the results.
+func values[T any](m *machine, get func(v1beta1.MachineSpec) T) (all []T) {
 	for _, g := range m.asked {
-		all = append(all, of(g.spec))
+		all = append(all, get(g.spec))
 	}
 	return all
 }
@@ -146,7 +151,7 @@ func wanted(spec v1beta1.MachineSpec) int32 {
 	return cmp.Or(spec.Switches.Count, v1beta1.DefaultSwitchCount)
 }
 
-// Add takes the next revision. If the revision is a flip, Add returns the flip and true.
+// Add checks the next revision. If the revision is a flip, Add returns the flip and true.
 func (c *Checker) Add(r Revision) (Flip, bool) {
 	switch object := r.Object.(type) {
 	case *v1beta1.Machine:
@@ -214,7 +219,7 @@ func (c *Checker) seeSwitch(r Revision, sw *v1beta1.Switch) (Flip, bool) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil || c.machines[owner.UID] == nil {
 		c.made(r, old, sw, owner)
-		return Flip{}, false // its owner was deleted, or is not a Machine; the garbage collector deletes the switch
+		return Flip{}, false // no existing Machine controls it
 	}
 	m := c.machines[owner.UID]
 	m.forget(r.At.Add(-c.lag))
@@ -250,8 +255,8 @@ func (c *Checker) count(sw *v1beta1.Switch, n int32) {
 	}
 }
 
-// machineOf returns the Machine that controls sw. It returns nil if sw is nil, is being deleted or has no known
-// Machine.
+// machineOf returns the Machine that controls sw. It returns nil if sw is nil, if sw is being deleted, or if no known
+// Machine controls sw.
 func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	if sw == nil || !sw.DeletionTimestamp.IsZero() {
 		return nil
@@ -262,8 +267,9 @@ func (c *Checker) machineOf(sw *v1beta1.Switch) *machine {
 	return nil
 }
 
-// lose records that a Machine has lost a switch. If another client removed it, the operator may not know this yet. If
-// the operator removed it, the operator must remember the flip that the switch recorded.
+// lose records that a Machine no longer controls a switch. If another client removed the switch, the operator may not
+// know of the removal yet. If the operator removed the switch, it must still remember the flip time in the switch's
+// annotation.
 func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	m := c.machineOf(old)
 	switch {
@@ -275,7 +281,7 @@ func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	}
 }
 
-// taken checks a switch that was created for a Machine or adopted by it.
+// taken checks a switch that a Machine now controls, because the switch was created or adopted.
 func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *metav1.OwnerReference, m *machine) {
 	if group, _, _ := strings.Cut(owner.APIVersion, "/"); owner.Kind != "Machine" || group != v1beta1.GroupVersion.Group {
 		c.fault(sw, "its controller is a %s of %s", owner.Kind, owner.APIVersion)
@@ -296,7 +302,7 @@ func (c *Checker) taken(r Revision, sw *v1beta1.Switch, adopted bool, owner *met
 	}
 }
 
-// free records that the name of sw is free. It drops names that became free longer than the lag ago.
+// free records that the name of sw is free. It forgets names that have been free for the lag or longer.
 func (c *Checker) free(sw *v1beta1.Switch, at time.Time) {
 	maps.DeleteFunc(c.freed, func(_ types.NamespacedName, freed time.Time) bool { return at.Sub(freed) >= c.lag })
 	c.freed[key(sw)] = at
@@ -306,10 +312,10 @@ func key(sw *v1beta1.Switch) types.NamespacedName {
 	return types.NamespacedName{Namespace: sw.Namespace, Name: sw.Name}
 }
 
-// uncounted returns the number of the Machine's switches that do not count. They were adopted after an instant, or
-// created after it with a name that was free again. It drops older switches from extra.
-func (c *Checker) uncounted(m *machine, after time.Time) (n int32) {
-	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(after) })
+// uncounted returns how many of the Machine's switches do not count. These switches were adopted, or created with a
+// reused name, after since. It forgets older switches in extra.
+func (c *Checker) uncounted(m *machine, since time.Time) (n int32) {
+	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(since) })
 	for uid := range c.extra {
 		if sw := c.switches[uid]; metav1.IsControlledBy(sw, m) && sw.DeletionTimestamp.IsZero() {
 			n++
@@ -346,14 +352,14 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	f, last := Flip{Machine: m.Name, At: at}, c.known(m, old, by)
 	m.lastFlip, m.flips[by] = at, at
 	if !m.DeletionTimestamp.IsZero() {
-		return f, true // a Machine that is being deleted turns all switches down at once
+		return f, true // a Machine that is being deleted turns all switches down immediately
 	}
 	f.Due, f.Violation = c.due(old, sw, m, at, last)
 	return f, true
 }
 
-// known returns the Machine's last flip that a process can know when it turns sw down. by is the name of this process.
-// A process knows its own flips, and the flips that the status and the switches record.
+// known returns the time of the Machine's last flip, as far as the process by knows it when it turns sw down. A process
+// knows its own flips, and the flips that the status and the switches record.
 func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	known := latest(m.flips[by], m.noted)
 	if recorded := m.Status.LastFlipTime; recorded != nil {
@@ -386,8 +392,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// due checks a flip at the time at. The Machine's last flip was at the time last. It returns when the flip was due, and
-// the value of Flip.Violation.
+// due checks a flip at the time at. The Machine's previous flip was at the time last. It returns Flip.Due and
+// Flip.Violation.
 func (c *Checker) due(old, sw *v1beta1.Switch, m *machine, at, last time.Time) (due time.Time, fault string) {
 	delay := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.DelaySeconds) }))
 	interval := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.IntervalSeconds) }))

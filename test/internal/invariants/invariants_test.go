@@ -59,7 +59,7 @@ func deleted(name string, change func(*v1beta1.Switch)) Revision {
 	return r
 }
 
-// up turns a switch up. The operator has noticed this at a number of seconds after noon.
+// up turns a switch up. The operator has set status.seenAt to a number of seconds after noon.
 func up(seconds int) func(*v1beta1.Switch) {
 	return func(sw *v1beta1.Switch) {
 		sw.Generation, sw.Spec.Position = 2, v1beta1.PositionUp
@@ -200,7 +200,7 @@ func TestCheck(t *testing.T) {
 			aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)), aSwitch("m-0", down(6)), aSwitch("m-1", down(5)),
 		},
 	}, {
-		reason: "a Machine that is being deleted turns all switches down at once",
+		reason: "a Machine that is being deleted turns all switches down immediately",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), aSwitch("m-0", up(0)), aSwitch("m-1", up(0)),
 			theMachine(func(m *v1beta1.Machine) { m.Generation, m.DeletionTimestamp = 2, new(metav1.NewTime(noon)) }),
@@ -245,7 +245,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// asking returns a revision of the Machine with a generation and a number of switches. It arrives at heard seconds
+// asking returns a revision of a Machine with a generation and a number of switches. The revision arrives heard seconds
 // after noon.
 func asking(generation int64, count int32, heard int) Revision {
 	r := theMachine(func(m *v1beta1.Machine) {
@@ -272,7 +272,7 @@ func TestLag(t *testing.T) {
 		reason    string
 		lag       time.Duration
 		revisions []Revision
-		at        int // seconds after noon at which the operator creates one more switch
+		at        int // when the operator creates one more switch, in seconds after noon
 		faults    int
 	}{
 		{reason: "no lag: an old generation does not count", revisions: scaled, at: 3, faults: 1},
@@ -298,12 +298,13 @@ func TestLag(t *testing.T) {
 	}
 }
 
-// TestLost checks an operator that deletes all remaining switches because it still counts a switch that a user deleted.
+// TestLost checks an operator that still counts a switch that a user deleted. The operator then deletes all remaining
+// switches.
 func TestLost(t *testing.T) {
 	for _, test := range []struct {
 		reason        string
 		lag           time.Duration
-		made, deleted int // seconds after noon of the creation of a switch, and of all deletions
+		made, deleted int // when one switch is created, and when all switches are deleted, in seconds after noon
 		faults        int
 	}{
 		{reason: "no lag: a creation shows that the operator knows of the user's deletion", made: 2, deleted: 3, faults: 1},
@@ -323,7 +324,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestUnknownFlip checks a flip within the interval. The flip is a violation if the operator can know the last flip.
+// TestUnknownFlip checks a flip within the interval. The flip is a violation if the operator can know of the previous
+// flip.
 func TestUnknownFlip(t *testing.T) {
 	two := func(m *v1beta1.Machine) { m.Spec.Switches.Count = 2 }
 	flipped := []Revision{

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// CRD returns the path of the CustomResourceDefinition, at the version that hack/tools pins. The path of the
-// repository's root is relative to the test.
+// CRD returns the path of the CustomResourceDefinition at the version that hack/tools pins. repository is the path of
+// the repository's root, relative to the test.
 func CRD(t testing.TB, repository string) string {
 	t.Helper()
 	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "-modfile=keda.mod", "github.com/kedacore/keda/v2")
