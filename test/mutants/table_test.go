@@ -232,6 +232,9 @@ var mutants = []mutant{
 	{mistake: "A leader continues after it was suspended", edits: []edit{
 		{"cmd", "waitForSuspension", binary, "renewDeadline", `false`},
 	}, tests: []string{"./cmd -run ^TestWaitForSuspension$"}},
+	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
+		{machine, "Controller.Reconcile", ifStatement, "confirmSettled", ``},
+	}},
 }
 
 // replaceController replaces the operator's controllers in simulations by a controller of package baseline.

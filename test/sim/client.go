@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,7 @@ type Call struct {
 	patch    types.PatchType // the format of the body
 	query    url.Values
 	selector labels.Selector
+	fields   fields.Selector // of the object's name and namespace
 	metadata bool // the request is for metadata only
 }
 
@@ -177,6 +179,9 @@ func (c *Client) parse(request *http.Request) (call Call, err error) {
 	if call.selector, err = labels.Parse(call.query.Get("labelSelector")); err != nil {
 		return call, apierrors.NewBadRequest(err.Error())
 	}
+	if call.fields, err = fields.ParseSelector(call.query.Get("fieldSelector")); err != nil {
+		return call, apierrors.NewBadRequest(err.Error())
+	}
 	call.Verb = map[string]string{
 		http.MethodGet: verbGet, http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
 		http.MethodDelete: "delete",
@@ -245,10 +250,13 @@ func (c *Client) list(call Call) *unstructured.UnstructuredList {
 	return list
 }
 
-// selects reports whether the call's namespace and label selector match an object.
+// selects reports whether the call's namespace, label selector and field selector match an object.
 func (c Call) selects(object *unstructured.Unstructured) bool {
 	return (c.Key.Namespace == "" || object.GetNamespace() == c.Key.Namespace) &&
-		c.selector.Matches(labels.Set(object.GetLabels()))
+		c.selector.Matches(labels.Set(object.GetLabels())) &&
+		c.fields.Matches(fields.Set{
+			metav1.ObjectNameField: object.GetName(), "metadata.namespace": object.GetNamespace(),
+		})
 }
 
 // visible returns the newest revision of a kind that the client can see.

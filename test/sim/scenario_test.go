@@ -497,7 +497,9 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		r.states = append(r.states, step.what+":\n"+state(w))
-		v.stepDone()
+		if err := v.stepDone(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
 	}
 	v.end()
 	err := r.pass(w, settleTime, maxReconciles*max(c.leaders, 1), s.maxWait)

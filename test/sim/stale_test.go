@@ -28,6 +28,7 @@ type lag struct {
 	restart  bool   // the operator restarts at this revision, and its cache stops after the first list
 	behind   int64  // how many revisions the API server lags after the restart
 	calls    int    // if not zero, the cache resumes after this number of calls
+	gradual  bool   // the cache resumes one revision at a time
 	steady   bool   // the cache never stops; it always lags by up to behind revisions, and catches up every few seconds
 }
 
@@ -53,11 +54,16 @@ func (l lag) String() string {
 		return fmt.Sprintf("restart at revision %d; the cache of %q then stops; the API server lags %d revisions",
 			l.revision, l.kind, l.behind)
 	}
-	return fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
+	text := fmt.Sprintf("the cache of %q stops at revision %d", l.kind, l.revision)
+	if l.gradual {
+		return text + " and resumes one revision at a time"
+	}
+	return text
 }
 
 // TestStale stops the cache of one kind or of all kinds at each revision. It does this for a running operator and for
-// an operator that has restarted. It also tests caches that always lag some revisions.
+// an operator that has restarted. The cache resumes at once or one revision at a time. The test also runs with caches
+// that always lag some revisions.
 func TestStale(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -68,7 +74,8 @@ func TestStale(t *testing.T) {
 					cases = append(cases, conditions{lag: &lag{kind: kind, steady: true, behind: behind + 1}})
 				}
 				for _, revision := range want.revisions {
-					cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision}})
+					cases = append(cases, conditions{lag: &lag{kind: kind, revision: revision}},
+						conditions{lag: &lag{kind: kind, revision: revision, gradual: true}})
 					for _, behind := range s.behind() {
 						cases = append(cases,
 							conditions{lag: &lag{kind: kind, revision: revision, restart: true, behind: behind}})
@@ -356,7 +363,7 @@ type staleView struct {
 	lag       *lag
 	missed    []miss
 	world     *sim.World
-	known     int64 // the revision that a steady lag shows
+	known     int64 // the revision that a steady or gradual lag shows
 	restarted bool
 	steps     int // steps that have ended since the lag began
 	calls     int // calls that were served since the lag began
@@ -371,7 +378,7 @@ func (v *staleView) viewOf(k *sim.Kind, newest int64) int64 {
 	case v.lag.steady:
 		return max(v.known, newest-v.lag.behind)
 	}
-	return min(max(1, v.lag.revision-v.lag.behind), newest)
+	return min(max(1, v.lag.revision-v.lag.behind, v.known), newest)
 }
 
 // misses reports whether the operator must not receive a change now. since has the later changes.
@@ -437,13 +444,35 @@ func (v *staleView) callServed() {
 }
 
 // stepDone counts a step, and ends the stale view after the second step.
-func (v *staleView) stepDone() {
+func (v *staleView) stepDone() error {
 	if !v.reached() {
-		return
+		return nil
 	}
-	if v.steps++; v.steps > 1 {
-		v.end()
+	if v.steps++; v.steps < 2 {
+		return nil
 	}
+	if v.lag != nil && v.lag.gradual && !v.ended {
+		if err := v.catchUp(); err != nil {
+			return err
+		}
+	}
+	v.end()
+	return nil
+}
+
+// catchUp makes the caches show one more revision, until they are current. After each revision, the operator has time
+// for a reconcile.
+func (v *staleView) catchUp() error {
+	for v.known = v.lag.revision; v.known < v.world.Revision(); {
+		v.world.Locked(func() { v.known++ })
+		for _, o := range v.world.Operators {
+			o.WakeWatches()
+		}
+		if err := v.world.Pass(time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // end makes the caches current.

@@ -103,14 +103,43 @@ func (a *action) changed(sw *v1beta1.Switch) {
 func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
 
 // settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the
-// index. It reads each Switch separately: a list would also wait for the writes of all other Machines.
+// index. It reads each Switch separately: a list would also wait for the writes of all other Machines. If it waits in
+// vain, confirmSettled checks the remaining Switches.
 func (a *action) settle(ctx context.Context) error {
-	for _, key := range a.written {
+	for i, key := range a.written {
 		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
 		if client.IgnoreNotFound(err) != nil {
+			a.unsettled.Keep(a.machine, a.written[i:])
 			return err
 		}
 	}
+	return nil
+}
+
+// confirmSettled returns an error if settle waited in vain for a Switch, and the cache still differs from the API
+// server. A plan from this cache could create or delete one Switch too many. This function does not wait for the watch
+// event of the write: if the Switch was deleted meanwhile, the watch may never send this event.
+func (c *Controller) confirmSettled(ctx context.Context, m *v1beta1.Machine) error {
+	keys := c.unsettled.Of(m)
+	if len(keys) == 0 {
+		return nil
+	}
+	for _, key := range keys {
+		current := &v1beta1.SwitchList{} // the operator has no permission to get a Switch
+		if err := c.reader.List(ctx, current, client.InNamespace(key.Namespace),
+			client.MatchingFields{metav1.ObjectNameField: key.Name}); err != nil {
+			return err
+		}
+		cached, exists, err := c.switches.GetByKey(key.String())
+		if err != nil {
+			return err
+		}
+		if exists != (len(current.Items) > 0) ||
+			exists && cached.(*v1beta1.Switch).ResourceVersion != current.Items[0].ResourceVersion {
+			return fmt.Errorf("the cache does not show the last change of switch %s yet", key.Name)
+		}
+	}
+	c.unsettled.Forget(client.ObjectKeyFromObject(m))
 	return nil
 }
 

@@ -6,7 +6,8 @@
 //
 // decide.go has no side effects: it computes a plan from the Machine, its Switches and the time. act.go executes the
 // plan, and status.go describes the result. A reconcile needs no state of an earlier reconcile: after a crash, the next
-// one computes a new plan from the objects. The only exceptions are the two times in flipped and attempted.
+// one computes a new plan from the objects. The exceptions are the fields flipped, attempted and unsettled of
+// Controller.
 package machine
 
 import (
@@ -92,6 +93,9 @@ type Controller struct {
 	// restart clears these times. After a restart, the operator cannot detect the two cases, and the next flip may be
 	// too early.
 	flipped, attempted memory.Memory[time.Time]
+
+	// The Switches for which settle waited in vain. A restart clears them, but it also fills the cache with current data.
+	unsettled memory.Memory[[]client.ObjectKey]
 }
 
 // CacheOptions returns options that remove unused fields from cached Machines and Switches.
@@ -155,6 +159,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.finalizer.Forget(request.NamespacedName)
 		c.flipped.Forget(request.NamespacedName)
 		c.attempted.Forget(request.NamespacedName)
+		c.unsettled.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -167,6 +172,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	cached := m
 	if m, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
+	}
+	if err := c.confirmSettled(ctx, m); err != nil {
+		return reconcile.Result{}, err
 	}
 	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
 	p := decide(m, c.read(m), remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
