@@ -54,7 +54,7 @@ type Call struct {
 	query    url.Values
 	selector labels.Selector
 	fields   fields.Selector // of the object's name and namespace
-	metadata bool // the request is for metadata only
+	metadata bool            // the request is for metadata only
 }
 
 func (c Call) String() string {
