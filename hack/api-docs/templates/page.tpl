@@ -4,8 +4,8 @@
 # API
 
 This page lists all fields, as `kubectl explain` does. [reference.md](reference.md) and
-[virtualmachine.md](virtualmachine.md) explain how to use them. The [README](../README.md#a-machine-in-both-versions)
-says where the fields of Machines are in the deprecated version v1alpha1.
+[virtualmachine.md](virtualmachine.md) explain how to use them. The first of these pages also
+says [where the fields of Machines are](reference.md#a-machine-in-both-versions) in the deprecated version v1alpha1.
 {{ range . }}
 {{ template "group" . }}
 {{- end }}
