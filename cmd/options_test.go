@@ -57,7 +57,7 @@ func TestParse(t *testing.T) {
 			want:        result{MaxSwitches: 100, Label: "pod-count"},
 		},
 		"ControllersAdded": {
-			reason: "the first flag replaces the default, and each further flag appends to it",
+			reason: "the first flag replaces the default list, and each further flag adds to the list",
 			args:   []string{"--controllers=*,podcount", "--controllers=*,ingress"},
 			want:   result{Controllers: []string{"*", "podcount", "*", "ingress"}, MaxSwitches: 100, Label: "pod-count"},
 		},
@@ -147,7 +147,7 @@ func TestParse(t *testing.T) {
 			wantErr: "--ingress-annotation-policy has no effect without --ingress-annotation",
 		},
 		"UselessClass": {
-			reason:  "the other options have no effect while the controller ingress is disabled",
+			reason:  "a class has no effect while the controller ingress is disabled",
 			args:    []string{"--ingress-annotation=foo=bar", "--ingress-class=nginx"},
 			wantErr: "--ingress-class has no effect: enable the controller ingress with --controllers=*,ingress",
 		},

@@ -30,8 +30,8 @@ type Client struct {
 	server *Server
 	name   string
 
-	// Gate is called before every request except watches, and returns the outcome of the request. The request is served
-	// after Gate returns. If Gate is nil, every request is served immediately.
+	// Gate is called before every request except watches and access reviews, and returns the outcome of the request.
+	// The request is served after Gate returns. If Gate is nil, every request is served immediately.
 	Gate func(Call) Outcome
 	// View returns the latest revision of a kind that the client can see. Watches send events up to this revision.
 	// Lists with resourceVersion=0 return the objects at this revision. newest is the server's current revision. If

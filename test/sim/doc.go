@@ -19,7 +19,8 @@
 //   - more than one version of a kind: all requests are for the storage version;
 //   - webhooks, and authorization: every request is allowed;
 //   - field managers of other kinds and of subresources;
-//   - field selectors, paginated lists, and the scale subresource;
+//   - field selectors for other fields than the name and the namespace;
+//   - paginated lists, and the scale subresource;
 //   - deletion of namespaces, cycles of owners, the status of quotas, and compaction of the history;
 //   - other features of built-in kinds: defaults, validation, rules for status updates, schedulers, nodes.
 //

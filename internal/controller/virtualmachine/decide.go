@@ -17,7 +17,7 @@ const (
 	// lastReplacement.
 	firstReplacement, lastReplacement = 10 * time.Second, 5 * time.Minute
 
-	// stableAfter is the time that a Pod must be ready until the controller forgets the failures of earlier Pods.
+	// stableAfter is how long a Pod must be ready before the controller forgets the failures of earlier Pods.
 	stableAfter = 5 * time.Minute
 )
 

@@ -35,7 +35,8 @@ const (
 	unavailableFactor = 10
 
 	// toleratedFailures is the maximum number of failed requests in a row for which the status still shows the last
-	// usage. The metrics API does not answer for a while when its Pod is replaced.
+	// usage. The metrics API does not answer for a while when its Pod is replaced. NotFound is never tolerated: it
+	// means that the metrics API is not installed.
 	toleratedFailures = 2
 
 	// pollTimeout bounds one request to the metrics API.
@@ -44,13 +45,13 @@ const (
 
 // usage is the known usage of a Pod.
 type usage struct {
-	asked     bool // this process has sent a request to the metrics API
+	asked     bool // this process knows whether the metrics API is available
 	available bool // the metrics API has answered
 	sample    *v1alpha1.UsageStatus
 }
 
 // describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. After a
-// restart, it keeps the previous usage and condition until the first request to the metrics API.
+// restart, it keeps the previous usage and condition until the operator knows whether the metrics API is available.
 func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition) metav1.Condition {
 	if server == nil || server.State != v1alpha1.ServerRunning {
 		if server != nil {
@@ -73,8 +74,8 @@ func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition)
 	return condition(metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The usage is known")
 }
 
-// poller reads the usage of all Pods from the metrics API, in one request, and wakes the VirtualMachines whose usage
-// has changed.
+// poller reads the usage of the Pods of all VirtualMachines from the metrics API, in one request. Then it reconciles
+// the VirtualMachines whose usage has changed.
 type poller struct {
 	list     func(context.Context, metav1.ListOptions) (*metricsv1beta1.PodMetricsList, error)
 	pods     toolscache.Store
@@ -185,7 +186,7 @@ func (p *poller) replace(items []metricsv1beta1.PodMetrics, err error) (changed 
 	return changed
 }
 
-// of returns the usage of a Pod, which may be nil.
+// of returns the usage of a Pod. The Pod may be nil.
 func (p *poller) of(pod *corev1.Pod) usage {
 	last := p.last.Load()
 	if last == nil {

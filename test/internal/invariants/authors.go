@@ -21,7 +21,7 @@ import (
 )
 
 // auditPatience limits the wait for a revision's line in the audit log. The line is missing if the API server was
-// killed before it answered the request.
+// killed before it logged the request.
 const auditPatience = 10 * time.Second
 
 // AuditLog describes the audit log, which names the author of each write.
