@@ -110,8 +110,8 @@ func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isSto
 	return last, next, isStop
 }
 
-// EventsAfter returns the first n starts and stops after an instant, in order. The result is shorter if the schedule
-// has fewer of them within five years.
+// EventsAfter returns the first n starts and stops after an instant, in order. The result is shorter if no start or
+// stop follows within five years of the last one.
 func (s *Schedule) EventsAfter(at time.Time, n int) (events []Event) {
 	for len(events) < n {
 		_, next, _ := s.Events(at)

@@ -30,9 +30,9 @@ import (
 const webhookService = "useless-webhook-service.useless-system.svc"
 
 // TestSelfManagedCertificates runs the operator with self-managed certificates, as dist/install.yaml does. The
-// certificate is valid for the webhooks' Service. In this test, the API server calls the webhooks at an IP address, so
-// all webhook calls fail until the test ends. At first, an admission policy rejects the certificate. Then the operator
-// must report that it is not ready.
+// certificate is valid only for the webhooks' Service. In this test, the API server calls the webhooks at an IP
+// address, so all webhook calls fail until the test ends. At first, an admission policy rejects the certificate. During
+// this time, the operator must report that it is not ready.
 func TestSelfManagedCertificates(t *testing.T) {
 	useExclusiveCluster(t)
 	installed := caBundles(t)
@@ -134,8 +134,8 @@ func certificateSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// restoreWebhooks restores the URLs and the CA bundles of the webhooks when the test ends. It also empties the Secret
-// with the certificates.
+// restoreWebhooks restores the configuration of the webhooks, with the CA bundles, when the test ends. It also empties
+// the Secret with the certificates.
 func restoreWebhooks(t *testing.T) {
 	t.Helper()
 	secret := certificateSecret(t)
@@ -162,13 +162,13 @@ func restoreWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The API server uses the restored address a moment later. No process listens at this address now, so calls
-		// then fail.
+		// The test has stopped its operator, so no process listens at the address of the webhooks. The API server must
+		// call this address.
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, newMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})
 		if err != nil {
-			t.Error("the API server does not call the webhooks at their original address again")
+			t.Error("the API server does not call the webhooks at their original address")
 		}
 	})
 }

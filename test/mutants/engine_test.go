@@ -20,8 +20,8 @@ import (
 	"strings"
 )
 
-// An edit replaces one node of the syntax tree of a function. Names identify the node: functions, types, fields and
-// constants. Local names, layout and the file do not matter.
+// An edit replaces one node of the syntax tree of a function. It finds the node by names, for example of functions,
+// types, fields and constants. It does not depend on the layout, or on the file that contains the function.
 type edit struct {
 	in       string // a package folder; for text, a file
 	function string // "function", "Receiver.method" or the name of a package-level constant
@@ -38,14 +38,14 @@ const (
 	binary      kind = "smallest binary operation on" // a binary operation with name in its operands
 	call        kind = "call of"                      // a call of name
 	element     kind = "element with"                 // an untyped composite literal with name in it
-	expression  kind = "expression"                   // the selector or literal name
-	field       kind = "field"                        // the field name, with its value, of a composite literal
+	expression  kind = "expression"                   // a selector or literal that is name
+	field       kind = "field"                        // a field whose key is name, with its value, in a composite literal
 	ifStatement kind = "if statement on"              // an if statement with name before its body
 	statement   kind = "smallest statement with"      // an assignment, call or return statement with name in it
 	text        kind = "text"                         // name itself, in a file that is not Go
 )
 
-// matches report whether an edit with a name addresses a node.
+// matches has one function for each kind except text. It reports whether an edit with this name replaces the node n.
 var matches = map[kind]func(n ast.Node, name string) bool{
 	assignment: func(n ast.Node, name string) bool { a, ok := n.(*ast.AssignStmt); return ok && is(a.Lhs[0], name) },
 	binary:     func(n ast.Node, name string) bool { b, ok := n.(*ast.BinaryExpr); return ok && mentions(name, b) },
@@ -123,7 +123,7 @@ func (m mutant) read(dir string) (sources, error) {
 	return files, nil
 }
 
-// apply returns the files that the edits of the mutant change, after the edits.
+// apply applies the edits of the mutant to a copy of the files. It returns the changed files only.
 func (m mutant) apply(before sources) (after sources, err error) {
 	after = maps.Clone(before)
 	for _, e := range m.edits {
@@ -285,7 +285,7 @@ func (e edit) expand(src string, function, node ast.Node) (with string, err erro
 	return with, err
 }
 
-// parts returns the parts of a node that have numbers in new source. Part 0 is $0, which only calls use.
+// parts returns the parts of a node for the placeholders $0, $1 and so on. Only calls use $0.
 func parts(node ast.Node) []ast.Expr {
 	switch n := node.(type) {
 	case *ast.ExprStmt:
@@ -316,7 +316,8 @@ func names(parameters *ast.FieldList) (names []ast.Expr) {
 	return names
 }
 
-// variable returns the first variable of the only assignment that has a name in its right-hand side.
+// variable returns the first variable on the left-hand side of an assignment. It finds the assignment by a name on the
+// right-hand side. If the function has no such assignment, or more than one, ok is false.
 func variable(function ast.Node, name string) (found string, ok bool) {
 	assignments := 0
 	ast.Inspect(function, func(n ast.Node) bool {

@@ -74,7 +74,7 @@ func running(pod *corev1.Pod) {
 	}}
 }
 
-// readyFor makes a Pod run, and be ready for a duration until now.
+// readyFor makes a Pod running and ready. The Pod became ready the given duration before now.
 func readyFor(duration time.Duration) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		running(pod)
@@ -205,7 +205,7 @@ func TestSetResources(t *testing.T) {
 		reason string
 		has    corev1.ResourceRequirements
 	}{
-		"Others":  {"other amounts are replaced", aPod().Spec.Containers[0].Resources},
+		"Others":  {"resources that differ from the spec are replaced", aPod().Spec.Containers[0].Resources},
 		"None":    {"resources that an admission webhook removed are added", corev1.ResourceRequirements{}},
 		"NoLimit": {"limits that an admission webhook removed are added", corev1.ResourceRequirements{Requests: resourcesOf(aMachine())}},
 	}
