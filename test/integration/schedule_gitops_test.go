@@ -33,7 +33,7 @@ func TestScheduleGitOps(t *testing.T) {
 	var tests []namespacedTest
 	for _, tool := range gitOpsTools {
 		tests = append(tests,
-			namespacedTest{tool.name + " restores the replicas of its manifest, and the event names it",
+			namespacedTest{tool.name + " restores the replicas of its manifest, and the event names this tool",
 				tool.testReplicasInManifest},
 			namespacedTest{tool.name + " does not change replicas that its manifest does not have",
 				tool.testNoReplicasInManifest},

@@ -39,7 +39,7 @@ const (
 	call        kind = "call of"                      // a call of name
 	element     kind = "element with"                 // an untyped composite literal with name in it
 	expression  kind = "expression"                   // a selector or literal that is name
-	field       kind = "field"                        // a field whose key is name, with its value, in a composite literal
+	field       kind = "field"                        // a field of a composite literal, if its key is name
 	ifStatement kind = "if statement on"              // an if statement with name before its body
 	statement   kind = "smallest statement with"      // an assignment, call or return statement with name in it
 	text        kind = "text"                         // name itself, in a file that is not Go

@@ -18,8 +18,9 @@ import (
 
 const minutesOfDay, minutesOfWeek = 24 * 60, 7 * 24 * 60
 
-// span is a time span on each day from one day of the week to another. The days are from 0 (Sunday). The minutes are
-// those of the day. If begin is more than end, each of the days has two spans: until end, and from begin.
+// span is a time span that repeats on each day from firstDay to lastDay. The days are numbers from 0 (Sunday) to 6.
+// begin and end are minutes of the day. If begin is greater than end, the span covers two parts of each day: from
+// midnight to end, and from begin to midnight.
 type span struct{ firstDay, lastDay, begin, end int }
 
 // spanPattern matches a span such as Mon-Fri 08:00-20:00 Europe/Berlin.
@@ -82,7 +83,7 @@ func (s span) covers(minute int) bool {
 	return s.begin <= minute && minute < s.end
 }
 
-// edges returns the begins and the ends of a union of spans, in minutes since Sunday 00:00.
+// edges returns the times at which a union of spans begins and ends, in minutes since Sunday 00:00.
 func edges(spans []span) (begins, ends []int) {
 	var covered [minutesOfWeek]bool
 	for _, s := range spans {
@@ -105,7 +106,8 @@ func edges(spans []span) (begins, ends []int) {
 	return begins, ends
 }
 
-// spans sets the schedules of the begins and the ends of spans. An empty key means that the ends are not used.
+// spans translates spans to two schedules: beginKey has the times at which they begin, and endKey has the times at
+// which they end. If endKey is empty, the end times are not used.
 func (t *Translation) spans(name, value, beginKey, endKey string) {
 	spans, zone, err := parseSpans(value)
 	if err == nil {
@@ -130,7 +132,8 @@ func (t *Translation) spans(name, value, beginKey, endKey string) {
 	}
 }
 
-// schedulesOf returns the schedules of the begins and the ends of spans. The note says what is different.
+// schedulesOf returns two schedules: one for the times at which spans begin, and one for the times at which they end.
+// The note says how the schedules differ from the spans.
 func schedulesOf(spans []span, beginKey, endKey string) (begin, end, note string, err error) {
 	begins, ends := edges(spans)
 	if endKey == "" {
@@ -142,7 +145,7 @@ func schedulesOf(spans []span, beginKey, endKey string) (begin, end, note string
 		err = errors.New("it covers the whole week or no time at all, so there is nothing to start or stop")
 	case !isExact && len(spans) == 1 && spans[0].begin > spans[0].end:
 		begin, end = spans[0].nightly()
-		note = "GoKubeDownscaler also changes the workload at midnight, before and after these days"
+		note = "GoKubeDownscaler also changes the workload at midnight before the first day and after the last day"
 	case !isExact:
 		err = errors.New(inexpressible(begins, ends, beginKey, endKey))
 	}
@@ -172,8 +175,8 @@ func (s span) nightly() (begin, end string) {
 	return strings.TrimSpace(names + " " + clock(s.begin)), strings.TrimSpace(names + " " + clock(s.end))
 }
 
-// inexpressible describes begins and ends. No schedule can express the begins or the ends. inexpressible suggests the
-// first start and the last stop of each day.
+// inexpressible returns the error message for begin or end times that no schedule can express. It suggests a schedule
+// with all the days and only one time: the earliest time for a start, or the latest time for a stop.
 func inexpressible(begins, ends []int, beginKey, endKey string) string {
 	var problems, advice []string
 	for _, side := range []struct {
@@ -241,7 +244,8 @@ func list(moments []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// covering returns a schedule with all the days, and with the first time of day, or the last one.
+// covering returns a schedule with all the days and only one time of day: the first one, or the last one if last is
+// true.
 func covering(moments []int, last bool) string {
 	clocks := slices.Sorted(maps.Keys(byClock(moments)))
 	at := clocks[0]
@@ -257,7 +261,7 @@ func covering(moments []int, last bool) string {
 
 func clock(minute int) string { return fmt.Sprintf("%02d:%02d", minute/60%24, minute%60) }
 
-// runs returns the first and the last day of each sequence of days. A sequence may cross the weekend.
+// runs returns the first and the last day of each sequence of days. A sequence may continue from Saturday to Sunday.
 func runs(days []int) (runs [][2]int) {
 	for _, first := range days {
 		if slices.Contains(days, (first+6)%7) {
@@ -286,7 +290,7 @@ func dayNames(days []int) string {
 	return strings.Join(names, ",")
 }
 
-// cronDays returns days of the week in cron's format, in which a range cannot cross the weekend.
+// cronDays returns days of the week in cron's format, in which a range cannot continue from Saturday to Sunday.
 func cronDays(days []int) string {
 	sequences := runs(days)
 	switch {
