@@ -73,8 +73,8 @@ type field struct {
 
 var fields = append(schedules, additions...)
 
-// schedules are annotations of a schedule. If a workload has one of them, the default schedule of its Namespace does
-// not apply.
+// schedules are the annotations that define a schedule. If a workload has one of them, the default schedule of its
+// Namespace does not apply.
 var schedules = []field{
 	{v1beta1.StartScheduleAnnotation, `"Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`,
 		func(s *Schedule, value string) (err error) {

@@ -26,7 +26,8 @@ const packageName = "useless-operator"
 // crds are the names of the operator's CustomResourceDefinitions.
 var crds = []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"}
 
-// Images that must be in the registry. In place of them, operator-sdk would pull images from the internet.
+// Images that must be in the registry. The tests name them in the arguments of operator-sdk, because its default images
+// are on the internet.
 const (
 	opmImage     = "operator-framework/opm:v1.65.0"
 	busyboxImage = "library/busybox:1"
@@ -125,7 +126,7 @@ func checkReinstall(t *testing.T) {
 	}
 }
 
-// checkCleanup removes the operator while a machine with a switch that is up exists.
+// checkCleanup removes the operator while a machine exists and its switch is up.
 func checkCleanup(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t, "cleanup")
