@@ -76,8 +76,8 @@ func newUsers(e *environment, s size) *users {
 	return u
 }
 
-// run turns Switches up at random times until the channel until is closed. After all Switches are down again, it
-// returns all flips. The method addFaults returns the violations.
+// run turns Switches up at random times. When until is closed, it waits until all Switches are down again, and returns
+// all flips. The method addFaults returns the violations.
 func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float64) (flips []flip, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	heard, err := u.watch(ctx)

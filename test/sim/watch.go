@@ -93,8 +93,8 @@ func bookmark(k *Kind, revision int64) *unstructured.Unstructured {
 	return object
 }
 
-// Locked calls do while the server serves no request and sends no event. Callers must use Locked to change variables
-// that their View or SkipEvents functions read.
+// Locked calls a function. During this call, the server serves no request and sends no event. Callers must use Locked
+// to change variables that their View or SkipEvents functions read.
 func (s *Server) Locked(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

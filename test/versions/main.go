@@ -29,7 +29,8 @@ func main() {
 	}
 }
 
-// run tests each release. If a release fails, it continues with the next one.
+// run tests each release. If tests fail on a release, it continues with the next release. If it cannot run the tests,
+// it stops.
 func run(ctx context.Context, args []string) error {
 	root, err := cluster.Root()
 	if err != nil {

@@ -36,7 +36,7 @@ func FuzzSpecFromV1alpha1(f *testing.F) {
 	})
 }
 
-// FuzzSpecToV1alpha1 converts any v1beta1 spec, the stored version, to v1alpha1 and back.
+// FuzzSpecToV1alpha1 converts any v1beta1 spec to v1alpha1 and back. v1beta1 is the storage version.
 func FuzzSpecToV1alpha1(f *testing.F) {
 	for _, spec := range []string{
 		`{}`, `null`, `{"switches":{"count":3},"position":"up"}`, `{"flip":{"delaySeconds":0,"intervalSeconds":86400}}`,
@@ -68,7 +68,7 @@ func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([
 	if err != nil {
 		t.Fatalf("%s is converted to %s, which cannot be converted back: %v", spec, via, err)
 	}
-	// Empty and absent fields are the same in JSON, so the test compares the JSON.
+	// The encoder omits fields with the zero value, so the test compares with the encoded value instead of the input.
 	text, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
