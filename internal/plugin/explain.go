@@ -17,7 +17,7 @@ import (
 
 func (o *options) newExplain() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain KIND/NAME", Short: "Explain the state of a workload, and show the week around now",
+		Use: "explain KIND/NAME", Short: "Explain the state of a workload, and show its schedule for 7 days",
 		Example:           "  kubectl useless schedule explain deployment/web",
 		ValidArgsFunction: o.completeWorkload,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -82,7 +82,7 @@ func explain(out io.Writer, w workload, now time.Time) {
 	field("Saves now", "%s cores, %s of memory", saved.Cpu(), saved.Memory())
 	field("Saved", "%.1f core hours, %.1f GiB hours since the last stop", coreHours, gibHours)
 	if s.Start != nil || s.Stop != nil {
-		fmt.Fprint(out, "\nThe schedule of this week (# runs, . is stopped):\n\n")
+		fmt.Fprint(out, "\nThe schedule from 3 days ago to 3 days from now (# runs, . is stopped):\n\n")
 		timeline(out, s, now)
 	}
 }
