@@ -209,7 +209,7 @@ soak: ## Simulate SEEDS (10000) random runs, every pair of faults, and years of 
 	go test ./test/sim -run '^Test(Random|Year|Crashes)$$' -count=1 -timeout 0 -v -seeds $(SEEDS)
 
 .PHONY: mutants
-mutants: ## Run the mutation tests, and write the test that finds each mutant to docs/reliability.md
+mutants: control-plane ## Run the mutation tests, and write the test that finds each mutant to docs/reliability.md
 	go test -tags mutants -count=1 -timeout 0 -parallel 4 -v $(TESTFLAGS) ./test/mutants
 
 CHAOS ?= 1

@@ -4,6 +4,7 @@
 package events
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -29,10 +30,14 @@ type limitedTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Method == http.MethodGet || !strings.HasPrefix(request.URL.Path, "/apis/events.k8s.io/") {
+	// The URL of an API server can have a path before /apis.
+	if request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/apis/events.k8s.io/") {
 		return t.next.RoundTrip(request)
 	}
 	if err := t.slots.Acquire(request.Context(), 1); err != nil {
+		if request.Body != nil {
+			err = errors.Join(err, request.Body.Close()) // http.RoundTripper requires this
+		}
 		return nil, err
 	}
 	defer t.slots.Release(1)

@@ -18,7 +18,7 @@ func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // TestLimitConcurrency sends requests while a request about an event has no response.
 func TestLimitConcurrency(t *testing.T) {
-	const events, workloads = "/apis/events.k8s.io/v1/namespaces/n/events", "/apis/apps/v1/namespaces/n/deployments/d"
+	const events, workloads = "/k8s/clusters/c-1/apis/events.k8s.io/v1/namespaces/n/events", "/apis/apps/v1/namespaces/n/deployments/d"
 	received, answer := make(chan string), make(chan struct{})
 	config := &rest.Config{}
 	LimitConcurrency(config)

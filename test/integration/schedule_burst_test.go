@@ -129,7 +129,8 @@ func (b *burst) operator(restart bool) time.Duration {
 	}
 	stop := b.startBefore(due, run)
 	writes.wait(b.T, b.n)
-	requests.waitUntilIdle(b)
+	// The operator sends the events one after another, so this takes longer than the default timeout.
+	eventually(b, 5*time.Minute, func() (bool, string) { return requests.idle(), "the operator still sends events" })
 	stop()
 	if restart {
 		stop = run()

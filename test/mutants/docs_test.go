@@ -34,3 +34,16 @@ func TestDocumentedMutants(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryMutantIsInTheReport requires a row for each mutant, which make mutants writes when a test has found it.
+func TestEveryMutantIsInTheReport(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(repository, "docs", "reliability.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		if !strings.Contains(string(raw), " | "+m.mistake+" | `") {
+			t.Errorf("docs/reliability.md has no test that finds the mutant %q: run make mutants", m.mistake)
+		}
+	}
+}

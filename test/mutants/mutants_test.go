@@ -167,30 +167,51 @@ func (t test) pattern() string {
 // same time. There is no timeout, because only a mutant can hang.
 func checkWithoutMutation(t *testing.T, tests []test) {
 	t.Helper()
-	patterns := map[string][]string{} // by folder
+	byFolder := map[string][]test{}
 	for _, test := range tests {
 		if test.name != "" {
-			patterns[test.folder] = append(patterns[test.folder], test.pattern())
+			byFolder[test.folder] = append(byFolder[test.folder], test)
 		}
 	}
 	var folders sync.WaitGroup
-	for folder, alternatives := range patterns {
+	for folder, tests := range byFolder {
 		folders.Go(func() {
-			suite := "./" + folder + " -timeout=0 -run=" + strings.Join(alternatives, "|")
-			if test, output, err := failing(repository, suite); err != nil || test.name != "" {
-				t.Errorf("%s fails without any mutation: %v\n%s", test, err, output)
+			suite := "./" + folder + " -timeout=0 -run="
+			for _, test := range tests {
+				suite += test.pattern() + "|"
+			}
+			failed, output, err := failing(repository, strings.TrimSuffix(suite, "|"))
+			if err != nil || failed.name != "" {
+				t.Errorf("%s fails without any mutation: %v\n%s", failed, err, output)
+				return
+			}
+			for _, test := range tests {
+				if !passed(output, test.name) {
+					t.Errorf("%s does not run without any mutation", test)
+				}
 			}
 		})
 	}
 	folders.Wait()
 }
 
+// passed reports whether a test has passed, according to the output of go test -json.
+func passed(output, name string) bool {
+	for line := range strings.Lines(output) {
+		var event struct{ Action, Test string }
+		if json.Unmarshal([]byte(line), &event) == nil && event.Action == "pass" && event.Test == name {
+			return true
+		}
+	}
+	return false
+}
+
 // worker matches the number of a goroutine in a test's name, which differs between runs.
 var worker = regexp.MustCompile(`/runs/\d+$`)
 
-// failing runs go test until a test fails. It returns the failed test and its output, or no test if all tests pass. A
-// timeout does not count as a failure, because the computer may be busy. It returns an error if go test itself fails,
-// for example because a package does not compile.
+// failing runs go test until a test fails. It returns the failed test and its output. If all tests pass, it returns no
+// test, and the output of go test -json. A timeout does not count as a failure, because the computer may be busy. It
+// returns an error if go test itself fails, for example because a package does not compile.
 func failing(dir, suite string) (failed test, output string, err error) {
 	flags := []string{"test", "-json", "-failfast", "-count=1", "-vet=off"}
 	// The cleanup of a test calls this function, after the context of the test is canceled.
@@ -198,7 +219,7 @@ func failing(dir, suite string) (failed test, output string, err error) {
 	command.Dir = dir
 	out, err := command.Output()
 	if err == nil {
-		return test{}, "", nil
+		return test{}, string(out), nil
 	}
 	name, outputs := "", map[string]string{}
 	for line := range bytes.Lines(out) {

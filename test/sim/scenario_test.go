@@ -497,7 +497,7 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		r.states = append(r.states, step.what+":\n"+state(w))
-		if err := v.stepDone(); err != nil {
+		if err := v.stepDone(r); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}

@@ -444,7 +444,7 @@ func (v *staleView) callServed() {
 }
 
 // stepDone counts a step, and ends the stale view after the second step.
-func (v *staleView) stepDone() error {
+func (v *staleView) stepDone(r *result) error {
 	if !v.reached() {
 		return nil
 	}
@@ -452,7 +452,7 @@ func (v *staleView) stepDone() error {
 		return nil
 	}
 	if v.lag != nil && v.lag.gradual && !v.ended {
-		if err := v.catchUp(); err != nil {
+		if err := v.catchUp(r); err != nil {
 			return err
 		}
 	}
@@ -460,19 +460,24 @@ func (v *staleView) stepDone() error {
 	return nil
 }
 
-// catchUp makes the caches show one more revision, until they are current. After each revision, the operator has time
-// for a reconcile.
-func (v *staleView) catchUp() error {
-	for v.known = v.lag.revision; v.known < v.world.Revision(); {
+// catchUp makes the caches show one more revision, until they are current. After each revision, the operator has a
+// second for reconciles.
+func (v *staleView) catchUp(r *result) error {
+	const most = 100 // in no scenario does the operator need more revisions
+	v.known = v.lag.revision
+	for range most {
+		if v.known >= v.world.Revision() {
+			return nil
+		}
 		v.world.Locked(func() { v.known++ })
 		for _, o := range v.world.Operators {
 			o.WakeWatches()
 		}
-		if err := v.world.Pass(time.Second); err != nil {
+		if err := r.pass(v.world, time.Second, maxReconciles, 0); err != nil {
 			return err
 		}
 	}
-	return nil
+	return fmt.Errorf("the operator still writes after %d revisions", most)
 }
 
 // end makes the caches current.

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,8 +104,8 @@ func (a *action) changed(sw *v1beta1.Switch) {
 func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
 
 // settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the
-// index. It reads each Switch separately: a list would also wait for the writes of all other Machines. If it waits in
-// vain, confirmSettled checks the remaining Switches.
+// index. It reads each Switch separately: a list would also wait for the writes of all other Machines. If a wait times
+// out, confirmSettled checks the remaining Switches.
 func (a *action) settle(ctx context.Context) error {
 	for i, key := range a.written {
 		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
@@ -116,31 +117,46 @@ func (a *action) settle(ctx context.Context) error {
 	return nil
 }
 
-// confirmSettled returns an error if settle waited in vain for a Switch, and the cache still differs from the API
-// server. A plan from this cache could create or delete one Switch too many. This function does not wait for the watch
-// event of the write: if the Switch was deleted meanwhile, the watch may never send this event.
+// confirmSettled returns an error if settle did not see the write of a Switch in time, and the cache is still older than
+// the API server. A plan from this cache could create or delete one Switch too many. This function does not wait for the
+// watch event of the write: if the Switch was deleted meanwhile, the watch may never send this event.
 func (c *Controller) confirmSettled(ctx context.Context, m *v1beta1.Machine) error {
 	keys := c.unsettled.Of(m)
-	if len(keys) == 0 {
+	for i, key := range keys {
+		if err := c.confirmCached(ctx, key); err != nil {
+			c.unsettled.Keep(m, keys[i:])
+			return err
+		}
+	}
+	if len(keys) > 0 {
+		c.unsettled.Forget(client.ObjectKeyFromObject(m))
+	}
+	return nil
+}
+
+// confirmCached returns an error if the cache has an older state of a Switch than the API server.
+func (c *Controller) confirmCached(ctx context.Context, key client.ObjectKey) error {
+	current := &v1beta1.SwitchList{} // the operator has no permission to get a Switch
+	err := c.reader.List(ctx, current, client.InNamespace(key.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: key.Name})
+	if err != nil {
+		return err
+	}
+	cached, exists, err := c.switches.GetByKey(key.String())
+	if err != nil {
+		return err
+	}
+	if !exists && len(current.Items) == 0 {
 		return nil
 	}
-	for _, key := range keys {
-		current := &v1beta1.SwitchList{} // the operator has no permission to get a Switch
-		if err := c.reader.List(ctx, current, client.InNamespace(key.Namespace),
-			client.MatchingFields{metav1.ObjectNameField: key.Name}); err != nil {
+	if exists && len(current.Items) > 0 {
+		order, err := resourceversion.CompareResourceVersion(
+			cached.(*v1beta1.Switch).ResourceVersion, current.Items[0].ResourceVersion)
+		if err != nil || order >= 0 {
 			return err
-		}
-		cached, exists, err := c.switches.GetByKey(key.String())
-		if err != nil {
-			return err
-		}
-		if exists != (len(current.Items) > 0) ||
-			exists && cached.(*v1beta1.Switch).ResourceVersion != current.Items[0].ResourceVersion {
-			return fmt.Errorf("the cache does not show the last change of switch %s yet", key.Name)
 		}
 	}
-	c.unsettled.Forget(client.ObjectKeyFromObject(m))
-	return nil
+	return fmt.Errorf("the cache does not show the last change of switch %s yet", key.Name)
 }
 
 // release removes the Machine from the owners of Switches that no longer match.

@@ -94,7 +94,7 @@ type Controller struct {
 	// too early.
 	flipped, attempted memory.Memory[time.Time]
 
-	// The Switches for which settle waited in vain. A restart clears them, but it also fills the cache with current data.
+	// The Switches for which settle waited without success. A restart clears them, and fills the cache with current data.
 	unsettled memory.Memory[[]client.ObjectKey]
 }
 
