@@ -120,12 +120,12 @@ vet: ## Run go vet
 golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
 
 .PHONY: lint
-lint: lint-prose lint-workflows ## Run golangci-lint, kube-api-linter on api/, lint-prose and lint-workflows
+lint: lint-prose lint-workflows helm-lint ## Run golangci-lint, kube-api-linter on api/, lint-prose, lint-workflows and helm-lint
 	$(golangci-lint) run
 	$(golangci-lint) run --config .golangci-kal.yml ./api/...
 
 # Vale contains parsers in C, so it needs a C compiler. The first build prints a compiler warning about one parser.
-PROSE := $(wildcard *.md) docs api cmd hack internal test
+PROSE := $(wildcard *.md) docs api charts cmd hack internal test
 
 .PHONY: lint-prose
 lint-prose: ## Check the English of the documentation and of Go comments with the style in hack/vale
@@ -141,6 +141,20 @@ endif
 lint-workflows: ## Check the workflows in .github/workflows with actionlint
 	@$(call tool,actionlint) -shellcheck= -pyflakes= .github/workflows/*.yml
 	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9.]+$$'
+
+# helm must not use the plugins and settings of the user. Without --kube-version, a helm that is built from its module
+# assumes Kubernetes 1.20.
+CHART := charts/useless-operator
+helm-lint: export HELM_CACHE_HOME := $(CURDIR)/bin/helm
+helm-lint: export HELM_CONFIG_HOME := $(CURDIR)/bin/helm
+helm-lint: export HELM_DATA_HOME := $(CURDIR)/bin/helm
+
+.PHONY: helm-lint
+helm-lint: ## Check the Helm chart with its default values and with each example in its folder ci
+	@for values in $(CHART)/values.yaml $(CHART)/ci/*.yaml; do \
+		$(call tool,helm) lint --strict --quiet --values $$values $(CHART) && \
+		$(call tool,helm) template useless $(CHART) --kube-version 1.30.0 --values $$values > /dev/null || exit 1; \
+	done
 
 # This target does not apply the fixes of kube-api-linter, because some of them change the API.
 .PHONY: lint-fix
@@ -275,7 +289,7 @@ bin/node:
 
 # The steps of make verify run in parallel. A step that reads the output of another step runs after it. make lint
 # includes go vet.
-VERIFY := tidy generate manifests build-installer bundle catalog fmt lint build-platforms bundle-validate catalog-validate
+VERIFY := tidy generate manifests build-installer chart bundle catalog fmt lint build-platforms bundle-validate catalog-validate
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail if a file differs from the commit or the index
@@ -287,7 +301,7 @@ verify: ## Regenerate and check everything; fail if a file differs from the comm
 
 verify-tidy verify-manifests verify-fmt: verify-generate
 verify-lint verify-build-platforms: verify-fmt
-verify-build-installer verify-bundle: verify-manifests
+verify-build-installer verify-chart verify-bundle: verify-manifests
 verify-catalog verify-bundle-validate: verify-bundle
 verify-catalog-validate: verify-catalog
 
@@ -374,6 +388,11 @@ docker-buildx: buildx-builder ## Build and push IMG for all PLATFORMS with Docke
 build-installer: ## Render config/default to dist/install.yaml
 	@mkdir -p dist
 	$(call tool,kustomize) build config/default -o dist/install.yaml
+
+.PHONY: chart
+chart: ## Generate the templates of the Helm chart from config/, and its README from values.yaml
+	go run ./hack/chart
+	$(call tool,helm-docs) --chart-search-root=charts --log-level=warning
 
 ##@ OLM
 

@@ -4,12 +4,8 @@
 package manifests
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,49 +13,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"container.training/useless/test/internal/docexamples"
-	"container.training/useless/test/internal/executable"
+	"container.training/useless/test/internal/installer"
 )
 
-// buildKustomize compiles kustomize once and returns its path in Go's build cache.
-var buildKustomize = sync.OnceValues(func() (path string, err error) {
-	command := exec.Command("go", "tool", "-n", "-modfile="+filepath.Join("hack", "tools", "kustomize.mod"), "kustomize")
-	command.Dir = repository
-	out, err := executable.Output(command)
-	return strings.TrimSpace(out), err
-})
-
-// kustomize renders a kustomization. As in the documentation, its folder is next to a clone of the repository.
-func kustomize(t *testing.T, kustomization string) []byte {
-	t.Helper()
-	kustomize, err := buildKustomize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	clone, err := filepath.Abs(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(clone, filepath.Join(dir, "useless-operator")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := executable.Inputs(filepath.Join(clone, "config")); err != nil {
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), kustomize, "build", dir)
-	// Standard error must not be mixed with the manifests. The test fails if kustomize itself prints a warning, for
-	// example about a deprecated field.
-	var stderr strings.Builder
-	command.Stderr = &stderr
-	rendered, err := command.Output()
-	if err != nil || strings.Contains(stderr.String(), "Warning: ") {
-		t.Fatalf("kustomize: %v\n%s", err, stderr.String())
-	}
-	return rendered
-}
+var kustomize = installer.Kustomize
 
 // arguments returns the arguments of the operator's container.
 func arguments(t *testing.T, manifests []byte) []string {

@@ -5,10 +5,7 @@
 package manifests
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,16 +23,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"container.training/useless/internal/certificates"
 	"container.training/useless/internal/migration"
 	"container.training/useless/test/internal/combinations"
+	"container.training/useless/test/internal/installer"
 )
 
 const (
@@ -75,20 +71,7 @@ func decode[T any](t *testing.T, raw []byte, kind string) []T {
 }
 
 // all returns every object in manifests.
-func all(t *testing.T, raw []byte) []*unstructured.Unstructured {
-	t.Helper()
-	var found []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			return found
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, object)
-	}
-}
+var all = installer.Objects
 
 // TestCRDs runs OLM's validator on the CRDs, because the bundle contains them.
 func TestCRDs(t *testing.T) {

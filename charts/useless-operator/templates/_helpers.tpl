@@ -1,0 +1,91 @@
+{{/* The value of the label helm.sh/chart. A label cannot contain a plus sign. */}}
+{{- define "useless-operator.chart" -}}
+{{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" | trunc 46 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The image with its digest or tag. */}}
+{{- define "useless-operator.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The flags of the operator, as a YAML list. */}}
+{{- define "useless-operator.args" -}}
+{{- $values := .Values }}
+- --leader-elect
+- --shutdown-delay=3s
+- --health-probe-bind-address=:8081
+- --metrics-bind-address={{ if .Values.metrics.enabled }}:{{ .Values.metrics.port }}{{ else }}0{{ end }}
+- --webhook-cert-dir=/tmp/k8s-webhook-server/serving-certs
+{{- if eq .Values.certificates.mode "self" }}
+- --self-managed-certs
+{{- end }}
+{{- range $name, $controller := .Values.controllers }}
+{{- if $controller.enabled }}
+- --controllers={{ $name }}
+{{- end }}
+{{- end }}
+{{- if .Values.controllers.schedule.enabled }}
+{{- range .Values.schedule.kinds }}
+- --schedule-kinds={{ . }}
+{{- end }}
+{{- if .Values.schedule.dryRun }}
+- --schedule-dry-run
+{{- end }}
+{{- end }}
+{{- range $key, $value := .Values.ingress.annotations }}
+- {{ printf "--ingress-annotation=%s=%s" $key $value | toJson }}
+{{- end }}
+{{- range .Values.ingress.classes }}
+- --ingress-class={{ . }}
+{{- end }}
+{{- if ne .Values.ingress.annotationPolicy "Always" }}
+- --ingress-annotation-policy={{ .Values.ingress.annotationPolicy }}
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Fails if values contradict each other. values.schema.json checks each value by itself. */}}
+{{- define "useless-operator.validate" -}}
+{{- $enabled := false }}
+{{- range .Values.controllers }}
+{{- $enabled = or $enabled .enabled }}
+{{- end }}
+{{- if not $enabled }}
+{{- fail "controllers: enable at least one controller" }}
+{{- end }}
+{{- if and .Values.schedule.dryRun (not .Values.controllers.schedule.enabled) }}
+{{- fail "schedule.dryRun has no effect: set controllers.schedule.enabled=true" }}
+{{- end }}
+{{- with .Values.ingress }}
+{{- if and .annotations (not $.Values.controllers.ingress.enabled) }}
+{{- fail "ingress.annotations has no effect: set controllers.ingress.enabled=true" }}
+{{- else if and (or .classes (ne .annotationPolicy "Always")) (not .annotations) }}
+{{- fail "ingress.classes and ingress.annotationPolicy have no effect without ingress.annotations" }}
+{{- end }}
+{{- end }}
+{{- with .Values.certificates }}
+{{- if eq .mode "secret" }}
+{{- $_ := required "certificates.secretName is required if certificates.mode is secret" .secretName }}
+{{- $_ = required "certificates.caBundle is required if certificates.mode is secret" .caBundle }}
+{{- else if or .secretName .caBundle }}
+{{- fail "certificates.secretName and certificates.caBundle have no effect: set certificates.mode=secret" }}
+{{- end }}
+{{- if and .issuerRef (ne .mode "certManager") }}
+{{- fail "certificates.issuerRef has no effect: set certificates.mode=certManager" }}
+{{- end }}
+{{- end }}
+{{- with .Values.metrics }}
+{{- if and (or .serviceMonitor.enabled .rules.enabled) (not .enabled) }}
+{{- fail "metrics.serviceMonitor and metrics.rules need metrics: set metrics.enabled=true" }}
+{{- end }}
+{{- end }}
+{{- range .Values.extraArgs }}
+{{- if regexMatch "^--?(controllers|schedule-kinds)(=|$)" . }}
+{{- fail (printf "extraArgs: instead of %s, set controllers and schedule.kinds, because they also change the permissions" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
