@@ -1,0 +1,179 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/hack/cluster"
+	"container.training/useless/internal/certificates"
+	"container.training/useless/test/internal/installer"
+)
+
+// TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The operator
+// runs with the flags and the permissions of the chart, and issues its own certificate. At the end, the chart replaces
+// an installation with make deploy.
+func TestHelm(t *testing.T) {
+	t.Parallel()
+	c := newEmptyCluster(t)
+	c.helm(t, "install", installer.Chart, "--create-namespace")
+	c.runChart(t)
+	before := c.certificate(t)
+	if before.Secret == 0 || before.CRD == "" || before.Webhooks[0] == "" {
+		t.Fatalf("the operator has issued no certificate: %+v", before)
+	}
+
+	c.helm(t, "upgrade", installer.Chart, "--set=controllers.virtualmachine.enabled=false")
+	if c.exists(t, &rbacv1.ClusterRoleBinding{}, "useless-virtualmachine-rolebinding") {
+		t.Error("after the upgrade, the operator has the permissions of a disabled controller")
+	}
+	if diff := cmp.Diff(before, c.certificate(t)); diff != "" {
+		t.Errorf("certificate (-before +after the upgrade):\n%s", diff)
+	}
+
+	c.helm(t, "rollback", "1")
+	if !c.exists(t, &rbacv1.ClusterRoleBinding{}, "useless-virtualmachine-rolebinding") {
+		t.Error("after the rollback, the operator lacks the permissions of an enabled controller")
+	}
+	if diff := cmp.Diff(before, c.certificate(t)); diff != "" {
+		t.Errorf("certificate (-before +after the rollback):\n%s", diff)
+	}
+
+	c.helm(t, "uninstall")
+	if c.exists(t, &rbacv1.ClusterRole{}, "useless-manager-role") {
+		t.Error("helm uninstall keeps permissions")
+	}
+	machine := getMachine(t, metav1.NamespaceDefault, "machine")
+	c.helm(t, "install", installer.Chart) // the CustomResourceDefinitions exist
+	if again := getMachine(t, metav1.NamespaceDefault, "machine"); again.UID != machine.UID {
+		t.Error("the second installation has replaced the Machine")
+	}
+
+	c.helm(t, "uninstall")
+	manifests, err := cluster.ReadManifests(installation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Install(t.Context(), c.Config, manifests, cluster.WebhookServer{}); err != nil {
+		t.Fatal(err)
+	}
+	c.helm(t, "install", installer.Chart, "--take-ownership") // of the objects that make deploy has created
+}
+
+// newEmptyCluster assigns a new control plane without the operator to a test.
+func newEmptyCluster(t *testing.T) *testCluster {
+	t.Helper()
+	plane, err := cluster.Start(t.Context(), programs, cluster.Options{Disposable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := &testCluster{ControlPlane: plane, webhookPort: freePort(t), webhookDir: t.TempDir()}
+	if c.admin, err = client.NewWithWatch(plane.Config, client.Options{Scheme: newScheme()}); err != nil {
+		t.Fatal(err)
+	}
+	assigned.Store(t.Name(), c)
+	return c
+}
+
+// helm runs a helm command for the release useless.
+func (c *testCluster) helm(t *testing.T, command string, args ...string) {
+	t.Helper()
+	args = append([]string{command, "useless", "--namespace=" + operatorNamespace}, args...)
+	if out, err := installer.Helm(t, c.Kubeconfig, args...).CombinedOutput(); err != nil {
+		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// runChart runs the operator with the flags and the permissions of the chart until it has issued its certificate and
+// created the Switches of a Machine. The API server cannot reach the webhooks, because no Pod runs. Therefore runChart
+// sets their failure policy to Ignore.
+func (c *testCluster) runChart(t *testing.T) {
+	t.Helper()
+	var err error
+	if c.operatorKubeconfig, err = c.ServiceAccountKubeconfig(t.Context(), operatorNamespace, operatorAccount); err != nil {
+		t.Fatal(err)
+	}
+	deployment := &appsv1.Deployment{}
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: operatorAccount}, deployment); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--namespace=" + operatorNamespace}
+	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
+		if !strings.Contains(arg, "-bind-address=") && !strings.HasPrefix(arg, "--webhook-cert-dir=") { // valid only in a Pod
+			args = append(args, arg)
+		}
+	}
+	operator := startedOperator(t, args...)
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: certificates.ValidatingWebhook}}
+	ignore := client.RawPatch("application/json-patch+json", []byte(`[
+		{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
+		{"op": "replace", "path": "/webhooks/1/failurePolicy", "value": "Ignore"}]`))
+	if err := c.admin.Patch(t.Context(), configuration, ignore); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, defaultTimeout, func() (bool, string) {
+		_, stderr, err := kubectl(t, "apiVersion: useless.container.training/v1beta1\nkind: Machine\nmetadata: {name: machine}", "apply", "-f-")
+		return err == nil, stderr
+	})
+	waitForPositions(t, metav1.NamespaceDefault, "machine", "d", defaultTimeout)
+	operator.Stop(10 * time.Second)
+}
+
+// A helmCertificate is the certificate that the operator has written into objects of the chart.
+type helmCertificate struct {
+	Secret   int // the number of keys
+	CRD      string
+	Webhooks []string
+}
+
+// certificate reads the certificate from the objects of the chart.
+func (c *testCluster) certificate(t *testing.T) (found helmCertificate) {
+	t.Helper()
+	secret, crd := &corev1.Secret{}, &apiextensionsv1.CustomResourceDefinition{}
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	for _, get := range []struct {
+		key    client.ObjectKey
+		object client.Object
+	}{
+		{client.ObjectKey{Namespace: operatorNamespace, Name: certificates.SecretName}, secret},
+		{client.ObjectKey{Name: certificates.MachineCRD}, crd},
+		{client.ObjectKey{Name: certificates.ValidatingWebhook}, configuration},
+	} {
+		if err := c.admin.Get(t.Context(), get.key, get.object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found.Secret, found.CRD = len(secret.Data), string(crd.Spec.Conversion.Webhook.ClientConfig.CABundle)
+	for _, webhook := range configuration.Webhooks {
+		found.Webhooks = append(found.Webhooks, string(webhook.ClientConfig.CABundle))
+	}
+	return found
+}
+
+// exists reports whether a cluster-scoped object exists.
+func (c *testCluster) exists(t *testing.T, object client.Object, name string) bool {
+	t.Helper()
+	err := c.admin.Get(t.Context(), client.ObjectKey{Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return !apierrors.IsNotFound(err)
+}
