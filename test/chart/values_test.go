@@ -230,6 +230,10 @@ func TestPod(t *testing.T) {
 		{"image.digest=" + digest, "image", "container.training/useless-operator@" + digest},
 		{"image.pullPolicy=Always", "imagePullPolicy", "Always"},
 		{"imagePullSecrets[0].name=registry", "imagePullSecrets", []any{map[string]any{"name": "registry"}}},
+		{"goMemLimit=off", "env", []any{ // YAML reads an unquoted off as false
+			map[string]any{"name": "USELESS_NAMESPACE", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}},
+			map[string]any{"name": "GOMEMLIMIT", "value": "off"},
+		}},
 		{"priorityClassName=high", "priorityClassName", "high"},
 		{"nodeSelector.disk=ssd", "nodeSelector", map[string]any{"disk": "ssd"}},
 		{"tolerations[0].operator=Exists", "tolerations", []any{map[string]any{"operator": "Exists"}}},
