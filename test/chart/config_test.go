@@ -152,7 +152,7 @@ func TestNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff(want, strings.ReplaceAll(got, number, namespace)); diff != "" {
+	if diff := gocmp.Diff(strings.ReplaceAll(want, namespace, number), got); diff != "" {
 		t.Errorf("manifests (-in %s +in another namespace):\n%s", namespace, diff)
 	}
 	for _, object := range installer.Objects(t, []byte(got)) {
