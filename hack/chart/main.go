@@ -9,6 +9,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -70,7 +71,7 @@ type source struct {
 	conditions []string
 }
 
-// sources renders the kustomizations. It splits the operator without controllers into objects of both kinds of
+// sources renders all kustomizations. It splits the operator without controllers into objects of both kinds of
 // certificates, objects of self-managed certificates, and objects of cert-manager.
 func sources() ([]source, error) {
 	selfManaged, err := kustomize("config/core/self-managed-certificates")
@@ -87,17 +88,22 @@ func sources() ([]source, error) {
 	}
 	both, onlySelfManaged := split(selfManaged, certManager)
 	_, onlyCertManager := split(certManager, selfManaged)
-	all := []source{
+	components, err := components()
+	return append([]source{
 		{objects: both},
-		{objects: onlySelfManaged, conditions: []string{`eq .Values.certificates.mode "self"`}},
-		{objects: onlyCertManager, conditions: []string{`eq .Values.certificates.mode "certManager"`}},
+		{onlySelfManaged, []string{`eq .Values.certificates.mode "self"`}},
+		{onlyCertManager, []string{`eq .Values.certificates.mode "certManager"`}},
 		{objects: monitoring},
-	}
+	}, components...), err
+}
+
+// components renders the permissions of each controller and of each kind of workload.
+func components() (all []source, err error) {
 	const components = "config/components/"
 	folders, err := filepath.Glob(components + "*/permissions")
 	kinds, kindsErr := filepath.Glob(components + "schedule/*/permissions")
-	if err != nil || kindsErr != nil {
-		return nil, fmt.Errorf("find components: %w %w", err, kindsErr)
+	if err := errors.Join(err, kindsErr); err != nil {
+		return nil, err
 	}
 	for _, folder := range append(folders, kinds...) {
 		objects, err := kustomize(folder)

@@ -57,7 +57,8 @@ var edits = map[string][]edit{
 		caBundle,
 	},
 	"Certificate": {{regexp.MustCompile(`(?m)^  issuerRef:\n((?:    .*\n)+)`), "  issuerRef:\n" +
-		"    {{- with .Values.certificates.issuerRef }}\n    {{- toYaml . | nindent 4 }}\n    {{- else }}\n${1}    {{- end }}\n"}},
+		"    {{- with .Values.certificates.issuerRef }}\n    {{- toYaml . | nindent 4 }}\n" +
+		"    {{- else }}\n${1}    {{- end }}\n"}},
 	"NetworkPolicy": {
 		{regexp.MustCompile(`(?m)^  - from:\n(?s:.*?)    - port: 8443\n.*\n`), when("metrics.enabled", "${0}")},
 		metricsPort,

@@ -8,43 +8,46 @@ import (
 	"testing"
 )
 
+// wrongValues lists --set flags with a part of their error.
+var wrongValues = []struct{ reason, set, want string }{
+	{"an unknown value", "replica=1", "additional properties 'replica' not allowed"},
+	{"an unknown controller", "controllers.machines.enabled=true", "at '/controllers': additional properties 'machines' not allowed"},
+	{"no number", "replicas=two", "at '/replicas': got string, want integer"},
+	{"no Pods", "replicas=0", "at '/replicas': minimum: got 0, want 1"},
+	{"an unknown mode", "certificates.mode=cert-manager", "at '/certificates/mode': value must be one of 'self', 'certManager', 'secret'"},
+	{"an issuer without name", "certificates.issuerRef.kind=ClusterIssuer", "at '/certificates/issuerRef': properties 'name' required, if 'kind' exists"},
+	{"an encoded certificate", "certificates.caBundle=LS0t", "at '/certificates/caBundle': 'LS0t' does not match pattern"},
+	{"the singular of a kind", "schedule.kinds={deployment}", "at '/schedule/kinds/0': value must be one of 'deployments', "},
+	{"a kind twice", "schedule.kinds={cronjobs,cronjobs}", "at '/schedule/kinds': items at 0 and 1 are equal"},
+	{"no kinds", "schedule.kinds=null", "at '/schedule': missing property 'kinds'"},
+	{"text instead of true", "schedule.dryRun=yes", "at '/schedule/dryRun': got string, want boolean"},
+	{"an unknown policy", "ingress.annotationPolicy=Never", "at '/ingress/annotationPolicy': value must be one of 'Always', 'IfNotPresent'"},
+	{"an annotation of the operator", `ingress.annotations.useless\.container\.training/paused=x`, "at '/ingress/annotations/useless.container.training~1paused': "},
+	{"an annotation with a space", "ingress.annotations.foo bar=x", "at '/ingress/annotations': additional properties 'foo bar' not allowed"},
+	{"a class with a capital", "ingress.classes={Nginx}", "at '/ingress/classes/0': 'Nginx' does not match pattern"},
+	{"the port of the webhooks", "metrics.port=9443", "at '/metrics/port'"},
+	{"no port", "metrics.port=65536", "at '/metrics/port': maximum: got 65,536, want 65,535"},
+	{"a tag in the repository", "image.repository=registry.example.com/useless:v1", "at '/image/repository': "},
+	{"a digest without algorithm", "image.digest=0123", "at '/image/digest': '0123' does not match pattern"},
+	{"an unknown pull policy", "image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of '', 'Always', 'IfNotPresent', 'Never'"},
+	{"a unit of Kubernetes", "goMemLimit=200Mi", "at '/goMemLimit': '200Mi' does not match pattern"},
+	{"a number as label", "podLabels.build=7", "at '/podLabels/build': got number, want string"},
+	{"a flag that the chart sets", "extraArgs={--controllers=ingress}", "extraArgs: instead of --controllers=ingress, set controllers"},
+	{"a variable that the chart sets", "extraEnv[0].name=GOMEMLIMIT", "at '/extraEnv/0/name'"},
+	{"no controllers", "controllers.machine.enabled=false,controllers.schedule.enabled=false,controllers.virtualmachine.enabled=false", "controllers: enable at least one controller"},
+	{"no Secret", "certificates.mode=secret", "certificates.secretName is required if certificates.mode is secret"},
+	{"no CA certificate", "certificates.mode=secret,certificates.secretName=mine", "certificates.caBundle is required if certificates.mode is secret"},
+	{"a Secret in another mode", "certificates.secretName=mine", "certificates.secretName and certificates.caBundle have no effect"},
+	{"an issuer in another mode", "certificates.issuerRef.name=ca", "certificates.issuerRef has no effect: set certificates.mode=certManager"},
+	{"annotations without the controller", "ingress.annotations.foo=bar", "ingress.annotations has no effect: set controllers.ingress.enabled=true"},
+	{"a policy without annotations", "controllers.ingress.enabled=true,ingress.annotationPolicy=IfNotPresent", "have no effect without ingress.annotations"},
+	{"a dry run without the controller", "controllers.schedule.enabled=false,schedule.dryRun=true", "schedule.dryRun has no effect: set controllers.schedule.enabled=true"},
+	{"alerts without metrics", "metrics.enabled=false,metrics.rules.enabled=true", "metrics.serviceMonitor and metrics.rules need metrics: set metrics.enabled=true"},
+}
+
 // TestWrongValues checks that helm rejects wrong values. The error must name the value.
 func TestWrongValues(t *testing.T) {
-	for _, c := range []struct{ reason, set, want string }{
-		{"an unknown value", "replica=1", "additional properties 'replica' not allowed"},
-		{"an unknown controller", "controllers.machines.enabled=true", "at '/controllers': additional properties 'machines' not allowed"},
-		{"no number", "replicas=two", "at '/replicas': got string, want integer"},
-		{"no Pods", "replicas=0", "at '/replicas': minimum: got 0, want 1"},
-		{"an unknown mode", "certificates.mode=cert-manager", "at '/certificates/mode': value must be one of 'self', 'certManager', 'secret'"},
-		{"an issuer without name", "certificates.issuerRef.kind=ClusterIssuer", "at '/certificates/issuerRef': properties 'name' required, if 'kind' exists"},
-		{"an encoded certificate", "certificates.caBundle=LS0t", "at '/certificates/caBundle': 'LS0t' does not match pattern"},
-		{"the singular of a kind", "schedule.kinds={deployment}", "at '/schedule/kinds/0': value must be one of 'deployments', "},
-		{"a kind twice", "schedule.kinds={cronjobs,cronjobs}", "at '/schedule/kinds': items at 0 and 1 are equal"},
-		{"no kinds", "schedule.kinds=null", "at '/schedule': missing property 'kinds'"},
-		{"text instead of true", "schedule.dryRun=yes", "at '/schedule/dryRun': got string, want boolean"},
-		{"an unknown policy", "ingress.annotationPolicy=Never", "at '/ingress/annotationPolicy': value must be one of 'Always', 'IfNotPresent'"},
-		{"an annotation of the operator", `ingress.annotations.useless\.container\.training/paused=x`, "at '/ingress/annotations/useless.container.training~1paused': "},
-		{"an annotation with a space", "ingress.annotations.foo bar=x", "at '/ingress/annotations': additional properties 'foo bar' not allowed"},
-		{"a class with a capital", "ingress.classes={Nginx}", "at '/ingress/classes/0': 'Nginx' does not match pattern"},
-		{"the port of the webhooks", "metrics.port=9443", "at '/metrics/port'"},
-		{"no port", "metrics.port=65536", "at '/metrics/port': maximum: got 65,536, want 65,535"},
-		{"a tag in the repository", "image.repository=registry.example.com/useless:v1", "at '/image/repository': "},
-		{"a digest without algorithm", "image.digest=0123", "at '/image/digest': '0123' does not match pattern"},
-		{"an unknown pull policy", "image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of '', 'Always', 'IfNotPresent', 'Never'"},
-		{"a unit of Kubernetes", "goMemLimit=200Mi", "at '/goMemLimit': '200Mi' does not match pattern"},
-		{"a number as label", "podLabels.build=7", "at '/podLabels/build': got number, want string"},
-		{"a flag that the chart sets", "extraArgs={--controllers=ingress}", "extraArgs: instead of --controllers=ingress, set controllers"},
-		{"a variable that the chart sets", "extraEnv[0].name=GOMEMLIMIT", "at '/extraEnv/0/name'"},
-		{"no controllers", "controllers.machine.enabled=false,controllers.schedule.enabled=false,controllers.virtualmachine.enabled=false", "controllers: enable at least one controller"},
-		{"no Secret", "certificates.mode=secret", "certificates.secretName is required if certificates.mode is secret"},
-		{"no CA certificate", "certificates.mode=secret,certificates.secretName=mine", "certificates.caBundle is required if certificates.mode is secret"},
-		{"a Secret in another mode", "certificates.secretName=mine", "certificates.secretName and certificates.caBundle have no effect"},
-		{"an issuer in another mode", "certificates.issuerRef.name=ca", "certificates.issuerRef has no effect: set certificates.mode=certManager"},
-		{"annotations without the controller", "ingress.annotations.foo=bar", "ingress.annotations has no effect: set controllers.ingress.enabled=true"},
-		{"a policy without annotations", "controllers.ingress.enabled=true,ingress.annotationPolicy=IfNotPresent", "have no effect without ingress.annotations"},
-		{"a dry run without the controller", "controllers.schedule.enabled=false,schedule.dryRun=true", "schedule.dryRun has no effect: set controllers.schedule.enabled=true"},
-		{"alerts without metrics", "metrics.enabled=false,metrics.rules.enabled=true", "metrics.serviceMonitor and metrics.rules need metrics: set metrics.enabled=true"},
-	} {
+	for _, c := range wrongValues {
 		t.Run(c.reason, func(t *testing.T) {
 			t.Parallel()
 			if out, err := helmTemplate(t, namespace, c.set); err == nil {

@@ -19,78 +19,80 @@ import (
 	"container.training/useless/test/internal/installer"
 )
 
-// TestValuesSelectObjects compares the objects with some values with the objects with default values. "-" means that an
-// object is missing, "+" means that it is added.
+// selections lists --set flags with the objects that they remove (-) and add (+).
+var selections = []struct {
+	reason string
+	set    []string
+	want   []string
+}{
+	{"the operator has no permissions for a disabled controller", []string{"controllers.virtualmachine.enabled=false"}, []string{
+		"-ClusterRole useless-virtualmachine-role", "-ClusterRoleBinding useless-virtualmachine-rolebinding",
+		"-ValidatingAdmissionPolicy useless-operator-servers",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-virtualmachine",
+		"-ValidatingAdmissionPolicyBinding useless-operator-servers",
+	}},
+	{"a disabled controller schedule has no kinds", []string{"controllers.schedule.enabled=false"}, []string{
+		"-ClusterRole useless-schedule-cronjobs-role", "-ClusterRole useless-schedule-deployments-role",
+		"-ClusterRole useless-schedule-horizontalpodautoscalers-role", "-ClusterRole useless-schedule-role",
+		"-ClusterRole useless-schedule-scaledobjects-role", "-ClusterRole useless-schedule-statefulsets-role",
+		"-ClusterRole useless-schedule-virtualmachines-role",
+		"-ClusterRoleBinding useless-schedule-cronjobs-rolebinding", "-ClusterRoleBinding useless-schedule-deployments-rolebinding",
+		"-ClusterRoleBinding useless-schedule-horizontalpodautoscalers-rolebinding", "-ClusterRoleBinding useless-schedule-rolebinding",
+		"-ClusterRoleBinding useless-schedule-scaledobjects-rolebinding", "-ClusterRoleBinding useless-schedule-statefulsets-rolebinding",
+		"-ClusterRoleBinding useless-schedule-virtualmachines-rolebinding",
+		"-Role useless-schedule-role", "-RoleBinding useless-schedule-rolebinding",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-cronjobs",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-deployments",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-horizontalpodautoscalers",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-scaledobjects",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-statefulsets",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-virtualmachines",
+	}},
+	{"an optional controller has its permissions and its policy", []string{"controllers.podcount.enabled=true"}, []string{
+		"+ClusterRole useless-podcount-role", "+ClusterRoleBinding useless-podcount-rolebinding",
+		"+ValidatingAdmissionPolicyBinding useless-operator-changes-podcount",
+	}},
+	{"without policies, optional controllers have none either", []string{"admissionPolicies.enabled=false", "controllers.ingress.enabled=true"}, []string{
+		"+ClusterRole useless-ingress-role", "+ClusterRoleBinding useless-ingress-rolebinding",
+		"-ValidatingAdmissionPolicy useless-operator-changes", "-ValidatingAdmissionPolicy useless-operator-servers",
+		"-ValidatingAdmissionPolicy useless-operator-switches",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-cronjobs",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-deployments",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-horizontalpodautoscalers",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-scaledobjects",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-statefulsets",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-virtualmachines",
+		"-ValidatingAdmissionPolicyBinding useless-operator-changes-virtualmachine",
+		"-ValidatingAdmissionPolicyBinding useless-operator-servers", "-ValidatingAdmissionPolicyBinding useless-operator-switches",
+	}},
+	{"another issuer replaces the self-signed one", []string{"certificates.mode=certManager", "certificates.issuerRef.name=ca"}, []string{
+		"+Certificate useless-serving-cert", "-ClusterRole useless-certificates-role",
+		"-ClusterRoleBinding useless-certificates-rolebinding", "-Role useless-certificates-role",
+		"-RoleBinding useless-certificates-rolebinding", "-Secret useless-webhook-server-cert",
+	}},
+	{"the operator needs no permission to issue certificates", secretMode, []string{
+		"-ClusterRole useless-certificates-role", "-ClusterRoleBinding useless-certificates-rolebinding",
+		"-Role useless-certificates-role", "-RoleBinding useless-certificates-rolebinding", "-Secret useless-webhook-server-cert",
+	}},
+	{"without metrics, the operator authenticates no clients", []string{"metrics.enabled=false"}, []string{
+		"-ClusterRole useless-metrics-auth-role", "-ClusterRole useless-metrics-reader",
+		"-ClusterRoleBinding useless-metrics-auth-rolebinding", "-Service useless-controller-manager-metrics-service",
+	}},
+	{"one Pod must not block the drain of a node", []string{"replicas=1"}, []string{"-PodDisruptionBudget useless-controller-manager"}},
+	{"the cluster has no network policies", []string{"networkPolicy.enabled=false"}, []string{"-NetworkPolicy useless-controller-manager"}},
+	{"the cluster has no priorities", []string{"flowControl.enabled=false"}, []string{"-FlowSchema useless-leader-election"}},
+	{"an administrator installs the CustomResourceDefinitions", []string{"crds.install=false"}, []string{
+		"-CustomResourceDefinition machines.useless.container.training",
+		"-CustomResourceDefinition switches.useless.container.training", "-CustomResourceDefinition virtualmachines.cloudnative.tw",
+	}},
+	{"a parent chart sets values for all its charts", []string{"global.foo=bar", "enabled=true"}, nil},
+}
+
+// TestValuesSelectObjects compares the objects with some values with the objects with default values.
 func TestValuesSelectObjects(t *testing.T) {
 	defaults := rendered(t)
-	for _, c := range []struct {
-		reason string
-		set    []string
-		want   []string
-	}{
-		{"the operator has no permissions for a disabled controller", []string{"controllers.virtualmachine.enabled=false"}, []string{
-			"-ClusterRole useless-virtualmachine-role", "-ClusterRoleBinding useless-virtualmachine-rolebinding",
-			"-ValidatingAdmissionPolicy useless-operator-servers",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-virtualmachine",
-			"-ValidatingAdmissionPolicyBinding useless-operator-servers",
-		}},
-		{"a disabled controller schedule has no kinds", []string{"controllers.schedule.enabled=false"}, []string{
-			"-ClusterRole useless-schedule-cronjobs-role", "-ClusterRole useless-schedule-deployments-role",
-			"-ClusterRole useless-schedule-horizontalpodautoscalers-role", "-ClusterRole useless-schedule-role",
-			"-ClusterRole useless-schedule-scaledobjects-role", "-ClusterRole useless-schedule-statefulsets-role",
-			"-ClusterRole useless-schedule-virtualmachines-role",
-			"-ClusterRoleBinding useless-schedule-cronjobs-rolebinding", "-ClusterRoleBinding useless-schedule-deployments-rolebinding",
-			"-ClusterRoleBinding useless-schedule-horizontalpodautoscalers-rolebinding", "-ClusterRoleBinding useless-schedule-rolebinding",
-			"-ClusterRoleBinding useless-schedule-scaledobjects-rolebinding", "-ClusterRoleBinding useless-schedule-statefulsets-rolebinding",
-			"-ClusterRoleBinding useless-schedule-virtualmachines-rolebinding",
-			"-Role useless-schedule-role", "-RoleBinding useless-schedule-rolebinding",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-cronjobs",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-deployments",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-horizontalpodautoscalers",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-scaledobjects",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-statefulsets",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-virtualmachines",
-		}},
-		{"an optional controller has its permissions and its policy", []string{"controllers.podcount.enabled=true"}, []string{
-			"+ClusterRole useless-podcount-role", "+ClusterRoleBinding useless-podcount-rolebinding",
-			"+ValidatingAdmissionPolicyBinding useless-operator-changes-podcount",
-		}},
-		{"without policies, optional controllers have none either", []string{"admissionPolicies.enabled=false", "controllers.ingress.enabled=true"}, []string{
-			"+ClusterRole useless-ingress-role", "+ClusterRoleBinding useless-ingress-rolebinding",
-			"-ValidatingAdmissionPolicy useless-operator-changes", "-ValidatingAdmissionPolicy useless-operator-servers",
-			"-ValidatingAdmissionPolicy useless-operator-switches",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-cronjobs",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-deployments",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-horizontalpodautoscalers",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-scaledobjects",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-statefulsets",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-virtualmachines",
-			"-ValidatingAdmissionPolicyBinding useless-operator-changes-virtualmachine",
-			"-ValidatingAdmissionPolicyBinding useless-operator-servers", "-ValidatingAdmissionPolicyBinding useless-operator-switches",
-		}},
-		{"another issuer replaces the self-signed one", []string{"certificates.mode=certManager", "certificates.issuerRef.name=ca"}, []string{
-			"+Certificate useless-serving-cert", "-ClusterRole useless-certificates-role",
-			"-ClusterRoleBinding useless-certificates-rolebinding", "-Role useless-certificates-role",
-			"-RoleBinding useless-certificates-rolebinding", "-Secret useless-webhook-server-cert",
-		}},
-		{"the operator needs no permission to issue certificates", secretMode, []string{
-			"-ClusterRole useless-certificates-role", "-ClusterRoleBinding useless-certificates-rolebinding",
-			"-Role useless-certificates-role", "-RoleBinding useless-certificates-rolebinding", "-Secret useless-webhook-server-cert",
-		}},
-		{"without metrics, the operator authenticates no clients", []string{"metrics.enabled=false"}, []string{
-			"-ClusterRole useless-metrics-auth-role", "-ClusterRole useless-metrics-reader",
-			"-ClusterRoleBinding useless-metrics-auth-rolebinding", "-Service useless-controller-manager-metrics-service",
-		}},
-		{"one Pod must not block the drain of a node", []string{"replicas=1"}, []string{"-PodDisruptionBudget useless-controller-manager"}},
-		{"the cluster has no network policies", []string{"networkPolicy.enabled=false"}, []string{"-NetworkPolicy useless-controller-manager"}},
-		{"the cluster has no priorities", []string{"flowControl.enabled=false"}, []string{"-FlowSchema useless-leader-election"}},
-		{"an administrator installs the CustomResourceDefinitions", []string{"crds.install=false"}, []string{
-			"-CustomResourceDefinition machines.useless.container.training",
-			"-CustomResourceDefinition switches.useless.container.training", "-CustomResourceDefinition virtualmachines.cloudnative.tw",
-		}},
-		{"a parent chart sets values for all its charts", []string{"global.foo=bar", "enabled=true"}, nil},
-	} {
+	for _, c := range selections {
 		t.Run(strings.Join(c.set, " "), func(t *testing.T) {
 			t.Parallel()
 			objects := rendered(t, c.set...)
@@ -166,6 +168,35 @@ func TestCRDsAreKept(t *testing.T) {
 	}
 }
 
+// flags lists --set flags with the flags of the operator that they add and remove.
+var flags = []struct {
+	reason  string
+	set     []string
+	adds    []string
+	without []string
+}{
+	{"the default", nil, nil, nil},
+	{"no metrics", []string{"metrics.enabled=false"}, []string{"--metrics-bind-address=0"}, []string{"--metrics-bind-address=:8443"}},
+	{"another port", []string{"metrics.port=9090"}, []string{"--metrics-bind-address=:9090"}, []string{"--metrics-bind-address=:8443"}},
+	{"a dry run", []string{"schedule.dryRun=true"}, []string{"--schedule-dry-run"}, nil},
+	{
+		"a value can contain quotes and colons",
+		[]string{"controllers.ingress.enabled=true", `ingress.annotations.example\.com/a=x: "y"`, "ingress.classes={nginx}", "ingress.annotationPolicy=IfNotPresent"},
+		[]string{
+			"--controllers=ingress", `--ingress-annotation=example.com/a=x: "y"`, "--ingress-annotation-policy=IfNotPresent", "--ingress-class=nginx",
+		}, nil,
+	},
+	{"more flags", []string{"extraArgs={--max-switches=50}"}, []string{"--max-switches=50"}, nil},
+	{
+		"only one kind", []string{"schedule.kinds={cronjobs}", "controllers.machine.enabled=false"}, nil,
+		[]string{
+			"--controllers=machine", "--schedule-kinds=deployments", "--schedule-kinds=horizontalpodautoscalers",
+			"--schedule-kinds=scaledobjects", "--schedule-kinds=statefulsets", "--schedule-kinds=virtualmachines",
+		},
+	},
+	{"the user's certificate", secretMode, nil, []string{"--self-managed-certs"}},
+}
+
 // TestFlags checks the flags of the operator for each example and for some values. The operator itself must accept the
 // flags.
 func TestFlags(t *testing.T) {
@@ -174,33 +205,7 @@ func TestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	defaults := argsOf(t, rendered(t))
-	for _, c := range []struct {
-		reason  string
-		set     []string
-		adds    []string
-		without []string
-	}{
-		{"the default", nil, nil, nil},
-		{"no metrics", []string{"metrics.enabled=false"}, []string{"--metrics-bind-address=0"}, []string{"--metrics-bind-address=:8443"}},
-		{"another port", []string{"metrics.port=9090"}, []string{"--metrics-bind-address=:9090"}, []string{"--metrics-bind-address=:8443"}},
-		{"a dry run", []string{"schedule.dryRun=true"}, []string{"--schedule-dry-run"}, nil},
-		{
-			"a value can contain quotes and colons",
-			[]string{"controllers.ingress.enabled=true", `ingress.annotations.example\.com/a=x: "y"`, "ingress.classes={nginx}", "ingress.annotationPolicy=IfNotPresent"},
-			[]string{
-				"--controllers=ingress", `--ingress-annotation=example.com/a=x: "y"`, "--ingress-annotation-policy=IfNotPresent", "--ingress-class=nginx",
-			}, nil,
-		},
-		{"more flags", []string{"extraArgs={--max-switches=50}"}, []string{"--max-switches=50"}, nil},
-		{
-			"only one kind", []string{"schedule.kinds={cronjobs}", "controllers.machine.enabled=false"}, nil,
-			[]string{
-				"--controllers=machine", "--schedule-kinds=deployments", "--schedule-kinds=horizontalpodautoscalers",
-				"--schedule-kinds=scaledobjects", "--schedule-kinds=statefulsets", "--schedule-kinds=virtualmachines",
-			},
-		},
-		{"the user's certificate", secretMode, nil, []string{"--self-managed-certs"}},
-	} {
+	for _, c := range flags {
 		t.Run(c.reason, func(t *testing.T) {
 			t.Parallel()
 			args := argsOf(t, rendered(t, c.set...))

@@ -24,15 +24,14 @@ import (
 )
 
 // TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The operator
-// runs with the flags and the permissions of the chart, and issues its own certificate. At the end, the chart replaces
-// an installation with make deploy.
+// runs with the flags and the permissions of the chart, and issues its own certificate.
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	c := newEmptyCluster(t)
 	c.helm(t, "install", installer.Chart, "--create-namespace")
 	c.runChart(t)
 	before := c.certificate(t)
-	if before.Secret == 0 || before.CRD == "" || before.Webhooks[0] == "" {
+	if len(before.Secret) == 0 || before.CRD == "" || before.Webhooks[0] == "" {
 		t.Fatalf("the operator has issued no certificate: %+v", before)
 	}
 
@@ -52,12 +51,19 @@ func TestHelm(t *testing.T) {
 		t.Errorf("certificate (-before +after the rollback):\n%s", diff)
 	}
 
+	c.reinstall(t)
+}
+
+// reinstall uninstalls the chart, and installs it in two situations: the CustomResourceDefinitions and a Machine exist,
+// and all objects exist because of make deploy.
+func (c *testCluster) reinstall(t *testing.T) {
+	t.Helper()
 	c.helm(t, "uninstall")
 	if c.exists(t, &rbacv1.ClusterRole{}, "useless-manager-role") {
 		t.Error("helm uninstall keeps permissions")
 	}
 	machine := getMachine(t, metav1.NamespaceDefault, "machine")
-	c.helm(t, "install", installer.Chart) // the CustomResourceDefinitions exist
+	c.helm(t, "install", installer.Chart)
 	if again := getMachine(t, metav1.NamespaceDefault, "machine"); again.UID != machine.UID {
 		t.Error("the second installation has replaced the Machine")
 	}
@@ -70,7 +76,7 @@ func TestHelm(t *testing.T) {
 	if err := cluster.Install(t.Context(), c.Config, manifests, cluster.WebhookServer{}); err != nil {
 		t.Fatal(err)
 	}
-	c.helm(t, "install", installer.Chart, "--take-ownership") // of the objects that make deploy has created
+	c.helm(t, "install", installer.Chart, "--take-ownership")
 }
 
 // newEmptyCluster assigns a new control plane without the operator to a test.
@@ -139,7 +145,7 @@ func (c *testCluster) runChart(t *testing.T) {
 
 // A helmCertificate is the certificate that the operator has written into objects of the chart.
 type helmCertificate struct {
-	Secret   int // the number of keys
+	Secret   map[string][]byte
 	CRD      string
 	Webhooks []string
 }
@@ -161,7 +167,7 @@ func (c *testCluster) certificate(t *testing.T) (found helmCertificate) {
 			t.Fatal(err)
 		}
 	}
-	found.Secret, found.CRD = len(secret.Data), string(crd.Spec.Conversion.Webhook.ClientConfig.CABundle)
+	found.Secret, found.CRD = secret.Data, string(crd.Spec.Conversion.Webhook.ClientConfig.CABundle)
 	for _, webhook := range configuration.Webhooks {
 		found.Webhooks = append(found.Webhooks, string(webhook.ClientConfig.CABundle))
 	}
