@@ -111,7 +111,7 @@ func TestAdd(t *testing.T) {
 		},
 		"an older version is refused": {
 			bundles: []bundle{newBundle("0.10.0", "r", "stable"), newBundle("0.9.0", "r", "stable")},
-			refused: "machine.v0.9.0 is older than machine.v0.10.0, the head of channel stable",
+			refused: "machine.v0.9.0 is not newer than machine.v0.10.0, the head of channel stable",
 		},
 	}
 	for reason, test := range tests {

@@ -198,7 +198,7 @@ func (e *entry) add(b bundle) error {
 			return err
 		}
 		if b.CSV.Spec.Version.LE(version) {
-			return fmt.Errorf("%s is older than %s, the head of channel %s: add it to the template by hand",
+			return fmt.Errorf("%s is not newer than %s, the head of channel %s: add it to the template by hand",
 				b.CSV.Name, heads[0], e.Name)
 		}
 		added.Replaces = heads[0]

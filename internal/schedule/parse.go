@@ -49,7 +49,8 @@ type Problem struct {
 	err              error
 }
 
-// maxValue is the maximum size of a value in a message, in bytes. maxNote is the maximum size of the message.
+// maxValue is the size in bytes at which truncate cuts a value in a message, before it adds "…". maxNote is the maximum
+// size of the message.
 const maxValue, maxNote = 60, 1024
 
 // String returns the annotation, its value, the error and examples of valid values.
