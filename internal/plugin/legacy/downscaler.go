@@ -49,12 +49,16 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 		t.spans("uptime", value, v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation)
 	},
 	"downtime": func(t *Translation, value string, _ bool) {
-		if strings.EqualFold(value, "always") {
+		err := t.conflict(v1beta1.StopScheduleAnnotation, v1beta1.StartScheduleAnnotation, "")
+		switch {
+		case !strings.EqualFold(value, "always"):
+			t.spans("downtime", value, v1beta1.StopScheduleAnnotation, v1beta1.StartScheduleAnnotation)
+		case err != nil:
+			t.omit("downtime", err.Error())
+		default:
 			t.set(v1beta1.StopAfterAnnotation, "8h")
 			t.Reasons = append(t.Reasons, "downtime always: the workload stops 8 hours after each start")
-			return
 		}
-		t.spans("downtime", value, v1beta1.StopScheduleAnnotation, v1beta1.StartScheduleAnnotation)
 	},
 	"upscale-period": func(t *Translation, value string, _ bool) {
 		t.spans("upscale-period", value, v1beta1.StartScheduleAnnotation, "")
@@ -113,39 +117,51 @@ func forceUptime(t *Translation, value string, isNamespace bool) {
 }
 
 func replicas(t *Translation, value string, _ bool) {
-	if _, err := strconv.ParseUint(value, 10, 31); err != nil {
+	_, err := strconv.ParseUint(value, 10, 31)
+	switch {
+	case err != nil:
 		t.omit("downtime-replicas", "only a whole number has an equivalent")
-		return
+	case t.has(v1beta1.StopReplicasAnnotation) && t.Annotations[v1beta1.StopReplicasAnnotation] != value:
+		t.omit("downtime-replicas", "another annotation sets another number; keep only one of them")
+	default:
+		t.set(v1beta1.StopReplicasAnnotation, value)
 	}
-	t.set(v1beta1.StopReplicasAnnotation, value)
 }
 
 // Downscaler translates annotations of kube-downscaler or GoKubeDownscaler. The argument defaults has the annotations
 // of the Namespace; nil for none. If a workload has its own times or replicas, the operator ignores the default
-// schedule of the Namespace. Therefore the translation of such a workload contains the defaults.
+// schedule of the Namespace. Therefore the translation of such a workload contains the defaults that do not contradict
+// its own annotations.
 func Downscaler(own, defaults map[string]string, isNamespace bool) Translation {
 	t := Translation{Annotations: map[string]string{}}
-	all := maps.Clone(own)
+	t.add(own, isNamespace)
 	if hasTimes(own) {
-		for key, value := range defaults {
+		inherited, before := maps.Clone(defaults), len(t.Reasons)
+		maps.DeleteFunc(inherited, func(key, _ string) bool {
 			_, given := own[key]
-			if _, own := all[key]; !own && !given && isTime(key) {
-				all[key] = value
-			}
+			return given || !isTime(key)
+		})
+		t.add(inherited, isNamespace)
+		for i, reason := range t.Reasons[before:] {
+			t.Reasons[before+i] = "the Namespace's " + reason
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	return t.validated()
+}
+
+// add translates annotations. It does not replace the times that an earlier call has set.
+func (t *Translation) add(annotations map[string]string, isNamespace bool) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		name, found := strings.CutPrefix(key, Prefix)
 		if !found {
 			continue
 		}
 		if translate, known := translators[name]; known {
-			translate(&t, all[key], isNamespace)
+			translate(t, annotations[key], isNamespace)
 		} else {
 			t.omit(name, "it has no equivalent")
 		}
 	}
-	return t.validated()
 }
 
 var times = []string{

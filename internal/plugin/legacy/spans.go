@@ -155,7 +155,7 @@ func schedulesOf(spans []span, beginKey, endKey string) (begin, end, note string
 // conflict returns an error if another annotation has set the same schedules, or a schedule in another time zone.
 func (t *Translation) conflict(beginKey, endKey, zone string) error {
 	switch {
-	case t.has(beginKey) || t.has(endKey):
+	case t.has(beginKey) || t.has(endKey) || t.has(v1beta1.StopAfterAnnotation):
 		return errors.New("another annotation sets the same times; keep only one of them")
 	case (t.has(v1beta1.StartScheduleAnnotation) || t.has(v1beta1.StopScheduleAnnotation)) &&
 		t.Annotations[v1beta1.TimeZoneAnnotation] != zone:
