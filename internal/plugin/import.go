@@ -157,15 +157,16 @@ func changesOf(infos []*resource.Info, areFiles bool) (changes []change, err err
 func newChange(info *resource.Info, defaults map[string]string) change {
 	u := info.Object.(*unstructured.Unstructured)
 	if u.GetKind() == namespaceKind {
-		t := legacy.Downscaler(u.GetAnnotations(), nil, true)
+		t := legacy.Downscaler(u.GetAnnotations(), nil, "")
 		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t}
 	}
 	c := change{target: strings.ToLower(u.GetKind()) + "/" + u.GetName(), namespace: u.GetNamespace(), info: info}
-	if _, err := kindNamed(u.GetKind()); err != nil {
+	k, err := kindNamed(u.GetKind())
+	if err != nil {
 		c.Reasons = []string{fmt.Sprint("nothing is translated: ", err)}
 		return c
 	}
-	c.Translation = legacy.Downscaler(u.GetAnnotations(), defaults, false)
+	c.Translation = legacy.Downscaler(u.GetAnnotations(), defaults, k.plural)
 	return c
 }
 

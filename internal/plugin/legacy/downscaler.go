@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"container.training/useless/api/useless/v1beta1"
+	controller "container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/schedule"
 )
 
@@ -131,22 +132,22 @@ func replicas(t *Translation, value string, _ bool) {
 // Downscaler translates annotations of kube-downscaler or GoKubeDownscaler. The argument defaults has the annotations
 // of the Namespace; nil for none. If a workload has its own times or replicas, the operator ignores the default
 // schedule of the Namespace. Therefore the translation of such a workload contains the defaults that do not contradict
-// its own annotations.
-func Downscaler(own, defaults map[string]string, isNamespace bool) Translation {
+// its own annotations. The kind is a name in controller.Kinds, or empty for a Namespace.
+func Downscaler(own, defaults map[string]string, kind string) Translation {
 	t := Translation{Annotations: map[string]string{}}
-	t.add(own, isNamespace)
+	t.add(own, kind == "")
 	if hasTimes(own) {
 		inherited, before := maps.Clone(defaults), len(t.Reasons)
 		maps.DeleteFunc(inherited, func(key, _ string) bool {
 			_, given := own[key]
 			return given || !isTime(key)
 		})
-		t.add(inherited, isNamespace)
+		t.add(inherited, false)
 		for i, reason := range t.Reasons[before:] {
 			t.Reasons[before+i] = "the Namespace's " + reason
 		}
 	}
-	return t.validated()
+	return t.validated(kind)
 }
 
 // add translates annotations. It does not replace the times that an earlier call has set.
@@ -174,18 +175,38 @@ func hasTimes(annotations map[string]string) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(annotations)), isTime)
 }
 
-// validated drops annotations that the operator would reject.
-func (t Translation) validated() Translation {
-	if schedule.IsUnscheduled(t.Annotations) {
-		if _, given := t.Annotations[v1beta1.StopReplicasAnnotation]; given {
-			t.omit("downtime-replicas", "there is no schedule")
-			delete(t.Annotations, v1beta1.StopReplicasAnnotation)
+// validated drops annotations that the operator would reject for a kind. An empty kind is a Namespace.
+func (t Translation) validated(kind string) Translation {
+	const key = v1beta1.StopReplicasAnnotation
+	value, given := t.Annotations[key]
+	switch isOnOff := kind == "cronjobs" || kind == "virtualmachines"; {
+	case given && schedule.IsUnscheduled(t.Annotations):
+		t.omit("downtime-replicas", "there is no schedule")
+		delete(t.Annotations, key)
+	case given && isOnOff:
+		if value != "0" {
+			t.omit("downtime-replicas", "this kind of workload has no replicas")
 		}
-		return t
+		delete(t.Annotations, key)
 	}
-	if _, problems := schedule.Parse(t.Annotations, time.UTC); len(problems) > 0 {
+	if problems := problemsOf(kind, t.Annotations); len(problems) > 0 {
 		_, note := schedule.Explain(problems)
 		t.Annotations, t.Reasons = nil, append(t.Reasons, "nothing is translated: "+note)
 	}
 	return t
+}
+
+// problemsOf returns the problems of annotations for a kind. Without times, it assumes that the default of the Namespace
+// has them, or the flags of the other tool.
+func problemsOf(kind string, annotations map[string]string) []schedule.Problem {
+	if o := controller.NewObject(kind); o != nil {
+		o.SetAnnotations(annotations)
+		defaults := map[string]string{v1beta1.StopScheduleAnnotation: "00:00"}
+		_, problems := controller.NewWorkload(kind, o, defaults, time.UTC, time.Time{}).Parse()
+		return problems
+	}
+	if schedule.IsUnscheduled(annotations) {
+		return nil
+	}
+	return schedule.ProblemsOfNamespace(annotations, time.UTC)
 }

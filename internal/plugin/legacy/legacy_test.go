@@ -104,12 +104,57 @@ func TestDownscaler(t *testing.T) {
 		{"an unknown annotation has no equivalent", m{"downscaler/scale-children": "true"}, nil, false, m{}, "no equivalent"},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			got := Downscaler(c.own, c.def, c.isNamespace)
+			kind := "deployments"
+			if c.isNamespace {
+				kind = ""
+			}
+			got := Downscaler(c.own, c.def, kind)
 			if diff := cmp.Diff(c.want, short(got.Annotations)); diff != "" {
 				t.Error(diff)
 			}
 			reasons := strings.Join(got.Reasons, "\n")
 			if (reasons == "") != (c.omitted == "") || !strings.Contains(reasons, c.omitted) {
+				t.Errorf("reasons %q, want %q", reasons, c.omitted)
+			}
+		})
+	}
+}
+
+// TestDownscalerOfKinds translates annotations that only some kinds accept.
+func TestDownscalerOfKinds(t *testing.T) {
+	type m = map[string]string
+	uptime := func(replicas string) m {
+		return m{"downscaler/uptime": "Mon-Fri 08:00-20:00", "downscaler/downtime-replicas": replicas}
+	}
+	for _, c := range []struct {
+		reason, kind string
+		own          m
+		replicas     string // stop-replicas of the translation
+		omitted      string // part of a reason; empty for no reason
+	}{
+		{"a Deployment may stop at 0 replicas", "deployments", uptime("0"), "0", ""},
+		{"a ScaledObject may stop at 1 replica", "scaledobjects", uptime("1"), "1", ""},
+		{"an autoscaler may stop at 1 replica", "horizontalpodautoscalers", uptime("1"), "1", ""},
+		{"an autoscaler cannot stop at 0 replicas", "horizontalpodautoscalers", uptime("0"), "",
+			"nothing is translated: useless.container.training/stop-replicas \"0\": a HorizontalPodAutoscaler has at least 1"},
+		{"an autoscaler needs a number of replicas", "horizontalpodautoscalers", m{"downscaler/uptime": "Mon-Fri 08:00-20:00"}, "",
+			"nothing is translated: useless.container.training/stop-replicas \"\""},
+		{"an autoscaler has no default schedule", "horizontalpodautoscalers", m{"downscaler/exclude-until": "2026-11-23"}, "",
+			"nothing is translated: useless.container.training/start-until"},
+		{"0 replicas of a CronJob need no annotation", "cronjobs", uptime("0"), "", ""},
+		{"0 replicas of a VirtualMachine need no annotation", "virtualmachines", uptime("0"), "", ""},
+		{"a CronJob has no replicas", "cronjobs", uptime("1"), "", "downtime-replicas is not translated: this kind of workload has no replicas"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			got := Downscaler(c.own, nil, c.kind)
+			if replicas := short(got.Annotations)["stop-replicas"]; replicas != c.replicas {
+				t.Errorf("got %v, want stop-replicas %q", got.Annotations, c.replicas)
+			}
+			if isNothing := strings.HasPrefix(c.omitted, "nothing"); isNothing != (got.Annotations == nil) {
+				t.Errorf("got %v", got.Annotations)
+			}
+			reasons := strings.Join(got.Reasons, "\n")
+			if (reasons == "") != (c.omitted == "") || !strings.HasPrefix(reasons, c.omitted) {
 				t.Errorf("reasons %q, want %q", reasons, c.omitted)
 			}
 		})

@@ -52,7 +52,7 @@ func (i SleepInfo) Translate() Translation {
 		t.omit("patches", "annotate a HorizontalPodAutoscaler with the schedule and stop-replicas; "+
 			"others have no equivalent")
 	}
-	return t.validated()
+	return t.validated("")
 }
 
 // HasIncludes reports whether the schedule is for single workloads, and not the default of the Namespace.
