@@ -61,7 +61,7 @@ func (o *options) newCheck() *cobra.Command {
 func (o *options) check(documents []document, zone *time.Location) error {
 	c := checker{zone, o.clock.Now(), *o.config.Namespace, map[string]map[string]string{}}
 	for _, d := range documents {
-		if d.kind == namespaceKind {
+		if d.isNamespace() {
 			c.defaults[d.name] = controller.DefaultsOf(d.name, d.annotations)
 		}
 	}
@@ -88,7 +88,7 @@ func (o *options) check(documents []document, zone *time.Location) error {
 	return nil
 }
 
-// addProblems adds the problems of a schedule to the mistakes, and sorts these by line.
+// addProblems adds the problems of a schedule to the mistakes, and sorts these by line and text.
 func (d *document) addProblems(problems []schedule.Problem) {
 	for _, p := range problems {
 		line, found := d.lines[p.Key()]
@@ -97,7 +97,7 @@ func (d *document) addProblems(problems []schedule.Problem) {
 		}
 		d.mistakes = append(d.mistakes, mistake{line, p.String()})
 	}
-	slices.SortStableFunc(d.mistakes, func(a, b mistake) int { return a.line - b.line })
+	slices.SortFunc(d.mistakes, func(a, b mistake) int { return cmp.Or(a.line-b.line, strings.Compare(a.text, b.text)) })
 }
 
 // print writes the next ten events. The source is empty for annotations of the object.
@@ -127,10 +127,10 @@ type checker struct {
 // parse returns the schedule that applies to an object and its source, or the problems of the annotations. All are
 // empty for an object without a schedule.
 func (c checker) parse(d document) (s *schedule.Schedule, source string, problems []schedule.Problem) {
-	if d.kind == namespaceKind {
+	if d.isNamespace() {
 		return c.parseNamespace(d)
 	}
-	k, err := kindNamed(d.kind)
+	k, err := kindOf(d.apiVersion, d.kind)
 	if err != nil {
 		return nil, "", nil // newDocument has reported it
 	}

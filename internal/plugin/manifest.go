@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -21,12 +22,12 @@ import (
 
 // document is an object of a manifest.
 type document struct {
-	file                  string
-	line                  int // of the annotations, or of the object
-	kind, namespace, name string
-	annotations           map[string]string // those of this project
-	lines                 map[string]int    // of the annotations
-	mistakes              []mistake
+	file                              string
+	line                              int // of the first annotation of this project, or of the object
+	apiVersion, kind, namespace, name string
+	annotations                       map[string]string // those of this project
+	lines                             map[string]int    // of the annotations
+	mistakes                          []mistake
 }
 
 type mistake struct {
@@ -48,6 +49,17 @@ func (o *options) read(file string) ([]document, error) {
 	return parseDocuments(file, in)
 }
 
+// manifest has the fields of an object that the plugin reads. The decoder resolves aliases and merge keys.
+type manifest struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct {
+		Namespace, Name string
+		Annotations     map[string]yaml.Node
+	}
+	Items []yaml.Node // of a list
+}
+
 // parseDocuments parses the objects of a manifest, and the items of lists.
 func parseDocuments(file string, in io.Reader) (documents []document, err error) {
 	decoder := yaml.NewDecoder(in)
@@ -57,67 +69,53 @@ func parseDocuments(file string, in io.Reader) (documents []document, err error)
 		if errors.Is(err, io.EOF) {
 			return documents, nil
 		}
+		if err == nil && len(root.Content) > 0 {
+			documents, err = appendDocuments(documents, file, root.Content[0])
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: use -f with a YAML or JSON file; render templates first, for example with "+
-				"helm template", file, err)
-		}
-		if len(root.Content) == 0 {
-			continue
-		}
-		objects := []*yaml.Node{root.Content[0]}
-		if items := child(objects[0], "items"); items != nil {
-			objects = items.Content
-		}
-		for _, object := range objects {
-			documents = append(documents, newDocument(file, object))
+			return nil, fmt.Errorf("%s: %w: use -f with manifests in YAML or JSON; render templates first, for example "+
+				"with helm template", file, err)
 		}
 	}
 }
 
-// child returns a value of a mapping, or nil.
-func child(n *yaml.Node, key string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
+// appendDocuments appends an object, or the items of a list.
+func appendDocuments(documents []document, file string, object *yaml.Node) ([]document, error) {
+	var list manifest
+	if err := object.Decode(&list); err != nil {
+		return nil, err
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			if value := n.Content[i+1]; value.Alias != nil {
-				return value.Alias
-			}
-			return n.Content[i+1]
+	if list.Items == nil {
+		return append(documents, newDocument(file, object.Line, list)), nil
+	}
+	for _, item := range list.Items {
+		var m manifest
+		if err := item.Decode(&m); err != nil {
+			return nil, err
 		}
+		documents = append(documents, newDocument(file, item.Line, m))
 	}
-	return nil
-}
-
-func text(n *yaml.Node) string {
-	if n == nil {
-		return ""
-	}
-	return n.Value
+	return documents, nil
 }
 
 const prefix = "useless.container.training/"
 
 // newDocument reads the annotations of this project. A value that is not a string is a mistake.
-func newDocument(file string, object *yaml.Node) document {
-	metadata := child(object, "metadata")
-	annotations := child(metadata, "annotations")
+func newDocument(file string, line int, m manifest) document {
 	d := document{
-		file: file, line: object.Line, kind: text(child(object, "kind")),
-		namespace: text(child(metadata, "namespace")), name: text(child(metadata, "name")),
+		file: file, line: line, apiVersion: m.APIVersion, kind: m.Kind,
+		namespace: m.Metadata.Namespace, name: m.Metadata.Name,
 		annotations: map[string]string{}, lines: map[string]int{},
 	}
-	if annotations == nil || annotations.Kind != yaml.MappingNode {
-		return d
-	}
-	for i := 0; i+1 < len(annotations.Content); i += 2 {
-		if key := annotations.Content[i]; strings.HasPrefix(key.Value, prefix) {
-			d.line = annotations.Line
-			d.add(key, annotations.Content[i+1])
+	for key, value := range m.Metadata.Annotations {
+		if strings.HasPrefix(key, prefix) {
+			d.add(key, value)
 		}
 	}
-	if d.kind == namespaceKind && !schedule.IsUnscheduled(d.annotations) &&
+	if len(d.lines) > 0 {
+		d.line = slices.Min(slices.Collect(maps.Values(d.lines)))
+	}
+	if d.isNamespace() && !schedule.IsUnscheduled(d.annotations) &&
 		schedule.IsUnscheduled(controller.DefaultsOf(d.name, d.annotations)) {
 		d.mistakes = append(d.mistakes, mistake{d.line,
 			fmt.Sprintf("Namespace %s cannot have a default schedule: annotate its workloads", d.name)})
@@ -125,20 +123,25 @@ func newDocument(file string, object *yaml.Node) document {
 	return d
 }
 
+func (d *document) isNamespace() bool { return isNamespace(d.apiVersion, d.kind) }
+
 // add adds an annotation of this project.
-func (d *document) add(key, value *yaml.Node) {
-	d.lines[key.Value] = key.Line
-	d.annotations[key.Value] = value.Value
-	complain := func(text string) { d.mistakes = append(d.mistakes, mistake{key.Line, text}) }
-	if tag := value.ShortTag(); tag != "!!str" && tag != "!!timestamp" {
-		complain(fmt.Sprintf("%s must be a string: write %q, with the quotes", key.Value, value.Value))
+func (d *document) add(key string, value yaml.Node) {
+	d.lines[key] = value.Line
+	if value.Alias != nil {
+		value = *value.Alias
 	}
-	_, err := kindNamed(d.kind)
-	if err != nil && d.kind != namespaceKind && slices.Contains(schedule.Keys(), key.Value) {
+	d.annotations[key] = value.Value
+	complain := func(text string) { d.mistakes = append(d.mistakes, mistake{d.lines[key], text}) }
+	if tag := value.ShortTag(); tag != "!!str" && tag != "!!timestamp" {
+		complain(fmt.Sprintf("%s must be a string: write %q, with the quotes", key, value.Value))
+	}
+	_, err := kindOf(d.apiVersion, d.kind)
+	if err != nil && !d.isNamespace() && slices.Contains(schedule.Keys(), key) {
 		complain("schedules do not apply here: " + err.Error())
 	}
-	if !isKnown(key.Value) {
-		complain(unknownKey(key.Value))
+	if !isKnown(key) {
+		complain(unknownKey(key))
 	}
 }
 

@@ -93,16 +93,48 @@ func TestCheck(t *testing.T) {
 			"deployment/web (-:9), time zone UTC:\n  stop   4h0m0s", false},
 		{"an autoscaler has no default", namespaceWithDefault("20:00") + inDev("HorizontalPodAutoscaler", `{suspend: "true"}`),
 			"there is no start-schedule", true},
+		{"a kind of another API group is a mistake", "apiVersion: kubevirt.io/v1\n" + object("VirtualMachine", "stop-after: 4h"),
+			`-:6: schedules do not apply here: unknown kind "VirtualMachine.kubevirt.io"`, true},
+		{"a kind of another API group has no default", namespaceWithDefault("20:00") + "apiVersion: kubevirt.io/v1\n" +
+			inDev("VirtualMachine", "{}"), "", false},
+		{"a Namespace of another API group has no default", "apiVersion: example.com/v1\n" + namespaceWithDefault("20:00") +
+			inDev("Deployment", "{}"), "-:5: schedules do not apply here", true},
+		{"an alias has the value of its anchor", object("Deployment", "start-schedule: &at 25:00\n"+
+			"    useless.container.training/stop-schedule: *at"),
+			`-:6: useless.container.training/stop-schedule "25:00": 25:00 is not a time`, true},
+		{"a merge key adds annotations", "x: &x\n  useless.container.training/stop-schedule: '25:00'\n" +
+			"kind: Deployment\nmetadata:\n  name: web\n  annotations:\n    <<: *x\n",
+			`-:2: useless.container.training/stop-schedule "25:00": 25:00 is not a time`, true},
+		{"a list may contain aliases, but not itself", "x: &x {kind: Deployment}\nitems: &l\n- *x\n- kind: List\n  items: *l\n" + "---\n" +
+			object("CronJob", "stop-after: 4h"), "cronjob/web", false},
+		{"a merge key adds a kind", "x: &x {kind: Deployment}\n<<: *x\nmetadata: {name: web, annotations: {useless.container.training/" +
+			"stop-schedule: '20:00'}}\n", "deployment/web (-:3), time zone UTC", false},
 		{"kube-system cannot have a default", strings.ReplaceAll(namespaceWithDefault("20:00"), "dev", "kube-system"),
 			"-:4: Namespace kube-system cannot have a default schedule", true},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			stdout, _, err := run(c.manifest, "schedule", "check", "-f", "-")
-			if !strings.Contains(stdout, c.want) {
+			if !strings.Contains(stdout, c.want) || c.want == "" && strings.Contains(stdout, "/web") {
 				t.Errorf("got %s, want %s", stdout, c.want)
 			}
 			if errors.Is(err, errInvalid) != c.invalid {
 				t.Errorf("error %v, want one: %t", err, c.invalid)
+			}
+		})
+	}
+}
+
+// TestCheckOfInvalidYAML has YAML without a meaning.
+func TestCheckOfInvalidYAML(t *testing.T) {
+	for reason, manifest := range map[string]string{
+		"an anchor must not contain itself":     "kind: Deployment\nmetadata: &m\n  <<: *m\n",
+		"annotations must be a mapping":         "kind: Deployment\nmetadata: {annotations: text}\n",
+		"an annotation must not be given twice": "kind: Deployment\nmetadata: {annotations: {a: b, a: c}}\n",
+	} {
+		t.Run(reason, func(t *testing.T) {
+			_, _, err := run(manifest, "schedule", "check", "-f", "-")
+			if err == nil || !strings.Contains(err.Error(), "use -f with manifests in YAML or JSON") {
+				t.Errorf("error %v", err)
 			}
 		})
 	}

@@ -62,6 +62,21 @@ func kindNamed(name string) (kind, error) {
 	return kind{}, fmt.Errorf("unknown kind %q: use one of %s", name, strings.Join(valid, ", "))
 }
 
+// kindOf returns the kind of an object with an API version. The group must match, but not the version. Without an API
+// version, only the name of the kind must match.
+func kindOf(apiVersion, name string) (kind, error) {
+	if group, _, found := strings.Cut(apiVersion, "/"); found {
+		name += "." + group
+	}
+	return kindNamed(name)
+}
+
+// isNamespace reports whether an object with an API version and a kind is a Namespace, and not a kind with the same name
+// in another API group.
+func isNamespace(apiVersion, name string) bool {
+	return name == namespaceKind && !strings.Contains(apiVersion, "/")
+}
+
 // parseTarget parses the arguments KIND/NAME, or KIND and NAME.
 func parseTarget(args []string) (k kind, name string, err error) {
 	const advice = "write KIND/NAME, for example deployment/web; kubectl useless schedule list shows them"

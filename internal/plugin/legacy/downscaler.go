@@ -196,8 +196,8 @@ func (t Translation) validated(kind string) Translation {
 	return t
 }
 
-// problemsOf returns the problems of annotations for a kind. Without times, it assumes that the default of the Namespace
-// has them, or the flags of the other tool.
+// problemsOf returns the problems of annotations for a kind. Without times, it assumes that the default of the
+// Namespace has them, or the flags of the other tool.
 func problemsOf(kind string, annotations map[string]string) []schedule.Problem {
 	if o := controller.NewObject(kind); o != nil {
 		o.SetAnnotations(annotations)
