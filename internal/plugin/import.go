@@ -12,11 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
-
-	"container.training/useless/internal/plugin/legacy"
-	"container.training/useless/internal/schedule"
 )
 
 func (o *options) newImport() *cobra.Command {
@@ -35,11 +31,17 @@ func (o *options) newImport() *cobra.Command {
 			if apply && len(files) > 0 {
 				return errors.New("--apply changes a cluster and not files: omit -f, or run the printed commands")
 			}
-			infos, err := o.legacyObjects(files, all, apply)
+			i := importer{areFiles: len(files) > 0}
+			var err error
+			if i.areFiles {
+				i.infos, err = readFiles(files)
+			} else {
+				i.infos, i.unread, err = o.readCluster(all)
+			}
 			if err != nil {
 				return err
 			}
-			changes, err := changesOf(infos, len(files) > 0)
+			changes, err := i.changes()
 			if err != nil {
 				return err
 			}
@@ -52,14 +54,6 @@ func (o *options) newImport() *cobra.Command {
 	return c
 }
 
-// legacyObjects returns the objects that may have a schedule of another tool, from files or from the cluster.
-func (o *options) legacyObjects(files []string, all, apply bool) ([]*resource.Info, error) {
-	if len(files) > 0 {
-		return readFiles(files)
-	}
-	return o.readCluster(all, apply)
-}
-
 // readFiles returns the objects in files.
 func readFiles(files []string) ([]*resource.Info, error) {
 	options := &resource.FilenameOptions{Filenames: files}
@@ -70,14 +64,13 @@ func readFiles(files []string) ([]*resource.Info, error) {
 	return infos, nil
 }
 
-// readCluster returns the objects of a namespace, or of all namespaces. With apply, it must read all kinds, because a
-// SleepInfo may exclude some of the workloads.
-func (o *options) readCluster(all, apply bool) ([]*resource.Info, error) {
+// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. It also
+// returns the kinds with a default schedule that the user must not read.
+func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string, err error) {
 	namespace, err := o.namespace()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var infos []*resource.Info
 	var forbidden error
 	listed := false
 	for _, name := range legacyTypes() {
@@ -91,20 +84,23 @@ func (o *options) readCluster(all, apply bool) ([]*resource.Info, error) {
 		found, err := b.Flatten().Do().Infos()
 		switch {
 		case isAbsent(err):
-		case apierrors.IsForbidden(err) && !apply:
+		case apierrors.IsForbidden(err):
 			fmt.Fprintf(o.ErrOut, "note: %s are skipped: you do not have permission to read them\n", name)
 			forbidden = err
+			if k, err := kindNamed(name); err == nil && k.takesDefaults {
+				unread = append(unread, k.plural)
+			}
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		default:
 			listed = true
 		}
 		infos = append(infos, found...)
 	}
 	if !listed {
-		return nil, forbidden
+		return nil, nil, forbidden
 	}
-	return infos, nil
+	return infos, unread, nil
 }
 
 // legacyTypes returns the kinds that import reads, as plural.version.group.
@@ -113,83 +109,6 @@ func legacyTypes() (types []string) {
 		types = append(types, k.resource)
 	}
 	return append(types, "sleepinfos.v1alpha1.kube-green.com", "namespaces")
-}
-
-// change is the translation of a schedule of another tool, for one object.
-type change struct {
-	target    string // KIND/NAME
-	namespace string // empty for a Namespace
-	info      *resource.Info
-	legacy.Translation
-	// isIndirect means that info is a SleepInfo, and the target is its Namespace.
-	isIndirect bool
-}
-
-// changesOf returns the translations. Namespaces come last, so that workloads are excluded before the default of their
-// Namespace takes effect.
-func changesOf(infos []*resource.Info, areFiles bool) (changes []change, err error) {
-	defaults := map[string]map[string]string{}
-	for _, info := range infos {
-		if u := info.Object.(*unstructured.Unstructured); u.GetKind() == namespaceKind {
-			defaults[u.GetName()] = u.GetAnnotations()
-		}
-	}
-	for _, info := range infos {
-		u := info.Object.(*unstructured.Unstructured)
-		switch {
-		case isSleepInfo(u):
-			added, err := changesOfSleepInfo(info, infos, areFiles)
-			if err != nil {
-				return nil, err
-			}
-			changes = append(changes, added...)
-		case legacy.HasAny(u.GetAnnotations()):
-			changes = append(changes, newChange(info, defaults[u.GetNamespace()]))
-		}
-	}
-	workloads := slices.DeleteFunc(slices.Clone(changes), change.isOfNamespace)
-	namespaces := slices.DeleteFunc(changes, func(c change) bool { return !c.isOfNamespace() })
-	changes = append(workloads, namespaces...)
-	return withoutDuplicates(changes), nil
-}
-
-// newChange translates the annotations of kube-downscaler or GoKubeDownscaler of an object.
-func newChange(info *resource.Info, defaults map[string]string) change {
-	u := info.Object.(*unstructured.Unstructured)
-	if u.GetKind() == namespaceKind {
-		t := legacy.Downscaler(u.GetAnnotations(), nil, "")
-		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t}
-	}
-	c := change{target: strings.ToLower(u.GetKind()) + "/" + u.GetName(), namespace: u.GetNamespace(), info: info}
-	k, err := kindNamed(u.GetKind())
-	if err != nil {
-		c.Reasons = []string{fmt.Sprint("nothing is translated: ", err)}
-		return c
-	}
-	c.Translation = legacy.Downscaler(u.GetAnnotations(), defaults, k.plural)
-	return c
-}
-
-func namespaceTarget(name string) string { return "namespace/" + name }
-
-func (c change) isOfNamespace() bool { return strings.HasPrefix(c.target, namespaceTarget("")) }
-
-// withoutDuplicates drops all but the first schedule of each Namespace, and says so.
-func withoutDuplicates(changes []change) []change {
-	seen := map[string]bool{}
-	for i, c := range changes {
-		if !c.isOfNamespace() || schedule.IsUnscheduled(c.Annotations) {
-			continue
-		}
-		if seen[c.target] {
-			changes[i].Annotations = nil
-			kind := c.info.Object.GetObjectKind().GroupVersionKind().Kind
-			changes[i].Reasons = append(c.Reasons, fmt.Sprintf("the schedule of %s %s is not translated: "+
-				"a Namespace has one schedule; annotate the workloads instead", kind, c.info.Name))
-		}
-		seen[c.target] = true
-	}
-	return changes
 }
 
 // translate prints the changes. If apply is true, it also adds the annotations in the cluster.
@@ -205,7 +124,10 @@ func (o *options) translate(changes []change, apply bool) error {
 			continue
 		}
 		fmt.Fprintln(o.Out, c.command())
-		if apply {
+		switch {
+		case apply && c.isManual:
+			fmt.Fprintf(o.ErrOut, "note: %s is not changed: read the comments, then run its command\n", c.target)
+		case apply:
 			if err := o.apply(c); err != nil {
 				return err
 			}
@@ -214,39 +136,31 @@ func (o *options) translate(changes []change, apply bool) error {
 	return nil
 }
 
-// command returns a kubectl command for a shell. It quotes each annotation.
+// command returns a kubectl command for a shell.
 func (c change) command() string {
-	command := []string{"kubectl annotate --overwrite", c.target}
+	command := "kubectl annotate --overwrite " + c.target
 	if c.namespace != "" {
-		command = append(command, "-n", c.namespace)
+		command += " -n " + c.namespace
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
-		command = append(command, "'"+key+"="+strings.ReplaceAll(c.Annotations[key], "'", `'\''`)+"'")
-	}
-	return strings.Join(command, " ")
+	return command + " " + quoted(c.Annotations)
 }
 
-// apply adds the annotations of a change to an object. For a SleepInfo, it adds them to the Namespace. If the change
-// has reasons, the user may have to exclude workloads first, and apply changes nothing.
-func (o *options) apply(c change) error {
-	info := c.info
-	if c.isIndirect {
-		if len(c.Reasons) > 0 {
-			fmt.Fprintf(o.ErrOut, "note: %s is not changed: read the comments, then run its command\n", c.target)
-			return nil
-		}
-		infos, err := resource.NewBuilder(o.config).Unstructured().ResourceNames("namespaces", info.Namespace).
-			Do().Infos()
-		if err != nil {
-			return err
-		}
-		info = infos[0]
+// quoted returns annotations as arguments of kubectl annotate, in quotes for a shell.
+func quoted(annotations map[string]string) string {
+	arguments := make([]string, 0, len(annotations))
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		arguments = append(arguments, "'"+key+"="+strings.ReplaceAll(annotations[key], "'", `'\''`)+"'")
 	}
+	return strings.Join(arguments, " ")
+}
+
+// apply adds the annotations of a change to its target.
+func (o *options) apply(c change) error {
 	annotations := map[string]any{}
 	for key, value := range c.Annotations {
 		annotations[key] = value
 	}
 	streams := *o
 	streams.Out = o.ErrOut // the commands are the data on stdout
-	return streams.patch(info, annotationPatch(annotations), "annotated")
+	return streams.patch(c.info, annotationPatch(annotations), "annotated")
 }

@@ -273,6 +273,12 @@ func TestImport(t *testing.T) {
 		return "apiVersion: kube-green.com/v1alpha1\nkind: SleepInfo\nmetadata: {name: " + name + ", namespace: dev}\n" +
 			"spec: {weekdays: '*', sleepAt: '20:00', " + spec + "}\n---\n"
 	}
+	const web = "includeRef: [{apiVersion: apps/v1, kind: Deployment, name: web}]"
+	const others = "# namespace/dev: kube-green does not stop all workloads of the Namespace: if these files do not have all " +
+		"of the others, first annotate them with schedule=none\n"
+	const dropped = "# namespace/dev: the schedule of SleepInfo b is not translated: a Namespace has one schedule; annotate the " +
+		"workloads instead\n"
+	const replaces = "it already has another schedule of this operator: run the command only to replace this schedule\n"
 	for _, c := range []struct{ reason, manifest, want string }{
 		{"a workload repeats the schedule of its Namespace", `
 apiVersion: v1
@@ -290,24 +296,88 @@ metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas
 apiVersion: batch/v1
 kind: Job
 metadata: {name: once, namespace: dev, annotations: {downscaler/exclude: "true"}}
-`, "# job/once: nothing is translated: unknown kind \"Job\": use one of deployment (deploy), statefulset (sts), " +
+`, "# job/once: nothing is translated: unknown kind \"Job.batch\": use one of deployment (deploy), statefulset (sts), " +
 			"cronjob (cj), virtualmachine (vm), horizontalpodautoscaler (hpa), scaledobject (so)\n"},
+		{"a kind of another API group", `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: vm, namespace: dev, annotations: {downscaler/exclude: "true"}}
+`, "# virtualmachine/vm: nothing is translated: unknown kind \"VirtualMachine.kubevirt.io\": use one of deployment (deploy), " +
+			"statefulset (sts), cronjob (cj), virtualmachine (vm), horizontalpodautoscaler (hpa), scaledobject (so)\n"},
+		{"a SleepInfo does not exclude kinds of another API group", sleepInfo("night", "suspendCronJobs: true") +
+			"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: dev}}\n",
+			others + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
 		{"a SleepInfo is the default of its Namespace", sleepInfo("night", "suspendCronJobs: true") + workloads,
-			annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+			others + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
 		{"excludeRef and CronJobs are excluded", sleepInfo("night", "excludeRef: [{matchLabels: {tier: front}}]") + workloads,
 			annotate + "deployment/web -n dev 'schedule=none'\n" + annotate + "cronjob/report -n dev 'schedule=none'\n" +
-				"# namespace/dev: kube-green does not stop all workloads of the Namespace: if these files do not have " +
-				"all of the others, first annotate them with schedule=none\n" + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+				others + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
 		{"includeRef is not for the Namespace",
 			sleepInfo("night", "includeRef: [{apiVersion: apps/v1, kind: StatefulSet, name: db}]") + workloads,
 			annotate + "statefulset/db -n dev 'stop-schedule=0 20 * * *'\n" +
-				"# namespace/dev: includeRef may select workloads that are not in these files: annotate them, too\n"},
+				"# sleepinfo/night: includeRef may select workloads that are not in these files: annotate them, too\n"},
 		{"includeRef without a workload",
 			sleepInfo("night", "includeRef: [{apiVersion: apps/v1, kind: StatefulSet, name: none}]") + workloads,
-			"# namespace/dev: includeRef selects no workload here: annotate the workloads with the schedule, and not the Namespace\n"},
+			"# sleepinfo/night: includeRef selects no workload here: annotate the workloads with the schedule, and not the Namespace\n"},
 		{"a Namespace has one schedule", sleepInfo("a", "suspendCronJobs: true") + sleepInfo("b", "suspendCronJobs: true"),
-			annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n" + "# namespace/dev: the schedule of SleepInfo b is not " +
-				"translated: a Namespace has one schedule; annotate the workloads instead\n"},
+			others + dropped + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"a SleepInfo without a schedule excludes nothing", sleepInfo("a", "suspendCronJobs: true") + sleepInfo("b", "") + workloads,
+			others + dropped + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"the annotations of the Namespace come before its SleepInfos", sleepInfo("b", "") + workloads + `
+{apiVersion: v1, kind: Namespace, metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00"}}}
+`, dropped + annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"a SleepInfo excludes a workload, and another SleepInfo includes it",
+			sleepInfo("all", "suspendCronJobs: true, "+strings.Replace(web, "include", "exclude", 1)) +
+				strings.Replace(sleepInfo("web-only", web), "20:00", "22:00", 1) + workloads,
+			annotate + "deployment/web -n dev 'stop-schedule=0 22 * * *'\n" +
+				"# sleepinfo/web-only: includeRef may select workloads that are not in these files: annotate them, too\n" +
+				others + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"two SleepInfos include a workload", sleepInfo("a", web) + strings.Replace(sleepInfo("b", web), "20:00", "22:00", 1) + workloads,
+			"# deployment/web: nothing is translated: two schedules differ, 'stop-schedule=0 20 * * *' and " +
+				"'stop-schedule=0 22 * * *': annotate the workload with one of them\n" +
+				"# sleepinfo/a: includeRef may select workloads that are not in these files: annotate them, too\n" +
+				"# sleepinfo/b: includeRef may select workloads that are not in these files: annotate them, too\n"},
+		{"two SleepInfos include a workload with the same schedule", sleepInfo("a", web) + sleepInfo("b", web) + workloads,
+			annotate + "deployment/web -n dev 'stop-schedule=0 20 * * *'\n" +
+				"# sleepinfo/a: includeRef may select workloads that are not in these files: annotate them, too\n" +
+				"# sleepinfo/b: includeRef may select workloads that are not in these files: annotate them, too\n"},
+		{"a SleepInfo for all workloads, and another one for a workload", strings.Replace(sleepInfo("a", web), "20:00", "22:00", 1) +
+			sleepInfo("b", "suspendCronJobs: true") + workloads,
+			"# deployment/web: nothing is translated: two schedules differ, 'stop-schedule=0 22 * * *' and " +
+				"'stop-schedule=0 20 * * *': annotate the workload with one of them\n" +
+				"# sleepinfo/a: includeRef may select workloads that are not in these files: annotate them, too\n" + others +
+				"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload\n" +
+				annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"an exclusion for a time does not contradict a SleepInfo", sleepInfo("a", web) + `
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2026-11-23"}}}
+`, annotate + "deployment/web -n dev 'start-until=2026-11-23T00:00:00Z' 'stop-schedule=0 20 * * *'\n" +
+			"# sleepinfo/a: includeRef may select workloads that are not in these files: annotate them, too\n"},
+		{"a workload already has another schedule", `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: dev
+  annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00", useless.container.training/stop-schedule: "22:00"}
+`, "# deployment/web: " + replaces + annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"an excluded workload already has a schedule", `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/exclude: "true", useless.container.training/stop-after: 8h}}
+`, "# deployment/web: " + replaces + annotate + "deployment/web -n dev 'schedule=none'\n"},
+		{"a workload already has the same schedule, and another number of replicas", `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: dev
+  annotations:
+    downscaler/downscale-period: Mon-Sun 20:00-21:00
+    useless.container.training/stop-schedule: "20:00"
+    useless.container.training/start-replicas: "3"
+`, annotate + "deployment/web -n dev 'stop-schedule=20:00'\n"},
+		{"the Namespace of a SleepInfo already has another schedule", sleepInfo("night", "suspendCronJobs: true") +
+			namespaceWithDefault("22:00"), others + "# namespace/dev: " + replaces + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
 		{"a SleepInfo needs a namespace", strings.Replace(sleepInfo("night", ""), ", namespace: dev", "", 1),
 			"# sleepinfo/night: nothing is translated: add its namespace to metadata.namespace in the file\n"},
 	} {

@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,74 +22,88 @@ func isSleepInfo(u *unstructured.Unstructured) bool {
 }
 
 // changesOfSleepInfo translates a SleepInfo of kube-green. With includeRef, the selected workloads get the schedule.
-// Otherwise, the Namespace gets it, and the workloads that the SleepInfo does not stop are excluded.
-func changesOfSleepInfo(info *resource.Info, infos []*resource.Info, areFiles bool) ([]change, error) {
-	var s legacy.SleepInfo
+// Otherwise, the Namespace gets it, and the workloads that the SleepInfo does not stop are excluded. If the Namespace
+// already gets another schedule, the SleepInfo is not translated.
+func (i *importer) changesOfSleepInfo(info *resource.Info) (changes []change, err error) {
+	s := &legacy.SleepInfo{}
 	u := info.Object.(*unstructured.Unstructured)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s); err != nil {
 		return nil, err
 	}
-	if u.GetNamespace() == "" {
-		return []change{{target: "sleepinfo/" + u.GetName(), Translation: legacy.Translation{
+	namespace := u.GetNamespace()
+	own := change{target: "sleepinfo/" + u.GetName(), namespace: namespace, Translation: s.Translate()}
+	switch _, hasDefault := i.defaults[namespace]; {
+	case namespace == "":
+		own.Translation = legacy.Translation{
 			Reasons: []string{"nothing is translated: add its namespace to metadata.namespace in the file"},
-		}}}, nil
-	}
-	own := change{target: namespaceTarget(u.GetNamespace()), info: info, Translation: s.Translate(), isIndirect: true}
-	if len(own.Annotations) == 0 {
-		return []change{own}, nil
-	}
-	changes := changesOfWorkloads(s, u.GetNamespace(), infos, own.Annotations)
-	if s.HasIncludes() {
+		}
+	case len(own.Annotations) == 0: // the reasons say why
+	case s.HasIncludes():
+		changes = i.changesOfWorkloads(s, namespace, own.Annotations)
 		own.Annotations = nil
+		own.Reasons = append(own.Reasons, i.remaining(s, len(changes))...)
+	case hasDefault:
+		own = i.changeOfDefault(namespace, legacy.Translation{Reasons: []string{fmt.Sprintf("the schedule of SleepInfo %s "+
+			"is not translated: a Namespace has one schedule; annotate the workloads instead", u.GetName())}})
+	default:
+		i.defaults[namespace] = s
+		changes = i.changesOfWorkloads(s, namespace, own.Annotations)
+		own = i.changeOfDefault(namespace, own.Translation)
+		own.Reasons = append(own.Reasons, i.remaining(s, len(changes))...)
 	}
-	own.Reasons = append(own.Reasons, remaining(s, areFiles, len(changes))...)
-	if len(own.Annotations)+len(own.Reasons) == 0 {
-		return changes, nil
-	}
+	own.isManual = len(own.Reasons) > 0
 	return append(changes, own), nil
 }
 
+// changeOfDefault returns the change of a Namespace.
+func (i *importer) changeOfDefault(namespace string, t legacy.Translation) change {
+	return change{target: namespaceTarget(namespace), info: i.namespaces[namespace], Translation: t}
+}
+
 // changesOfWorkloads returns the changes of single workloads. With includeRef, the selected workloads get the
-// annotations. Otherwise, each workload that the SleepInfo does not stop is excluded.
-func changesOfWorkloads(
-	s legacy.SleepInfo, namespace string, infos []*resource.Info, annotations map[string]string,
+// annotations. Otherwise, each workload that the SleepInfo does not stop is excluded, unless it has a schedule of its own.
+func (i *importer) changesOfWorkloads(
+	s *legacy.SleepInfo, namespace string, annotations map[string]string,
 ) (changes []change) {
 	if !s.HasIncludes() {
 		annotations = map[string]string{v1beta1.ScheduleAnnotation: v1beta1.ScheduleNone}
 	}
-	for _, info := range infos {
+	for _, info := range i.infos {
 		u := info.Object.(*unstructured.Unstructured)
-		k, err := kindNamed(u.GetKind())
-		if err != nil || !k.takesDefaults || u.GetNamespace() != namespace || !isAnnotatable(u) {
+		k, err := kindOf(u.GetAPIVersion(), u.GetKind())
+		needsChange := s.HasIncludes() || schedule.IsUnscheduled(u.GetAnnotations())
+		if err != nil || !k.takesDefaults || u.GetNamespace() != namespace || !needsChange ||
+			metav1.GetControllerOfNoCopy(u) != nil || selects(s, info) != s.HasIncludes() {
 			continue
 		}
-		if s.Selects(u, u.GetAPIVersion(), u.GetKind()) == s.HasIncludes() {
-			changes = append(changes, change{
-				target: k.singular + "/" + u.GetName(), namespace: namespace, info: info,
-				Translation: legacy.Translation{Annotations: annotations},
-			})
-		}
+		changes = append(changes, change{
+			target: k.singular + "/" + u.GetName(), namespace: namespace, info: info,
+			Translation: legacy.Translation{Annotations: annotations},
+		})
 	}
 	return changes
 }
 
-// isAnnotatable reports whether a workload has no schedule of its own, and no controller.
-func isAnnotatable(u *unstructured.Unstructured) bool {
-	return schedule.IsUnscheduled(u.GetAnnotations()) && metav1.GetControllerOfNoCopy(u) == nil
+// selects reports whether a SleepInfo stops a workload.
+func selects(s *legacy.SleepInfo, workload *resource.Info) bool {
+	u := workload.Object.(*unstructured.Unstructured)
+	return s.Selects(u, u.GetAPIVersion(), u.GetKind())
 }
 
-// remaining returns what the user has to do after the changes of single workloads, and before that of the Namespace.
-func remaining(s legacy.SleepInfo, areFiles bool, changed int) []string {
-	const none = v1beta1.ScheduleAnnotation + "=" + v1beta1.ScheduleNone
+// excluded is the annotation of a workload that the default of its Namespace must not stop.
+const excluded = v1beta1.ScheduleAnnotation + "=" + v1beta1.ScheduleNone
+
+// remaining returns what the user has to do in addition to the changes of workloads, and before that of the Namespace.
+func (i *importer) remaining(s *legacy.SleepInfo, changed int) []string {
 	switch {
 	case s.HasIncludes() && changed == 0:
 		return []string{"includeRef selects no workload here: annotate the workloads with the schedule, " +
 			"and not the Namespace"}
-	case areFiles && s.HasIncludes():
+	case i.areFiles && s.HasIncludes():
 		return []string{"includeRef may select workloads that are not in these files: annotate them, too"}
-	case areFiles && s.HasExcludes():
+	case i.areFiles:
 		return []string{"kube-green does not stop all workloads of the Namespace: if these files do not have all of " +
-			"the others, first annotate them with " + none}
+			"the others, first annotate them with " + excluded}
 	}
 	return nil
 }

@@ -129,7 +129,12 @@ func testPluginImport(t *testing.T, namespace string) {
 	mustPrint(t, namespace, []string{"schedule", "import"}, command, "stop-schedule=19:00")
 	checkUnchanged(t, d, "of an import without --apply")
 	mustPrint(t, namespace, []string{"schedule", "import", "--apply"}, command)
-	waitForReplicas(t, d, 0)
+	d = waitForReplicas(t, d, 0)
+	annotate(t, d, v1beta1.StopScheduleAnnotation, "22:00")
+	mustPrint(t, namespace, []string{"schedule", "import", "--apply"}, "# deployment/web: it already has another schedule", command)
+	if got := getDeployment(t, namespace, "web").Annotations[v1beta1.StopScheduleAnnotation]; got != "22:00" {
+		t.Errorf("the import has replaced the newer schedule with %s", got)
+	}
 }
 
 // testPluginAutoscaler creates an autoscaler that the operator stops at once.
@@ -213,6 +218,7 @@ func TestPluginOptionalKinds(t *testing.T) {
 	for _, c := range []namespacedTest{
 		{"a ScaledObject wakes and sleeps", testPluginScaledObject},
 		{"an import excludes workloads before it annotates the Namespace", testPluginImportExcludes},
+		{"an import with missing permissions does not annotate the Namespace", testPluginImportPartly},
 		{"an import with includeRef does not annotate the Namespace", testPluginImportIncludes},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newNamespace(t)) })
@@ -324,6 +330,33 @@ func testPluginImportExcludes(t *testing.T, namespace string) {
 	})
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
 		t.Error("the CronJob is suspended, although the SleepInfo does not suspend CronJobs")
+	}
+}
+
+// testPluginImportPartly imports as two users. Each of them must not read one of the resources.
+func testPluginImportPartly(t *testing.T, namespace string) {
+	createSleepInfo(t, namespace, "suspendDeployments: true")
+	const common = "deployments.apps,statefulsets.apps,horizontalpodautoscalers.autoscaling,scaledobjects.keda.sh," +
+		"sleepinfos.kube-green.com,virtualmachines.cloudnative.tw,"
+	for _, c := range []struct{ user, resource, reason string }{
+		{"without-cronjobs", "namespaces", "read cronjobs: first annotate the workloads that must not stop with " +
+			"useless.container.training/schedule=none"},
+		{"without-namespaces", "cronjobs.batch", "read the Namespace, so it may already have a schedule"},
+	} {
+		mustKubectl(t, "", "create", "role", c.user, "-n", namespace, "--verb=get,list,patch", "--resource="+common+c.resource)
+		mustKubectl(t, "", "create", "rolebinding", c.user, "-n", namespace, "--role="+c.user, "--user="+c.user)
+		stdout, stderr, err := useless(t, namespace, "schedule", "import", "--apply", "--as="+c.user)
+		for _, text := range []string{
+			"# namespace/" + namespace + ": you do not have permission to " + c.reason + "\n",
+			"kubectl annotate --overwrite namespace/" + namespace + " ", "note: namespace/" + namespace + " is not changed",
+		} {
+			if err != nil || !strings.Contains(stdout+stderr, text) {
+				t.Errorf("%s: error %v, want %q in:\n%s%s", c.user, err, text, stdout, stderr)
+			}
+		}
+	}
+	if out := mustKubectl(t, "", "get", "namespace", namespace, "-o", "yaml"); strings.Contains(out, v1beta1.StopScheduleAnnotation) {
+		t.Errorf("the import has annotated the Namespace:\n%s", out)
 	}
 }
 

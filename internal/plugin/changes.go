@@ -1,0 +1,210 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/resource"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/plugin/legacy"
+	"container.training/useless/internal/schedule"
+)
+
+// change is the translation of the schedules of other tools for one object.
+type change struct {
+	target    string         // KIND/NAME
+	namespace string         // empty for a Namespace
+	info      *resource.Info // of the target; nil if it was not read
+	legacy.Translation
+	// isManual means that the user has to read the reasons first, so --apply does not change the target.
+	isManual bool
+	// hasConflict means that the target would get two different schedules.
+	hasConflict bool
+}
+
+// importer translates the schedules of other tools.
+type importer struct {
+	infos    []*resource.Info
+	areFiles bool
+	unread   []string // the kinds with a default schedule that the user must not read in the cluster
+
+	namespaces map[string]*resource.Info // by name
+	// defaults has the Namespaces that get a default schedule, with the SleepInfo that sets it. The SleepInfo is nil if
+	// the annotations of the Namespace set it.
+	defaults map[string]*legacy.SleepInfo
+}
+
+// changes returns the translations. Namespaces come last, so that workloads are excluded before the default of their
+// Namespace takes effect.
+func (i *importer) changes() ([]change, error) {
+	i.namespaces, i.defaults = map[string]*resource.Info{}, map[string]*legacy.SleepInfo{}
+	var sleepInfos, annotated []*resource.Info
+	for _, info := range i.infos {
+		u := info.Object.(*unstructured.Unstructured)
+		if isNamespace(u.GetAPIVersion(), u.GetKind()) {
+			i.namespaces[u.GetName()] = info
+		}
+		switch {
+		case isSleepInfo(u):
+			sleepInfos = append(sleepInfos, info)
+		case legacy.HasAny(u.GetAnnotations()):
+			annotated = append(annotated, info)
+		}
+	}
+	var changes []change
+	for _, info := range annotated {
+		changes = append(changes, i.changeOf(info))
+	}
+	for _, info := range sleepInfos {
+		added, err := i.changesOfSleepInfo(info)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, added...)
+	}
+	return i.checked(joined(changes)), nil
+}
+
+// changeOf translates the annotations of kube-downscaler or GoKubeDownscaler of an object.
+func (i *importer) changeOf(info *resource.Info) change {
+	u := info.Object.(*unstructured.Unstructured)
+	if isNamespace(u.GetAPIVersion(), u.GetKind()) {
+		t := legacy.Downscaler(u.GetAnnotations(), nil, "")
+		if !schedule.IsUnscheduled(t.Annotations) {
+			i.defaults[u.GetName()] = nil
+		}
+		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t}
+	}
+	c := change{target: strings.ToLower(u.GetKind()) + "/" + u.GetName(), namespace: u.GetNamespace(), info: info}
+	k, err := kindOf(u.GetAPIVersion(), u.GetKind())
+	if err != nil {
+		c.Reasons = []string{fmt.Sprint("nothing is translated: ", err)}
+		return c
+	}
+	c.Translation = legacy.Downscaler(u.GetAnnotations(), annotationsOf(i.namespaces[u.GetNamespace()]), k.plural)
+	return c
+}
+
+func namespaceTarget(name string) string { return "namespace/" + name }
+
+func (c change) isOfNamespace() bool {
+	return c.namespace == "" && strings.HasPrefix(c.target, namespaceTarget(""))
+}
+
+// annotationsOf returns the annotations of an object, or nil if it was not read.
+func annotationsOf(info *resource.Info) map[string]string {
+	if info == nil {
+		return nil
+	}
+	return info.Object.(*unstructured.Unstructured).GetAnnotations()
+}
+
+// joined joins the changes of each object.
+func joined(changes []change) (all []change) {
+	positions := map[string]int{}
+	for _, c := range changes {
+		key := c.namespace + " " + c.target
+		if at, found := positions[key]; found {
+			all[at].join(c)
+			continue
+		}
+		positions[key] = len(all)
+		all = append(all, c)
+	}
+	return all
+}
+
+// join adds another change of the same object. If both have a schedule, and the schedules differ, the object gets none
+// of them. A schedule replaces schedule=none: it also excludes the workload from the default of its Namespace.
+func (c *change) join(other change) {
+	c.Reasons = append(c.Reasons, other.Reasons...)
+	c.isManual = c.isManual || other.isManual
+	c.addConflict(other.Annotations)
+	if c.hasConflict {
+		return
+	}
+	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
+	_, isOtherExcluded := other.Annotations[v1beta1.ScheduleAnnotation]
+	annotations := map[string]string{}
+	maps.Copy(annotations, other.Annotations)
+	maps.Copy(annotations, c.Annotations)
+	if isExcluded != isOtherExcluded && !schedule.IsUnscheduled(annotations) {
+		delete(annotations, v1beta1.ScheduleAnnotation)
+	}
+	c.Annotations = annotations
+}
+
+// addConflict drops the schedule of a workload if another schedule differs.
+func (c *change) addConflict(other map[string]string) {
+	if schedule.IsUnscheduled(c.Annotations) || schedule.IsUnscheduled(other) || maps.Equal(c.Annotations, other) {
+		return
+	}
+	c.Reasons = append(c.Reasons, fmt.Sprintf("nothing is translated: two schedules differ, %s and %s: annotate the "+
+		"workload with one of them", quoted(c.Annotations), quoted(other)))
+	c.Annotations, c.hasConflict = nil, true
+}
+
+// checked adds what the user has to do before the commands are safe. It also moves the Namespaces to the end.
+func (i *importer) checked(changes []change) (all []change) {
+	var namespaces []change
+	conflicts := map[string][]string{} // workloads by namespace
+	for _, c := range changes {
+		if s := i.defaults[c.namespace]; s != nil && c.info != nil && selects(s, c.info) {
+			c.addConflict(s.Translate().Annotations)
+		}
+		if c.replacesSchedule() {
+			c.hold("it already has another schedule of this operator: run the command only to replace this schedule")
+		}
+		switch {
+		case c.isOfNamespace():
+			namespaces = append(namespaces, c)
+			continue
+		case c.hasConflict:
+			conflicts[c.namespace] = append(conflicts[c.namespace], c.target)
+		}
+		all = append(all, c)
+	}
+	for _, c := range namespaces {
+		if !schedule.IsUnscheduled(c.Annotations) {
+			i.checkDefault(&c, conflicts[strings.TrimPrefix(c.target, namespaceTarget(""))])
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// checkDefault adds what makes the default schedule of a Namespace unsafe. The conflicts are its workloads that would
+// get two schedules.
+func (i *importer) checkDefault(c *change, conflicts []string) {
+	if c.info == nil && !i.areFiles {
+		c.hold("you do not have permission to read the Namespace, so it may already have a schedule")
+	}
+	if len(i.unread) > 0 {
+		c.hold(fmt.Sprintf("you do not have permission to read %s: first annotate the workloads that must not stop with "+
+			excluded, strings.Join(i.unread, ", ")))
+	}
+	for _, workload := range conflicts {
+		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload", workload))
+	}
+}
+
+// hold adds a reason why --apply does not change the target.
+func (c *change) hold(reason string) {
+	c.Reasons, c.isManual = append(c.Reasons, reason), true
+}
+
+// replacesSchedule reports whether the target already has a schedule of this operator with other times.
+func (c *change) replacesSchedule() bool {
+	existing := annotationsOf(c.info)
+	return len(c.Annotations) > 0 && !schedule.IsUnscheduled(existing) && slices.ContainsFunc([]string{
+		v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation, v1beta1.StopAfterAnnotation,
+		v1beta1.TimeZoneAnnotation,
+	}, func(key string) bool { return existing[key] != c.Annotations[key] })
+}
