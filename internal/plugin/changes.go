@@ -33,7 +33,7 @@ type change struct {
 type importer struct {
 	infos    []*resource.Info
 	areFiles bool
-	unread   []string // the kinds with a default schedule that the user must not read in the cluster
+	unread   []string // the kinds with a default schedule that the user has no permission to read
 
 	namespaces map[string]*resource.Info // by name
 	// defaults has the Namespaces that get a default schedule, with the SleepInfo that sets it. The SleepInfo is nil if
@@ -187,8 +187,8 @@ func (i *importer) checkDefault(c *change, conflicts []string) {
 		c.hold("you do not have permission to read the Namespace, so it may already have a schedule")
 	}
 	if len(i.unread) > 0 {
-		c.hold(fmt.Sprintf("you do not have permission to read %s: first annotate the workloads that must not stop with "+
-			excluded, strings.Join(i.unread, ", ")))
+		c.hold(fmt.Sprintf("you do not have permission to read %s: first annotate the workloads that must not stop "+
+			"with %s", strings.Join(i.unread, ", "), excluded))
 	}
 	for _, workload := range conflicts {
 		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload", workload))

@@ -97,7 +97,9 @@ func (d *document) addProblems(problems []schedule.Problem) {
 		}
 		d.mistakes = append(d.mistakes, mistake{line, p.String()})
 	}
-	slices.SortFunc(d.mistakes, func(a, b mistake) int { return cmp.Or(a.line-b.line, strings.Compare(a.text, b.text)) })
+	slices.SortFunc(d.mistakes, func(a, b mistake) int {
+		return cmp.Or(a.line-b.line, strings.Compare(a.text, b.text))
+	})
 }
 
 // print writes the next ten events. The source is empty for annotations of the object.

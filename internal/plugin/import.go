@@ -64,8 +64,8 @@ func readFiles(files []string) ([]*resource.Info, error) {
 	return infos, nil
 }
 
-// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. It also
-// returns the kinds with a default schedule that the user must not read.
+// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. It
+// also returns the kinds with a default schedule that the user has no permission to read.
 func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string, err error) {
 	namespace, err := o.namespace()
 	if err != nil {

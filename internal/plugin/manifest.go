@@ -73,8 +73,8 @@ func parseDocuments(file string, in io.Reader) (documents []document, err error)
 			documents, err = appendDocuments(documents, file, root.Content[0])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: use -f with manifests in YAML or JSON; render templates first, for example "+
-				"with helm template", file, err)
+			return nil, fmt.Errorf("%s: %w: use -f with manifests in YAML or JSON; render templates first, for "+
+				"example with helm template", file, err)
 		}
 	}
 }

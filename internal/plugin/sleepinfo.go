@@ -43,8 +43,8 @@ func (i *importer) changesOfSleepInfo(info *resource.Info) (changes []change, er
 		own.Annotations = nil
 		own.Reasons = append(own.Reasons, i.remaining(s, len(changes))...)
 	case hasDefault:
-		own = i.changeOfDefault(namespace, legacy.Translation{Reasons: []string{fmt.Sprintf("the schedule of SleepInfo %s "+
-			"is not translated: a Namespace has one schedule; annotate the workloads instead", u.GetName())}})
+		own = i.changeOfDefault(namespace, legacy.Translation{Reasons: []string{fmt.Sprintf("the schedule of "+
+			"SleepInfo %s is not translated: a Namespace has one schedule; annotate the workloads instead", u.GetName())}})
 	default:
 		i.defaults[namespace] = s
 		changes = i.changesOfWorkloads(s, namespace, own.Annotations)
@@ -61,7 +61,7 @@ func (i *importer) changeOfDefault(namespace string, t legacy.Translation) chang
 }
 
 // changesOfWorkloads returns the changes of single workloads. With includeRef, the selected workloads get the
-// annotations. Otherwise, each workload that the SleepInfo does not stop is excluded, unless it has a schedule of its own.
+// annotations. Otherwise, each workload that the SleepInfo does not stop is excluded, unless it has its own schedule.
 func (i *importer) changesOfWorkloads(
 	s *legacy.SleepInfo, namespace string, annotations map[string]string,
 ) (changes []change) {

@@ -71,8 +71,8 @@ func kindOf(apiVersion, name string) (kind, error) {
 	return kindNamed(name)
 }
 
-// isNamespace reports whether an object with an API version and a kind is a Namespace, and not a kind with the same name
-// in another API group.
+// isNamespace reports whether an object with an API version and a kind is a Namespace. A kind of another API group can
+// have the same name.
 func isNamespace(apiVersion, name string) bool {
 	return name == namespaceKind && !strings.Contains(apiVersion, "/")
 }

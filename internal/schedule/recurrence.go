@@ -53,8 +53,8 @@ func parseRecurrence(text string) (*Recurrence, error) {
 	return &Recurrence{text: expanded, cron: spec}, nil
 }
 
-// next returns the first time after wall that is not excluded, or zero for none. The cron library searches five years. If
-// a time is excluded, the search starts again at the end of the excluded range. The seconds of wall must be zero.
+// next returns the first time after wall that is not excluded, or zero for none. The cron library searches five years.
+// If a time is excluded, the search starts again at the end of the excluded range. The seconds of wall must be zero.
 func (r *Recurrence) next(wall time.Time) time.Time {
 	wall = r.cron.Next(wall.Add(59 * time.Second)) // otherwise the library tests each second of the minute
 	for _, excluded := range r.excluded {
