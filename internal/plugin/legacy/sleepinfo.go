@@ -58,12 +58,6 @@ func (i SleepInfo) Translate() Translation {
 // HasIncludes reports whether the schedule is for single workloads, and not the default of the Namespace.
 func (i SleepInfo) HasIncludes() bool { return len(i.Spec.IncludeRef) > 0 }
 
-// HasExcludes reports whether some Deployments, StatefulSets or CronJobs of the Namespace do not have the schedule.
-func (i SleepInfo) HasExcludes() bool {
-	return len(i.Spec.ExcludeRef) > 0 || !i.suspends("Deployment") || !i.suspends("StatefulSet") ||
-		!i.suspends("CronJob")
-}
-
 // Selects reports whether the SleepInfo stops a workload of its Namespace. A workload needs to match only one element
 // of includeRef.
 func (i SleepInfo) Selects(workload metav1.Object, apiVersion, kind string) bool {
