@@ -4,7 +4,6 @@
 package plugin
 
 import (
-	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,8 +42,8 @@ func (i *importer) changesOfSleepInfo(info *resource.Info) (changes []change, er
 		own.Annotations = nil
 		own.Reasons = append(own.Reasons, i.remaining(s, len(changes))...)
 	case hasDefault:
-		own = i.changeOfDefault(namespace, legacy.Translation{Reasons: []string{fmt.Sprintf("the schedule of "+
-			"SleepInfo %s is not translated: a Namespace has one schedule; annotate the workloads instead", u.GetName())}})
+		own = i.changeOfDefault(namespace, legacy.Translation{Reasons: []string{"the schedule of SleepInfo " +
+			u.GetName() + " is not translated: a Namespace has one schedule; annotate the workloads instead"}})
 	default:
 		i.defaults[namespace] = s
 		changes = i.changesOfWorkloads(s, namespace, own.Annotations)
