@@ -3,7 +3,7 @@
 
 // Command demo runs the operator on its own control plane. It builds missing programs, installs the operator as users
 // do, and runs it with the RBAC permissions of its ServiceAccount. It applies the samples and shows the state until
-// Ctrl-C. Without a terminal, it ends when every sample is at rest. A sample is at rest when the operator has nothing
+// Ctrl-C, also in a web page. Without a terminal, it ends when every sample is at rest. A sample is at rest when the operator has nothing
 // left to do for it.
 package main
 
@@ -29,6 +29,7 @@ import (
 
 	"container.training/useless/hack/cluster"
 	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/hack/demo/page"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
 )
@@ -75,6 +76,7 @@ func run(ctx context.Context) (err error) {
 		{"starting Kubernetes", d.startKubernetes},
 		{"starting the operator", d.startOperator},
 		{"applying the samples", d.applySamples},
+		{"starting the page", d.startPage},
 	} {
 		fmt.Println(step.name)
 		if err := step.do(ctx); err != nil {
@@ -94,6 +96,8 @@ type demo struct {
 	plane       *cluster.ControlPlane
 	node        *standin.Node
 	stopNode    func()
+	page        *page.Page
+	stopPage    func()
 	webhookPort int
 	operator    *cluster.Process
 	samples     []*unstructured.Unstructured
@@ -240,17 +244,31 @@ func (d *demo) applySamples(ctx context.Context) error {
 	return cluster.Install(ctx, d.plane.Config, d.samples, cluster.WebhookServer{})
 }
 
+// startPage starts the web page, and prints its URL.
+func (d *demo) startPage(ctx context.Context) (err error) {
+	ctx, d.stopPage = context.WithCancel(ctx)
+	if d.page, err = page.Start(ctx, d.plane.Config); err != nil {
+		return err
+	}
+	fmt.Println("the page is " + d.page.URL)
+	return nil
+}
+
 // stop stops the operator before the API server.
 func (d *demo) stop() (err error) {
 	if d.operator != nil {
 		d.operator.Stop(5 * time.Second)
+	}
+	if d.page != nil {
+		d.stopPage()
+		err = d.page.Wait()
 	}
 	if d.node != nil {
 		d.stopNode()
 		d.node.Wait()
 	}
 	if d.plane != nil {
-		err = d.plane.Stop()
+		err = errors.Join(err, d.plane.Stop())
 	}
 	for _, name := range []string{"kubeconfig", "kubectl", "webhook"} {
 		err = errors.Join(err, os.RemoveAll(d.path(local, name)))

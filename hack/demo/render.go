@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/utils/ptr"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/demo/page"
 	"container.training/useless/internal/events"
 )
 
@@ -56,10 +56,10 @@ const (
 )
 
 // screen returns the view as text for a terminal. It does not use the last line.
-func screen(v view, kubeconfig string, now time.Time, width, height int) string {
+func screen(v view, url, kubeconfig string, now time.Time, width, height int) string {
 	top := []string{
 		bold("Useless machines") + ": the operator turns every switch down. Ctrl-C ends the demo.",
-		"",
+		"In a browser: " + url,
 		bold(fmt.Sprintf(machineColumns, "MACHINE", "SWITCHES", "POSITIONS", "READY", "NEXT")),
 	}
 	bottom := []string{
@@ -122,20 +122,11 @@ func eventLine(e eventsv1.Event, width int) string {
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
 
-// next returns when the operator turns the machine's next switch down, or "" if no switch is up. It uses the operator's
-// rule for flips.
+// next returns when the operator turns the machine's next switch down, or "" if no switch is up.
 func next(m v1beta1.Machine, now time.Time) string {
-	if m.Status.SeenAt == nil {
+	due := page.NextFlip(&m)
+	if due.IsZero() {
 		return ""
-	}
-	seconds := func(n *int32) time.Duration {
-		return time.Duration(ptr.Deref(n, v1beta1.DefaultFlipSeconds)) * time.Second
-	}
-	due := m.Status.SeenAt.Add(seconds(m.Spec.Flip.DelaySeconds))
-	if last := m.Status.LastFlipTime; last != nil {
-		if afterInterval := last.Add(seconds(m.Spec.Flip.IntervalSeconds)); afterInterval.After(due) {
-			due = afterInterval
-		}
 	}
 	return "down " + until(due, now)
 }

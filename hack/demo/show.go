@@ -33,7 +33,7 @@ func (d *demo) draw(ctx context.Context) error {
 		if err != nil {
 			width, height = 80, 24
 		}
-		text := screen(v, d.path(local, "kubeconfig"), time.Now(), width, height)
+		text := screen(v, d.page.URL, d.path(local, "kubeconfig"), time.Now(), width, height)
 		fmt.Print("\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J") // overwrite, to avoid flicker
 		return false
 	})
