@@ -177,7 +177,7 @@ tidy: ## Tidy go.mod and the modules in hack/tools
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 # Packages with tests that start a control plane or run simulations.
-CLUSTER_TESTS := test/integration test/chaos client hack/cluster test/bundle test/mutants test/sim
+CLUSTER_TESTS := test/integration test/chaos test/browser client hack/cluster test/bundle test/mutants test/sim
 # make before version 4.4 does not pass exported variables to $(shell), so the command sets them again.
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
 # test/integration takes the longest time and mostly waits, so it starts first and runs in parallel with the others.
@@ -270,6 +270,11 @@ microbench: ## Run Go benchmarks, some of them on a control plane
 demo: ## Run the operator and its samples on a local control plane
 	@go build -buildvcs=false -o bin/demo ./hack/demo
 	@bin/demo
+
+.PHONY: screenshots
+screenshots: control-plane ## Write docs/images/demo.png, a picture of the demo's web page; needs Chromium
+	USELESS_BROWSER=required USELESS_SCREENSHOT='$(CURDIR)/docs/images/demo.png' \
+		go test -count=1 -run TestScreenshot ./test/browser
 
 .PHONY: cluster-build
 cluster-build: bin/node ## Compile all programs of a Kubernetes node with OLM, once

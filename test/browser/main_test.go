@@ -1,0 +1,281 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package browser tests the web page of the demo in a browser, with the operator on a control plane.
+//
+// The tests need Chromium or Chrome in PATH, and are skipped without it. With USELESS_BROWSER=required they fail
+// instead. The variable AXE is the path of axe.min.js from the npm package axe-core. Without the variable, the
+// accessibility test looks for this file in node_modules, and it is skipped without the file.
+package browser
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster"
+	"container.training/useless/hack/demo/page"
+	"container.training/useless/test/internal/executable"
+)
+
+const repository = "../.."
+
+// patience is the time limit for operations. On an idle computer they are fast, but on a busy computer they may be
+// slow.
+const patience = 2 * time.Minute
+
+// delay is the time that a switch stays up at least.
+const delay = 2 * time.Second
+
+// environment is a control plane with the operator, the page and a browser. All tests share it.
+type environment struct {
+	plane   *cluster.ControlPlane
+	admin   client.Client
+	page    *page.Page
+	browser context.Context
+	stops   []func() // called in reverse order
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	code := m.Run()
+	stopShared()
+	os.Exit(code)
+}
+
+var (
+	started environment
+	shared  = sync.OnceValue(func() error { return started.start() })
+)
+
+func stopShared() {
+	for i := len(started.stops) - 1; i >= 0; i-- {
+		started.stops[i]()
+	}
+}
+
+// findBrowser returns the path of the browser, or "".
+func findBrowser() string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// use returns the environment. It skips the test if there is no browser.
+func use(t *testing.T) *environment {
+	t.Helper()
+	if findBrowser() == "" {
+		if os.Getenv("USELESS_BROWSER") == "required" {
+			t.Fatal("no browser: install chromium, or add its folder to PATH")
+		}
+		t.Skip("no browser: to run this test, install chromium, or add its folder to PATH")
+	}
+	if err := shared(); err != nil {
+		t.Fatal(err)
+	}
+	return &started
+}
+
+func (e *environment) start() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	e.stops = append(e.stops, cancel)
+	dir, err := os.MkdirTemp("", "useless-browser-")
+	if err != nil {
+		return err
+	}
+	e.stops = append(e.stops, func() { _ = os.RemoveAll(dir) })
+	if err := e.startOperator(ctx, dir); err != nil {
+		return err
+	}
+	if e.page, err = page.Start(ctx, e.plane.Config); err != nil {
+		return err
+	}
+	e.stops = append(e.stops, func() { cancel(); _ = e.page.Wait() })
+	return e.startBrowser(ctx, dir)
+}
+
+// startOperator starts a control plane and the operator.
+func (e *environment) startOperator(ctx context.Context, dir string) error {
+	programs, err := cluster.Build(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	manager, err := executable.BuildManager()
+	if err != nil {
+		return err
+	}
+	manifests, err := cluster.ReadManifests(filepath.Join(repository, "dist", "install.yaml"))
+	if err != nil {
+		return err
+	}
+	ca, err := cluster.ServingCert(dir)
+	if err != nil {
+		return err
+	}
+	port, err := cluster.FreePort()
+	if err != nil {
+		return err
+	}
+	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CA: ca}
+	e.plane, err = cluster.Start(ctx, programs, cluster.Options{
+		Disposable: true,
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			return cluster.Install(ctx, config, manifests, server)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	e.stops = append(e.stops, func() { _ = e.plane.Stop() })
+	e.plane.Config.WarningHandler = rest.NoWarnings{} // some samples use the deprecated version on purpose
+	kubeconfig, err := e.plane.ServiceAccountKubeconfig(ctx, "useless-system", "useless-controller-manager")
+	if err != nil {
+		return err
+	}
+	operator, err := cluster.StartProcess(cluster.Command{
+		Name: "the operator", Path: manager, Log: filepath.Join(dir, "operator.log"),
+		Args: []string{
+			"--kubeconfig=" + kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+			"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", port), "--webhook-cert-dir=" + dir,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	e.stops = append(e.stops, func() { operator.Stop(5 * time.Second) })
+	return e.awaitWebhooks(ctx)
+}
+
+// awaitWebhooks returns when the operator's webhooks accept a Machine.
+func (e *environment) awaitWebhooks(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	err := v1beta1.AddToScheme(scheme)
+	if err != nil {
+		return err
+	}
+	if e.admin, err = client.New(e.plane.Config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	const interval = 50 * time.Millisecond
+	return wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
+		m := &v1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "first"}}
+		return e.admin.Create(ctx, m, client.DryRunAll) == nil, nil
+	})
+}
+
+// startBrowser starts the browser.
+func (e *environment) startBrowser(ctx context.Context, dir string) error {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(findBrowser()),
+		chromedp.UserDataDir(filepath.Join(dir, "browser")),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
+	e.browser, _ = chromedp.NewContext(ctx) // stop also ends this context
+	e.stops = append(e.stops, func() { _ = chromedp.Cancel(e.browser); stop() })
+	return chromedp.Do(e.browser)
+}
+
+// open opens the page at url in a new tab, and returns when the page shows the state.
+func (e *environment) open(t *testing.T, url string) context.Context {
+	t.Helper()
+	tab, closeTab := chromedp.NewContext(e.browser, chromedp.WithNewBrowserContext())
+	t.Cleanup(closeTab)
+	if err := chromedp.Do(tab); err != nil { // the first action must not have a timeout
+		t.Fatal(err)
+	}
+	do(t, tab, chromedp.EmulateViewport(1200, 800))
+	do(t, tab, chromedp.Navigate(url))
+	await(t, tab, `document.getElementById('connection').textContent === 'live'`)
+	return tab
+}
+
+// do runs actions in a tab.
+func do(t *testing.T, tab context.Context, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(tab, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evaluate returns the value of a JavaScript expression in a tab. It waits for a promise.
+func evaluate[T any](t *testing.T, tab context.Context, expression string) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(tab, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// await returns when a JavaScript expression is true.
+func await(t *testing.T, tab context.Context, expression string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !evaluate[bool](t, tab, expression); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out: %s\n%s", expression, evaluate[string](t, tab, "document.body.innerText"))
+		}
+	}
+}
+
+// isUp is a JavaScript expression that is true if a switch is up.
+func isUp(name string) string {
+	return fmt.Sprintf(`document.querySelector('button[aria-label="%s"]')?.getAttribute('aria-checked') === 'true'`, name)
+}
+
+// isDown is a JavaScript expression that is true if a switch exists and is down.
+func isDown(name string) string { return strings.Replace(isUp(name), "'true'", "'false'", 1) }
+
+// click clicks the button of a switch.
+func click(name string) chromedp.Action[chromedp.Void] {
+	return chromedp.Click(chromedp.CSS(fmt.Sprintf(`button[aria-label="%s"]`, name)))
+}
+
+// createMachine creates a Machine whose switches stay up for at least two seconds. It deletes the Machine at the end of
+// the test.
+func (e *environment) createMachine(t *testing.T, name string, count int32) {
+	t.Helper()
+	m := &v1beta1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: v1beta1.MachineSpec{
+			Switches: v1beta1.SwitchesSpec{Count: count},
+			Flip:     v1beta1.FlipSpec{DelaySeconds: new(int32(delay / time.Second)), IntervalSeconds: new(int32(1))},
+		},
+	}
+	if err := e.admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.admin.Delete(context.Background(), m); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+}
