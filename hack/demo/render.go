@@ -35,16 +35,9 @@ func sorted(machines []v1beta1.Machine, others []other, list []eventsv1.Event) v
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(list, func(a, b eventsv1.Event) int {
-		return cmp.Or(eventTime(a).Compare(eventTime(b)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(page.EventTime(&a).Compare(page.EventTime(&b)), strings.Compare(a.Name, b.Name))
 	})
 	return view{machines: machines, others: others, events: list}
-}
-
-func eventTime(e eventsv1.Event) time.Time {
-	if e.Series != nil {
-		return e.Series.LastObservedTime.Time
-	}
-	return e.EventTime.Time
 }
 
 // The column formats for a screen with 80 columns. On a wider screen, only an event's note gets more space.
@@ -117,7 +110,7 @@ func otherLine(o other, now time.Time) string {
 }
 
 func eventLine(e eventsv1.Event, width int) string {
-	return fmt.Sprintf(eventColumns, eventTime(e).Local().Format(time.TimeOnly),
+	return fmt.Sprintf(eventColumns, page.EventTime(&e).Local().Format(time.TimeOnly),
 		cut(name(e.Namespace, e.Regarding.Name), 13),
 		cut(e.Reason, 14), cut(e.Note, width-noteColumn))
 }
@@ -157,7 +150,7 @@ func lines(v view) (lines []line) {
 	}
 	for _, e := range v.events {
 		lines = append(lines, line{string(e.UID), fmt.Sprintf("%s %s: %s: %s",
-			eventTime(e).Local().Format(time.TimeOnly), name(e.Namespace, e.Regarding.Name), e.Reason, e.Note)})
+			page.EventTime(&e).Local().Format(time.TimeOnly), name(e.Namespace, e.Regarding.Name), e.Reason, e.Note)})
 	}
 	return lines
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,8 +70,8 @@ var (
 )
 
 func stopShared() {
-	for i := len(started.stops) - 1; i >= 0; i-- {
-		started.stops[i]()
+	for _, stop := range slices.Backward(started.stops) {
+		stop()
 	}
 }
 
@@ -200,22 +201,24 @@ func (e *environment) startBrowser(ctx context.Context, dir string) error {
 	return chromedp.Do(e.browser)
 }
 
+// tab is the context of a browser tab.
+type tab struct{ context.Context }
+
 // open opens the page at url in a new tab, and returns when the page shows the state.
-func (e *environment) open(t *testing.T, url string) context.Context {
+func (e *environment) open(t *testing.T, url string) tab {
 	t.Helper()
-	tab, closeTab := chromedp.NewContext(e.browser, chromedp.WithNewBrowserContext())
+	ctx, closeTab := chromedp.NewContext(e.browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(closeTab)
-	if err := chromedp.Do(tab); err != nil { // the first action must not have a timeout
+	if err := chromedp.Do(ctx); err != nil { // the first action must not have a timeout
 		t.Fatal(err)
 	}
-	do(t, tab, chromedp.EmulateViewport(1200, 800))
-	do(t, tab, chromedp.Navigate(url))
-	await(t, tab, `document.getElementById('connection').textContent === 'live'`)
-	return tab
+	do(t, tab{ctx}, chromedp.EmulateViewport(1200, 800), chromedp.Navigate(url))
+	await(t, tab{ctx}, `document.getElementById('connection').textContent === 'live'`)
+	return tab{ctx}
 }
 
 // do runs actions in a tab.
-func do(t *testing.T, tab context.Context, actions ...chromedp.Action[chromedp.Void]) {
+func do(t *testing.T, tab tab, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(tab, patience)
 	defer cancel()
@@ -225,7 +228,7 @@ func do(t *testing.T, tab context.Context, actions ...chromedp.Action[chromedp.V
 }
 
 // evaluate returns the value of a JavaScript expression in a tab. It waits for a promise.
-func evaluate[T any](t *testing.T, tab context.Context, expression string) T {
+func evaluate[T any](t *testing.T, tab tab, expression string) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(tab, patience)
 	defer cancel()
@@ -237,7 +240,7 @@ func evaluate[T any](t *testing.T, tab context.Context, expression string) T {
 }
 
 // await returns when a JavaScript expression is true.
-func await(t *testing.T, tab context.Context, expression string) {
+func await(t *testing.T, tab tab, expression string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !evaluate[bool](t, tab, expression); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {

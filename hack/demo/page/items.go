@@ -250,12 +250,13 @@ func (p *Page) newestEvents() []*eventsv1.Event {
 		}
 	}
 	slices.SortFunc(all, func(a, b *eventsv1.Event) int {
-		return cmp.Or(eventTime(b).Compare(eventTime(a)), strings.Compare(string(a.UID), string(b.UID)))
+		return cmp.Or(EventTime(b).Compare(EventTime(a)), strings.Compare(string(a.UID), string(b.UID)))
 	})
 	return all[:min(len(all), maxEvents)]
 }
 
-func eventTime(e *eventsv1.Event) time.Time {
+// EventTime returns when an event was last observed.
+func EventTime(e *eventsv1.Event) time.Time {
 	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
 	}
@@ -264,7 +265,7 @@ func eventTime(e *eventsv1.Event) time.Time {
 
 func newEventItem(e *eventsv1.Event) eventItem {
 	return eventItem{
-		item{e.Regarding.Namespace, e.Regarding.Name}, e.Regarding.Kind, milliseconds(eventTime(e)), e.Type, e.Reason, e.Note,
+		item{e.Regarding.Namespace, e.Regarding.Name}, e.Regarding.Kind, milliseconds(EventTime(e)), e.Type, e.Reason, e.Note,
 	}
 }
 
