@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo runs the operator on its own control plane. It builds missing programs, installs the operator as users
-// do, and runs it with the RBAC permissions of its ServiceAccount. It applies the samples and shows the state until
-// Ctrl-C, also in a web page. Without a terminal, it ends when every sample is at rest. A sample is at rest when the operator has nothing
-// left to do for it.
+// do, and runs it with the RBAC permissions of its ServiceAccount. It applies the samples, serves a web page, and shows
+// the state until Ctrl-C. Without a terminal, it ends when every sample is at rest. A sample is at rest when the
+// operator has nothing left to do for it.
 package main
 
 import (
