@@ -117,9 +117,9 @@ func (a *action) settle(ctx context.Context) error {
 	return nil
 }
 
-// confirmSettled returns an error if settle did not see the write of a Switch in time, and the cache is still older than
-// the API server. A plan from this cache could create or delete one Switch too many. This function does not wait for the
-// watch event of the write: if the Switch was deleted meanwhile, the watch may never send this event.
+// confirmSettled returns an error if settle did not see the write of a Switch in time, and the cache is still older
+// than the API server. A plan from this cache could create or delete one Switch too many. This function does not wait
+// for the watch event of the write: if the Switch was deleted meanwhile, the watch may never send this event.
 func (c *Controller) confirmSettled(ctx context.Context, m *v1beta1.Machine) error {
 	keys := c.unsettled.Of(m)
 	for i, key := range keys {

@@ -94,7 +94,8 @@ type Controller struct {
 	// too early.
 	flipped, attempted memory.Memory[time.Time]
 
-	// The Switches for which settle waited without success. A restart clears them, and fills the cache with current data.
+	// The Switches whose writes settle did not see in time. A restart clears them, and fills the cache with current
+	// data.
 	unsettled memory.Memory[[]client.ObjectKey]
 }
 
