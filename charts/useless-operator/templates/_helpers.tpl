@@ -65,6 +65,8 @@
 {{- fail "ingress.annotations has no effect: set controllers.ingress.enabled=true" }}
 {{- else if and (or .classes (ne .annotationPolicy "Always")) (not .annotations) }}
 {{- fail "ingress.classes and ingress.annotationPolicy have no effect without ingress.annotations" }}
+{{- else if and .classes (hasKey .annotations "kubernetes.io/ingress.class") }}
+{{- fail "ingress.classes cannot be used with the annotation kubernetes.io/ingress.class" }}
 {{- end }}
 {{- end }}
 {{- with .Values.certificates }}
@@ -86,6 +88,9 @@
 {{- range .Values.extraArgs }}
 {{- if regexMatch "^--?(controllers|schedule-kinds)(=|$)" . }}
 {{- fail (printf "extraArgs: instead of %s, set controllers and schedule.kinds, because they also change the permissions" .) }}
+{{- end }}
+{{- if regexMatch "^--?(leader-elect|namespace|webhooks|webhook-.*|self-managed-certs|metrics-.*|health-probe-bind-address)(=|$)" . }}
+{{- fail (printf "extraArgs: %s contradicts other objects of this chart" .) }}
 {{- end }}
 {{- end }}
 {{- end }}
