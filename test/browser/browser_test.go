@@ -43,7 +43,7 @@ func TestAPIServerRestart(t *testing.T) {
 	e.createMachine(t, "restart-after", 1)
 	await(t, tab, isDown("restart-after-0"))
 	do(t, tab, click("restart-before-0"))
-	await(t, tab, isUp("restart-before-0"))
+	await(t, tab, wasUp("restart-before-0"))
 	await(t, tab, isDown("restart-before-0"))
 }
 
@@ -57,9 +57,9 @@ func TestOperatorTurnsSwitchDown(t *testing.T) {
 
 	clicked := time.Now()
 	do(t, tab, click("click-1"))
-	await(t, tab, isUp("click-1"))
+	await(t, tab, wasUp("click-1"))
 	t.Logf("the page showed the switch up after %s", time.Since(clicked))
-	await(t, other, isUp("click-1"))
+	await(t, other, wasUp("click-1"))
 	await(t, tab, isDown("click-1"))
 	up := time.Since(clicked)
 	t.Logf("the page showed the switch down after %s", up)
@@ -81,7 +81,7 @@ func TestErrorIsShown(t *testing.T) {
 	await(t, tab, `document.getElementById('error').innerText.includes('Could not turn absent up')`)
 	await(t, tab, `document.getElementById('error').innerText.includes('not found')`)
 	do(t, tab, click("error-0"))
-	await(t, tab, isUp("error-0"))
+	await(t, tab, wasUp("error-0"))
 	await(t, tab, `document.getElementById('error').innerText === ''`)
 }
 
@@ -136,7 +136,7 @@ func TestManyMachines(t *testing.T) {
 	await(t, tab, `[...document.querySelectorAll('.machine')].filter(m => !m.hidden).length === 1`)
 	clicked := time.Now()
 	do(t, tab, click("many-99-2"))
-	await(t, tab, isUp("many-99-2"))
+	await(t, tab, wasUp("many-99-2"))
 	t.Logf("with %d Machines, the page showed the switch up after %s", count, time.Since(clicked))
 	await(t, tab, isDown("many-99-2"))
 }
@@ -158,7 +158,7 @@ func TestKeyboard(t *testing.T) {
 	}
 	for _, key := range []string{" ", kb.Enter} {
 		do(t, tab, chromedp.KeyEvent(key))
-		await(t, tab, isUp("keyboard-1"))
+		await(t, tab, wasUp("keyboard-1"))
 		await(t, tab, isDown("keyboard-1"))
 		if got := evaluate[string](t, tab, focused); got != "keyboard-1" {
 			t.Errorf("the focus is on %s, want keyboard-1", got)
@@ -186,7 +186,7 @@ func TestAccessibility(t *testing.T) {
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{360, 1200} {
 			do(t, tab, prefer(scheme), chromedp.EmulateViewport(width, 800), click("axe-1"))
-			await(t, tab, isUp("axe-1"))
+			await(t, tab, wasUp("axe-1"))
 			await(t, tab, transitionsHaveEnded)
 			violations := evaluate[[]string](t, tab, `axe.run().then(result => result.violations.map(v =>
 				v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('\n')))`)

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -214,8 +213,17 @@ func (e *environment) open(t *testing.T, url string) tab {
 	}
 	do(t, tab{ctx}, chromedp.EmulateViewport(1200, 800), chromedp.Navigate(url))
 	await(t, tab{ctx}, `document.getElementById('connection').textContent === 'live'`)
+	evaluate[bool](t, tab{ctx}, recordUps)
 	return tab{ctx}
 }
+
+// recordUps adds the name of each switch that is turned up to the JavaScript variable ups. On a busy computer, await could
+// miss a switch that is up for two seconds.
+const recordUps = `window.ups = new Set();
+new MutationObserver(changes => {
+	for (const {target} of changes) if (target.ariaChecked === 'true') ups.add(target.title);
+}).observe(document.body, {subtree: true, attributes: true, attributeFilter: ['aria-checked']});
+true`
 
 // do runs actions in a tab.
 func do(t *testing.T, tab tab, actions ...chromedp.Action[chromedp.Void]) {
@@ -249,13 +257,13 @@ func await(t *testing.T, tab tab, expression string) {
 	}
 }
 
-// isUp is a JavaScript expression that is true if a switch is up.
-func isUp(name string) string {
-	return fmt.Sprintf(`document.querySelector('button[aria-label="%s"]')?.getAttribute('aria-checked') === 'true'`, name)
-}
+// wasUp is a JavaScript expression that is true, once, if a switch was turned up after the page was opened.
+func wasUp(name string) string { return fmt.Sprintf("ups.delete(%q)", name) }
 
 // isDown is a JavaScript expression that is true if a switch exists and is down.
-func isDown(name string) string { return strings.Replace(isUp(name), "'true'", "'false'", 1) }
+func isDown(name string) string {
+	return fmt.Sprintf(`document.querySelector('button[aria-label="%s"]')?.getAttribute('aria-checked') === 'false'`, name)
+}
 
 // click clicks the button of a switch.
 func click(name string) chromedp.Action[chromedp.Void] {

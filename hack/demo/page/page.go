@@ -34,6 +34,8 @@ const (
 	writeTimeout = 10 * time.Second
 	// requestTimeout limits a request to the API server.
 	requestTimeout = 5 * time.Second
+	// shutdownTimeout limits the time for requests in progress when the demo ends.
+	shutdownTimeout = time.Second
 )
 
 //go:embed index.html
@@ -121,6 +123,8 @@ func (p *Page) turn(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Position v1beta1.Position `json:"position"`
 	}
+	// A client that never sends its body must not delay the end of the demo.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout))
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body)
 	if err != nil || body.Position != v1beta1.PositionUp {
 		http.Error(w, `the body must be {"position":"up"}`, http.StatusBadRequest)
@@ -151,16 +155,20 @@ func (p *Page) serve(ctx context.Context, l net.Listener) error {
 	}
 	var wait sync.WaitGroup
 	wait.Go(func() { p.refreshUntil(ctx) })
-	stopped := make(chan error, 1)
+	stopped := make(chan struct{})
 	context.AfterFunc(ctx, func() {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		stopped <- server.Shutdown(limited)
+		if server.Shutdown(limited) != nil {
+			_ = server.Close() // it also closes connections that have not sent a request yet
+		}
+		close(stopped)
 	})
 	err := server.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
-		err = <-stopped
+		<-stopped
 		wait.Wait()
+		return nil
 	}
 	return err
 }
