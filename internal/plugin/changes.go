@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -48,6 +49,9 @@ func (i *importer) changes() ([]change, error) {
 	var sleepInfos, annotated []*resource.Info
 	for _, info := range i.infos {
 		u := info.Object.(*unstructured.Unstructured)
+		if err := checkNames(u); err != nil {
+			return nil, err
+		}
 		if isNamespace(u.GetAPIVersion(), u.GetKind()) {
 			i.namespaces[u.GetName()] = info
 		}
@@ -70,6 +74,20 @@ func (i *importer) changes() ([]change, error) {
 		changes = append(changes, added...)
 	}
 	return i.checked(joined(changes)), nil
+}
+
+// checkNames returns an error if a shell could read the kind, the namespace or the name in a printed command as something
+// else. Only objects in files can have such names.
+func checkNames(u *unstructured.Unstructured) error {
+	problems := validation.IsDNS1123Subdomain(u.GetName())
+	problems = append(problems, validation.IsDNS1123Label(strings.ToLower(u.GetKind()))...)
+	if namespace := u.GetNamespace(); namespace != "" {
+		problems = append(problems, validation.IsDNS1123Label(namespace)...)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("invalid object %q: %s", u.GetKind()+"/"+u.GetName(), problems[0])
+	}
+	return nil
 }
 
 // changeOf translates the annotations of kube-downscaler or GoKubeDownscaler of an object.
@@ -154,7 +172,7 @@ func (c *change) addConflict(other map[string]string) {
 // checked adds what the user has to do before the commands are safe. It also moves the Namespaces to the end.
 func (i *importer) checked(changes []change) (all []change) {
 	var namespaces []change
-	conflicts := map[string][]string{} // workloads by namespace
+	unsafe := map[string][]string{} // workloads by namespace
 	for _, c := range changes {
 		if s := i.defaults[c.namespace]; s != nil && c.info != nil && selects(s, c.info) {
 			c.addConflict(s.Translate().Annotations)
@@ -166,23 +184,34 @@ func (i *importer) checked(changes []change) (all []change) {
 		case c.isOfNamespace():
 			namespaces = append(namespaces, c)
 			continue
-		case c.hasConflict:
-			conflicts[c.namespace] = append(conflicts[c.namespace], c.target)
+		case c.hasConflict || c.isUntranslated():
+			unsafe[c.namespace] = append(unsafe[c.namespace], c.target)
 		}
 		all = append(all, c)
 	}
 	for _, c := range namespaces {
 		if !schedule.IsUnscheduled(c.Annotations) {
-			i.checkDefault(&c, conflicts[strings.TrimPrefix(c.target, namespaceTarget(""))])
+			i.checkDefault(&c, unsafe[strings.TrimPrefix(c.target, namespaceTarget(""))])
 		}
 		all = append(all, c)
 	}
 	return all
 }
 
-// checkDefault adds what makes the default schedule of a Namespace unsafe. The conflicts are its workloads that would
-// get two schedules.
-func (i *importer) checkDefault(c *change, conflicts []string) {
+// isUntranslated reports whether the annotations of a workload have no translation, so that the default of its Namespace
+// would apply to it.
+func (c *change) isUntranslated() bool {
+	if c.info == nil || len(c.Reasons) == 0 || len(c.Annotations) > 0 {
+		return false
+	}
+	u := c.info.Object.(*unstructured.Unstructured)
+	k, err := kindOf(u.GetAPIVersion(), u.GetKind())
+	return err == nil && k.takesDefaults
+}
+
+// checkDefault adds what makes the default schedule of a Namespace unsafe. It must not stop the workloads in unsafe, whose
+// own schedule was not translated.
+func (i *importer) checkDefault(c *change, unsafe []string) {
 	if c.info == nil && !i.areFiles {
 		c.hold("you do not have permission to read the Namespace, so it may already have a schedule")
 	}
@@ -190,7 +219,7 @@ func (i *importer) checkDefault(c *change, conflicts []string) {
 		c.hold(fmt.Sprintf("you do not have permission to read %s: first annotate the workloads that must not stop "+
 			"with %s", strings.Join(i.unread, ", "), excluded))
 	}
-	for _, workload := range conflicts {
+	for _, workload := range unsafe {
 		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload", workload))
 	}
 }

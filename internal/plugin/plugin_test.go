@@ -33,6 +33,24 @@ func run(stdin string, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errOut.String(), err
 }
 
+// TestImportRejectsNames imports files with names that a shell would read as a command.
+func TestImportRejectsNames(t *testing.T) {
+	for _, object := range []string{
+		`kind: Deployment, metadata: {name: "web; reboot", namespace: dev, annotations: {downscaler/exclude: "true"}}`,
+		`kind: Deployment, metadata: {name: web, namespace: "dev\nreboot", annotations: {downscaler/exclude: "true"}}`,
+		`kind: "Job\nreboot", metadata: {name: web, namespace: dev, annotations: {downscaler/exclude: "true"}}`,
+	} {
+		file := filepath.Join(t.TempDir(), "old.yaml")
+		if err := os.WriteFile(file, []byte("{apiVersion: apps/v1, "+object+"}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stdout, _, err := run("", "schedule", "import", "-f", file)
+		if err == nil || stdout != "" {
+			t.Errorf("%s: got error %v and output %q, want an error and no output", object, err, stdout)
+		}
+	}
+}
+
 func TestTimeline(t *testing.T) {
 	s, problems := schedule.Parse(map[string]string{
 		v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00",
@@ -348,6 +366,22 @@ metadata: {name: vm, namespace: dev, annotations: {downscaler/exclude: "true"}}
 				"# sleepinfo/a: includeRef may select workloads that are not in these files: annotate them, too\n" + others +
 				"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload\n" +
 				annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
+		{"the default of a Namespace must not stop a workload whose own times are not translated", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 09:00-12:00 UTC"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: blog, namespace: dev, annotations: {downscaler/exclude: "sometimes"}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: blog, namespace: dev, annotations: {downscaler/exclude: "sometimes"}}
+`, "# deployment/blog: exclude is not translated: it is neither true nor false\n" +
+			"# horizontalpodautoscaler/blog: exclude is not translated: it is neither true nor false\n" +
+			"# namespace/dev: the schedule would apply to deployment/blog: first annotate this workload\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 09:00' 'stop-schedule=Mon-Fri 12:00' 'time-zone=UTC'\n"},
 		{"an exclusion for a time does not contradict a SleepInfo", sleepInfo("a", web) + `
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2026-11-23"}}}
 `, annotate + "deployment/web -n dev 'start-until=2026-11-23T00:00:00Z' 'stop-schedule=0 20 * * *'\n" +
