@@ -306,6 +306,7 @@ verify: ## Regenerate and check everything; fail if a file differs from the comm
 
 verify-tidy verify-manifests verify-fmt: verify-generate
 verify-lint verify-build-platforms: verify-fmt
+verify-lint: verify-chart
 verify-build-installer verify-chart verify-bundle: verify-manifests
 verify-catalog verify-bundle-validate: verify-bundle
 verify-catalog-validate: verify-catalog
