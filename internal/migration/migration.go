@@ -104,6 +104,9 @@ func (m *Migrator) Start(ctx context.Context) error {
 		}
 		return err == nil, nil
 	})
+	if err != nil {
+		m.olm.stopped(ctx)
+	}
 	return nil
 }
 

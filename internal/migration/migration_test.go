@@ -331,6 +331,36 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// stoppingCondition ends the process after the first report.
+type stoppingCondition struct {
+	condition
+	stop context.CancelFunc
+}
+
+func (c *stoppingCondition) Set(ctx context.Context, status metav1.ConditionStatus, options ...conditions.Option) error {
+	c.stop()
+	if status == metav1.ConditionTrue && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.condition.Set(ctx, status, options...)
+}
+
+// TestStop ends the process during a migration. Its last report must not block upgrades.
+func TestStop(t *testing.T) {
+	unconverted := aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Conversion = nil }, "old", "new")
+	s := &server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{"machines.useless.container.training": unconverted}}
+	s.fill("old")
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &stoppingCondition{stop: cancel}
+	m := &Migrator{client: s, clock: passingClock{server: s}, log: testr.New(t), olm: &reporter{c, testr.New(t)}}
+	if err := m.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"False MigrationFailing", "True OperatorStopped"}, c.reports); diff != "" {
+		t.Errorf("reports to OLM (-want +got):\n%s", diff)
+	}
+}
+
 func TestContinueAfter(t *testing.T) {
 	expired := apierrors.NewResourceExpired("too old")
 	expired.ErrStatus.Continue = "here"

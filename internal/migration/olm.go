@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/go-logr/logr"
 	operatorsv2 "github.com/operator-framework/api/pkg/operators/v2"
@@ -22,7 +23,11 @@ const (
 	reasonRunning = "MigrationRunning"
 	reasonFailing = "MigrationFailing"
 	reasonDone    = "Migrated"
+	reasonStopped = "OperatorStopped"
 )
+
+// stopTimeout limits the last report. It is shorter than the time that the manager gives the migration to stop.
+const stopTimeout = 2 * time.Second
 
 // reporter sets the condition Upgradeable in the OperatorCondition that OLM created for the operator. Without OLM it
 // does nothing.
@@ -54,6 +59,17 @@ func (r *reporter) running(ctx context.Context, failure error) {
 	}
 	if err := r.set(ctx, metav1.ConditionFalse, reason, message); err != nil {
 		r.log.Info("Cannot report to OLM that a migration is running", "error", err.Error())
+	}
+}
+
+// stopped reports that the process ends before the migration is complete. The next leader reports its migration again.
+// The last report of a version that OLM replaces must not be False. OLM can check this report again when the version
+// does not run any more, and then it would never install the new version.
+func (r *reporter) stopped(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := r.set(ctx, metav1.ConditionTrue, reasonStopped, "The operator has stopped"); err != nil {
+		r.log.Info("Cannot report to OLM that a migration has stopped", "error", err.Error())
 	}
 }
 
