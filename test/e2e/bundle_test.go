@@ -148,13 +148,16 @@ var leftByOLM = [][]string{
 }
 
 // checkNothingLeft deletes the objects in leftByOLM. After that, no object with useless or cloudnative.tw in its name
-// may remain.
-func checkNothingLeft(t *testing.T) {
+// may remain. The arguments are of kubectl delete. If they are not empty, this command is repeated until nothing remains.
+func checkNothingLeft(t *testing.T, again ...string) {
 	t.Helper()
 	for _, args := range leftByOLM {
 		cleanUp(t, args...)
 	}
 	eventually(t, time.Minute, func() string {
+		if len(again) > 0 {
+			cleanUp(t, again...)
+		}
 		if left := leftovers(t); len(left) > 0 {
 			return "these objects remain: " + strings.Join(left, ", ")
 		}
