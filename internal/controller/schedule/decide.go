@@ -234,7 +234,7 @@ func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due
 		since = time.Time{}
 	default:
 		p.raise(cmp.Or(s.StartReplicas, p.record.Original), k.leastOf(in.object))
-		since = earlier(since, in.now.Truncate(time.Second))
+		since = cmp.Or(since, in.now.Truncate(time.Second))
 		if p.level <= k.stopLevel(s) {
 			p.record.State, since = "", time.Time{} // the level before the stop is not known
 		}

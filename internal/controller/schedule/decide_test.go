@@ -422,6 +422,17 @@ func TestDecideInvalid(t *testing.T) {
 	}
 }
 
+// The clock of a new leader may be behind the clock of the previous leader, which recorded the start.
+func TestStartKeepsRunningSince(t *testing.T) {
+	const since = "2026-11-20T12:00:01Z"
+	d := newDeployment(3, observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"),
+		with(v1beta1.StopAfterAnnotation, "4h"), with(v1beta1.RunningSinceAnnotation, since))
+	p := decideAt(deployments, d, nil, at("2026-11-20 12:00"))
+	if got := schedule.FormatTime(p.record.RunningSince); p.transition != start || got != since {
+		t.Errorf("a %s at 12:00:00 records running-since %s, want a start and %s", p.transition, got, since)
+	}
+}
+
 // TestStopsSoon decides at 12:00 about a workload that has been running since 07:50, and then follows it until 12:15.
 // The warning is correct only if the workload then stops because of stop-after or start-until.
 func TestStopsSoon(t *testing.T) {
