@@ -69,7 +69,8 @@ func TestYear(t *testing.T) {
 				sum.add(newWorld(t, timetables, seed, name).year())
 			}
 			t.Logf("%+v", sum)
-			if least := (counts{60 * workloads, 60 * workloads, 5 * workloads, 10 * workloads}); !sum.atLeast(least) {
+			// The averages are 120, 120, 6 and 23 for each workload. A few workloads cause most of the restored levels.
+			if least := (counts{60 * workloads, 60 * workloads, 2 * workloads, 10 * workloads}); !sum.atLeast(least) {
 				t.Errorf("got %+v, want at least %+v", sum, least)
 			}
 		})
