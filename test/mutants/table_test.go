@@ -161,7 +161,7 @@ var mutants = []mutant{
 
 	// Schedules.
 	{mistake: "A start resumes a CronJob that a user had suspended before the stop", edits: []edit{
-		{schedule, "kind.execute", call, "cmp.Or", `$0($1, $2, 1)`},
+		{schedule, "kind.execute", call, "raise", `$0(max($1, 1), $2)`},
 	}},
 	{mistake: "A stop sets maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
 		{schedule, "kind.apply", ifStatement, "setLeast", ``},
