@@ -157,7 +157,8 @@ func turnUpInOrder(t *testing.T, switches *recording[*v1beta1.Switch], namespace
 }
 
 func noticed(sw *v1beta1.Switch) bool {
-	return sw.Spec.Position == v1beta1.PositionUp && sw.Status.SeenAt != nil
+	return sw.Spec.Position == v1beta1.PositionUp && sw.Status.SeenAt != nil &&
+		sw.Status.ObservedGeneration == sw.Generation
 }
 
 // untilFlips waits for n flips and returns them.
@@ -241,10 +242,9 @@ func testNewDelay(t *testing.T, namespace string) {
 	flippingMachine(t, namespace, "m", 1, 3, 0)
 	switches := recordSwitches(t, namespace)
 	turnUpInOrder(t, switches, namespace, "m-0")
+	waitForPositions(t, namespace, "m", "u", defaultTimeout)
 	mergePatch(t, newSwitch(namespace, "m-0"), `{"spec":{"position":"down"}}`)
-	switches.untilLast(t, "m-0 is down and has no status.seenAt", func(last *v1beta1.Switch) bool {
-		return last.Spec.Position == v1beta1.PositionDown && last.Status.SeenAt == nil
-	})
+	waitForPositions(t, namespace, "m", "d", defaultTimeout)
 	ups := map[string]time.Time{"m-0": time.Now()}
 	turnUp(t, namespace, "m-0")
 	found := untilFlips(t, switches, ups, 1)

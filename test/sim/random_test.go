@@ -396,8 +396,6 @@ func belongs(sw *v1beta1.Switch, m *v1beta1.Machine, selector labels.Selector) (
 		problem = "is not released"
 	case mine && sw.Spec.Position != v1beta1.PositionDown:
 		problem = "is not turned down"
-	case mine && sw.Status.SeenAt != nil:
-		problem = "still has status.seenAt"
 	}
 	return mine, problem
 }

@@ -582,7 +582,7 @@ func state(w *sim.World) string {
 		for _, path := range [][]string{
 			{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"},
 			{"metadata", "generation"},
-			{"metadata", "annotations", v1beta1.FlippedAtAnnotation}, {"status", "lastFlipTime"},
+			{"metadata", "annotations", v1beta1.FlippedAtAnnotation}, {"status", "lastFlipTime"}, {"status", "seenAt"},
 			{"status", "observedGeneration"},
 			{"status", "server", "id"}, {"status", "server", "startTime"}, {"status", "retryTime"},
 			{"status", "lastUpdateTime"},

@@ -46,14 +46,14 @@ type SwitchSpec struct {
 
 // SwitchStatus is the state that the operator last observed. All versions of the API use this type.
 type SwitchStatus struct {
-	// observedGeneration is the metadata.generation of the switch when the operator last set or removed seenAt. If
+	// observedGeneration is the metadata.generation of the switch when the operator last set seenAt. If
 	// metadata.generation is different now, the position has changed since then, and the operator has not noticed the
 	// change yet. For example, 2.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// seenAt is the time at which the operator noticed that the switch is up. The operator removes it when the switch
-	// is down. If the API server refuses to turn the switch down, the operator sets seenAt to a later time. This delays
+	// seenAt is the time at which the operator last noticed that the switch is up. It stays when the switch is down
+	// again. If the API server refuses to turn the switch down, the operator sets seenAt to a later time. This delays
 	// the next attempt. For example, "2026-11-20T09:00:00.123456Z".
 	// +optional
 	SeenAt *metav1.MicroTime `json:"seenAt,omitempty"`

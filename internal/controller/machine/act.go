@@ -68,7 +68,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	}
 	scaling := errors.Join(released, a.adopt(ctx, p.adopt), a.create(ctx, missing), a.delete(ctx, p.surplus))
 	raising := a.raise(ctx, p.raise)
-	err := errors.Join(scaling, raising, a.note(ctx, p.forget, nil), a.lower(ctx, p.lower), a.settle(ctx))
+	err := errors.Join(scaling, raising, a.lower(ctx, p.lower), a.settle(ctx))
 	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
 }
 
@@ -300,8 +300,8 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	return apierror.IgnoreGone(err)
 }
 
-// note sets seenAt in the status of Switches: the time at which the operator noticed that they are up. Nil removes that
-// time.
+// note sets seenAt in the status of Switches: the time at which the operator noticed that they are up. When they are
+// down again, seenAt stays, because their generation shows that it is outdated. So a flip needs no write for that.
 func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	field := func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }
 	return forEach(switches, func(sw *v1beta1.Switch) error {

@@ -34,7 +34,6 @@ type plan struct {
 	create  int               // how many Switches to create
 	surplus []*v1beta1.Switch // delete
 	raise   []*v1beta1.Switch // turn up, because the Machine's position is up
-	forget  []*v1beta1.Switch // clear seenAt: they are down again
 	lower   bool              // set the Machine's position back to down
 
 	notice []*v1beta1.Switch // set seenAt: they are up
@@ -194,12 +193,8 @@ func (p *plan) findDue(m *v1beta1.Machine, mine []*v1beta1.Switch, attempted, no
 	last := latest(p.lastFlip, credible(attempted, now))
 	var up []*v1beta1.Switch
 	for _, sw := range mine {
-		switch {
-		case pause.IsPaused(sw):
-		case isUp(sw):
+		if isUp(sw) && !pause.IsPaused(sw) {
 			up = append(up, sw)
-		case sw.Status.SeenAt != nil:
-			p.forget = append(p.forget, sw)
 		}
 	}
 	slices.SortStableFunc(up, func(a, b *v1beta1.Switch) int { return seenAt(a, now).Compare(seenAt(b, now)) })

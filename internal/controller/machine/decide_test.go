@@ -93,10 +93,10 @@ func created(d time.Duration) func(*v1beta1.Switch) {
 
 // summary is a plan with the names of its switches.
 type summary struct {
-	Adopt, Release, Surplus, Raise, Notice, Forget, Flip []string
-	Create                                               int
-	Confirm, Raising, Lower                              bool
-	Next                                                 time.Duration // from now; 0 means never
+	Adopt, Release, Surplus, Raise, Notice, Flip []string
+	Create                                       int
+	Confirm, Raising, Lower                      bool
+	Next                                         time.Duration // from now; 0 means never
 }
 
 func summarize(p plan) summary {
@@ -106,7 +106,7 @@ func summarize(p plan) summary {
 	}
 	s := summary{
 		Adopt: namesOf(p.adopt), Release: namesOf(p.release), Surplus: namesOf(p.surplus), Raise: namesOf(p.raise),
-		Notice: namesOf(p.notice), Forget: namesOf(p.forget), Flip: namesOf(due),
+		Notice: namesOf(p.notice), Flip: namesOf(due),
 		Create: p.create, Confirm: p.confirm, Raising: p.raising, Lower: p.lower,
 	}
 	if !p.next.IsZero() {
@@ -384,12 +384,11 @@ func TestDecide(t *testing.T) {
 				newTestSwitch("m-1", seen(3*time.Second))},
 			want: summary{Flip: []string{"m-0"}, Next: 2 * time.Second},
 		},
-		"Forget": {
-			reason:  "seenAt of a switch that is down again is removed, so the delay starts again the next time",
+		"DownAgain": {
+			reason:  "seenAt of a switch that is down again stays, because its generation has changed",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second),
-				func(sw *v1beta1.Switch) { sw.Spec.Position = v1beta1.PositionDown })},
-			want: summary{Forget: []string{"m-0"}},
+				func(sw *v1beta1.Switch) { sw.Spec.Position, sw.Generation = v1beta1.PositionDown, sw.Generation+1 })},
 		},
 		"TurnedAgain": {
 			reason:  "if a switch was turned down and up again between two reconciles, its delay starts again",

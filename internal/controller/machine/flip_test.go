@@ -109,9 +109,6 @@ func (w *world) operator(crashes bool) {
 			sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: microTime(w.now)}
 		})
 	}
-	for _, sw := range p.forget {
-		writes = append(writes, func() { sw.Status.SeenAt = nil })
-	}
 	for _, f := range p.flip {
 		writes = append(writes, func() { w.flip(f) })
 	}

@@ -149,7 +149,7 @@ func (w *settling) pass() bool {
 // changes reports whether a plan contains writes other than the write of the status.
 func changes(p plan) bool {
 	return p.create > 0 || p.lower ||
-		len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+len(p.forget)+len(p.flip) > 0
+		len(p.adopt)+len(p.release)+len(p.surplus)+len(p.raise)+len(p.notice)+len(p.flip) > 0
 }
 
 // checkPlan checks that a plan creates only missing switches and deletes only surplus switches. The plan may change
@@ -167,7 +167,7 @@ func (w *settling) checkPlan(p plan) {
 	seen := map[string]string{}
 	for what, switches := range map[string][]*v1beta1.Switch{
 		"adopt": p.adopt, "release": p.release, "delete": p.surplus, "raise": p.raise, "notice": p.notice,
-		"forget": p.forget, "flip": flipsOf(p),
+		"flip": flipsOf(p),
 	} {
 		for _, sw := range switches {
 			if other, ok := seen[sw.Name]; ok {
@@ -237,9 +237,6 @@ func (w *settling) apply(p plan) {
 	}
 	for _, sw := range p.notice {
 		sw.Status = v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: microTime(w.now)}
-	}
-	for _, sw := range p.forget {
-		sw.Status.SeenAt = nil
 	}
 	for _, f := range p.flip {
 		turn(f.sw, v1beta1.PositionDown)
