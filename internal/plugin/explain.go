@@ -58,20 +58,20 @@ func explain(out io.Writer, w workload, now time.Time) {
 		return
 	}
 	field("State", "%s", w.State())
-	annotations, isDefault := w.Annotations()
+	source := "its own annotations"
+	if _, isDefault := w.Annotations(); isDefault {
+		source = "Namespace " + w.object.GetNamespace()
+	}
 	s, problems := w.Parse()
 	if s == nil {
 		for _, p := range problems {
 			field("Mistake", "%s", p)
 		}
+		field("Source", "%s", source)
 		return
 	}
 	due := s.Due(w.Record(), w.Running(s), now)
-	field("Because", "%s", reason(s, due, w.State(), annotations, now))
-	source := "its own annotations"
-	if isDefault {
-		source = "Namespace " + w.object.GetNamespace()
-	}
+	field("Because", "%s", w.reason(s, due, now))
 	field("Source", "%s", source)
 	if next := nextEvent(s, due, now); !next.At.IsZero() {
 		_, name := described(next)
@@ -88,27 +88,62 @@ func explain(out io.Writer, w workload, now time.Time) {
 }
 
 // reason returns text for users that explains the state of a workload.
-func reason(s *schedule.Schedule, due schedule.Due, state string, annotations map[string]string, now time.Time) string {
-	_, key, _ := strings.Cut(due.Cause, "/")
-	last := "nothing was due yet"
+func (w workload) reason(s *schedule.Schedule, due schedule.Due, now time.Time) string {
+	last := w.describeLast(s, due)
 	switch {
-	case due.IsUptime:
-		last = "start-until keeps it running until " + clockTime(s, due.Expiry)
-	case !due.At.IsZero():
-		value := schedule.Truncate(annotations[due.Cause])
-		last = fmt.Sprintf("%s %q was due on %s", key, value, clockTime(s, due.At))
-	}
-	switch {
-	case state == "overridden":
-		return last + ", but a user or a tool has undone it"
-	case s.Suspended:
+	case due.IsDue && !due.At.IsZero() && w.IsDryRun():
+		return last + ", but a dry run does not execute it"
+	case s.Suspended && !due.IsUptime:
 		return `suspend is "true", so starts and stops are skipped`
-	case now.Before(s.SuspendUntil):
+	case now.Before(s.SuspendUntil) && !due.IsUptime:
 		return "starts and stops are skipped until " + clockTime(s, s.SuspendUntil)
 	case due.IsDue && !due.At.IsZero():
 		return last + ", but the operator has not executed it yet"
 	}
-	return last
+	return last + w.contradiction(s, due)
+}
+
+// describeLast describes the last start or stop.
+func (w workload) describeLast(s *schedule.Schedule, due schedule.Due) string {
+	last := w.lastEvent(due)
+	switch {
+	case due.IsUptime:
+		return "start-until keeps it running until " + clockTime(s, due.Expiry)
+	case last.At.IsZero():
+		return "nothing was due yet"
+	case last.Cause == "":
+		return "stop-after or kubectl useless sleep stopped it on " + clockTime(s, last.At)
+	}
+	annotations, _ := w.Annotations()
+	_, key, _ := strings.Cut(last.Cause, "/")
+	return fmt.Sprintf("%s %q was due on %s", key, schedule.Truncate(annotations[last.Cause]), clockTime(s, last.At))
+}
+
+// lastEvent returns the last start or stop. If a stop was recorded after the last regular event, stop-after or the
+// command sleep has stopped the workload. The stop then has no cause.
+func (w workload) lastEvent(due schedule.Due) schedule.Event {
+	r := w.Record()
+	if !due.IsDue && !due.IsUptime && r.State == v1beta1.ScheduleStopped && r.Last.After(due.At) {
+		return schedule.Event{At: r.Last, IsStop: true}
+	}
+	return due.Event
+}
+
+// contradiction explains why the workload runs after a stop, or does not run after a start. It is empty if the workload
+// is as its last start or stop requires.
+func (w workload) contradiction(s *schedule.Schedule, due schedule.Due) string {
+	r, last := w.Record(), w.lastEvent(due)
+	runs, isRecorded := w.Running(s), due.IsUptime || !last.At.IsZero() && r.Last.Equal(last.At)
+	switch {
+	case !isRecorded || last.IsStop != runs:
+		return ""
+	case last.IsStop == (r.State == v1beta1.ScheduleStopped) && r.State != "":
+		return ", but a user or a tool has undone it"
+	case !last.IsStop && r.Original == 0 && s.StartReplicas == 0:
+		return ", but no stop has saved the state that it restores"
+	default:
+		return ", but a suspension or a dry run has skipped it"
+	}
 }
 
 func clockTime(s *schedule.Schedule, at time.Time) string {

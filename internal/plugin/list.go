@@ -133,7 +133,7 @@ func newRow(w workload, now time.Time) row {
 	if s, _ := w.Parse(); s != nil {
 		out.TimeZone = s.Zone.String()
 		due := s.Due(w.Record(), w.Running(s), now)
-		out.Last, out.LastEvent = described(due.Event)
+		out.Last, out.LastEvent = described(w.lastEvent(due))
 		out.Next, out.NextEvent = described(nextEvent(s, due, now))
 	}
 	return out

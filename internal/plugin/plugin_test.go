@@ -13,10 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"container.training/useless/api/useless/v1beta1"
+	controller "container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/schedule"
 )
 
@@ -51,6 +54,7 @@ func TestImportRejectsNames(t *testing.T) {
 	}
 }
 
+// TestTimeline shows the weeks of both clock changes, with an excluded day in the second one.
 func TestTimeline(t *testing.T) {
 	s, problems := schedule.Parse(map[string]string{
 		v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00",
@@ -62,8 +66,17 @@ func TestTimeline(t *testing.T) {
 		t.Fatal(problems)
 	}
 	var out strings.Builder
+	timeline(&out, s, time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC))
 	timeline(&out, s, now)
 	const want = `                  0     6     12    18
+  Tue 2026-03-24  .......#############....  start 07:00, stop 20:00
+  Wed 2026-03-25  .......#############....  start 07:00, stop 20:00
+  Thu 2026-03-26  .......#############....  start 07:00, stop 20:00
+> Fri 2026-03-27  .......#############....  start 07:00, stop 20:00, now 13:00
+  Sat 2026-03-28  ........................
+  Sun 2026-03-29  ..-.....................  clocks go forward
+  Mon 2026-03-30  .......#############....  start 07:00, stop 20:00
+                  0     6     12    18
   Mon 2026-10-19  .......#############....  start 07:00, stop 20:00
   Tue 2026-10-20  .......#############....  start 07:00, stop 20:00
   Wed 2026-10-21  .......#############....  start 07:00, stop 20:00
@@ -74,6 +87,129 @@ func TestTimeline(t *testing.T) {
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// stopped returns a Deployment with no replicas. The record is that of its last start or stop.
+func stopped(record schedule.Record, annotations map[string]string) *appsv1.Deployment {
+	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32(0))}}
+	d.Namespace, d.Name, d.Annotations = "dev", "web", annotations
+	if s, _ := schedule.Parse(annotations, time.UTC); s != nil {
+		record.Observed = s.Observed
+		record.Write(d.Annotations, false)
+	}
+	return d
+}
+
+// TestExplain explains a Deployment on a Thursday at 10:05. Its schedule starts it at 07:00 and stops it at 20:00.
+func TestExplain(t *testing.T) {
+	at := func(hour int) time.Time { return time.Date(2026, 10, 22, hour, 0, 0, 0, time.UTC) }
+	const started, undone = `start-schedule "Mon-Fri 07:00" was due on Thu 2026-10-22 07:00 UTC`,
+		", but a user or a tool has undone it\n"
+	const byTimer = "stop-after or kubectl useless sleep stopped it on Thu 2026-10-22 08:00 UTC"
+	for _, c := range []struct {
+		reason   string
+		replicas int32
+		record   schedule.Record
+		key      string // an annotation in addition to the schedule; empty for none
+		value    string
+		because  string
+		last     string // in the list
+	}{
+		{"the start was executed", 3, schedule.Record{Last: at(7), State: v1beta1.ScheduleStarted}, "", "",
+			started + "\n", "start"},
+		{"a user has undone the start", 0, schedule.Record{Last: at(7), State: v1beta1.ScheduleStarted}, "", "",
+			started + undone, "start"},
+		{"the start is late", 0, schedule.Record{Last: at(6), State: v1beta1.ScheduleStopped}, "", "",
+			started + ", but the operator has not executed it yet\n", "start"},
+		{"a dry run does not start it", 0, schedule.Record{}, v1beta1.DryRunAnnotation, "true",
+			started + ", but a dry run does not execute it\n", "start"},
+		{"the start was suspended", 0, schedule.Record{Last: at(7), State: v1beta1.ScheduleStopped, Original: 3}, "", "",
+			started + ", but a suspension or a dry run has skipped it\n", "start"},
+		{"the replicas before the stop are not known", 0, schedule.Record{Last: at(7)}, "", "",
+			started + ", but no stop has saved the state that it restores\n", "start"},
+		{"stop-after has stopped it", 0, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
+			v1beta1.StopAfterAnnotation, "1h", byTimer + "\n", "stop"},
+		{"a user starts it after that", 3, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
+			v1beta1.StopAfterAnnotation, "1h", byTimer + undone, "stop"},
+		{"it runs on demand", 3, schedule.Record{ExpiresAt: at(12), State: v1beta1.ScheduleStarted},
+			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z",
+			"start-until keeps it running until Thu 2026-10-22 12:00 UTC\n", "start"},
+		{"a user stops it while it runs on demand", 0, schedule.Record{ExpiresAt: at(12), State: v1beta1.ScheduleStarted},
+			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z",
+			"start-until keeps it running until Thu 2026-10-22 12:00 UTC" + undone, "start"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			annotations := map[string]string{
+				v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00",
+			}
+			if c.key != "" {
+				annotations[c.key] = c.value
+			}
+			d := stopped(c.record, annotations)
+			*d.Spec.Replicas = c.replicas
+			w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+			var out strings.Builder
+			if explain(&out, w, now); !strings.Contains(out.String(), "Because:    "+c.because) {
+				t.Errorf("want %q in:\n%s", c.because, out.String())
+			}
+			if got := newRow(w, now).LastEvent; got != c.last {
+				t.Errorf("the list shows that the last event is a %s, want %s", got, c.last)
+			}
+		})
+	}
+}
+
+// TestExplainInvalidDefault has a default that is valid for a workload, but not for a Namespace.
+func TestExplainInvalidDefault(t *testing.T) {
+	defaults := map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h"}
+	d := stopped(schedule.Record{}, map[string]string{})
+	w := workload{controller.NewWorkload("deployments", d, defaults, time.UTC, now), kinds[0], d, nil}
+	var out strings.Builder
+	explain(&out, w, now)
+	const want = `Workload:   deployment/web in namespace dev
+State:      invalid
+Mistake:    useless.container.training/start-until "3h": on a Namespace, it must be a time; use for example "2026-11-23T20:00:00+01:00"
+Source:     Namespace dev
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestOutputFormats prints a list of one workload in each format.
+func TestOutputFormats(t *testing.T) {
+	at := metav1.NewTime(now.Add(-2 * time.Hour))
+	rows := []row{{Kind: "Deployment", Namespace: "dev", Name: "web", State: "stopped", Last: &at, LastEvent: "stop",
+		Source: "own", Cores: "1500m", Memory: "768Mi", CoreHours: 3, GiBHours: 1.5, TimeZone: "Europe/Berlin"}}
+	const table = "KIND         NAME   STATE     LAST            NEXT   SOURCE   CORES   MEMORY   CORE HOURS   GIB HOURS"
+	for format, want := range map[string]string{
+		"":   table + "\nDeployment   web    stopped   stop 120m ago   -      own      1500m   768Mi    3.0          1.5\n",
+		wide: table + "   TIME ZONE\nDeployment   web    stopped   stop 120m ago   -      own      1500m   768Mi    3.0          1.5         Europe/Berlin\n",
+		yamlFormat: `apiVersion: plugin.useless.container.training/v1
+items:
+- kind: Deployment
+  lastEvent: stop
+  lastTime: "2026-10-22T08:05:00Z"
+  name: web
+  namespace: dev
+  savedCoreHours: 3
+  savedCores: 1500m
+  savedGiBHours: 1.5
+  savedMemory: 768Mi
+  source: own
+  state: stopped
+  timeZone: Europe/Berlin
+kind: ScheduleReport
+`,
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		if err := (&options{IOStreams: streams}).print(rows, now, format, false); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("-o %s (-want +got):\n%s", format, diff)
+		}
 	}
 }
 
@@ -257,6 +393,22 @@ func TestKindNamed(t *testing.T) {
 		if got, err := kindNamed(c.name); got.plural != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q: got %q, want %q; error %v", c.name, got.plural, c.want, err)
 		}
+	}
+}
+
+// TestKindsOfController requires that the plugin knows all kinds of the controller, and which of them have defaults.
+func TestKindsOfController(t *testing.T) {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.plural)
+		w := controller.NewWorkload(k.plural, controller.NewObject(k.plural),
+			map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}, time.UTC, now)
+		if _, isDefault := w.Annotations(); isDefault != k.takesDefaults {
+			t.Errorf("%s: the plugin applies defaults: %t, the controller: %t", k.plural, k.takesDefaults, isDefault)
+		}
+	}
+	if diff := cmp.Diff(controller.Kinds(), names); diff != "" {
+		t.Errorf("kinds (-controller +plugin):\n%s", diff)
 	}
 }
 

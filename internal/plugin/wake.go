@@ -34,6 +34,10 @@ func (o *options) newWake() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if w.IsDryRun() {
+				return fmt.Errorf("a dry run applies to %s, so the operator would not start it: remove the annotation "+
+					"%s from it and from its Namespace", w.id(), v1beta1.DryRunAnnotation)
+			}
 			if !w.CanStart() {
 				return fmt.Errorf("the replicas of %s before its stop are not known: set them once with\n"+
 					"  kubectl annotate -n %s %[1]s %s=1",

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controller "container.training/useless/internal/controller/schedule"
+	"container.training/useless/internal/schedule"
 )
 
 const namespaceKind = "Namespace"
@@ -98,6 +99,15 @@ type workload struct {
 	kind   kind
 	object client.Object
 	info   *resource.Info
+}
+
+// Parse returns the schedule that applies, or all problems. If it is the default of the Namespace, it must be valid
+// there, too.
+func (w workload) Parse() (*schedule.Schedule, []schedule.Problem) {
+	if problems := w.ProblemsOfDefault(); len(problems) > 0 {
+		return nil, problems
+	}
+	return w.Workload.Parse()
 }
 
 // reader reads the workloads of a cluster.

@@ -40,7 +40,7 @@ type kind struct {
 	// means that the kind has no lower bound.
 	least    func(client.Object) *int32
 	setLeast func(client.Object, int32)
-	// field is the field that setLevel sets. Nil means that setLevel sets an annotation.
+	// field is the field that setLevel sets. Its field manager is the author of a change, see author.
 	field fieldpath.Path
 	// problems returns the problems of annotations that are valid for other kinds, but not for this kind. Nil means
 	// none.

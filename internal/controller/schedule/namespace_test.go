@@ -4,10 +4,13 @@
 package schedule
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +35,23 @@ func TestDefaultsOfNamespaces(t *testing.T) {
 		if warning := n.decide(namespace); (warning.reason == v1beta1.EventScheduleIgnored) != (len(want) == 0) {
 			t.Errorf("Namespace %s: got warning %q", name, warning)
 		}
+	}
+}
+
+// TestDefaultOfKinds decides about a workload of each kind without annotations. A stop of the Namespace's default is due.
+func TestDefaultOfKinds(t *testing.T) {
+	want := map[string]bool{"deployments": true, "statefulsets": true, "cronjobs": true, "virtualmachines": true,
+		"horizontalpodautoscalers": false, "scaledobjects": false}
+	got := map[string]bool{}
+	for _, k := range kinds {
+		o := newWorkload(k, 1)
+		o.SetAnnotations(nil)
+		defaults := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
+		p := k.decide(input{object: o, defaults: defaults, zone: time.UTC, now: now})
+		got[k.name] = p.transition == stop && p.outcome == scaled
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kinds that a default stops (-want +got):\n%s", diff)
 	}
 }
 
@@ -123,6 +143,48 @@ func TestDryRunDecision(t *testing.T) {
 	}
 }
 
+// TestDryRunIsAnnounced reconciles a Deployment three times in a dry run while its stop is due. The operator must count
+// and announce the stop once, and must not write.
+func TestDryRunIsAnnounced(t *testing.T) {
+	d := newDeployment(3, with(v1beta1.DryRunAnnotation, "true"), with(v1beta1.StopScheduleAnnotation, "11:00"))
+	api, registry := &fakeClient{}, prometheus.NewRegistry()
+	api.store(d)
+	api.cached = api.stored
+	want := []string{
+		`Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "11:00", due 2026-11-20T11:00:00Z)`,
+	}
+	got := eventsAfterReconciles(t, deployments, api, d, nil, registry)
+	if diff := cmp.Diff(want, got); diff != "" || api.writes > 0 {
+		t.Errorf("%d writes, events (-want +got):\n%s", api.writes, diff)
+	}
+	if got := transitionsIn(t, registry); got != "stop deployments dry-run 1" {
+		t.Errorf("the counted transitions are %q, want one stop in a dry run", got)
+	}
+}
+
+// transitionsIn returns the labels and values of useless_schedule_transitions_total that are not 0.
+func transitionsIn(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counted []string
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			value := metric.GetCounter().GetValue()
+			if family.GetName() != "useless_schedule_transitions_total" || value == 0 {
+				continue
+			}
+			for _, label := range metric.GetLabel() {
+				counted = append(counted, label.GetValue())
+			}
+			counted = append(counted, fmt.Sprint(value))
+		}
+	}
+	return strings.Join(counted, " ")
+}
+
 func TestLastManager(t *testing.T) {
 	const replicas, image = `{"f:spec":{"f:replicas":{}}}`, `{"f:spec":{"f:template":{}}}`
 	entry := func(manager, fields string, minute int) metav1.ManagedFieldsEntry {
@@ -152,6 +214,22 @@ func TestLastManager(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
+// TestManagerOfEachKind requires that the managed fields of each kind show which client has changed its level.
+func TestManagerOfEachKind(t *testing.T) {
+	fields := map[string]string{
+		"deployments": `{"f:spec":{"f:replicas":{}}}`, "statefulsets": `{"f:spec":{"f:replicas":{}}}`,
+		"cronjobs": `{"f:spec":{"f:suspend":{}}}`, "virtualmachines": `{"f:spec":{"f:action":{}}}`,
+		"horizontalpodautoscalers": `{"f:spec":{"f:maxReplicas":{}}}`,
+		"scaledobjects":            `{"f:metadata":{"f:annotations":{".":{},"f:autoscaling.keda.sh/paused-replicas":{}}}}`,
+	}
+	for _, k := range kinds {
+		entries := []metav1.ManagedFieldsEntry{{Manager: "flux", FieldsV1: metav1.NewFieldsV1(fields[k.name])}}
+		if last := lastManager(entries, k.field); last == nil || last.Manager != "flux" {
+			t.Errorf("%s: got %v, want flux", k.name, last)
 		}
 	}
 }

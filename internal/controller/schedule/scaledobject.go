@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
@@ -34,6 +35,7 @@ var scaledObjects = &kind{
 	onOff:      true,
 	isOptional: true,
 	problems:   schedule.ProblemsOfScaledObject,
+	field:      fieldpath.MakePathOrDie("metadata", "annotations", pausedReplicas),
 	level: func(o client.Object) int32 {
 		if _, paused := o.GetAnnotations()[pausedReplicas]; paused {
 			return 0

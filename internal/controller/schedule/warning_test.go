@@ -83,7 +83,7 @@ func TestWarnings(t *testing.T) {
 			api := &rejectingClient{err: c.err}
 			api.store(c.deployment)
 			api.cached = api.stored
-			got := eventsAfterReconciles(t, deployments, api, c.deployment, c.err)
+			got := eventsAfterReconciles(t, deployments, api, c.deployment, c.err, prometheus.NewRegistry())
 			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)) {
 				t.Errorf("got events %q, want %q", got, c.want)
 			}
@@ -92,14 +92,16 @@ func TestWarnings(t *testing.T) {
 }
 
 // eventsAfterReconciles reconciles a workload three times, and its Namespace as well. It returns the emitted events.
-func eventsAfterReconciles(t *testing.T, k *kind, api client.Client, o client.Object, wantErr error) (got []string) {
+func eventsAfterReconciles(
+	t *testing.T, k *kind, api client.Client, o client.Object, wantErr error, registry *prometheus.Registry,
+) (got []string) {
 	t.Helper()
 	clock, recorder := clocktesting.NewFakePassiveClock(now), clientevents.NewFakeRecorder(10)
 	recorded := events.NewRecorder(keptEvents{FakeRecorder: recorder})
 	namespaces := &Namespaces{client: api, api: api, zone: time.UTC, events: recorded}
 	controller := &Controller{
 		kind: k, client: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock), events: recorded,
-		metrics: newMetrics(prometheus.NewRegistry(), collector{}), namespaces: namespaces, dryRunEnd: &dryRunEnd{},
+		metrics: newMetrics(registry, collector{}), namespaces: namespaces, dryRunEnd: &dryRunEnd{},
 	}
 	for range 3 {
 		request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
@@ -178,7 +180,7 @@ func checkBadInput(t *testing.T, k *kind, key, value string, isDefault bool) {
 	annotations[key] = value
 	api.store(o)
 	api.cached = api.stored
-	events := eventsAfterReconciles(t, k, api, o, nil)
+	events := eventsAfterReconciles(t, k, api, o, nil, prometheus.NewRegistry())
 	named := fmt.Sprintf("%s %q: ", key, value)
 	if len(events) != 1 || !strings.HasPrefix(events[0], "Warning ") || !strings.Contains(events[0], named) ||
 		!strings.Contains(events[0], "; use for example ") && !strings.Contains(events[0], "; remove it") {

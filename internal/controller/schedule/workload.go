@@ -76,6 +76,17 @@ func (w Workload) Parse() (*schedule.Schedule, []schedule.Problem) {
 	return w.kind.parse(annotations, w.in.zone)
 }
 
+// ProblemsOfDefault returns the problems of the default schedule of the Namespace, if this schedule applies.
+func (w Workload) ProblemsOfDefault() []schedule.Problem {
+	if _, isDefault := w.Annotations(); !isDefault {
+		return nil
+	}
+	return schedule.ProblemsOfNamespace(w.in.defaults, w.in.zone)
+}
+
+// IsDryRun reports whether an annotation of the workload or of its Namespace requires a dry run.
+func (w Workload) IsDryRun() bool { return w.in.isDryRun() }
+
 // Saved returns the CPU and memory requests that a stop saves now.
 func (w Workload) Saved() corev1.ResourceList { return w.kind.saved(w.in.object) }
 
