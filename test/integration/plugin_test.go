@@ -27,6 +27,8 @@ func TestPlugin(t *testing.T) {
 		{"a stopped deployment is listed and explained, wakes, and sleeps until its next start", testPluginSchedule},
 		{"a workload without a schedule cannot wake", testPluginUnscheduled},
 		{"a deployment that sleeps starts at the next start", testPluginNextStart},
+		{"a deployment that sleeps until a time skips earlier starts", testPluginSleepUntil},
+		{"a workload in a dry run cannot wake", testPluginDryRun},
 		{"an import changes the workload only with --apply", testPluginImport},
 		{"flip turns the switches of a machine up", testPluginFlip},
 		{"a HorizontalPodAutoscaler wakes and sleeps", testPluginAutoscaler},
@@ -109,6 +111,36 @@ func testPluginNextStart(t *testing.T, namespace string) {
 	checkUnchanged(t, d, "that sleeps although its last event was a start")
 	annotate(t, d, v1beta1.StartScheduleAnnotation, timeOfDayIn(-2*time.Hour))
 	waitForReplicas(t, d, 3)
+}
+
+// testPluginSleepUntil moves the start time twice after the sleep: before and after the end of the suspension.
+func testPluginSleepUntil(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.StartScheduleAnnotation: timeOfDayIn(-time.Hour)}
+	})
+	d = waitForWorkload(t, d, "started", func(d *appsv1.Deployment) bool {
+		return d.Annotations[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStarted
+	})
+	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	mustPrint(t, namespace, []string{"sleep", "deploy/web", "--until", until}, "stopped")
+	d = waitForReplicas(t, d, 0)
+	if got := d.Annotations[v1beta1.SuspendUntilAnnotation]; got != until {
+		t.Errorf("after sleep, suspend-until is %q, want %s", got, until)
+	}
+	annotate(t, d, v1beta1.StartScheduleAnnotation, timeOfDayIn(-2*time.Hour))
+	waitUntilScheduleProcessed(t, namespace)
+	waitForReplicas(t, d, 0)
+	annotate(t, d, v1beta1.StartScheduleAnnotation, timeOfDayIn(-3*time.Hour), v1beta1.SuspendUntilAnnotation, "")
+	waitForReplicas(t, d, 3)
+}
+
+func testPluginDryRun(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) { d.Annotations[v1beta1.DryRunAnnotation] = "true" })
+	const want = "a dry run applies to deployment/web"
+	if _, _, err := useless(t, namespace, "wake", "deploy/web", "--for", "1h"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	checkUnchanged(t, d, "in a dry run")
 }
 
 func testPluginFlip(t *testing.T, namespace string) {

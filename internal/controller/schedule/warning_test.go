@@ -78,6 +78,11 @@ func TestWarnings(t *testing.T) {
 			apierrors.NewConflict(schema.GroupResource{}, "d", errors.New("old")), ""},
 		{"the schedule is invalid", newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00")), nil,
 			`Warning InvalidSchedule useless.container.training/stop-schedule "25:00": `},
+		{"the workload stops soon", newDeployment(3, with(v1beta1.StopAfterAnnotation, "5h10m"),
+			with(v1beta1.RunningSinceAnnotation, "2026-11-20T07:00:00Z"),
+			with(v1beta1.ExpiresAtAnnotation, "2026-11-20T12:10:00Z"),
+			observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")), nil,
+			`Warning StopsSoon The workload stops at 2026-11-20T12:10:00Z: `},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			api := &rejectingClient{err: c.err}
