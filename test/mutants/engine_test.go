@@ -86,6 +86,7 @@ var placeholders = regexp.MustCompile(`\$(\w+)(?:\{([\w.]+)\})?`)
 // imports maps names to the packages that new source may need. fixImports adds them to the edited file.
 var imports = map[string]string{
 	"baseline": "container.training/useless/test/bench/baseline",
+	"batchv1":  "k8s.io/api/batch/v1",
 	"client":   "sigs.k8s.io/controller-runtime/pkg/client",
 	"log":      "sigs.k8s.io/controller-runtime/pkg/log",
 	"metav1":   "k8s.io/apimachinery/pkg/apis/meta/v1",

@@ -163,6 +163,14 @@ var mutants = []mutant{
 	{mistake: "A start resumes a CronJob that a user had suspended before the stop", edits: []edit{
 		{schedule, "kind.execute", call, "raise", `$0(max($1, 1), $2)`},
 	}},
+	{mistake: "A stop of a CronJob deletes the Jobs of its namespace", edits: []edit{
+		{schedule, "Controller.act", statement, "patch.Object", `if $receiver.kind == cronJobs && $param3.transition == stop {
+			if err := $receiver.client.DeleteAllOf($param1, &batchv1.Job{}, client.InNamespace($param2.GetNamespace())); err != nil {
+				return err
+			}
+		}
+		$1, $2 := $3`},
+	}},
 	{mistake: "A stop sets maxReplicas of a HorizontalPodAutoscaler, but not minReplicas", edits: []edit{
 		{schedule, "kind.apply", ifStatement, "setLeast", ``},
 	}},

@@ -250,6 +250,11 @@ func (s *fakeClient) Update(_ context.Context, o client.Object, _ ...client.Upda
 	return nil
 }
 
+// DeleteAllOf returns an error, because a start or a stop must not delete anything.
+func (s *fakeClient) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
+	return errors.New("the operator deletes objects")
+}
+
 func (s *fakeClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if s.crash != nil {
 		return s.crash
