@@ -211,6 +211,12 @@ kind: ScheduleReport
 			t.Errorf("-o %s (-want +got):\n%s", format, diff)
 		}
 	}
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	const header, cells = "NAMESPACE   KIND         NAME", "\ndev         Deployment   web"
+	if err := (&options{IOStreams: streams}).print(rows, now, "", true); err != nil ||
+		!strings.HasPrefix(out.String(), header) || !strings.Contains(out.String(), cells) {
+		t.Errorf("for all namespaces: error %v, want the namespace in\n%s", err, out)
+	}
 }
 
 func TestCheck(t *testing.T) {
