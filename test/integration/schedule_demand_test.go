@@ -10,12 +10,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/schedule"
@@ -26,6 +28,7 @@ func TestScheduleOnDemand(t *testing.T) {
 		{"the annotations of a Namespace are the default for its workloads", testNamespaceDefault},
 		{"a workload with own annotations does not have the default of its Namespace", testOwnSchedule},
 		{"a CronJob has the times of its Namespace, but not the replicas", testDefaultOfCronJob},
+		{"a StatefulSet and a VirtualMachine have the default of their Namespace, but an autoscaler does not", testDefaultOfKinds},
 		{"kube-public cannot have a default", testSystemNamespace},
 		{"an invalid default causes one warning on the Namespace, and nothing is stopped", testInvalidDefault},
 		{"a stopped deployment runs on demand, and stops again", testStartUntil},
@@ -95,6 +98,21 @@ func testDefaultOfCronJob(t *testing.T, namespace string) {
 	}
 	waitForWorkload(t, job, "suspended", func(job *batchv1.CronJob) bool { return *job.Spec.Suspend })
 	waitForReplicas(t, createDeployment(t, namespace, "d", unscheduled), 1)
+}
+
+func testDefaultOfKinds(t *testing.T, namespace string) {
+	s, vm, hpa := newStatefulSet(namespace, "s"), newVirtualMachine(namespace, "vm"), newScheduledAutoscaler(namespace, "hpa", "")
+	for _, o := range []client.Object{s, vm, hpa} {
+		o.SetAnnotations(nil)
+		createObject(t, o)
+	}
+	annotateNamespace(t, namespace, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+	waitForWorkload(t, s, "stopped", func(s *appsv1.StatefulSet) bool { return *s.Spec.Replicas == 0 })
+	waitForWorkload(t, vm, "inactive", func(vm *v1alpha1.VirtualMachine) bool { return vm.Spec.Action == v1alpha1.ActionInactive })
+	waitUntilScheduleProcessed(t, namespace)
+	waitForWorkload(t, hpa, "unchanged", func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
+		return *hpa.Spec.MinReplicas == 2 && hpa.Spec.MaxReplicas == 9 && len(hpa.Annotations) == 0
+	})
 }
 
 func testSystemNamespace(t *testing.T, _ string) {

@@ -67,7 +67,8 @@ func checkDeploymentStops(t *testing.T, namespace, name string) {
 	waitForReplicas(t, createDeployment(t, namespace, name, nil), 0)
 }
 
-// checkScaledObject checks that a stop pauses a ScaledObject, and that a start removes the pause.
+// checkScaledObject checks that a stop pauses a ScaledObject, and that a start removes the pause. Then a user pauses the
+// ScaledObject again, and one event must name the field manager.
 func checkScaledObject(t *testing.T, namespace string) {
 	t.Helper()
 	mustKubectl(t, `
@@ -101,4 +102,11 @@ spec:
 		t.Errorf("after the start, the annotation %s is %q", pausedReplicas, got)
 	}
 	checkEvents(t, o, v1beta1.EventScheduledStart, "Removed the annotation "+pausedReplicas+" "+causeOf(o, "start-schedule"))
+
+	mustKubectl(t, "", "annotate", "scaledobject", "events", "-n", namespace, pausedReplicas+"=0")
+	waitForEvent(t, o, v1beta1.EventScheduleOverridden)
+	const want = "The workload is stopped, although its schedule has started it: kubectl-annotate changed it at "
+	if events := eventsOn(t, o, v1beta1.EventScheduleOverridden); len(events) != 1 || !strings.HasPrefix(events[0].Note, want) {
+		t.Errorf("got %d events, the first %q; want one event whose note begins with %q", len(events), events[0].Note, want)
+	}
 }
