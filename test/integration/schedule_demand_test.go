@@ -157,9 +157,10 @@ func testStartUntil(t *testing.T, namespace string) {
 	}
 	checkUnchanged(t, d, "that runs on demand")
 
+	annotate(t, d, v1beta1.StartUntilAnnotation, time.Now().Add(10*time.Minute).UTC().Format(time.RFC3339))
+	waitForEvent(t, d, v1beta1.EventStopsSoon)
 	until = time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
 	annotate(t, d, v1beta1.StartUntilAnnotation, until.Format(time.RFC3339))
-	waitForEvent(t, d, v1beta1.EventStopsSoon)
 	d = waitForReplicas(t, d, 0)
 	if now := time.Now(); now.Before(until) {
 		t.Errorf("the deployment was stopped at %s, before %s", now, until)
@@ -178,9 +179,12 @@ func testStopAfter(t *testing.T, namespace string) {
 	d = waitForWorkload(t, d, "observed", started)
 	checkUnchanged(t, d, "that was just started")
 
-	since := time.Now().Add(-time.Hour + 2*time.Second).UTC().Format(time.RFC3339)
-	annotate(t, d, v1beta1.RunningSinceAnnotation, since) // as if it ran for almost an hour
+	ago := func(minutes int) string {
+		return time.Now().Add(time.Duration(-minutes) * time.Minute).UTC().Format(time.RFC3339)
+	}
+	annotate(t, d, v1beta1.RunningSinceAnnotation, ago(50)) // as if it ran for 50 minutes
 	waitForEvent(t, d, v1beta1.EventStopsSoon)
+	annotate(t, d, v1beta1.RunningSinceAnnotation, ago(60))
 	d = waitForReplicas(t, d, 0)
 	checkEvents(t, d, v1beta1.EventScheduledStop, fmt.Sprintf(`Scaled in from 3 to 0 replicas (stop-after "1h", due %s)`,
 		d.Annotations[v1beta1.LastScheduleTimeAnnotation]))
