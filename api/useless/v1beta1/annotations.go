@@ -57,7 +57,7 @@ const (
 	// OriginalReplicasAnnotation is maxReplicas before the stop. A start removes both annotations.
 	OriginalMinReplicasAnnotation = domain + "original-min-replicas"
 	// OriginalStateAnnotation is OriginalStateActive if the stop changed a workload without replicas: it suspended a
-	// CronJob, or made a VirtualMachine inactive. A start removes the annotation.
+	// CronJob, paused a ScaledObject, or made a VirtualMachine inactive. A start removes the annotation.
 	OriginalStateAnnotation = domain + "original-state"
 	// LastScheduleTimeAnnotation is the time (RFC 3339) of the last start or stop that was handled.
 	LastScheduleTimeAnnotation = domain + "last-schedule-time"
@@ -107,7 +107,8 @@ const (
 	// EventScheduleOverridden names the field manager that has undone a stop or a start, and the time of its change.
 	// The operator does nothing until the next start or stop.
 	EventScheduleOverridden = "ScheduleOverridden"
-	// EventScheduleIgnored means that a Namespace has a default schedule, but cannot have one, such as kube-system.
+	// EventScheduleIgnored means that the operator ignores the default schedule of a system Namespace, such as
+	// kube-system.
 	EventScheduleIgnored = "ScheduleIgnored"
 	// EventScaleFailed contains the error that the API server returned when it rejected a start or a stop.
 	EventScaleFailed = "ScaleFailed"
