@@ -76,8 +76,8 @@ func (i *importer) changes() ([]change, error) {
 	return i.checked(joined(changes)), nil
 }
 
-// checkNames returns an error if a shell could read the kind, the namespace or the name in a printed command as
-// something else. Only objects in files can have such names.
+// checkNames returns an error if the kind, the namespace or the name could contain special characters of a shell. They
+// become parts of printed commands. Only objects in files can have such names.
 func checkNames(u *unstructured.Unstructured) error {
 	problems := validation.IsDNS1123Subdomain(u.GetName())
 	problems = append(problems, validation.IsDNS1123Label(strings.ToLower(u.GetKind()))...)
@@ -209,8 +209,8 @@ func (c *change) isUntranslated() bool {
 	return err == nil && k.takesDefaults
 }
 
-// checkDefault adds what makes the default schedule of a Namespace unsafe. It must not stop the workloads in unsafe,
-// whose own schedule was not translated.
+// checkDefault adds the reasons why the default schedule of a Namespace is unsafe. The default must not stop the
+// workloads in unsafe, because their old schedules were not translated.
 func (i *importer) checkDefault(c *change, unsafe []string) {
 	if c.info == nil && !i.areFiles {
 		c.hold("you do not have permission to read the Namespace, so it may already have a schedule")

@@ -65,7 +65,8 @@ func readFiles(files []string) ([]*resource.Info, error) {
 }
 
 // readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. It
-// also returns the kinds with a default schedule that the user has no permission to read.
+// also returns the kinds of workloads to which a default schedule would apply, but that the user has no permission to
+// read.
 func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string, err error) {
 	namespace, err := o.namespace()
 	if err != nil {

@@ -247,7 +247,7 @@ func TestCheck(t *testing.T) {
 			"deployment/web (-:8), default of Namespace dev", false},
 		{"an invalid default is one mistake", namespaceWithDefault("25:00") + inDev("Deployment", "{}"),
 			"-:4: useless.container.training/stop-schedule", true},
-		{"a Namespace in the files without a default is no schedule", "kind: Namespace\nmetadata: {name: dev}\n---\n" +
+		{"a Namespace without a default in the files means that its workloads have no default", "kind: Namespace\nmetadata: {name: dev}\n---\n" +
 			inDev("Deployment", `{suspend: "true"}`), "there is no start-schedule", true},
 		{"an own schedule replaces the default", namespaceWithDefault("20:00") + inDev("Deployment", `{stop-after: 4h}`),
 			"deployment/web (-:9), time zone UTC:\n  stop   4h0m0s", false},
@@ -284,7 +284,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckOfInvalidYAML has YAML without a meaning.
+// TestCheckOfInvalidYAML checks manifests whose YAML is not a valid Kubernetes object.
 func TestCheckOfInvalidYAML(t *testing.T) {
 	for reason, manifest := range map[string]string{
 		"an anchor must not contain itself":     "kind: Deployment\nmetadata: &m\n  <<: *m\n",
@@ -312,7 +312,7 @@ func inDev(kind, annotations string) string {
 	return "kind: " + kind + "\nmetadata: {name: web, namespace: dev, annotations: " + annotations + "}\n"
 }
 
-// TestCheckOfSeveralFiles has the Namespace and a workload without a namespace in two files.
+// TestCheckOfSeveralFiles checks a Namespace in one file, and a workload without metadata.namespace in another file.
 func TestCheckOfSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	namespace, web := filepath.Join(dir, "namespace.yaml"), filepath.Join(dir, "web.yaml")
@@ -450,8 +450,8 @@ func TestImport(t *testing.T) {
 			"spec: {weekdays: '*', sleepAt: '20:00', " + spec + "}\n---\n"
 	}
 	const web = "includeRef: [{apiVersion: apps/v1, kind: Deployment, name: web}]"
-	const others = "# namespace/dev: kube-green does not stop all workloads of the Namespace: if these files do not have all " +
-		"of the others, first annotate them with schedule=none\n"
+	const others = "# namespace/dev: kube-green does not stop all workloads of the Namespace: if some of " +
+		"the others are not in these files, first annotate them with schedule=none\n"
 	const dropped = "# namespace/dev: the schedule of SleepInfo b is not translated: a Namespace has one schedule; annotate the " +
 		"workloads instead\n"
 	const replaces = "it already has another schedule of this operator: run the command only to replace this schedule\n"

@@ -19,7 +19,7 @@ func (o *options) newSleep() *cobra.Command {
 	var until string
 	c := &cobra.Command{
 		Use: "sleep KIND/NAME", Short: "Stop a workload until the next start of its schedule",
-		Long: "Stop a workload like the operator does, and end its uptime on demand.\n" +
+		Long: "Stop a workload as the operator does. This also ends an uptime that the command wake has started.\n" +
 			"The next start of its schedule restores it. With --until, earlier starts and stops are skipped.",
 		Example: "  kubectl useless sleep deployment/web\n" +
 			"  kubectl useless sleep deployment/web --until 2026-11-30T07:00:00+01:00",

@@ -92,7 +92,8 @@ func selects(s *legacy.SleepInfo, workload *resource.Info) bool {
 // excluded is the annotation of a workload that the default of its Namespace must not stop.
 const excluded = v1beta1.ScheduleAnnotation + "=" + v1beta1.ScheduleNone
 
-// remaining returns what the user has to do in addition to the changes of workloads, and before that of the Namespace.
+// remaining returns the manual steps that the changes of workloads do not cover. If the Namespace gets a default, the
+// user must do them before that change.
 func (i *importer) remaining(s *legacy.SleepInfo, changed int) []string {
 	switch {
 	case s.HasIncludes() && changed == 0:
@@ -101,8 +102,8 @@ func (i *importer) remaining(s *legacy.SleepInfo, changed int) []string {
 	case i.areFiles && s.HasIncludes():
 		return []string{"includeRef may select workloads that are not in these files: annotate them, too"}
 	case i.areFiles:
-		return []string{"kube-green does not stop all workloads of the Namespace: if these files do not have all of " +
-			"the others, first annotate them with " + excluded}
+		return []string{"kube-green does not stop all workloads of the Namespace: if some of the others are not in " +
+			"these files, first annotate them with " + excluded}
 	}
 	return nil
 }

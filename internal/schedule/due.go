@@ -26,7 +26,7 @@ type Due struct {
 	// Since and Expiry are the values of RunningSince and ExpiresAt to record, unless the event starts or stops the
 	// workload.
 	Since, Expiry time.Time
-	// ExpiresIntoStop means that the workload stops at Expiry. If it is false, only the regular schedule applies again.
+	// ExpiresIntoStop means that the workload stops at Expiry. If it is false, the workload keeps running at Expiry.
 	ExpiresIntoStop bool
 }
 

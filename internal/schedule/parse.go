@@ -138,7 +138,7 @@ var additions = []field{
 	}},
 	{v1beta1.ScheduleAnnotation, strconv.Quote(v1beta1.ScheduleNone), func(_ *Schedule, value string) error {
 		if value != v1beta1.ScheduleNone {
-			return errors.New("it is not none")
+			return errors.New("it must be none")
 		}
 		return nil
 	}},

@@ -133,7 +133,7 @@ func TestBadValues(t *testing.T) {
 			"31d": "to 30d", "0": "not a duration",
 		},
 		v1beta1.DryRunAnnotation:   {"": "neither true nor false", "yes": "neither true nor false", "on": "neither true nor false"},
-		v1beta1.ScheduleAnnotation: {"": "it is not none", "None": "it is not none", "off": "it is not none"},
+		v1beta1.ScheduleAnnotation: {"": "it must be none", "None": "it must be none", "off": "it must be none"},
 	}
 	for _, f := range fields {
 		if n := len(bad[f.key]); n < 3 {
@@ -213,7 +213,7 @@ func TestContradictions(t *testing.T) {
 				`use for example start-schedule "Mon-Fri 07:00" in addition`,
 		},
 		"FewerOnStart": {
-			"a start without more replicas than a stop",
+			"start-replicas is not more than stop-replicas",
 			map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartReplicasAnnotation: "2", v1beta1.StopReplicasAnnotation: "2"},
 			`useless.container.training/start-replicas "2": it must be more than stop-replicas, which is 2; use for example "3"`,
 		},

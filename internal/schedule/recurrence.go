@@ -87,9 +87,9 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	return true
 }
 
-// on reports whether a Recurrence contains a month and a day of the month, if that date is on the given day of the
-// week. Cron has a field for the day of the month and a field for the day of the week. If one of them is *, both must
-// match. Otherwise, one match is enough.
+// on reports whether a Recurrence contains the month and the day of a date. The year of the date does not count: the
+// argument weekday is its day of the week. Cron has a field for the day of the month and a field for the day of the
+// week. If one of them is *, both must match. Otherwise, one match is enough.
 func (r *Recurrence) on(date time.Time, weekday int) bool {
 	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
 	both := (r.cron.Dom|r.cron.Dow)&star != 0

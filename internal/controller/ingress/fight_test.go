@@ -17,9 +17,9 @@ var (
 	setting = plan{annotations: Annotations{"foo": "bar"}, set: []string{"foo"}}
 )
 
-// fight simulates a rival, which is another writer that reverts the annotations. held has the time before each revert.
-// givesIn has the indexes of some reverts. After these, the rival restores the annotations itself, while the operator
-// waits. The result has the time that the operator waits after each revert, before it sets the annotations again.
+// fight simulates a rival: another writer that reverts the annotations. held has the time before each revert. givesIn
+// has the indexes of the reverts that the rival undoes itself, while the operator waits. The result has the time that
+// the operator waits after each revert, before it sets the annotations again.
 func fight(held []time.Duration, givesIn ...int) []time.Duration {
 	var waits []time.Duration
 	at := now

@@ -283,7 +283,7 @@ func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
 	}
 	if n := int(left.Load()); n > 0 {
 		a.events.Warning(a.machine, v1beta1.EventRaised, "Raise",
-			"Could not turn %d %s up: the requests were refused", n, plural(n))
+			"Could not turn %d %s up: the API server rejected the requests", n, plural(n))
 	}
 	return err
 }

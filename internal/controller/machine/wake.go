@@ -75,8 +75,8 @@ func changedByUser(old, updated client.Object) bool {
 func itself(machine client.Object) []string { return []string{machine.GetName()} }
 
 // machinesOf returns the names of the Machines that a Switch affects: its controller, and the Machines that select it.
-// It also returns the name of the Machine whose new Switches could get the same name. A name can occur twice, and the
-// Machine may not exist.
+// It also returns the name of the Machine that could use the name of this Switch for a new Switch. A name can occur
+// twice, and the Machine may not exist.
 func (c *Controller) machinesOf(object client.Object) (names []string) {
 	prefix, _ := splitOrdinal(object.GetName())
 	if name, ok := strings.CutSuffix(prefix, "-"); ok {

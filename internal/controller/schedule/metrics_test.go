@@ -116,8 +116,8 @@ func TestStateOfInvalidDefault(t *testing.T) {
 	}
 }
 
-// TestCollectDefaults counts the workloads in a Namespace with a default. Those without annotations of their own count
-// too, although the operator writes nothing to them if the default is invalid or in a dry run.
+// TestCollectDefaults counts the workloads in a Namespace with a default. Workloads without annotations
+// of their own count too. If the default is invalid, or in a dry run, the operator does not write to these workloads.
 func TestCollectDefaults(t *testing.T) {
 	unannotated := func(d *appsv1.Deployment) { d.Annotations = nil }
 	none := func(d *appsv1.Deployment) {

@@ -175,7 +175,7 @@ func parseQuantity(text, most string, into *resource.Quantity) bool {
 }
 
 // FuzzStatus computes the status from random messages of the kubelet, the scheduler and the API server. The status must
-// be valid, and must not change if only time passes.
+// be valid. If only time passes, it must not change, except that the operator can reset status.failures.
 func FuzzStatus(f *testing.F) {
 	f.Add("", true, "", "", "", int64(1))
 	f.Add("pu", true, "Unschedulable", "0/3 nodes are available.", "", int64(60))

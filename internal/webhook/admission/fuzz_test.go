@@ -29,7 +29,7 @@ import (
 	"container.training/useless/internal/webhook/server"
 )
 
-// FuzzValidate validates the creation of two random Machines, and an update of the first Machine to the second. An
+// FuzzValidate validates the creation of a random Machine, and an update of another random Machine to this one. An
 // update that changes nothing must be valid. If a creation is valid, the controller must be able to use the Machine.
 func FuzzValidate(f *testing.F) {
 	const plain = `{"metadata":{"name":"m"},"spec":{"switches":{"count":3}}}`
