@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// conditions returns the conditions that depend only on the object, and not on its source.
+// conditions returns the conditions of an object that do not depend on its kustomization.
 func conditions(object *unstructured.Unstructured) []string {
 	switch kind := object.GetKind(); {
 	case kind == "CustomResourceDefinition":
@@ -71,7 +71,7 @@ var edits = map[string][]edit{
 const inject = "cert-manager.io/inject-ca-from: useless-system/useless-serving-cert\n"
 
 var (
-	// injection is an annotation, so that cert-manager writes the CA certificate into the object.
+	// injection is the annotation with which cert-manager writes the CA certificate into the object.
 	injection = when(`certificates.mode | eq "certManager"`, "    "+inject)
 
 	// caBundle adds the CA certificate to the configuration of each webhook.

@@ -46,7 +46,7 @@ func TestProcess(t *testing.T) {
 		script: "echo $GREETING",
 		end:    func(p *Process) { <-p.Done() },
 	}, {
-		reason: "a program inherits the environment, except the variables of an operator",
+		reason: "a program inherits the environment, except variables that begin with USELESS_",
 		script: "echo $HOME $USELESS_OWN $USELESS_INHERITED; exit 3",
 		end:    func(p *Process) { <-p.Done() },
 		want:   "the script: exit status 3; the end of its log:\n\t/home/user own",

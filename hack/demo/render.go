@@ -29,7 +29,8 @@ type view struct {
 	events   []eventsv1.Event
 }
 
-func sorted(machines []v1beta1.Machine, others []other, list []eventsv1.Event) view {
+// newView sorts the objects, and leaves out the events of other components, such as kubelets.
+func newView(machines []v1beta1.Machine, others []other, list []eventsv1.Event) view {
 	list = slices.DeleteFunc(list, func(e eventsv1.Event) bool { return e.ReportingController != events.Reporter })
 	slices.SortFunc(machines, func(a, b v1beta1.Machine) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -78,11 +79,11 @@ func screen(v view, url, kubeconfig string, now time.Time, width, height int) st
 	return strings.Join(slices.Concat(top, middle, bottom), "\n")
 }
 
-// limitLines returns one line for each item, but at most most lines. If it leaves items out, the last line shows their
-// number.
-func limitLines[T any](items []T, most int, write func(T) string) (lines []string) {
+// limitLines returns one line for each item. If there are more items than limit, it leaves the last items out, and the
+// last line shows their number.
+func limitLines[T any](items []T, limit int, write func(T) string) (lines []string) {
 	for i, item := range items {
-		if len(lines) == most-1 && i+1 < len(items) {
+		if len(lines) == limit-1 && i+1 < len(items) {
 			return append(lines, fmt.Sprintf("… and %d more", len(items)-i))
 		}
 		lines = append(lines, write(item))

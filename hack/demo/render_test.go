@@ -109,7 +109,7 @@ func TestScreen(t *testing.T) {
 		events:   manyEvents(),
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
-			got := screen(sorted(test.machines, test.others, test.events), "http://127.0.0.1:40123", "/src/.local/kubeconfig", now, 80, 24)
+			got := screen(newView(test.machines, test.others, test.events), "http://127.0.0.1:40123", "/src/.local/kubeconfig", now, 80, 24)
 			got = strings.NewReplacer(highlight("u"), "U", "\x1b[1m", "", "\x1b[0m", "").Replace(got)
 			want, err := os.ReadFile(filepath.Join("testdata", test.golden))
 			if err != nil {

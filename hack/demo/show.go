@@ -93,7 +93,7 @@ func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 		if err != nil {
 			return fmt.Errorf("watch the machines: %w", err)
 		}
-		if look(sorted(machines.Items, others, events.Items)) {
+		if look(newView(machines.Items, others, events.Items)) {
 			return nil
 		}
 		select {

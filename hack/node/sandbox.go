@@ -91,7 +91,7 @@ func coverVar(dir string) error {
 	if err := unix.Mount("overlay", "/var", "overlay", 0, "lowerdir=/var,upperdir="+upper+",workdir="+work); err != nil {
 		return fmt.Errorf("mount /var: %w", err)
 	}
-	// If the node's folder is in /var, it must stay writable.
+	// If the node's folder is in /var, the overlay must not hide it: programs outside the node read its files.
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", own.Fd()), dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
 	}

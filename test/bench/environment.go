@@ -178,8 +178,8 @@ func (e *environment) stop() error {
 	return errors.Join(err, os.RemoveAll(e.certs))
 }
 
-// awaitQuiet waits until the environments use at most a tenth of a core each, averaged over all environments. After a
-// change, API servers take some time to fill their watch caches.
+// awaitQuiet waits until the environments use at most a tenth of a core on average. After a change, API servers take
+// some time to fill their watch caches.
 func awaitQuiet(ctx context.Context, environments ...*environment) error {
 	const interval, most = 500 * time.Millisecond, 0.05 // CPU seconds
 	for before := math.Inf(-1); ; {

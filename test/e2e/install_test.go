@@ -81,8 +81,8 @@ func checkWrongOrder(t *testing.T) {
 	must(t, "kubectl", "wait", "-n", user, "--for=delete", newMachines+"/machine", "--timeout=30s")
 }
 
-// withImages reads manifests and replaces the published image names by names in the test's registry. The node of make
-// e2e finds published names in the test's registry, so withImages keeps them there.
+// withImages reads manifests and replaces the published image names with names in the test's registry. On the node of
+// make e2e, it keeps the published names, because this node pulls every image from the test's registry.
 func withImages(t *testing.T, path string) string {
 	t.Helper()
 	manifests, err := os.ReadFile(path)
@@ -92,8 +92,8 @@ func withImages(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(manifests), "container.training/useless-operator:v"+currentVersion, operatorImage())
 }
 
-// operatorImage returns the image that the cluster pulls. The node of make e2e finds the published name in the test's
-// registry.
+// operatorImage returns the name with which the cluster pulls the operator's image from the test's registry. On the
+// node of make e2e, it is the published name.
 func operatorImage() string {
 	if node != "" {
 		return "container.training/useless-operator:v" + currentVersion

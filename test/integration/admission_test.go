@@ -828,7 +828,7 @@ func TestWithoutWebhook(t *testing.T) {
 		testValidIsRejected(t, namespace)
 	})
 	t.Run("Machines are read as v1beta1", func(t *testing.T) {
-		// Without the conversion webhook, the API server can return v1alpha1 objects only if it converted them before.
+		// The API server converted the Machine in v1alpha1 when it was created. So a read needs no conversion webhook.
 		for _, version := range []string{beta, alpha} {
 			u := read(t, beta, "machines", namespace, "created-as-"+version)
 			if got := at(u, "status.positions"); got != "d" {

@@ -166,7 +166,7 @@ func admin(t testing.TB) client.WithWatch {
 }
 
 func startCluster() (*testCluster, error) {
-	c := &testCluster{requests: newTally()}
+	c := &testCluster{requests: newRequestCounter()}
 	c.node = sync.OnceValues(c.startNode)
 	c.sharedOperator = sync.OnceValue(c.startSharedOperator)
 	return c, c.start(context.Background())

@@ -144,7 +144,7 @@ func TestIngressRestart(t *testing.T) {
 	stop := runOperatorFor(t, operatorOptions{controllers: ensuring(fooBar)})
 	waitForAnnotations(t, namespace, "web", foreign, fooBar)
 	stop()
-	requests := newTally()
+	requests := newRequestCounter()
 	runOperatorFor(t, operatorOptions{
 		controllers: ensuring(fooBar),
 		transport:   func(config *rest.Config) { config.Wrap(requests.wrap) },
@@ -170,7 +170,7 @@ func ensuring(annotations map[string]string) func(*controller.Options) {
 func TestIngress(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
-	requests, intercept, clock := newTally(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
+	requests, intercept, clock := newRequestCounter(), &interceptor{}, clocktesting.NewFakePassiveClock(time.Now())
 	runOperatorFor(t, operatorOptions{
 		clock:       clock,
 		controllers: ensuring(fooBar),

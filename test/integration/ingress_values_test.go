@@ -51,7 +51,7 @@ func runIngressSteps(t *testing.T, web *networkingv1.Ingress, steps []ingressSte
 			if step.change != "" {
 				mergePatch(t, web, "%s", step.change)
 			}
-			requests := newTally()
+			requests := newRequestCounter()
 			stop := runOperatorFor(t, operatorOptions{
 				controllers: func(options *controller.Options) {
 					options.Selection = []string{"*", ingress.Name}

@@ -120,7 +120,7 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 // runController runs the conversion webhook and the Machine controller. The controller has nothing to change.
 func (u *upgrade) runController(t *testing.T) {
 	t.Helper()
-	u.requests = newTally()
+	u.requests = newRequestCounter()
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(u.requests.wrap) }})
 	t.Cleanup(func() {
 		dropFinalizers(t, u.busy, "held")

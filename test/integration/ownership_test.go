@@ -64,7 +64,7 @@ func TestOwnership(t *testing.T) {
 // that Switch 4 s later. Until then, the API server rejects the name, and the operator retries with growing delays.
 func TestNameTakenBeforeCacheUpdate(t *testing.T) {
 	useExclusiveCluster(t)
-	requests := newTally()
+	requests := newRequestCounter()
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {

@@ -98,7 +98,7 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 	}
 }
 
-// testPluginNextStart moves the start time after the sleep, so that the next start becomes due.
+// testPluginNextStart puts a Deployment to sleep, and then changes its start schedule, so that a start is due at once.
 func testPluginNextStart(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{v1beta1.StartScheduleAnnotation: timeOfDayIn(-time.Hour)}
@@ -317,7 +317,7 @@ spec:
 	mustKubectl(t, "", "wait", "--for=condition=Established", "crd/sleepinfos.kube-green.com", "--timeout=1m")
 }
 
-// createSleepInfo creates a SleepInfo that stops workloads an hour ago. It also creates two Deployments and a CronJob
+// createSleepInfo creates a SleepInfo whose last stop was an hour ago. It also creates two Deployments and a CronJob
 // without schedules.
 func createSleepInfo(t *testing.T, namespace, refs string) (web, db *appsv1.Deployment) {
 	t.Helper()
@@ -365,7 +365,7 @@ func testPluginImportExcludes(t *testing.T, namespace string) {
 	}
 }
 
-// testPluginImportPartly imports as two users. Each of them must not read one of the resources.
+// testPluginImportPartly imports as two users. Each of them lacks the permission to read one of the resources.
 func testPluginImportPartly(t *testing.T, namespace string) {
 	createSleepInfo(t, namespace, "suspendDeployments: true")
 	const common = "deployments.apps,statefulsets.apps,horizontalpodautoscalers.autoscaling,scaledobjects.keda.sh," +

@@ -40,7 +40,7 @@ func TestPodCount(t *testing.T) {
 func countPods(t *testing.T) *requestCounter {
 	t.Helper()
 	grantPermissions(t, podcount.Name)
-	requests := newTally()
+	requests := newRequestCounter()
 	runOperatorFor(t, operatorOptions{
 		controllers: func(options *controller.Options) { options.Selection = []string{podcount.Name} },
 		noWebhooks:  true,

@@ -29,7 +29,7 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 	useExclusiveCluster(t)
 	const newMachines = 200
 	busy := newNamespace(t)
-	requests, held, open := newTally(), make(chan struct{}, newMachines), make(chan struct{})
+	requests, held, open := newRequestCounter(), make(chan struct{}, newMachines), make(chan struct{})
 	release := sync.OnceFunc(func() { close(open) })
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
@@ -83,7 +83,7 @@ func TestFlipsBeforeOtherWrites(t *testing.T) {
 	}
 	stop()
 
-	requests, order := newTally(), &sequence{}
+	requests, order := newRequestCounter(), &sequence{}
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) { config.Wrap(requests.wrap); config.Wrap(order.wrap) }})
 	for i := range machines {
 		waitForPositions(t, namespace, fmt.Sprintf("m%d", i), "d", defaultTimeout)

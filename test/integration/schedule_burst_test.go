@@ -120,7 +120,7 @@ func (b *burst) operator(restart bool) time.Duration {
 	namespace := newNamespace(b)
 	b.create(namespace)
 	due := friday(19)
-	requests, writes := newTally(), b.newArrivals(namespace)
+	requests, writes := newRequestCounter(), b.newArrivals(namespace)
 	run := func() (stop func()) {
 		return runOperatorFor(b, operatorOptions{clock: b.clock, transport: func(config *rest.Config) {
 			config.Wrap(requests.wrap)

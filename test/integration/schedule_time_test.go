@@ -47,7 +47,7 @@ func friday(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, 
 // was due, the test starts the operator again. The operator must then start web.
 func TestScheduleAcrossTheWeekend(t *testing.T) {
 	useExclusiveCluster(t)
-	clock, requests, registry := &adjustedClock{}, newTally(), prometheus.NewRegistry()
+	clock, requests, registry := &adjustedClock{}, newRequestCounter(), prometheus.NewRegistry()
 	options := operatorOptions{clock: clock, registry: registry, transport: func(config *rest.Config) { config.Wrap(requests.wrap) }}
 	stop := runOperatorFor(t, options)
 	namespace := newNamespace(t)
@@ -137,7 +137,7 @@ func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, 
 // TestScheduleWithStaleCache checks that the operator does not repeat a stop that its cache does not show yet.
 func TestScheduleWithStaleCache(t *testing.T) {
 	useExclusiveCluster(t)
-	requests := newTally()
+	requests := newRequestCounter()
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, "/deployments", time.Second} })
@@ -175,7 +175,7 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 // TestScheduleConflict lets a user scale a Deployment just before the operator sends the write that stops it.
 func TestScheduleConflict(t *testing.T) {
 	useExclusiveCluster(t)
-	requests := newTally()
+	requests := newRequestCounter()
 	var userScales atomic.Bool
 	namespace := newNamespace(t)
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
@@ -220,7 +220,7 @@ func TestScheduleLostResponse(t *testing.T) {
 	for name, arrives := range map[string]bool{"the request is lost": false, "only the response is lost": true} {
 		t.Run(name, func(t *testing.T) {
 			useExclusiveCluster(t)
-			requests := newTally()
+			requests := newRequestCounter()
 			var lose atomic.Bool
 			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)

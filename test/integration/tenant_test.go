@@ -35,7 +35,7 @@ func TestHostileTenant(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)
 	grantPermissions(t, ingress.Name)
-	requests := newTally()
+	requests := newRequestCounter()
 	runOperatorFor(t, operatorOptions{
 		transport: func(config *rest.Config) { config.Wrap(requests.wrap) },
 		controllers: func(options *controller.Options) {

@@ -46,8 +46,8 @@ func TestVirtualMachineRestart(t *testing.T) {
 	}
 }
 
-// TestVirtualMachineStaleCache runs an operator whose cache receives all changes 0.3 s late, including the operator's
-// own writes.
+// TestVirtualMachineStaleCache runs an operator whose cache receives all changes of one resource 0.3 s late, including
+// the operator's own writes.
 func TestVirtualMachineStaleCache(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"virtualmachines", "pods"} {
@@ -72,8 +72,8 @@ func TestVirtualMachineStaleCache(t *testing.T) {
 	}
 }
 
-// TestVirtualMachineWrites counts the operator's requests to the API server. A delay until the operator's caches show
-// its own writes must not change the number.
+// TestVirtualMachineWrites counts the operator's requests to the API server. The number must be the same if a cache
+// shows the operator's writes late.
 func TestVirtualMachineWrites(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -86,7 +86,7 @@ func TestVirtualMachineWrites(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			useExclusiveCluster(t)
-			requests := newTally()
+			requests := newRequestCounter()
 			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })

@@ -21,8 +21,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestWrites counts the operator's requests to the API server. A delay until the operator's caches show its own writes
-// must not change the number.
+// TestWrites counts the operator's requests to the API server. The number must be the same if a cache shows the
+// operator's writes late.
 func TestWrites(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -35,7 +35,7 @@ func TestWrites(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			useExclusiveCluster(t)
-			requests := newTally()
+			requests := newRequestCounter()
 			runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 				config.Wrap(requests.wrap)
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return laggingWatch{next, tt.path, tt.lag} })
@@ -44,11 +44,11 @@ func TestWrites(t *testing.T) {
 			t.Run("a new machine with 20 switches costs 23 writes", func(t *testing.T) {
 				testCostOfMachine(t, requests, namespace)
 			})
-			t.Run("each of many new machines costs a write per switch, two more and at most one event", func(t *testing.T) {
+			t.Run("each of many new machines costs one write for each switch, two other writes and at most one event", func(t *testing.T) {
 				testCostOfMachines(t, requests)
 			})
 			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
-			t.Run("a deletion costs a write per switch that is up, one more and one event", func(t *testing.T) {
+			t.Run("a deletion costs one write for each switch that is up, one other write and one event", func(t *testing.T) {
 				testCostOfDeletion(t, requests, namespace)
 			})
 		})
@@ -191,7 +191,7 @@ type requestCounter struct {
 	running map[string]int       // requests without a response, by namespace
 }
 
-func newTally() *requestCounter {
+func newRequestCounter() *requestCounter {
 	return &requestCounter{counts: map[string]map[string]int{}, last: map[string]time.Time{}, running: map[string]int{}}
 }
 

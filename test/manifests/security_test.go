@@ -206,7 +206,7 @@ func operatorsRules(t *testing.T, manifests []byte) (rules []rbacv1.PolicyRule) 
 	}
 	for _, rule := range rules {
 		if len(rule.APIGroups) != 1 {
-			t.Fatalf("not one API group: %+v", rule)
+			t.Fatalf("a rule has %d API groups, want 1: %+v", len(rule.APIGroups), rule)
 		}
 	}
 	return rules

@@ -13,8 +13,8 @@ import (
 )
 
 // TestFlipResponseLost loses the response to a flip. Then it deletes the switch before the Machine's status records the
-// flip, so no object records the flip. The next flip must still not be early. The bug can only appear if the cache is
-// stale, so there are several rounds.
+// flip, so no object records the flip. The next flip must still not be early. An early flip is possible only if
+// the cache is stale, so the test has several rounds.
 func TestFlipResponseLost(t *testing.T) {
 	for name, outcome := range map[string]sim.Outcome{
 		"the response is lost":  {DropResponse: true},

@@ -61,7 +61,7 @@ type scenario struct {
 	controller string
 	kinds      []string // the kinds that the controller caches
 	steps      []step
-	refused    bool          // a real API server would also reject some of the writes
+	refused    bool          // the API server rejects some of the operator's writes
 	maxWait    time.Duration // the longest time between two reconciles; 0 if there is no limit
 }
 
@@ -80,8 +80,8 @@ func (s scenario) caches() []string {
 	return append(slices.Clip(s.kinds), "")
 }
 
-// behind returns the tested lags of a starting operator's API server, in revisions. Machines depend most on the cache,
-// so they have the most cases.
+// behind returns the numbers of revisions by which the API server of a restarted operator lags in the tests. Machines
+// depend most on the cache, so they have the most cases.
 func (s scenario) behind() []int64 {
 	if slices.Contains(s.kinds, "Machine") {
 		return []int64{0, 2, 10}
@@ -382,11 +382,11 @@ func (c conditions) String() string {
 	return strings.Join(what, ", ")
 }
 
-// hideCreation reports whether the run misses two events, and one of the two is the creation of a child by the
+// missesCreation reports whether the run misses two events, and one of the two is the creation of a child by the
 // operator. The operator waits until a watch delivers its own creations. So it relies on a watch that delivers all
 // events in order, or ends. If the watch misses a creation, the operator may create an extra child. It deletes the
 // extra child after the next list.
-func (c conditions) hideCreation(r result) bool {
+func (c conditions) missesCreation(r result) bool {
 	return len(c.missed) > 1 && slices.ContainsFunc(c.missed, func(m miss) bool {
 		return m.late == 0 && slices.Contains(r.creations, m.revision)
 	})
@@ -396,7 +396,7 @@ func (c conditions) hideCreation(r result) bool {
 type result struct {
 	states     []string // after each step
 	writes     int      // write requests of the operator
-	effects    int      // objects that the operator changed
+	effects    int      // changes of objects by the operator
 	revisions  []int64  // of the kinds that the controller caches
 	creations  []int64  // revisions at which the operator created a child
 	violations []error  // of the invariants
@@ -514,15 +514,15 @@ const maxScheduleWait = 10 * time.Minute
 // pending.
 const maxReconciles = 60
 
-// pass advances the clock by d. It adds a violation if there are more than most reconciles. If maxWait is not zero, one
-// more reconcile is allowed per maxWait.
-func (r *result) pass(w *sim.World, d time.Duration, most int, maxWait time.Duration) error {
+// pass advances the clock by d. It adds a violation if the number of reconciles exceeds limit. If maxWait is not zero,
+// one more reconcile is allowed per maxWait.
+func (r *result) pass(w *sim.World, d time.Duration, limit int, maxWait time.Duration) error {
 	if maxWait > 0 {
-		most += int(d/maxWait) + 1
+		limit += int(d/maxWait) + 1
 	}
 	before := w.Reconciles.Load()
 	err := w.Pass(d)
-	if n := int(w.Reconciles.Load() - before); n > most {
+	if n := int(w.Reconciles.Load() - before); n > limit {
 		r.violations = append(r.violations, fmt.Errorf("revision %d: %d reconciles in %s", w.Revision(), n, d))
 	}
 	return err
@@ -689,7 +689,7 @@ func (s scenario) sameEndState(want result) func(*testing.T, conditions) {
 	return func(t *testing.T, c conditions) {
 		t.Helper()
 		got := s.run(t, c)
-		if !c.hideCreation(got) {
+		if !c.missesCreation(got) {
 			reportViolations(t, c, got)
 		}
 		if want, got := want.states[len(want.states)-1], got.states[len(got.states)-1]; want != got {

@@ -24,12 +24,12 @@ import (
 // read, even if its API server lags. Its later lists may return older data.
 type lag struct {
 	kind     string // the kind whose cache lags; "" for all kinds
-	revision int64  // the cache stops at this revision, and resumes one step after the step that wrote it
+	revision int64  // the cache stops at this revision, and resumes at the end of the next step
 	restart  bool   // the operator restarts at this revision, and its cache stops after the first list
 	behind   int64  // how many revisions the API server lags after the restart
 	calls    int    // if not zero, the cache resumes after this number of calls
 	gradual  bool   // the cache resumes one revision at a time
-	steady   bool   // the cache never stops; it always lags by up to behind revisions, and catches up every few seconds
+	steady   bool   // the cache never stops: it lags by behind revisions, and catches up every few seconds
 }
 
 // A miss is an event that the operator never receives, or receives late.
@@ -123,7 +123,7 @@ var twoMachines = scenario{
 }
 
 // TestMissed drops each event and each pair of events until the operator lists all objects again. A real watch does not
-// drop events: it delivers all events in order, or it ends. So the test allows the exception in hideCreation.
+// drop events: it delivers all events in order, or it ends. So the test allows the exception in missesCreation.
 func TestMissed(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -131,7 +131,7 @@ func TestMissed(t *testing.T) {
 		twoMachines.sameEndState(want))
 }
 
-// TestReordered delays each event and each pair of events until after later events of either kind.
+// TestReordered delivers each event, and each pair of events, after later events of one of the two kinds.
 //
 // A real watch delivers the changes of one kind in order. If events arrive in another order, client-go keeps the last
 // received event, even if this event is older. Then its cache shows old data, including deleted objects, until the next
@@ -460,10 +460,10 @@ func (v *staleView) stepDone(r *result) error {
 	return nil
 }
 
-// catchUp makes the caches show one more revision, until they are current. After each revision, the operator has a
+// catchUp updates the caches by one revision at a time, until they are current. After each revision, the operator has a
 // second for reconciles.
 func (v *staleView) catchUp(r *result) error {
-	const most = 100 // in no scenario does the operator need more revisions
+	const most = 100 // no scenario needs more revisions
 	v.known = v.lag.revision
 	for range most {
 		if v.known >= v.world.Revision() {
