@@ -88,7 +88,7 @@ func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(config, managerOptions)
+	mgr, err := o.newManager(config, managerOptions)
 	if err != nil {
 		return nil, fmt.Errorf("create the manager: %w", err)
 	}
@@ -146,7 +146,7 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 		// A standby replica fills its caches and queues, so that it can work immediately when it becomes the leader.
 		Controller:                    config.Controller{EnableWarmup: new(true)},
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "leader.useless.container.training",
+		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		RenewDeadline:                 new(renewDeadline),
@@ -212,10 +212,6 @@ func delayed(parent context.Context, delay time.Duration) context.Context {
 	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })
 	return ctx
 }
-
-// renewDeadline is the time for which a leader continues if it cannot renew its Lease. It is shorter than the Lease's
-// duration of 15 s.
-const renewDeadline = 10 * time.Second
 
 // exitAfterSuspension exits the process if it was suspended for renewDeadline or longer: another replica may be the
 // leader now. Without exitAfterSuspension, the leader election would let the process continue for another renewDeadline

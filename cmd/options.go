@@ -26,6 +26,7 @@ type options struct {
 	controllers      controller.Options
 	namespace        string
 	leaderElect      bool
+	podUID           string
 	maxSwitches      int
 	metricsAddress   string
 	metricsSecure    bool
@@ -68,6 +69,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 	o.controllers.AddFlags(flags)
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
+	flags.StringVar(&o.podUID, "pod-uid", "",
+		"the UID of the operator's Pod: a container that starts again takes its own Lease immediately")
 	flags.StringVar(&o.namespace, "namespace", "",
 		"the operator's namespace, for its Lease and its certificates (default: the namespace of its Pod)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443",

@@ -39,6 +39,7 @@ var wrongValues = []struct{ reason, set, want string }{
 		"controllers.ingress.enabled=true,ingress.classes={nginx},ingress.annotations.kubernetes\\.io/ingress\\.class=nginx",
 		"ingress.classes cannot be used with the annotation kubernetes.io/ingress.class"},
 	{"a variable that the chart sets", "extraEnv[0].name=GOMEMLIMIT", "at '/extraEnv/0/name'"},
+	{"the identity of the leader", "extraArgs={--pod-uid=1}", "extraArgs: --pod-uid=1 contradicts other objects"},
 	{"no controllers", "controllers.machine.enabled=false,controllers.schedule.enabled=false,controllers.virtualmachine.enabled=false", "controllers: enable at least one controller"},
 	{"no Secret", "certificates.mode=secret", "certificates.secretName is required if certificates.mode is secret"},
 	{"no CA certificate", "certificates.mode=secret,certificates.secretName=mine", "certificates.caBundle is required if certificates.mode is secret"},

@@ -237,6 +237,7 @@ func TestPod(t *testing.T) {
 		{"imagePullSecrets[0].name=registry", "imagePullSecrets", []any{map[string]any{"name": "registry"}}},
 		{"goMemLimit=off", "env", []any{ // YAML reads an unquoted off as false
 			map[string]any{"name": "USELESS_NAMESPACE", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}},
+			map[string]any{"name": "USELESS_POD_UID", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "metadata.uid"}}},
 			map[string]any{"name": "GOMEMLIMIT", "value": "off"},
 		}},
 		{"priorityClassName=high", "priorityClassName", "high"},

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -177,6 +178,105 @@ func TestLeaderChange(t *testing.T) {
 	checkFlips(t, found, delay, interval)
 	waitForPositions(t, namespace, "m", "dddddd", defaultTimeout)
 	onceEach(t, switches.all(t), order...)
+}
+
+// TestContainerCrash kills the container of the leader, which the kubelet then starts again in the same Pod. The new
+// process must continue immediately, although another replica waits for the Lease.
+func TestContainerCrash(t *testing.T) {
+	useExclusiveCluster(t)
+	const delay, interval = time.Second, time.Second
+	namespace := newNamespace(t)
+	crashing := startPodOperator(t, "--pod-uid="+string(uuid.NewUUID()), "--webhooks=false")
+	holder := waitForLeader(t, "")
+	before := leaderLease(t)
+	startPodOperator(t, "--pod-uid="+string(uuid.NewUUID())).waitUntilReady(t) // the other replica
+	flippingMachine(t, namespace, "m", 6, 1, 1)
+	switches := recordSwitches(t, namespace)
+	order := []string{"m-3", "m-0", "m-5", "m-1", "m-4", "m-2"}
+	ups := turnUpInOrder(t, switches, namespace, order...)
+
+	for crash := range 3 {
+		untilFlips(t, switches, ups, crash+1)
+		killed := time.Now()
+		crashing.Kill()
+		crashing = startPodOperator(t, crashing.podArgs...)
+		found := untilFlips(t, switches, ups, crash+2)
+		took := found[crash+1].received.Sub(killed)
+		t.Logf("the next flip was %s after the crash", took)
+		if took > 10*time.Second { // a Lease that the process does not take immediately expires after 15 s
+			t.Errorf("the next flip was %s after the crash", took)
+		}
+	}
+	after := leaderLease(t)
+	if *after.HolderIdentity != holder || *after.LeaseTransitions != *before.LeaseTransitions {
+		t.Errorf("the Lease has the holder %s and %d transitions, want %s and %d",
+			*after.HolderIdentity, *after.LeaseTransitions, holder, *before.LeaseTransitions)
+	}
+	found := untilFlips(t, switches, ups, len(order))
+	checkFlips(t, found, delay, interval)
+	waitForPositions(t, namespace, "m", "dddddd", defaultTimeout)
+	onceEach(t, switches.all(t), order...)
+}
+
+// TestTwoProcessesOfOnePod starts a second process with the same --pod-uid, first while the leader runs, and then while
+// the leader is suspended. The second process must wait until the Lease expires.
+func TestTwoProcessesOfOnePod(t *testing.T) {
+	useExclusiveCluster(t)
+	const delay, interval = time.Second, 2 * time.Second
+	namespace := newNamespace(t)
+	first := startPodOperator(t, "--pod-uid="+string(uuid.NewUUID()))
+	holder := waitForLeader(t, "")
+	flippingMachine(t, namespace, "m", 6, 1, 2)
+	switches := recordSwitches(t, namespace)
+	order := []string{"m-3", "m-0", "m-5", "m-1", "m-4", "m-2"}
+	ups := turnUpInOrder(t, switches, namespace, order...)
+
+	second := startPodOperator(t, first.podArgs[0], "--webhooks=false")
+	waitForLog(t, second.operatorProcess, "Cannot lead as the Pod")
+	second.waitUntilReady(t)
+	untilFlips(t, switches, ups, 3)
+	if got := *leaderLease(t).HolderIdentity; got != holder {
+		t.Errorf("the Lease has the holder %s, want %s", got, holder)
+	}
+	suspended := time.Now()
+	if err := first.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitForLeader(t, holder)
+	if took := time.Since(suspended); took < 12*time.Second { // the leader renews the Lease every second
+		t.Errorf("the second process led %s after the leader was suspended: the Lease had not expired", took)
+	}
+	if err := first.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code := first.ended(t); code != 1 {
+		t.Errorf("after it was suspended, the leader exited with code %d", code)
+	}
+	found := untilFlips(t, switches, ups, len(order))
+	checkFlips(t, found, delay, interval)
+	onceEach(t, switches.all(t), order...)
+}
+
+// A podOperator is an operator with leader election.
+type podOperator struct {
+	*operatorProcess
+	podArgs []string
+}
+
+func startPodOperator(t *testing.T, args ...string) podOperator {
+	t.Helper()
+	all := append([]string{"--leader-elect", "--namespace=" + operatorNamespace}, args...)
+	return podOperator{startOperator(t, nil, all...), args}
+}
+
+func leaderLease(t *testing.T) coordinationv1.LeaseSpec {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: operatorNamespace, Name: "leader.useless.container.training"}
+	if err := admin(t).Get(t.Context(), key, lease); err != nil {
+		t.Fatal(err)
+	}
+	return lease.Spec
 }
 
 // TestStandby starts a replica while another holder has the Lease. The standby replica must already watch all resources

@@ -89,7 +89,7 @@
 {{- if regexMatch "^--?(controllers|schedule-kinds)(=|$)" . }}
 {{- fail (printf "extraArgs: instead of %s, set controllers and schedule.kinds, because they also change the permissions" .) }}
 {{- end }}
-{{- if regexMatch "^--?(leader-elect|namespace|webhooks|webhook-.*|self-managed-certs|metrics-.*|health-probe-bind-address)(=|$)" . }}
+{{- if regexMatch "^--?(leader-elect|pod-uid|namespace|webhooks|webhook-.*|self-managed-certs|metrics-.*|health-probe-bind-address)(=|$)" . }}
 {{- fail (printf "extraArgs: %s contradicts other objects of this chart" .) }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,116 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
+)
+
+const (
+	leaseName = "leader.useless.container.training"
+
+	// renewDeadline is the time for which a leader continues if it cannot renew its Lease. It is shorter than the
+	// Lease's duration of 15 s.
+	renewDeadline = 10 * time.Second
+)
+
+// newManager creates the manager. With --pod-uid, the Lease names the Pod. Without it, or if another process of the Pod
+// is still alive, the Lease names the process: controller-runtime then generates a random identity.
+func (o *options) newManager(config *rest.Config, managerOptions ctrl.Options) (ctrl.Manager, error) {
+	if !o.leaderElect || o.podUID == "" {
+		return ctrl.NewManager(config, managerOptions)
+	}
+	identity, err := podIdentity(o.podUID)
+	if err != nil {
+		ctrl.Log.Error(err, "Cannot lead as the Pod. After a crash, this process waits until its Lease expires")
+		return ctrl.NewManager(config, managerOptions)
+	}
+	lock := &podLock{}
+	managerOptions.LeaderElectionResourceLockInterface = lock
+	mgr, err := ctrl.NewManager(config, managerOptions)
+	if err != nil {
+		return nil, err
+	}
+	return mgr, lock.setup(mgr, identity, managerOptions)
+}
+
+// A podLock is the lock of the leader election, with the identity of a Pod. The manager's options need the lock, and
+// the lock needs the manager, for its events. Therefore setup initializes it after the manager exists.
+type podLock struct {
+	*resourcelock.LeaseLock
+}
+
+func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.Options) error {
+	lock, err := leaderelection.NewResourceLock(mgr.GetConfig(), mgr, leaderelection.Options{
+		LeaderElection:          true,
+		LeaderElectionNamespace: managerOptions.LeaderElectionNamespace,
+		LeaderElectionID:        managerOptions.LeaderElectionID,
+		RenewDeadline:           *managerOptions.RenewDeadline,
+	})
+	if err != nil {
+		return fmt.Errorf("create the lock of the leader election: %w", err)
+	}
+	lease, ok := lock.(*resourcelock.LeaseLock)
+	if !ok {
+		return fmt.Errorf("create the lock of the leader election: got a %T, want a Lease", lock)
+	}
+	lease.LockConfig.Identity = identity
+	l.LeaseLock = lease
+	return nil
+}
+
+// podIdentity returns the identity of the Pod for the leader election. It returns an error if another process of the
+// Pod has called podIdentity and is still alive.
+//
+// A holder of the Lease that starts again takes its own Lease immediately. If two processes had the same identity, both
+// would lead. The kubelet starts a container only after its predecessor has ended. But a user can start a second process
+// in the container, and a container runtime that lost its state can forget a container that still runs. Therefore the
+// kernel must exclude a second process, in two steps:
+//
+//   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
+//     it. Two processes with the same identity are therefore in the same network namespace.
+//   - In each network namespace, only one socket can have the name of the Pod. The process never closes this socket. The
+//     kernel closes it after the last thread has ended, so a process that is suspended or hangs still has it.
+//
+// The API server may still execute a request that the predecessor sent before it was killed. This is safe for the same
+// reason as after a crash without leader election: the request contains a resourceVersion, or a name for a new object.
+func podIdentity(podUID string) (string, error) {
+	host, err := os.Hostname() // the name of the Pod, or of the node if the Pod uses its network
+	if err != nil {
+		return "", err
+	}
+	namespace, err := os.Readlink("/proc/self/ns/net") // for example net:[4026531840]
+	if err != nil {
+		return "", err
+	}
+	if err := bindForever("@useless-operator/" + podUID); err != nil {
+		return "", fmt.Errorf("exclude other processes of the Pod %s: %w", podUID, err)
+	}
+	return host + "_" + podUID + "_" + strings.Trim(namespace, "net:[]"), nil
+}
+
+// bindForever gives the name to a socket that the process never closes. A name that starts with @ is in the abstract
+// namespace of Linux, which has no files and belongs to the network namespace. The socket is not a net.Conn, because
+// Go's garbage collector closes these.
+func bindForever(name string) error {
+	socket, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	syscall.CloseOnExec(socket)
+	if err := syscall.Bind(socket, &syscall.SockaddrUnix{Name: name}); err != nil {
+		_ = syscall.Close(socket)
+		return fmt.Errorf("bind %s: %w", name, err)
+	}
+	return nil
+}

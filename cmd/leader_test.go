@@ -1,0 +1,46 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// TestPodIdentity asks for the identity of a Pod twice. The second caller must not get it, even after a garbage
+// collection, because the first one may lead.
+func TestPodIdentity(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has network namespaces and abstract sockets")
+	}
+	podUID := string(uuid.NewUUID())
+	identity, err := podIdentity(podUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, ok := strings.CutPrefix(identity, host+"_"+podUID+"_")
+	if !ok || !regexp.MustCompile(`^\d+$`).MatchString(namespace) {
+		t.Errorf("the identity is %q, want HOST_UID_NUMBER", identity)
+	}
+	for range 3 {
+		runtime.GC()
+		if identity, err := podIdentity(podUID); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("got the identity %q again, and the error %v", identity, err)
+		}
+	}
+	if _, err := podIdentity(string(uuid.NewUUID())); err != nil {
+		t.Errorf("another Pod in the same network namespace got no identity: %v", err)
+	}
+}
