@@ -48,6 +48,9 @@ var edits = map[string][]edit{
 	"CustomResourceDefinition": {
 		{regexp.MustCompile(`(?m)^  annotations:\n`), "${0}" +
 			when("crds.keep", "    helm.sh/resource-policy: keep\n")},
+		// A version that is served but not stored is v1alpha1 of a kind with two versions.
+		{regexp.MustCompile(`(?m)^    served: true\n    storage: false\n`),
+			"    served: {{ .Values.crds.serveV1alpha1 }}\n    storage: false\n"},
 		{regexp.MustCompile(`(?m)^  annotations:\n((?s:.*)\n +clientConfig:\n)`), "  annotations:\n" + injection + "${1}"},
 		caBundle,
 	},

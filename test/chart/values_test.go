@@ -5,6 +5,7 @@ package chart
 
 import (
 	"encoding/base64"
+	"fmt"
 	"maps"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,7 @@ var selections = []struct {
 	{"without policies, optional controllers have none either", []string{"admissionPolicies.enabled=false", "controllers.ingress.enabled=true"}, []string{
 		"+ClusterRole useless-ingress-role", "+ClusterRoleBinding useless-ingress-rolebinding",
 		"-ValidatingAdmissionPolicy useless-operator-changes", "-ValidatingAdmissionPolicy useless-operator-servers",
-		"-ValidatingAdmissionPolicy useless-operator-switches",
+		"-ValidatingAdmissionPolicy useless-operator-switches", "-ValidatingAdmissionPolicy useless-served-versions",
 		"-ValidatingAdmissionPolicyBinding useless-operator-changes",
 		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-cronjobs",
 		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-deployments",
@@ -65,6 +66,7 @@ var selections = []struct {
 		"-ValidatingAdmissionPolicyBinding useless-operator-changes-schedule-virtualmachines",
 		"-ValidatingAdmissionPolicyBinding useless-operator-changes-virtualmachine",
 		"-ValidatingAdmissionPolicyBinding useless-operator-servers", "-ValidatingAdmissionPolicyBinding useless-operator-switches",
+		"-ValidatingAdmissionPolicyBinding useless-served-versions",
 	}},
 	{"another issuer replaces the self-signed one", []string{"certificates.mode=certManager", "certificates.issuerRef.name=ca"}, []string{
 		"+Certificate useless-serving-cert", "-ClusterRole useless-certificates-role",
@@ -219,6 +221,27 @@ func TestFlags(t *testing.T) {
 				t.Errorf("the operator rejects the flags: %v", err)
 			}
 		})
+	}
+}
+
+// TestServeV1alpha1 checks that the value changes only v1alpha1 of Machines and Switches.
+func TestServeV1alpha1(t *testing.T) {
+	const group = "useless.container.training"
+	served := map[string]any{}
+	for _, object := range rendered(t, "crds.serveV1alpha1=false") {
+		versions, _, _ := unstructured.NestedSlice(object.Object, "spec", "versions")
+		for _, version := range versions {
+			version := version.(map[string]any)
+			served[fmt.Sprint(object.GetName(), " ", version["name"])] = version["served"]
+		}
+	}
+	want := map[string]any{
+		"machines." + group + " v1alpha1": false, "machines." + group + " v1beta1": true,
+		"switches." + group + " v1alpha1": false, "switches." + group + " v1beta1": true,
+		"virtualmachines.cloudnative.tw v1alpha1": true,
+	}
+	if diff := gocmp.Diff(want, served); diff != "" {
+		t.Errorf("served versions (-want +got):\n%s", diff)
 	}
 }
 

@@ -51,7 +51,51 @@ func TestHelm(t *testing.T) {
 		t.Errorf("certificate (-before +after the rollback):\n%s", diff)
 	}
 
+	c.checkServedVersions(t)
 	c.reinstall(t)
+}
+
+// checkServedVersions upgrades the chart with crds.serveV1alpha1=false, while Machines may be stored in v1alpha1 and
+// afterwards. Then it serves v1alpha1 again.
+func (c *testCluster) checkServedVersions(t *testing.T) {
+	t.Helper()
+	const onlyBeta = "--set=crds.serveV1alpha1=false"
+	c.setStoredVersions(t, alpha, beta)
+	args := []string{"upgrade", "useless", installer.Chart, "--namespace=" + operatorNamespace, onlyBeta}
+	out, err := installer.Helm(t, c.Kubeconfig, args...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "machines may still be stored in v1alpha1") {
+		t.Errorf("Machines may be stored in v1alpha1, and helm upgrade printed %s", out)
+	}
+	c.setStoredVersions(t, beta)
+	for _, step := range []struct {
+		set    string
+		served bool
+	}{{onlyBeta, false}, {"--set=crds.serveV1alpha1=true", true}} {
+		c.helm(t, "upgrade", installer.Chart, step.set)
+		if got := c.machines(t).Spec.Versions[0]; got.Name != alpha || got.Served != step.served {
+			t.Errorf("%s: %s is served: %t", step.set, got.Name, got.Served)
+		}
+	}
+}
+
+// setStoredVersions sets status.storedVersions of the CustomResourceDefinition of Machines.
+func (c *testCluster) setStoredVersions(t *testing.T, versions ...string) {
+	t.Helper()
+	crd := c.machines(t)
+	crd.Status.StoredVersions = versions
+	if err := c.admin.Status().Update(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// machines returns the CustomResourceDefinition of Machines.
+func (c *testCluster) machines(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "machines.useless.container.training"}, crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd
 }
 
 // reinstall uninstalls the chart, and installs it in two situations: the CustomResourceDefinitions and a Machine exist,

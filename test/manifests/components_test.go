@@ -11,7 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/internal/docexamples"
 	"container.training/useless/test/internal/installer"
 )
@@ -67,6 +69,26 @@ func TestComponents(t *testing.T) {
 				"ValidatingAdmissionPolicyBinding useless-operator-changes-ingress", "ValidatingAdmissionPolicyBinding useless-operator-changes-podcount",
 			})
 	})
+}
+
+// TestServeOnlyV1beta1 compares the documented kustomization with config/default. Only v1alpha1 of Machines and Switches
+// may differ.
+func TestServeOnlyV1beta1(t *testing.T) {
+	plain := kustomize(t, "resources: [useless-operator/config/default]\n")
+	rendered := kustomize(t, docexamples.Block(t, "installing.md", "components:"))
+	want := decode[apiextensionsv1.CustomResourceDefinition](t, plain, "CustomResourceDefinition")
+	for i := range want {
+		if want[i].Spec.Group == v1beta1.GroupVersion.Group {
+			want[i].Spec.Versions[0].Served = false
+		}
+	}
+	got := decode[apiextensionsv1.CustomResourceDefinition](t, rendered, "CustomResourceDefinition")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("CustomResourceDefinitions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(names(t, plain), names(t, rendered)); diff != "" {
+		t.Errorf("objects (-config/default +with the component):\n%s", diff)
+	}
 }
 
 // checkComponents compares a kustomization with the installation that it extends. It must add exactly these arguments

@@ -69,6 +69,14 @@
 {{- fail "ingress.classes cannot be used with the annotation kubernetes.io/ingress.class" }}
 {{- end }}
 {{- end }}
+{{- if and .Values.crds.install (not .Values.crds.serveV1alpha1) }}
+{{- range tuple "machines" "switches" }}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (print . ".useless.container.training") }}
+{{- if has "v1alpha1" (dig "status" "storedVersions" list $crd) }}
+{{- fail (printf "crds.serveV1alpha1=false: %s may still be stored in v1alpha1; wait until the operator has migrated them and has removed v1alpha1 from status.storedVersions" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.certificates }}
 {{- if eq .mode "secret" }}
 {{- $_ := required "certificates.secretName is required if certificates.mode is secret" .secretName }}
