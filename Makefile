@@ -271,6 +271,16 @@ demo: ## Run the operator and its samples on a local control plane
 	@go build -buildvcs=false -o bin/demo ./hack/demo
 	@bin/demo
 
+# npm compares the package with the hash in package-lock.json.
+AXE := bin/axe/node_modules/axe-core/axe.min.js
+$(AXE): hack/tools/axe/package.json hack/tools/axe/package-lock.json
+	@mkdir -p bin/axe && cp $^ bin/axe/
+	@cd bin/axe && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+.PHONY: axe
+axe: $(AXE) ## Download axe-core, which the accessibility test of the demo's web page needs; needs npm
+
 .PHONY: screenshots
 screenshots: control-plane ## Write docs/images/demo.png, a picture of the demo's web page; needs Chromium
 	USELESS_BROWSER=required USELESS_SCREENSHOT='$(CURDIR)/docs/images/demo.png' \

@@ -6,11 +6,13 @@ package browser
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/png"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -168,12 +170,11 @@ func TestKeyboard(t *testing.T) {
 
 func TestAccessibility(t *testing.T) {
 	t.Parallel()
-	path := axe()
-	if path == "" {
-		t.Skip("no axe.min.js: run npm install axe-core, or set AXE to the path of the file")
-	}
-	script, err := os.ReadFile(path)
-	if err != nil {
+	script, err := os.ReadFile(filepath.Join(repository, "bin", "axe", "node_modules", "axe-core", "axe.min.js"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		missing(t, "no axe-core: to run this test, run make axe")
+	case err != nil:
 		t.Fatal(err)
 	}
 	e := use(t)
@@ -214,16 +215,6 @@ func (e *environment) applySamples(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// axe returns the path of axe.min.js, or "".
-func axe() string {
-	for _, path := range []string{os.Getenv("AXE"), filepath.Join(repository, "node_modules", "axe-core", "axe.min.js")} {
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	return ""
 }
 
 // prefer selects the preferred color scheme: light or dark.

@@ -3,9 +3,8 @@
 
 // Package browser tests the web page of the demo in a browser, with the operator on a control plane.
 //
-// The tests need Chromium or Chrome in PATH, and are skipped without it. With USELESS_BROWSER=required they fail
-// instead. The variable AXE is the path of axe.min.js from the npm package axe-core. Without the variable, the
-// accessibility test looks for this file in node_modules, and it is skipped without the file.
+// The tests need Chromium or Chrome in PATH. The accessibility test also needs axe-core, which make axe downloads.
+// Tests are skipped if a program that they need is missing. With USELESS_BROWSER=required they fail instead.
 package browser
 
 import (
@@ -84,14 +83,20 @@ func findBrowser() string {
 	return ""
 }
 
+// missing ends a test that cannot run. The test fails with USELESS_BROWSER=required, otherwise it is skipped.
+func missing(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("USELESS_BROWSER") == "required" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
 // use returns the environment. It skips the test if there is no browser.
 func use(t *testing.T) *environment {
 	t.Helper()
 	if findBrowser() == "" {
-		if os.Getenv("USELESS_BROWSER") == "required" {
-			t.Fatal("no browser: install chromium, or add its folder to PATH")
-		}
-		t.Skip("no browser: to run this test, install chromium, or add its folder to PATH")
+		missing(t, "no browser: to run this test, install chromium, or add its folder to PATH")
 	}
 	if err := shared(); err != nil {
 		t.Fatal(err)
