@@ -286,6 +286,12 @@ screenshots: control-plane ## Write docs/images/demo.png, a picture of the demo'
 	USELESS_BROWSER=required USELESS_SCREENSHOT='$(CURDIR)/docs/images/demo.png' \
 		go test -count=1 -run TestScreenshot ./test/browser
 
+.PHONY: recording
+recording: control-plane ## Write docs/images/demo.svg, a moving picture of the quick start in README.md (on Linux)
+	@go build -o bin/record ./hack/demo/record
+	bin/record > bin/demo.svg
+	@mv bin/demo.svg docs/images/demo.svg
+
 .PHONY: cluster-build
 cluster-build: bin/node ## Compile all programs of a Kubernetes node with OLM, once
 	@bin/node build
