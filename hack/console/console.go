@@ -24,11 +24,11 @@ type Command struct {
 const prompt = "$ "
 
 var (
-	block    = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
-	heredoc  = regexp.MustCompile(`<<-?'?(\w+)'?`)
-	remark   = regexp.MustCompile(`(?m) {2,}# .*$`)
-	loop     = regexp.MustCompile(`^for .* do$`)
-	loopEnds = "done"
+	block   = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+	heredoc = regexp.MustCompile(`<<(\w+)`)
+	remark  = regexp.MustCompile(`(?m) {2,}# .*$`)
+	loop    = regexp.MustCompile(`(?m)\bdo$`)
+	loopEnd = regexp.MustCompile(`(?m)^ *done$`)
 )
 
 // Blocks returns all console blocks of a Markdown page. A line that begins with "$ " is a command.
@@ -47,44 +47,29 @@ func (c Command) WithoutRemark() string { return remark.ReplaceAllString(c.Text,
 
 // commands splits the text of a block. Lines before the first command are ignored.
 func commands(text string) (found []Command) {
-	until := "" // the line that ends the command, or "" if the command has ended
 	for line := range strings.Lines(text) {
 		start, isCommand := strings.CutPrefix(line, prompt)
-		switch {
-		case until == "" && isCommand:
-			found = append(found, Command{Text: start})
-		case len(found) == 0:
-			continue
-		case until != "":
-			found[len(found)-1].Text += line
-		default:
-			found[len(found)-1].Output += line
-			continue
+		var last *Command
+		if len(found) > 0 {
+			last = &found[len(found)-1]
 		}
-		until = next(until, strings.TrimSuffix(strings.TrimPrefix(line, prompt), "\n"))
-	}
-	for i := range found {
-		found[i].Text = strings.TrimSuffix(found[i].Text, "\n")
+		switch {
+		case last != nil && !complete(last.Text):
+			last.Text += "\n" + strings.TrimSuffix(line, "\n")
+		case isCommand:
+			found = append(found, Command{Text: strings.TrimSuffix(start, "\n")})
+		case last != nil:
+			last.Output += line
+		}
 	}
 	return found
 }
 
-const anyLine = "\x00"
-
-// next returns the line that ends a command, given the line that should end it so far, and the present line.
-func next(until, line string) string {
-	switch {
-	case until != "" && until != anyLine:
-		if strings.TrimSpace(line) == until {
-			return ""
-		}
-		return until
-	case heredoc.MatchString(line):
-		return heredoc.FindStringSubmatch(line)[1]
-	case loop.MatchString(line):
-		return loopEnds
-	case strings.HasSuffix(line, `\`):
-		return anyLine
+// complete reports whether a command needs no other line: it has the end of its input and of its loops.
+func complete(text string) bool {
+	if input := heredoc.FindStringSubmatch(text); input != nil {
+		return strings.HasSuffix(text, "\n"+input[1])
 	}
-	return ""
+	loops := len(loop.FindAllString(text, -1)) - len(loopEnd.FindAllString(text, -1))
+	return loops == 0 && !strings.HasSuffix(text, `\`)
 }

@@ -13,7 +13,7 @@ func TestBlocks(t *testing.T) {
 	page := "# Page\n\n```yaml\n$ not a command\n```\n\n" +
 		"```console\n$ one   # a remark\nout  1\n\nout 2\n$ two \\\n    more\nout\n```\n\nText.\n\n" +
 		"```console\n$ apply -f - <<END\n$ line: of the input\nEND\napplied\n" +
-		"$ for kind in a b; do\n    get $kind\n  done\n$ last\n```\n"
+		"$ for kind in a b; do\n    get |\n    while read x; do\n      y\n    done\n  done\nout\n$ last\n```\n"
 	want := []Block{
 		{Line: 8, Commands: []Command{
 			{Text: "one   # a remark", Output: "out  1\n\nout 2\n"},
@@ -21,7 +21,7 @@ func TestBlocks(t *testing.T) {
 		}},
 		{Line: 20, Commands: []Command{
 			{Text: "apply -f - <<END\n$ line: of the input\nEND", Output: "applied\n"},
-			{Text: "for kind in a b; do\n    get $kind\n  done"},
+			{Text: "for kind in a b; do\n    get |\n    while read x; do\n      y\n    done\n  done", Output: "out\n"},
 			{Text: "last"},
 		}},
 	}

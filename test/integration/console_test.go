@@ -1,0 +1,261 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/hack/console"
+	"container.training/useless/test/internal/docexamples"
+	"container.training/useless/test/internal/installer"
+)
+
+// A consoleTest describes one console block of a page.
+type consoleTest struct {
+	begins string // the beginning of its first command
+	skip   string // why no test of this package runs the block
+	folder string // relative to the clone; "" is the clone
+	before string // shell commands that run before the block
+	after  string // shell commands that must succeed after the block
+}
+
+const (
+	needsRegistry = "needs a registry; test/e2e builds and pushes the images with the same targets"
+	needsOLM      = "needs OLM; test/e2e installs the bundle and the catalog on a node with OLM"
+)
+
+// waitForMachines waits until the sample Machines are at rest. Then machine-2 keeps a switch up for a minute, so that a
+// slow computer also shows it.
+const waitForMachines = `kubectl wait machines --all --for=condition=Ready --timeout=2m
+kubectl patch machine machine-2 --type=merge --patch='{"spec":{"flip":{"delaySeconds":60}}}'`
+
+// stuckMachine creates a Machine that nothing but the block removes. No webhook of the installation runs.
+const stuckMachine = `kubectl delete validatingwebhookconfigurations --all
+kubectl create -f - <<END
+{apiVersion: useless.container.training/v1beta1, kind: Machine, metadata: {name: stuck, finalizers: [example.com/stuck]}}
+END
+kubectl delete machine stuck --wait=false`
+
+// consoleTests has one entry for each console block of a page, in the order of the page.
+var consoleTests = map[string][]consoleTest{
+	"README.md": {
+		{begins: "make demo", skip: ".ci/run runs these two commands in a new clone with empty caches"},
+		{begins: "export KUBECONFIG=", before: waitForMachines},
+		{begins: "kubectl annotate namespace dev", before: "kubectl create namespace dev", after: "kubectl delete namespace dev --wait=false"},
+		{begins: "make docker-buildx", skip: needsRegistry},
+	},
+	"docs/installing.md": {
+		{begins: "make docker-buildx", skip: needsRegistry},
+		{begins: "kubectl create namespace useless-system", skip: needsOLM},
+		{begins: "kubectl create clusterrolebinding"},
+		{begins: "kubectl apply -f dist/install.yaml", after: "kubectl get flowschema useless-leader-election"},
+		{begins: "make catalog", skip: needsOLM},
+		{begins: "make deploy", after: "kubectl -n useless-system rollout status deployment useless-controller-manager"},
+		{begins: "sed "},
+		{begins: "kubectl -n useless-system set env", after: "kubectl -n useless-system rollout status deployment useless-controller-manager"},
+		{begins: "kubectl create namespace useless-system", before: "kubectl delete -f dist/install.yaml"},
+		{begins: "helm upgrade"},
+		{begins: "kubectl apply -k .", folder: "..", after: "kubectl get clusterrole useless-schedule-deployments-role"},
+		{begins: "kubectl delete machines"},
+		{begins: "helm uninstall"},
+		{begins: "kubectl delete clusterrole", skip: needsOLM},
+		{begins: "for kind in", before: stuckMachine, after: "kubectl wait machine stuck --for=delete --timeout=1m"},
+		{begins: "export SSL_CERT_FILE", skip: needsOLM},
+	},
+}
+
+// TestQuickStart runs the commands of README.md that need a cluster. The operator and the sample Machines run.
+func TestQuickStart(t *testing.T) {
+	useExclusiveCluster(t)
+	runOperatorFor(t, operatorOptions{})
+	namespace := newNamespace(t)
+	s := newConsoleShell(t)
+	s.mustRun(t, "kubectl config set-context --current --namespace="+namespace)
+	for _, sample := range []string{"v1alpha1_machine", "v1alpha1_machine_switches", "v1beta1_machine"} {
+		s.mustRun(t, "kubectl apply -f config/samples/useless_"+sample+".yaml")
+	}
+	s.page(t, "README.md")
+}
+
+// TestInstallationPage runs the commands of docs/installing.md. A simulated node reports the operator's Pods as running,
+// but no operator runs.
+func TestInstallationPage(t *testing.T) {
+	t.Parallel()
+	c := newEmptyCluster(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	node, err := standin.Start(ctx, c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); node.Wait() })
+	newConsoleShell(t).page(t, "docs/installing.md")
+}
+
+// A consoleShell runs the commands of a page in a copy of the files that users need from a clone.
+type consoleShell struct {
+	clone       string
+	environment []string
+	exports     string // all export commands until now
+}
+
+func newConsoleShell(t *testing.T) *consoleShell {
+	t.Helper()
+	dir := t.TempDir()
+	s := &consoleShell{clone: filepath.Join(dir, "useless-operator")}
+	bin, kubeconfig := filepath.Join(dir, "bin"), filepath.Join(s.clone, ".local", "kubeconfig")
+	helm := installer.Helm(t, kubeconfig)
+	original, err := os.ReadFile(clusterOf(t).Kubeconfig)
+	err = errors.Join(err, os.MkdirAll(bin, 0o700), os.MkdirAll(filepath.Dir(kubeconfig), 0o700))
+	for _, folder := range []string{"config", "dist", "charts", "hack/tools"} {
+		err = errors.Join(err, os.CopyFS(filepath.Join(s.clone, folder), os.DirFS(filepath.Join(repository, folder))))
+	}
+	for _, file := range []string{"Makefile", "go.mod", "go.sum"} {
+		content, readErr := os.ReadFile(filepath.Join(repository, file))
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(s.clone, file), content, 0o600))
+	}
+	kubectl := programs.Path("kubectl")
+	err = errors.Join(err,
+		os.WriteFile(kubeconfig, original, 0o600),
+		os.Symlink(kubectl, filepath.Join(bin, "kubectl")),
+		os.Symlink(kubectl, filepath.Join(filepath.Dir(kubeconfig), "kubectl")),
+		os.Symlink(helm.Path, filepath.Join(bin, "helm")),
+		os.WriteFile(filepath.Join(s.clone, "values.yaml"), []byte(docexamples.Block(t, "installing.md", "image:")), 0o600),
+		os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(docexamples.Block(t, "installing.md", "resources:")), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.environment = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(dir, "cache"), "LC_ALL=C", "MAKEFLAGS=", "MAKELEVEL=",
+		"KUBECONFIG="+kubeconfig, "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
+		s.environment = append(s.environment, name+"="+filepath.Join(dir, "helm"))
+	}
+	return s
+}
+
+// page runs the blocks of a page, in the order of the page.
+func (s *consoleShell) page(t *testing.T, page string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, blocks := consoleTests[page], console.Blocks(string(text))
+	if problem := unlisted(blocks, tests); problem != "" {
+		t.Fatalf("%s:%s", page, problem)
+	}
+	for i, block := range blocks {
+		if tests[i].skip == "" {
+			s.block(t, block, tests[i])
+		}
+	}
+}
+
+// unlisted returns a difference between the blocks of a page and their tests, or "".
+func unlisted(blocks []console.Block, tests []consoleTest) string {
+	for i, block := range blocks {
+		if command := block.Commands[0].Text; i >= len(tests) || !strings.HasPrefix(command, tests[i].begins) {
+			return fmt.Sprintf("%d: the block with %q is not in consoleTests", block.Line, command)
+		}
+	}
+	if len(tests) > len(blocks) {
+		return fmt.Sprintf(" no block begins with %q", tests[len(blocks)].begins)
+	}
+	return ""
+}
+
+func TestUnlisted(t *testing.T) {
+	t.Parallel()
+	blocks := console.Blocks("```console\n$ one 1\n```\n```console\n$ two\n```\n")
+	for want, tests := range map[string][]consoleTest{
+		"": {{begins: "one"}, {begins: "two"}},
+		`5: the block with "two" is not in consoleTests`:   {{begins: "one"}},
+		`2: the block with "one 1" is not in consoleTests`: {{begins: "two"}, {begins: "one"}},
+		` no block begins with "three"`:                    {{begins: "one"}, {begins: "two"}, {begins: "three"}},
+	} {
+		if got := unlisted(blocks, tests); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func (s *consoleShell) block(t *testing.T, block console.Block, test consoleTest) {
+	t.Helper()
+	s.mustRun(t, test.before)
+	for _, c := range block.Commands {
+		s.command(t, test.folder, c)
+	}
+	s.mustRun(t, test.after)
+}
+
+// command runs a command. If the page has output, the command must print it. Otherwise, it must succeed.
+func (s *consoleShell) command(t *testing.T, folder string, c console.Command) {
+	t.Helper()
+	text := strings.ReplaceAll(c.Text, "NAMESPACE:NAME", "default:default") // the only placeholder of the blocks
+	if strings.HasPrefix(text, "export ") {
+		s.exports += text + "\n"
+	}
+	if folder != "" {
+		text = "cd " + folder + "\n" + text
+	}
+	if c.Output == "" {
+		s.mustRun(t, text)
+		return
+	}
+	want := normalized(c.Output)
+	attempt := func() (bool, string) {
+		got, err := s.run(t, text)
+		got, isError := normalized(got), strings.HasPrefix(c.Output, "Error: ")
+		if before, _, cut := strings.Cut(want, "\n...\n"); cut && strings.HasPrefix(got, before+"\n") {
+			got = want
+		}
+		return got == want && isError == (err != nil), "$ " + text + "\n" + cmp.Diff(want, got)
+	}
+	if strings.Contains(text, "kubectl get ") { // the operator changes what it prints
+		eventually(t, defaultTimeout, attempt)
+	} else if ok, diff := attempt(); !ok {
+		t.Errorf("(-page +got)\n%s", diff)
+	}
+}
+
+var (
+	ages         = regexp.MustCompile(`(?m) \d+[smh](\d+s)?$`)
+	deployedAt   = regexp.MustCompile(`(?m)^LAST DEPLOYED: .*$`)
+	columnSpaces = regexp.MustCompile(` +`)
+)
+
+// normalized returns an output with the same times and spaces for each run, without empty lines at the end.
+func normalized(output string) string {
+	output = columnSpaces.ReplaceAllString(strings.TrimRight(output, "\n")+"\n", " ")
+	return deployedAt.ReplaceAllString(ages.ReplaceAllString(output, " AGE"), "LAST DEPLOYED: TIME")
+}
+
+// run runs shell commands and returns what a terminal shows.
+func (s *consoleShell) run(t *testing.T, commands string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*defaultTimeout) // make deploy may build kustomize
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-ec", s.exports+commands)
+	shell.Dir, shell.Env = s.clone, s.environment
+	out, err := shell.CombinedOutput()
+	return string(out), err
+}
+
+func (s *consoleShell) mustRun(t *testing.T, commands string) {
+	t.Helper()
+	if out, err := s.run(t, commands); err != nil {
+		t.Fatalf("%s\n%v\n%s", commands, err, out)
+	}
+}
