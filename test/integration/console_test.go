@@ -68,6 +68,8 @@ var consoleTests = map[string][]consoleTest{
 		{begins: "kubectl create namespace useless-system", before: "kubectl delete -f dist/install.yaml"},
 		{begins: "helm upgrade"},
 		{begins: "kubectl apply -k .", folder: "..", after: "kubectl get clusterrole useless-schedule-deployments-role"},
+		{begins: "kubectl get --raw /metrics", before: "kubectl get machines.v1alpha1.useless.container.training"},
+		{begins: "kubectl get crd machines"},
 		{begins: "kubectl delete machines"},
 		{begins: "helm uninstall"},
 		{begins: "kubectl delete clusterrole", skip: needsOLM},
