@@ -95,7 +95,7 @@ func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	if err := o.controllers.Setup(ctx, mgr, clock.RealClock{}, metrics.Registry); err != nil {
 		return nil, err
 	}
-	if err := migration.Setup(mgr, clock.RealClock{}); err != nil {
+	if err := migration.Setup(mgr, clock.RealClock{}, metrics.Registry); err != nil {
 		return nil, fmt.Errorf("set up the storage version migration: %w", err)
 	}
 	// The manager serves /healthz and /readyz only if there is a check.
@@ -194,7 +194,8 @@ func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config
 			return err
 		}
 		config.GetCertificate = source.GetCertificate
-		return mgr.AddReadyzCheck("certificates", source.Injected)
+		return errors.Join(certificates.ExposeExpiration(metrics.Registry, source.GetCertificate),
+			mgr.AddReadyzCheck("certificates", source.Injected))
 	}
 	watcher, err := certwatcher.New(
 		filepath.Join(o.webhookCertDir, "tls.crt"), filepath.Join(o.webhookCertDir, "tls.key"))
@@ -202,7 +203,7 @@ func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config
 		return err
 	}
 	config.GetCertificate = watcher.GetCertificate
-	return mgr.Add(watcher)
+	return errors.Join(certificates.ExposeExpiration(metrics.Registry, watcher.GetCertificate), mgr.Add(watcher))
 }
 
 // delayed returns a context that is canceled after its parent. The delay is the time between the two cancellations.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-logr/logr"
 	operatorsv2 "github.com/operator-framework/api/pkg/operators/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,10 +71,11 @@ type Migrator struct {
 	clock  clock.Clock
 	log    logr.Logger
 	olm    *reporter
+	gauge  gauge
 }
 
-// Setup adds the migration to a manager.
-func Setup(mgr ctrl.Manager, clock clock.Clock) error {
+// Setup adds the migration to a manager, and registers its metric.
+func Setup(mgr ctrl.Manager, clock clock.Clock, registerer prometheus.Registerer) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), operatorsv2.AddToScheme(scheme)); err != nil {
 		return err
@@ -85,7 +87,7 @@ func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 		return err
 	}
 	logger := mgr.GetLogger().WithName("migration")
-	m := &Migrator{client: c, clock: clock, log: logger, olm: newReporter(c, logger)}
+	m := &Migrator{client: c, clock: clock, log: logger, olm: newReporter(c, logger), gauge: newGauge(registerer)}
 	return mgr.Add(manager.RunnableFunc(m.Start)) // runs on the leader only
 }
 
@@ -97,16 +99,20 @@ func Setup(mgr ctrl.Manager, clock clock.Clock) error {
 // returns an error, because the rest of the operator must continue without the migration.
 func (m *Migrator) Start(ctx context.Context) error {
 	var err error
+	m.gauge.set(running)
 	_ = retries.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) {
 		err = m.try(ctx, err)
 		if err != nil && ctx.Err() == nil {
+			m.gauge.set(failing) // until an attempt succeeds
 			m.log.Info("The storage version migration failed and will be retried", "error", err.Error())
 		}
 		return err == nil, nil
 	})
 	if err != nil {
 		m.olm.stopped(ctx)
+		return nil
 	}
+	m.gauge.set(complete)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/operator-framework/operator-lib/conditions"
+	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -352,7 +353,10 @@ func TestStop(t *testing.T) {
 	s.fill("old")
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &stoppingCondition{stop: cancel}
-	m := &Migrator{client: s, clock: passingClock{server: s}, log: testr.New(t), olm: &reporter{c, testr.New(t)}}
+	m := &Migrator{
+		client: s, clock: passingClock{server: s}, log: testr.New(t), olm: &reporter{c, testr.New(t)},
+		gauge: newGauge(prometheus.NewRegistry()),
+	}
 	if err := m.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
