@@ -6,7 +6,6 @@ package bundle
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -79,7 +78,7 @@ func TestOnAPIServer(t *testing.T) {
 	})
 
 	t.Run("Examples", func(t *testing.T) { testExamples(t, plane, bundle) })
-	t.Run("Alerts", func(t *testing.T) { testAlerts(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics)) })
+	t.Run("Alerts", func(t *testing.T) { testAlerts(t, plane, fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics)) })
 	if text := operator.Log(); strings.Contains(strings.ToLower(text), "forbidden") {
 		t.Errorf("the operator lacks permissions:\n%s", text)
 	}
@@ -135,14 +134,36 @@ func missing(example *unstructured.Unstructured) error {
 	return nil
 }
 
-// testAlerts checks that the operator has all metrics that the alerts use.
-func testAlerts(t *testing.T, url string) {
+// testAlerts checks that the operator has all metrics that the alerts use. One of them exists only if a workload has a
+// schedule.
+func testAlerts(t *testing.T, plane *cluster.ControlPlane, url string) {
+	scheduled := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "batch/v1", "kind": "CronJob",
+		"metadata": map[string]any{
+			"namespace": metav1.NamespaceDefault, "name": "scheduled",
+			"annotations": map[string]any{"useless.container.training/stop-schedule": "20:00"},
+		},
+		"spec": map[string]any{
+			"schedule": "@yearly",
+			"jobTemplate": map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+				"restartPolicy": "Never", "containers": []any{map[string]any{"name": "main", "image": "example.com/image"}},
+			}}}},
+		},
+	}}
+	if err := newClient(t, plane, rest.NoWarnings{}).Create(t.Context(), scheduled); err != nil {
+		t.Fatal(err)
+	}
 	var exposed string
 	eventually(t, func(ctx context.Context) (err error) {
-		if exposed, err = get(ctx, url); err == nil && !strings.Contains(exposed, "leader_election_master_status") {
-			err = errors.New("no leader yet")
+		if exposed, err = get(ctx, url); err != nil {
+			return err
 		}
-		return err
+		for _, name := range []string{"leader_election_master_status", "useless_schedule_workloads"} {
+			if !strings.Contains(exposed, name) {
+				return fmt.Errorf("no metric %s yet", name)
+			}
+		}
+		return nil
 	})
 	names := map[string]bool{}
 	rule := text(t, "../../config/prometheus/prometheus_rule.yaml")
