@@ -120,7 +120,7 @@ vet: ## Run go vet
 golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
 
 .PHONY: lint
-lint: lint-prose lint-workflows helm-lint ## Run golangci-lint, kube-api-linter on api/, lint-prose, lint-workflows and helm-lint
+lint: lint-prose lint-workflows lint-rules helm-lint ## Run golangci-lint, kube-api-linter on api/, the other lint targets and helm-lint
 	$(golangci-lint) run
 	$(golangci-lint) run --config .golangci-kal.yml ./api/...
 
@@ -141,6 +141,10 @@ endif
 lint-workflows: ## Check the workflows in .github/workflows with actionlint
 	@$(call tool,actionlint) -shellcheck= -pyflakes= .github/workflows/*.yml
 	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9.]+$$'
+
+.PHONY: lint-rules
+lint-rules: ## Check and test the alerts in config/prometheus with promtool
+	@go test -count=1 ./test/rules
 
 # helm must not use the plugins and settings of the user. Without --kube-version, a helm that is built from its module
 # assumes Kubernetes 1.20.
