@@ -108,11 +108,11 @@ func (m *Migrator) Start(ctx context.Context) error {
 		}
 		return err == nil, nil
 	})
-	if err != nil {
+	if err == nil {
+		m.gauge.set(complete)
+	} else {
 		m.olm.stopped(ctx)
-		return nil
 	}
-	m.gauge.set(complete)
 	return nil
 }
 

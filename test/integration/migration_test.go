@@ -88,9 +88,10 @@ type upgrade struct {
 }
 
 // migrator starts the operator that migrates.
-func (u *upgrade) migrator(t *testing.T) *operatorProcess {
+func (u *upgrade) migrator(t *testing.T, args ...string) *operatorProcess {
 	t.Helper()
-	return startOperatorIn(t, u.olm.launcher, u.olm.env, "--controllers=-machine", "--webhooks=false")
+	args = append([]string{"--controllers=-machine", "--webhooks=false"}, args...)
+	return startOperatorIn(t, u.olm.launcher, u.olm.env, args...)
 }
 
 // storeAlpha creates objects that are stored as v1alpha1. Then it sets the storage version to v1beta1.
@@ -133,9 +134,11 @@ func (u *upgrade) runController(t *testing.T) {
 }
 
 func (u *upgrade) testWithoutConverter(t *testing.T) {
-	operator := u.migrator(t)
+	port := freePort(t)
+	operator := u.migrator(t, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port), "--metrics-secure=false")
 	waitForLog(t, operator, "The storage version migration failed and will be retried")
 	operator.waitUntilReady(t)
+	waitForBadness(t, "UselessMigrationFails", port)
 	// Without the conversion webhook, the API server rejects the list of Machines. If the Machines are already in its
 	// watch cache, it rejects the first rewrite instead.
 	u.olm.waitForUpgradeable(t, metav1.ConditionFalse, "Rewriting stored objects in the storage version: ")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -76,15 +78,21 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	})
 
 	stop()
-	options.registry = nil
+	options.registry = prometheus.NewRegistry()
 	requests.reset()
 	clock.set(friday(6).AddDate(0, 0, 3).Add(3*time.Hour + 12*time.Minute)) // Monday
 	stop = runOperatorFor(t, options)
 	web = waitForReplicas(t, web, 3)
 	checkEvents(t, web, v1beta1.EventScheduledStart,
 		`Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 07:00", due 2026-11-23T06:00:00Z, 3h12m late)`)
+	served := httptest.NewRecorder()
+	promhttp.HandlerFor(options.registry, promhttp.HandlerOpts{}).ServeHTTP(served, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if late := badness(t, "UselessScheduleLate", served.Body.String()); late != 1 {
+		t.Errorf("UselessScheduleLate selects %v late starts and stops, want 1", late)
+	}
 
 	stop()
+	options.registry = nil
 	runOperatorFor(t, options)
 	checkUnchangedAt(t, web, clock, requests)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and the barrier Deployment

@@ -1,0 +1,341 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"container.training/useless/api/cloudnative/v1alpha1"
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster/standin"
+)
+
+// series is one line of the operator's metrics.
+type series struct {
+	name   string
+	labels map[string]string
+	value  float64
+}
+
+var (
+	seriesLine  = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? (\S+)$`)
+	seriesLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+	selector    = regexp.MustCompile(`\b((?:useless|controller_runtime|leader_election)_\w+)(?:\{([^}]*)\})?`)
+	matcher     = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
+	limit       = regexp.MustCompile(`> ([\d.]+)$`)
+)
+
+// alertExpressions returns the expressions of all alerts by name.
+func alertExpressions(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "config", "prometheus", "prometheus_rule.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct{ Alert, Expr string }
+			}
+		}
+	}{}
+	if err := yaml.Unmarshal(text, &rule); err != nil {
+		t.Fatal(err)
+	}
+	expressions := map[string]string{}
+	for _, group := range rule.Spec.Groups {
+		for _, r := range group.Rules {
+			expressions[r.Alert] = r.Expr
+		}
+	}
+	return expressions
+}
+
+// selected returns the series in metrics that the first selector of an alert's expression matches. Prometheus adds the
+// label job.
+func selected(t *testing.T, alert, metrics string) (found []series) {
+	t.Helper()
+	parts := selector.FindStringSubmatch(alertExpressions(t)[alert])
+	if parts == nil {
+		t.Fatalf("the alert %s uses no metric of the operator", alert)
+	}
+	for _, line := range seriesLine.FindAllStringSubmatch(metrics, -1) {
+		s := series{name: line[1], labels: map[string]string{}}
+		for _, label := range seriesLabel.FindAllStringSubmatch(line[2], -1) {
+			s.labels[label[1]] = label[2]
+		}
+		matches := s.name == parts[1]
+		for _, m := range matcher.FindAllStringSubmatch(parts[2], -1) {
+			pattern := m[3]
+			if m[2] == "=" {
+				pattern = regexp.QuoteMeta(pattern)
+			}
+			matches = matches && (m[1] == "job" || regexp.MustCompile("^(?:"+pattern+")$").MatchString(s.labels[m[1]]))
+		}
+		var err error
+		if s.value, err = strconv.ParseFloat(line[3], 64); err != nil {
+			t.Fatal(err)
+		}
+		if matches {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// badness returns the sum of the series that an alert selects. For histograms, it returns the number of observations
+// above the limit of the alert.
+func badness(t *testing.T, alert, metrics string) (sum float64) {
+	t.Helper()
+	for _, s := range selected(t, alert, metrics) {
+		switch le := s.labels["le"]; le {
+		case "", "+Inf":
+			sum += s.value
+		case limit.FindStringSubmatch(alertExpressions(t)[alert])[1]:
+			sum -= s.value
+		}
+	}
+	return sum
+}
+
+// scrape returns the metrics of an operator that serves them without TLS on a port.
+func scrape(t *testing.T, port int) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", port), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body := answer(t, http.DefaultClient, request)
+	return body
+}
+
+// waitForBadness waits until an alert selects a value above zero.
+func waitForBadness(t *testing.T, alert string, port int) {
+	t.Helper()
+	eventually(t, defaultTimeout, func() (bool, string) {
+		metrics := scrape(t, port)
+		return badness(t, alert, metrics) > 0, fmt.Sprintf("%s selects %v", alert, selected(t, alert, metrics))
+	})
+}
+
+// TestAlertCauses provokes the causes of alerts, and reads the metrics that the expressions of these alerts select.
+// test/rules tests the expressions. Other tests provoke UselessScheduleLate and UselessMigrationFails, because they
+// need another time, and another storage version.
+func TestAlertCauses(t *testing.T) {
+	useExclusiveCluster(t)
+	port, dir := freePort(t), t.TempDir()
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		content, err := os.ReadFile(filepath.Join(clusterOf(t).webhookDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, name), content)
+	}
+	lease := holdLease(t)
+	operator := startedOperator(t, "--leader-elect", "--namespace="+operatorNamespace, "--webhook-cert-dir="+dir,
+		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port), "--metrics-secure=false")
+	checkLeader(t, port, 0)
+	if err := admin(t).Delete(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	checkLeader(t, port, 1)
+	namespace := newNamespace(t)
+	causes := map[string]func(){
+		"UselessOperatorFails":        func() { failFlips(t, namespace) },
+		"UselessScheduleInvalid":      func() { createInvalidSchedule(t, namespace) },
+		"UselessScheduleOverridden":   func() { testOverridden(t, namespace) },
+		"UselessScheduleFails":        func() { testScaleRefused(t, newNamespace(t)) },
+		"UselessVirtualMachineFailed": func() { createConflict(t, namespace) },
+		"UselessMachinesNotScaled":    func() { exceedQuota(t, newNamespace(t)) },
+		"UselessWebhookFails":         func() { blockWebhook(t) },
+		"UselessWebhookSlow":          func() {}, // the requests that blocked the webhook are slow
+	}
+	healthy := scrape(t, port)
+	for alert := range causes {
+		if n := badness(t, alert, healthy); n > 0 {
+			t.Errorf("before its cause, %s selects %v", alert, n)
+		}
+	}
+	for alert, cause := range causes {
+		t.Logf("cause of %s", alert)
+		cause()
+	}
+	for alert := range causes {
+		t.Run(alert, func(t *testing.T) { waitForBadness(t, alert, port) })
+	}
+	t.Run("UselessCertificateExpires", func(t *testing.T) { testCertificateExpires(t, port, dir) })
+	operator.Kill()
+	if metrics := scrape(t, port); len(selected(t, "UselessNoLeader", metrics)) > 0 {
+		t.Errorf("the operator still serves metrics after it was killed:\n%s", metrics)
+	}
+	// No test provokes UselessFlipsLate: the operator would have to be overloaded. TestLifecycle checks its metric.
+	known := []string{"UselessFlipsLate", "UselessOperatorDown", "UselessNoLeader", "UselessCertificateExpires", "UselessScheduleLate", "UselessMigrationFails"}
+	for alert := range alertExpressions(t) {
+		if causes[alert] == nil && !slices.Contains(known, alert) {
+			t.Errorf("no test provokes %s", alert)
+		}
+	}
+}
+
+// holdLease makes another process the leader.
+func holdLease(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("another-process"), LeaseDurationSeconds: new(int32(600)),
+			AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
+		},
+	}
+	if err := admin(t).Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func checkLeader(t *testing.T, port int, want float64) {
+	t.Helper()
+	eventually(t, defaultTimeout, func() (bool, string) {
+		found := selected(t, "UselessNoLeader", scrape(t, port))
+		return len(found) == 1 && found[0].value == want, fmt.Sprintf("UselessNoLeader selects %v, want %v", found, want)
+	})
+}
+
+// failFlips lets the API server reject a flip.
+func failFlips(t *testing.T, namespace string) {
+	t.Helper()
+	flippingMachine(t, namespace, "m", 1, 4, 0)
+	switches := recordSwitches(t, namespace)
+	turnUp(t, namespace, "m-0")
+	allow := forbid(t, namespace, "m-0", v1beta1.PositionDown)
+	time.Sleep(6 * time.Second) // the flip is due after 4 s
+	allow()
+	switches.untilObject(t, "m-0", "is turned down", flipped)
+}
+
+func createInvalidSchedule(t *testing.T, namespace string) {
+	t.Helper()
+	createDeployment(t, namespace, "invalid", func(d *appsv1.Deployment) {
+		d.Annotations[v1beta1.StopScheduleAnnotation] = "Mon-Fri 25:00"
+	})
+}
+
+// createConflict creates a VirtualMachine whose Pod has the name of another Pod.
+func createConflict(t *testing.T, namespace string) {
+	t.Helper()
+	if err := admin(t).Create(t.Context(), newPod(namespace, "vm-vm", nil)); err != nil {
+		t.Fatal(err)
+	}
+	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
+	waitForReason(t, vm, v1alpha1.PhaseFailed, v1alpha1.ReasonNameConflict)
+}
+
+// exceedQuota creates a Machine with more switches than a quota allows.
+func exceedQuota(t *testing.T, namespace string) {
+	t.Helper()
+	createQuota(t, namespace, 3)
+	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 5 })
+	waitForQuotaExceeded(t, namespace, "m")
+}
+
+// blockWebhook sends the headers of large reviews at the same time, and never sends the bodies. The webhook reads two
+// of them until their time limit. It must answer others with 503, because their time limit ends, too.
+func blockWebhook(t *testing.T) {
+	t.Helper()
+	const head = "POST /validate-useless-container-training-v1beta1-machine HTTP/1.1\r\nHost: webhook\r\n" +
+		"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+	connections := make([]*tls.Conn, 30)
+	for i := range connections {
+		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		connections[i] = connection
+	}
+	for _, connection := range connections {
+		if _, err := io.WriteString(connection, head); err != nil {
+			t.Fatal(err)
+		}
+	}
+	statuses := map[int]int{}
+	for _, connection := range connections {
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		statuses[response.StatusCode]++
+	}
+	if statuses[http.StatusServiceUnavailable] == 0 {
+		t.Errorf("number of answers by status: %v, want some with 503", statuses)
+	}
+}
+
+// testCertificateExpires replaces the webhooks' certificate by a certificate that expires in ten hours.
+func testCertificateExpires(t *testing.T, port int, dir string) {
+	left := func() time.Duration {
+		found := selected(t, "UselessCertificateExpires", scrape(t, port))
+		if len(found) != 1 {
+			t.Fatalf("got %v, want the time of one certificate", found)
+		}
+		return time.Until(time.Unix(int64(found[0].value), 0))
+	}
+	if left() < 20*time.Hour {
+		t.Fatalf("the first certificate expires in %s", left())
+	}
+	certificate, key := issue(t, time.Now().Add(10*time.Hour))
+	writeFile(t, filepath.Join(dir, "tls.key"), key)
+	writeFile(t, filepath.Join(dir, "tls.crt"), certificate)
+	eventually(t, defaultTimeout, func() (bool, string) {
+		return (left() - 10*time.Hour).Abs() < time.Hour, fmt.Sprintf("the certificate expires in %s", left())
+	})
+}
+
+// issue returns a self-signed certificate and its key.
+func issue(t *testing.T, notAfter time.Time) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	raw, keyErr := x509.MarshalPKCS8PrivateKey(private)
+	if err := errors.Join(err, keyErr); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+}
+
+func writeFile(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
