@@ -192,7 +192,7 @@ func TestAlertCauses(t *testing.T) {
 	if metrics := scrape(t, port); len(selected(t, "UselessNoLeader", metrics)) > 0 {
 		t.Errorf("the operator still serves metrics after it was killed:\n%s", metrics)
 	}
-	// No test provokes UselessFlipsLate: the operator would have to be overloaded. TestLifecycle checks its metric.
+	// No test provokes UselessFlipsLate, because a rejected flip does not count as late. TestLifecycle reads its metric.
 	known := []string{"UselessFlipsLate", "UselessOperatorDown", "UselessNoLeader", "UselessCertificateExpires", "UselessScheduleLate", "UselessMigrationFails"}
 	for alert := range alertExpressions(t) {
 		if causes[alert] == nil && !slices.Contains(known, alert) {
