@@ -143,6 +143,7 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 		Client:                 controller.ClientOptions(),
 		Metrics:                o.metricsServer(),
 		HealthProbeBindAddress: o.probeAddress,
+		PprofBindAddress:       o.pprofAddress,
 		// A standby replica fills its caches and queues, so that it can work immediately when it becomes the leader.
 		Controller:                    config.Controller{EnableWarmup: new(true)},
 		LeaderElection:                o.leaderElect,

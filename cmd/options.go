@@ -32,6 +32,7 @@ type options struct {
 	metricsSecure    bool
 	metricsCertDir   string
 	probeAddress     string
+	pprofAddress     string
 	webhooks         bool
 	webhookHost      string
 	webhookPort      int
@@ -81,6 +82,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 		"the directory with tls.crt and tls.key of the metrics endpoint (default: a self-signed certificate)")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
 		"the address of /healthz and /readyz; 0 disables them")
+	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "0",
+		"the address of the Go profiles at /debug/pprof/, without authentication; 0 disables them")
 	flags.BoolVar(&o.webhooks, "webhooks", true, "serve the admission and conversion webhooks")
 	flags.StringVar(&o.webhookHost, "webhook-host", "", "the address of the webhook server (default: all addresses)")
 	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "the port of the webhook server")

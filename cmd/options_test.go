@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"flag"
 	"os"
 	"regexp"
@@ -224,6 +225,30 @@ func TestParse(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// TestProfilesAreOptional checks the address of the profiles. An empty address and 0 both disable them.
+func TestProfilesAreOptional(t *testing.T) {
+	for _, tt := range []struct {
+		reason string
+		args   []string
+		want   string
+	}{
+		{"profiles need no credentials, so they are disabled by default", nil, "0"},
+		{"a flag enables them", []string{"--pprof-bind-address=127.0.0.1:6060"}, "127.0.0.1:6060"},
+	} {
+		o, err := parse(tt.args, func(string) string { return "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		managerOptions, err := o.manager(t.Context(), &tls.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := managerOptions.PprofBindAddress; got != tt.want {
+			t.Errorf("%s: the manager gets the address %q, want %q", tt.reason, got, tt.want)
+		}
 	}
 }
 

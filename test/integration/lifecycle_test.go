@@ -68,13 +68,15 @@ func TestInvalidConfiguration(t *testing.T) {
 func TestLifecycle(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)
-	metricsPort := freePort(t)
-	operator := startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort))
+	metricsPort, pprofPort := freePort(t), freePort(t)
+	operator := startOperator(t, []string{"USELESS_MAX_SWITCHES=3"}, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metricsPort),
+		fmt.Sprintf("--pprof-bind-address=127.0.0.1:%d", pprofPort))
 	t.Run("the operator becomes ready only after its webhooks serve", func(t *testing.T) { testReadiness(t, operator) })
 	t.Run("an environment variable sets a flag", func(t *testing.T) { testMaxSwitches(t, namespace, 3) })
 	t.Run("metrics require a token with permission to read them", func(t *testing.T) {
 		testMetrics(t, namespace, metricsPort)
 	})
+	t.Run("profiles are served only at their own address", func(t *testing.T) { testProfiles(t, operator, pprofPort) })
 	for name, port := range map[string]int{"webhooks": clusterOf(t).webhookPort, "metrics": metricsPort} {
 		t.Run("the "+name+" endpoint accepts only HTTP/1.1 over TLS 1.3", func(t *testing.T) {
 			onlyHTTP1(t, port)
@@ -173,6 +175,26 @@ func testMetrics(t *testing.T, namespace string, port int) {
 			}
 			return status == tt.status, fmt.Sprintf("%s: status %d, want %d: %s", tt.reason, status, tt.status, body)
 		})
+	}
+}
+
+// testProfiles reads a heap profile and an execution trace from the port of the profiles. The health probes have the only
+// other HTTP server without TLS, and must not serve profiles.
+func testProfiles(t *testing.T, operator *operatorProcess, port int) {
+	for path, prefix := range map[string]string{
+		"/debug/pprof/heap":              "\x1f\x8b", // a profile is compressed with gzip
+		"/debug/pprof/trace?seconds=0.1": "go 1.",
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", port, path), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, body := answer(t, http.DefaultClient, request); status != http.StatusOK || !strings.HasPrefix(body, prefix) {
+			t.Errorf("%s: status %d, and the body does not begin with %q: %.100q", path, status, prefix, body)
+		}
+		if status, _ := operator.probe(t, path); status != http.StatusNotFound {
+			t.Errorf("the health probes answer %s with status %d, want 404", path, status)
+		}
 	}
 }
 
