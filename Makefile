@@ -314,7 +314,7 @@ bin/node:
 
 # The steps of make verify run in parallel. A step that reads the output of another step runs after it. make lint
 # includes go vet.
-VERIFY := tidy generate manifests build-installer chart bundle catalog fmt lint build-platforms bundle-validate catalog-validate
+VERIFY := tidy generate manifests dashboard build-installer chart bundle catalog fmt lint build-platforms bundle-validate catalog-validate
 
 .PHONY: verify
 verify: ## Regenerate and check everything; fail if a file differs from the commit or the index
@@ -328,6 +328,7 @@ verify-tidy verify-manifests verify-fmt: verify-generate
 verify-lint verify-build-platforms: verify-fmt
 verify-lint: verify-chart
 verify-build-installer verify-chart verify-bundle: verify-manifests
+verify-chart: verify-dashboard
 verify-catalog verify-bundle-validate: verify-bundle
 verify-catalog-validate: verify-catalog
 
@@ -414,6 +415,10 @@ docker-buildx: buildx-builder ## Build and push IMG for all PLATFORMS with Docke
 build-installer: ## Render config/default to dist/install.yaml
 	@mkdir -p dist
 	$(call tool,kustomize) build config/default -o dist/install.yaml
+
+.PHONY: dashboard
+dashboard: ## Write the Grafana dashboard in config/grafana from hack/dashboard
+	go run ./hack/dashboard
 
 .PHONY: chart
 chart: ## Generate the templates of the Helm chart from config/, and its README from values.yaml

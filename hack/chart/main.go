@@ -86,6 +86,10 @@ func sources() ([]source, error) {
 	if err != nil {
 		return nil, err
 	}
+	dashboards, err := kustomize("config/grafana")
+	if err != nil {
+		return nil, err
+	}
 	both, onlySelfManaged := split(selfManaged, certManager)
 	_, onlyCertManager := split(certManager, selfManaged)
 	components, err := components()
@@ -94,6 +98,7 @@ func sources() ([]source, error) {
 		{onlySelfManaged, []string{`eq .Values.certificates.mode "self"`}},
 		{onlyCertManager, []string{`eq .Values.certificates.mode "certManager"`}},
 		{objects: monitoring},
+		{dashboards, []string{".Values.dashboards.enabled"}},
 	}, components...), err
 }
 

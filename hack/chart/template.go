@@ -67,8 +67,9 @@ var edits = map[string][]edit{
 		metricsPort,
 	},
 	"Service":        {metricsPort},
-	"ServiceMonitor": {moreLabels("serviceMonitor")},
-	"PrometheusRule": {moreLabels("rules")},
+	"ServiceMonitor": {moreLabels("metrics.serviceMonitor")},
+	"PrometheusRule": {moreLabels("metrics.rules")},
+	"ConfigMap":      {moreLabels("dashboards")},
 }
 
 const inject = "cert-manager.io/inject-ca-from: useless-system/useless-serving-cert\n"
@@ -89,9 +90,9 @@ func when(value, lines string) string {
 	return "{{- if .Values." + value + " }}\n" + lines + "{{- end }}\n"
 }
 
-// moreLabels adds the labels of a value below metrics.
+// moreLabels adds the labels of a value.
 func moreLabels(value string) edit {
-	return edit{regexp.MustCompile(`(?m)^  labels:\n`), "${0}    {{- with .Values.metrics." + value + ".labels }}\n" +
+	return edit{regexp.MustCompile(`(?m)^  labels:\n`), "${0}    {{- with .Values." + value + ".labels }}\n" +
 		"    {{- toYaml . | nindent 4 }}\n    {{- end }}\n"}
 }
 

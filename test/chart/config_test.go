@@ -79,6 +79,10 @@ func TestChartEqualsConfig(t *testing.T) {
 			"config/prometheus", "resources: [useless-operator/config/default, useless-operator/config/prometheus]\n",
 			[]string{"metrics.serviceMonitor.enabled=true", "metrics.rules.enabled=true"},
 		},
+		{
+			"config/grafana", "resources: [useless-operator/config/default, useless-operator/config/grafana]\n",
+			[]string{"dashboards.enabled=true"},
+		},
 	}
 	for _, c := range combinations.All {
 		comparisons = append(comparisons, comparison{c.Name, c.Kustomization(combinations.SelfManaged), valuesOf(c)})

@@ -48,7 +48,9 @@ var wrongValues = []struct{ reason, set, want string }{
 	{"annotations without the controller", "ingress.annotations.foo=bar", "ingress.annotations has no effect: set controllers.ingress.enabled=true"},
 	{"a policy without annotations", "controllers.ingress.enabled=true,ingress.annotationPolicy=IfNotPresent", "have no effect without ingress.annotations"},
 	{"a dry run without the controller", "controllers.schedule.enabled=false,schedule.dryRun=true", "schedule.dryRun has no effect: set controllers.schedule.enabled=true"},
-	{"alerts without metrics", "metrics.enabled=false,metrics.rules.enabled=true", "metrics.serviceMonitor and metrics.rules need metrics: set metrics.enabled=true"},
+	{"alerts without metrics", "metrics.enabled=false,metrics.rules.enabled=true", "metrics.serviceMonitor, metrics.rules and dashboards need metrics: set metrics.enabled=true"},
+	{"a dashboard without metrics", "metrics.enabled=false,dashboards.enabled=true", "and dashboards need metrics: set metrics.enabled=true"},
+	{"a label that is not a text", "dashboards.labels.team=7", "at '/dashboards/labels/team': got number, want string"},
 }
 
 // TestWrongValues checks that helm rejects wrong values. The error must name the value.

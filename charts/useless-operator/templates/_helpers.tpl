@@ -89,8 +89,8 @@
 {{- end }}
 {{- end }}
 {{- with .Values.metrics }}
-{{- if and (or .serviceMonitor.enabled .rules.enabled) (not .enabled) }}
-{{- fail "metrics.serviceMonitor and metrics.rules need metrics: set metrics.enabled=true" }}
+{{- if and (or .serviceMonitor.enabled .rules.enabled $.Values.dashboards.enabled) (not .enabled) }}
+{{- fail "metrics.serviceMonitor, metrics.rules and dashboards need metrics: set metrics.enabled=true" }}
 {{- end }}
 {{- end }}
 {{- range .Values.extraArgs }}
