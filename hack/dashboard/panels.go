@@ -71,6 +71,9 @@ var operator = []graph{
 		"another client. The operator retries it.", "reqps", false, []query{
 		{`sum by (code) (rate(rest_client_requests_total{JOB}[INTERVAL]))`, "{{code}}"},
 	}},
+	{"Storage version migration", "The current state has the value 1.", "none", false, []query{
+		{`max by (state) (useless_storage_migration{JOB})`, "{{state}}"},
+	}},
 }
 
 var controllers = []graph{
@@ -103,6 +106,10 @@ var webhooks = []graph{
 		}}},
 	{"Latency of webhooks", "Time from when a webhook receives a request until it answers.", "s", false,
 		quantiles("controller_runtime_webhook_latency_seconds", "webhook")},
+	{"Certificate", "Time until the webhooks' certificate expires. The operator, OLM or cert-manager renews it in time.", "s",
+		false, []query{{
+			`min by (pod) (useless_webhook_certificate_expiration_timestamp_seconds{JOB} - time())`, "{{pod}}",
+		}}},
 }
 
 var machines = []graph{

@@ -53,7 +53,8 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 	}
 	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	for _, c := range workloads.controllers {
-		for _, t := range []transition{start, stop, removal} { // so that an alert sees the step from 0 to 1
+		for _, t := range []transition{start, stop, removal} { // so that alerts and graphs see the step from 0 to 1
+			m.transitions.WithLabelValues(c.kind.name, string(t), string(scaled))
 			m.transitions.WithLabelValues(c.kind.name, string(t), string(failed))
 		}
 	}
