@@ -62,8 +62,8 @@ var operator = []graph{
 	{"CPU", "CPU time of each replica, in cores.", "none", false, []query{
 		{`sum by (pod) (rate(process_cpu_seconds_total{JOB}[INTERVAL]))`, "{{pod}}"},
 	}},
-	{"Memory", "Resident memory of each replica, and Go's soft memory limit. If the memory stays near the limit, Go needs " +
-		"more CPU time.", "bytes", false, []query{
+	{"Memory", "Resident memory of each replica, and Go's soft memory limit. If the memory stays near the limit, Go " +
+		"needs more CPU time.", "bytes", false, []query{
 		{`max by (pod) (process_resident_memory_bytes{JOB})`, "{{pod}}"},
 		{`max(go_gc_gomemlimit_bytes{JOB}) < 2^62`, "GOMEMLIMIT"},
 	}},
@@ -80,13 +80,15 @@ var controllers = []graph{
 	{"Reconciles", "Reconciles of each controller.", "ops", false, []query{
 		{`sum by (controller) (rate(controller_runtime_reconcile_total{JOB}[INTERVAL]))`, "{{controller}}"},
 	}},
-	{"Reconcile errors", "Failed reconciles, which the controller retries. The operator's log has the errors.", "ops", false,
+	{"Reconcile errors", "Failed reconciles, which the controller retries. The operator's log has the errors.",
+		"ops", false,
 		[]query{{`sum by (controller) (rate(controller_runtime_reconcile_errors_total{JOB}[INTERVAL]))`, "{{controller}}"}}},
 	{"Duration of reconciles", "Time for one reconcile.", "s", false,
 		quantiles("controller_runtime_reconcile_time_seconds", "controller")},
-	{"Work queue", "Objects that wait for a reconcile. A number that grows for minutes means overload.", "none", false, []query{
-		{`sum by (controller) (workqueue_depth{JOB})`, "{{controller}}"},
-	}},
+	{"Work queue", "Objects that wait for a reconcile. A number that grows for minutes means overload.",
+		"none", false, []query{
+			{`sum by (controller) (workqueue_depth{JOB})`, "{{controller}}"},
+		}},
 	{"Wait in the work queue", "Time that an object waits for a reconcile.", "s", false,
 		quantiles("workqueue_queue_duration_seconds", "controller")},
 	{"Busy workers", "Part of the workers of each controller that are busy.", "percentunit", false, []query{{
@@ -99,14 +101,16 @@ var webhooks = []graph{
 	{"Webhook requests", "Requests of the API server, by webhook.", "reqps", false, []query{
 		{`sum by (webhook) (rate(controller_runtime_webhook_requests_total{JOB}[INTERVAL]))`, "{{webhook}}"},
 	}},
-	{"Webhook errors", "Requests with an HTTP error. An admission webhook that rejects an object answers with 200.", "reqps",
+	{"Webhook errors", "Requests with an HTTP error. An admission webhook that rejects an object answers with 200.",
+		"reqps",
 		false, []query{{
 			`sum by (webhook, code) (rate(controller_runtime_webhook_requests_total{JOB, code!="200"}[INTERVAL]))`,
 			"{{webhook}} {{code}}",
 		}}},
 	{"Latency of webhooks", "Time from when a webhook receives a request until it answers.", "s", false,
 		quantiles("controller_runtime_webhook_latency_seconds", "webhook")},
-	{"Certificate", "Time until the webhooks' certificate expires. The operator, OLM or cert-manager renews it in time.", "s",
+	{"Certificate", "Time until the webhooks' certificate expires. The operator, OLM or cert-manager renews it in time.",
+		"s",
 		false, []query{{
 			`min by (pod) (useless_webhook_certificate_expiration_timestamp_seconds{JOB} - time())`, "{{pod}}",
 		}}},
@@ -121,33 +125,38 @@ var machines = []graph{
 	{"Machines by condition", "Machines by the status of each condition.", "none", false, []query{
 		{`max by (condition, status) (useless_machines{JOB})`, "{{condition}} {{status}}"},
 	}},
-	{"Dropped events", "Events of Machines that the operator dropped because of the limit for each namespace.", "ops", false,
+	{"Dropped events", "Events of Machines that the operator dropped because of the limit for each namespace.",
+		"ops", false,
 		[]query{{`sum(rate(useless_events_dropped_total{JOB}[INTERVAL]))`, "dropped"}}},
 }
 
 var schedules = []graph{
-	{"Workloads by state", "Workloads with a schedule. Another client has changed an overridden workload. An invalid schedule " +
-		"does nothing.", "none", false, []query{{
+	{"Workloads by state", "Workloads with a schedule. Another client has changed an overridden workload. An invalid " +
+		"schedule does nothing.", "none", false, []query{{
 		`sum by (state) (max by (namespace, kind, state) (useless_schedule_workloads{JOB, NAMESPACE}))`, "{{state}}",
 	}}},
-	{"Starts and stops", "Starts, stops and removals of schedules in all namespaces, by their result.", "none", false, []query{{
-		`sum by (direction, result) (increase(useless_schedule_transitions_total{JOB}[INTERVAL]))`,
-		"{{direction}} {{result}}",
-	}}},
-	{"Lateness of starts and stops", "Time from when a start or stop was due until the operator executed it. Autoscalers, " +
-		"paused rollouts and failovers delay it.", "s", false, quantiles("useless_schedule_lag_seconds", "")},
+	{"Starts and stops", "Starts, stops and removals of schedules in all namespaces, by their result.",
+		"none", false, []query{{
+			`sum by (direction, result) (increase(useless_schedule_transitions_total{JOB}[INTERVAL]))`,
+			"{{direction}} {{result}}",
+		}}},
+	{"Lateness of starts and stops", "Time from when a start or stop was due until the operator executed it. " +
+		"Autoscalers, paused rollouts and failovers delay it.", "s", false, quantiles("useless_schedule_lag_seconds", "")},
 	{"CPU saved now", "CPU requests of stopped replicas and VirtualMachines, in cores.", "none", false, []query{
 		{`sum by (namespace) (max by (namespace, kind) (useless_schedule_saved_cpu_cores{JOB, NAMESPACE}))`, "{{namespace}}"},
 	}},
 	{"Memory saved now", "Memory requests of stopped replicas and VirtualMachines.", "bytes", false, []query{
-		{`sum by (namespace) (max by (namespace, kind) (useless_schedule_saved_memory_bytes{JOB, NAMESPACE}))`, "{{namespace}}"},
+		{`sum by (namespace) (max by (namespace, kind) (useless_schedule_saved_memory_bytes{JOB, NAMESPACE}))`,
+			"{{namespace}}"},
 	}},
-	{"CPU saved in the time range", "Core hours that schedules saved. The operator adds them every ten minutes.", "none", true,
+	{"CPU saved in the time range", "Core hours that schedules saved. The operator adds them every ten minutes.",
+		"none", true,
 		[]query{{
 			`sum by (namespace) (increase(useless_schedule_saved_cpu_core_seconds_total{JOB, NAMESPACE}[$__range])) / 3600`,
 			"{{namespace}}",
 		}}},
-	{"Memory saved in the time range", "GiB hours that schedules saved. The operator adds them every ten minutes.", "none", true,
+	{"Memory saved in the time range", "GiB hours that schedules saved. The operator adds them every ten minutes.",
+		"none", true,
 		[]query{{
 			`sum by (namespace) (increase(useless_schedule_saved_memory_byte_seconds_total{JOB, NAMESPACE}[$__range])) ` +
 				`/ 3600 / 2^30`, "{{namespace}}",
@@ -162,9 +171,10 @@ var virtualMachines = []graph{
 		quantiles("useless_vm_creation_to_active_seconds", "")},
 	{"Duration of usage requests", "Time of a request for the usage of all Pods to the metrics API.", "s", false,
 		quantiles("useless_vm_usage_poll_seconds", "")},
-	{"Failed usage requests", "Failed requests to the metrics API. Without this API, the usage is unknown.", "ops", false, []query{
-		{`sum(rate(useless_vm_usage_errors_total{JOB}[INTERVAL]))`, "errors"},
-	}},
+	{"Failed usage requests", "Failed requests to the metrics API. Without this API, the usage is unknown.",
+		"ops", false, []query{
+			{`sum(rate(useless_vm_usage_errors_total{JOB}[INTERVAL]))`, "errors"},
+		}},
 }
 
 var optional = []graph{
@@ -174,8 +184,8 @@ var optional = []graph{
 	{"ingress: annotations", "Writes of annotations of Ingresses, by result.", "ops", false, []query{
 		{`sum by (result) (rate(useless_ingress_annotations_applied_total{JOB}[INTERVAL]))`, "{{result}}"},
 	}},
-	{"ingress: changes by others", "Changes by other clients to annotations that the operator has set. A constant rate means " +
-		"that two tools set the same annotation.", "ops", false, []query{
+	{"ingress: changes by others", "Changes by other clients to annotations that the operator has set. A constant rate " +
+		"means that two tools set the same annotation.", "ops", false, []query{
 		{`sum(rate(useless_ingress_annotations_reverts_total{JOB}[INTERVAL]))`, "changes"},
 	}},
 }
