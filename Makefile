@@ -348,28 +348,6 @@ build: ## Build bin/manager
 kubectl-useless: ## Build the kubectl plugin bin/kubectl-useless
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/kubectl-useless ./cmd/kubectl-useless
 
-# The platforms of the kubectl plugin, and the URL of the folder with its published archives.
-PLUGIN_PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
-PLUGIN_URL ?= https://container.training/useless/releases/v$(VERSION)
-platform = $(word $(1),$(subst -, ,$*))
-
-# The archives do not depend on the folder or the date of the build.
-.PHONY: krew $(PLUGIN_PLATFORMS:%=krew-%)
-krew: $(PLUGIN_PLATFORMS:%=krew-%) ## Build the archives of the kubectl plugin and its manifest for krew, in bin/krew
-	@sed '1d;s/{VERSION}/$(VERSION)/' cmd/kubectl-useless/krew.yaml > bin/krew/useless.yaml
-	@cd bin/krew && for platform in $(PLUGIN_PLATFORMS); do \
-		archive=kubectl-useless-$$platform.tar.gz && sum=$$(sha256sum $$archive) && \
-		printf '  - selector: {matchLabels: {os: %s, arch: %s}}\n    uri: %s\n    sha256: "%s"\n    bin: kubectl-useless\n' \
-			$${platform%-*} $${platform#*-} '$(PLUGIN_URL)'/$$archive $${sum%% *} >> useless.yaml || exit 1; \
-	done
-
-$(PLUGIN_PLATFORMS:%=krew-%): krew-%:
-	@mkdir -p bin/krew/$* && cp LICENSE bin/krew/$*/
-	CGO_ENABLED=0 GOOS=$(call platform,1) GOARCH=$(call platform,2) go build -trimpath -ldflags "-s -w" \
-		-o bin/krew/$*/kubectl-useless ./cmd/kubectl-useless
-	@tar --owner=0 --group=0 --numeric-owner --mode=a+rX,u+w,go-w --mtime=@0 -C bin/krew/$* -c kubectl-useless LICENSE | \
-		gzip -n > bin/krew/kubectl-useless-$*.tar.gz
-
 # The platforms of the image. The labels and the node affinity in config/ must name the same platforms.
 PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 
@@ -507,6 +485,22 @@ community: ## Copy the files to publish VERSION to OUT, a clone of the repositor
 	@test -e "$(OUT)/operators/useless-operator/ci.yaml" || cp $(CATALOG_DIR)/community/ci.yaml "$(OUT)/operators/useless-operator/"
 	cp -R $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/metadata $(BUNDLE_DIR)/tests $(CATALOG_DIR)/community/release-config.yaml \
 		"$(OUT)/operators/useless-operator/$(VERSION)/"
+
+##@ Release
+
+# The platforms of the kubectl plugin, and the URL of the folder with its published archives.
+PLUGIN_PLATFORMS ?= linux-amd64,linux-arm64,darwin-amd64,darwin-arm64,windows-amd64,windows-arm64
+PLUGIN_URL ?= https://container.training/useless/releases/v$(VERSION)
+
+.PHONY: release
+release: ## Make all files of the release VERSION in the new folder OUT, from the commit in this folder
+	@go run ./hack/release make -version '$(VERSION)' -out '$(OUT)' -platforms '$(PLATFORMS)' \
+		-plugin-platforms '$(PLUGIN_PLATFORMS)' -url '$(PLUGIN_URL)'
+
+# The digests of the pushed images are the only output. Workflows sign them.
+.PHONY: release-push
+release-push: ## Push the images of the release in OUT to REGISTRY, and print their digests
+	@go run ./hack/release push '$(OUT)' '$(REGISTRY)'
 
 ##@ Run on the cluster of the current kubeconfig
 

@@ -1,8 +1,10 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sbom prints the modules of a Go program in the CycloneDX format. It reads them from the program's build
-// information. For the same program, it always prints the same list.
+// Command sbom prints the modules of Go programs in the CycloneDX format. It reads them from the build information of
+// the programs. For the same programs, it always prints the same list.
+//
+//	sbom -name NAME -version VERSION PROGRAM...
 package main
 
 import (
@@ -12,42 +14,65 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
 func main() {
-	version := flag.String("version", "", "the program's version")
+	name := flag.String("name", "", "name of the programs together; by default, the first program's module")
+	version := flag.String("version", "", "version of the programs")
 	flag.Parse()
-	if err := write(os.Stdout, flag.Arg(0), *version); err != nil {
+	if err := write(os.Stdout, *name, *version, flag.Args()...); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-// write prints the modules of the program in file.
-func write(out io.Writer, file, version string) error {
-	info, err := buildinfo.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("read the build information of a program: %w", err)
+// write prints the modules of all programs in the files, as parts of a component with the name and the version.
+func write(out io.Writer, name, version string, files ...string) error {
+	root := cdx.Component{Type: cdx.ComponentTypeApplication, BOMRef: name + "@" + version, Name: name, Version: version}
+	modules := map[string]cdx.Component{}
+	for _, file := range files {
+		info, err := buildinfo.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the build information of a program: %w", err)
+		}
+		if root.Name == "" {
+			root = component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
+		}
+		for _, module := range modulesOf(info) {
+			c := component(cdx.ComponentTypeLibrary, module)
+			modules[c.BOMRef] = c
+		}
 	}
-	program := component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
-	std := debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}
-	components := []cdx.Component{component(cdx.ComponentTypeLibrary, std)}
+	components := slices.Collect(maps.Values(modules))
+	slices.SortFunc(components, func(a, b cdx.Component) int { return strings.Compare(a.BOMRef, b.BOMRef) })
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{Component: &root}
+	bom.Components = &components
+	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+}
+
+// modulesOf returns Go's standard library, and the modules of a program. A program of this repository has no version in
+// its build information, so its own module is not in the list.
+func modulesOf(info *debug.BuildInfo) []debug.Module {
+	modules := []debug.Module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}}
+	if info.Main.Sum != "" {
+		modules = append(modules, info.Main)
+	}
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace
 		}
-		components = append(components, component(cdx.ComponentTypeLibrary, *module))
+		modules = append(modules, *module)
 	}
-	bom := cdx.NewBOM()
-	bom.Metadata = &cdx.Metadata{Component: &program}
-	bom.Components = &components
-	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+	return modules
 }
 
 // component describes a module. The hash is the same as in go.sum, and covers all files of the module.

@@ -43,7 +43,8 @@ func inputs(t *testing.T) {
 	}
 }
 
-// TestOperator compares the listed modules with the output of go list, and checks that each module has a hash. The
+// TestOperator compares the listed modules with the output of go list, and checks that each module has a hash. Modules
+// of two programs are in the list once. The
 // build uses the go command's default flags, as other tests do, so Go's cache already contains all packages. The flags
 // of make build give the same modules.
 func TestOperator(t *testing.T) {
@@ -58,7 +59,7 @@ func TestOperator(t *testing.T) {
 	want = slices.Compact(want)
 
 	var list bytes.Buffer
-	if err := write(&list, program, "v1.2.3"); err != nil {
+	if err := write(&list, "", "v1.2.3", program, program); err != nil {
 		t.Fatal(err)
 	}
 	var bom cdx.BOM
@@ -83,7 +84,7 @@ func TestOperator(t *testing.T) {
 
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
-	if err := write(&bytes.Buffer{}, "main.go", ""); err == nil {
+	if err := write(&bytes.Buffer{}, "", "", "main.go"); err == nil {
 		t.Error("no error for a file that is not a program")
 	}
 }

@@ -67,6 +67,7 @@ var consoleTests = map[string][]consoleTest{
 		{begins: "kubectl -n useless-system set env", after: "kubectl -n useless-system rollout status deployment useless-controller-manager"},
 		{begins: "kubectl create namespace useless-system", before: "kubectl delete -f dist/install.yaml"},
 		{begins: "helm upgrade"},
+		{begins: "(cd /tmp/release", skip: needsRegistry},
 		{begins: "kubectl apply -k .", folder: "..", after: "kubectl get clusterrole useless-schedule-deployments-role"},
 		{begins: "kubectl get --raw /metrics", before: "kubectl get machines.v1alpha1.useless.container.training"},
 		{begins: "kubectl get crd machines"},

@@ -1,0 +1,73 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// program is a Go program that a release contains.
+type program struct {
+	name, pkg string
+	module    string // file in hack/tools; empty for this module
+}
+
+// The programs of upstream are in the catalog's image. Their modules are the same as those of the tests.
+var (
+	manager = program{"manager", "./cmd", ""}
+	plugin  = program{"kubectl-useless", "./cmd/kubectl-useless", ""}
+	opm     = program{"opm", "github.com/operator-framework/operator-registry/cmd/opm", "opm.mod"}
+	probe   = program{"grpc_health_probe", "github.com/grpc-ecosystem/grpc-health-probe", "grpc-health-probe.mod"}
+)
+
+// file returns the path of a compiled program. A platform is like linux/amd64 or linux-amd64.
+func (r *release) file(p program, platform string) string {
+	return filepath.Join(r.programs, p.name+"-"+strings.ReplaceAll(platform, "/", "-"))
+}
+
+// compile compiles all programs for all platforms.
+func (r *release) compile(ctx context.Context) error {
+	for _, part := range []struct {
+		platforms []string
+		programs  []program
+	}{{r.platforms, []program{manager, opm, probe}}, {r.pluginPlatforms, []program{plugin}}} {
+		for _, p := range part.programs {
+			for _, platform := range part.platforms {
+				build := func() error { return r.build(ctx, p, platform, r.file(p, platform)) }
+				if err := r.timed("compile "+p.name+" for "+platform, build); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// goBuild compiles a program. The flags are the same as in the Dockerfile and in the Makefile.
+func (r *release) goBuild(ctx context.Context, p program, platform, file string) error {
+	system, architecture, _ := strings.Cut(strings.ReplaceAll(platform, "/", "-"), "-")
+	args := []string{"build", "-buildvcs=false", "-trimpath", "-o", file}
+	flags := "-s -w"
+	switch {
+	case p.module != "":
+		args = append(args, "-modfile=hack/tools/"+p.module, "-gcflags=all=-dwarf=false", "-tags=containers_image_openpgp")
+	case p == manager:
+		flags += " -X main.version=v" + r.version
+	}
+	return r.run(ctx, nil, []string{"CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + architecture},
+		"go", append(args, "-ldflags", flags, p.pkg)...)
+}
+
+// run runs a command in the root of the repository. Without a writer, the output is discarded.
+func (r *release) run(ctx context.Context, stdout io.Writer, environment []string, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = r.root, stdout, r.log
+	cmd.Env = append(os.Environ(), environment...)
+	return cmd.Run()
+}
