@@ -502,6 +502,10 @@ release: ## Make all files of the release VERSION in the new folder OUT, from th
 release-push: ## Push the images of the release in OUT to REGISTRY, and print their digests
 	@go run ./hack/release push '$(OUT)' '$(REGISTRY)'
 
+.PHONY: release-check
+release-check: ## Install the release in OUT in all four ways on a node, and upgrade to it from an earlier release
+	@RELEASE='$(OUT)' test/e2e/run
+
 ##@ Run on the cluster of the current kubeconfig
 
 .PHONY: install

@@ -1,0 +1,177 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/test/internal/executable"
+	"container.training/useless/test/internal/installer"
+)
+
+// The tests in this file install releases from their folders, and nothing else of this repository. make release-check
+// pushes the images of the folders to the registry, and lists the folders in RELEASES, the oldest release first. Each
+// test installs the oldest release, and upgrades to the others.
+
+// releaseFolder is a folder that make release has made.
+type releaseFolder struct{ path, version string }
+
+// releases returns the releases of make release-check. Without them, the test is skipped.
+func releases(t *testing.T) (all []releaseFolder) {
+	t.Helper()
+	for _, path := range filepath.SplitList(os.Getenv("RELEASES")) {
+		charts, err := filepath.Glob(filepath.Join(path, "useless-operator-*.tgz"))
+		if err != nil || len(charts) != 1 {
+			t.Fatalf("%s has the charts %v, want exactly one; error %v", path, charts, err)
+		}
+		version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(charts[0]), "useless-operator-"), ".tgz")
+		all = append(all, releaseFolder{path, version})
+	}
+	if len(all) == 0 {
+		t.Skip("RELEASES is not set: run make release-check")
+	}
+	return all
+}
+
+func TestReleaseManifests(t *testing.T) {
+	checkReleases(t, releases(t), func(r releaseFolder, first bool) {
+		manifest := filepath.Join(r.path, "install.yaml")
+		must(t, "kubectl", "apply", "-f", manifest)
+		if first {
+			t.Cleanup(func() { uninstall(t, readManifest(t, manifest)) })
+		}
+		must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
+	})
+}
+
+func readManifest(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(data)
+}
+
+func TestReleaseHelm(t *testing.T) {
+	checkReleases(t, releases(t), func(r releaseFolder, first bool) {
+		if first {
+			t.Cleanup(func() { uninstallChart(t) })
+		}
+		helm(t, "upgrade", "--install", "useless", filepath.Join(r.path, "useless-operator-"+r.version+".tgz"),
+			"--namespace", system, "--create-namespace", "--wait", "--timeout=2m")
+	})
+}
+
+func helm(t *testing.T, args ...string) {
+	t.Helper()
+	if output, err := executable.Output(installer.Helm(t, os.Getenv("KUBECONFIG"), args...)); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+}
+
+// uninstallChart removes the operator in the documented order. helm cannot use the context of a test in its cleanup, so
+// this function deletes the objects with kubectl.
+func uninstallChart(t *testing.T) {
+	t.Helper()
+	if t.Failed() {
+		writeCluster(t)
+	}
+	for _, kind := range crds {
+		cleanUp(t, kind, "--all", "--all-namespaces", "--timeout=2m")
+	}
+	cleanUp(t, append([]string{"crd", "--timeout=1m"}, crds...)...)
+	kinds := "clusterroles,clusterrolebindings,validatingwebhookconfigurations,flowschemas," +
+		"validatingadmissionpolicies,validatingadmissionpolicybindings"
+	cleanUp(t, kinds, "-l", "app.kubernetes.io/managed-by=Helm,app.kubernetes.io/name=useless-operator")
+	cleanUp(t, "rolebinding", "--all-namespaces", "-l", "app.kubernetes.io/managed-by=Helm,app.kubernetes.io/name=useless-operator")
+	cleanUp(t, "namespace", system, "--timeout=2m")
+}
+
+func TestReleaseBundle(t *testing.T) {
+	checkReleases(t, releases(t), func(r releaseFolder, first bool) {
+		if first {
+			must(t, "kubectl", "create", "namespace", system)
+			t.Cleanup(func() { sweep(t) })
+			runBundle(t, bundleImage(r.version))
+		} else {
+			must(t, "operator-sdk", "run", "bundle-upgrade", bundleImage(r.version), "--namespace", system, "--timeout", "5m")
+		}
+		checkSucceeded(t, system, r.version)
+	})
+}
+
+// TestReleaseCatalog upgrades only from releases that are in the newest catalog, because OLM upgrades only along a
+// channel.
+func TestReleaseCatalog(t *testing.T) {
+	all := releases(t)
+	catalog := readManifest(t, filepath.Join(all[len(all)-1].path, "catalog.yaml"))
+	inCatalog := slices.DeleteFunc(all, func(r releaseFolder) bool {
+		return !strings.Contains(catalog, "\nname: "+packageName+".v"+r.version+"\n")
+	})
+	checkReleases(t, inCatalog, func(r releaseFolder, first bool) {
+		if first {
+			// checkOperator expects the default limits of the operator.
+			manifests, _, _ := strings.Cut(subscription, "  config:")
+			mustRead(t, strings.Replace(manifests, "CATALOG", catalogImage(r.version), 1), "kubectl", "apply", "-f", "-")
+			t.Cleanup(func() { sweep(t) })
+			t.Cleanup(func() { cleanUp(t, "catalogsource", "-n", "olm", "useless") })
+		} else {
+			must(t, "kubectl", "patch", "-n", "olm", "catalogsource", "useless", "--type=merge",
+				"-p", `{"spec":{"image":"`+catalogImage(r.version)+`"}}`)
+		}
+		awaitVersion(t, r.version)
+	})
+}
+
+// checkReleases installs each release, and checks that the operator of this release runs, and that a Machine stays the
+// same object and works. After the last one, it runs the checks that are common to all installations.
+func checkReleases(t *testing.T, all []releaseFolder, install func(r releaseFolder, first bool)) {
+	t.Helper()
+	if len(all) == 0 {
+		t.Fatal("no release to install")
+	}
+	var user string
+	var machine v1beta1.Machine
+	for i, r := range all {
+		install(r, i == 0)
+		checkRunning(t, r)
+		if i == 0 {
+			user = newNamespace(t, "release")
+			mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+			must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=1m")
+			machine = get[v1beta1.Machine](t, "-n", user, newMachines, "machine")
+		}
+		must(t, "kubectl", "patch", "-n", user, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+		must(t, "kubectl", "wait", "-n", user, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=1m")
+		after := get[v1beta1.Machine](t, "-n", user, newMachines, "machine")
+		if diff := cmp.Diff(machine.Spec, after.Spec); diff != "" || after.UID != machine.UID {
+			t.Errorf("release %s has changed a Machine (-before +after):\n%s", r.version, diff)
+		}
+	}
+	checkOperator(t, system)
+}
+
+// checkRunning waits until all Pods of the operator have the image of a release.
+func checkRunning(t *testing.T, r releaseFolder) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() string {
+		for _, pod := range operatorPods(t, system) {
+			if image := pod.Spec.Containers[0].Image; !strings.HasSuffix(image, "/useless-operator:v"+r.version) {
+				return pod.Name + " has the image " + image
+			}
+		}
+		return ""
+	})
+}
