@@ -66,6 +66,9 @@ func run(ctx context.Context, args []string) error {
 	logger := zap.New(zap.UseFlagOptions(&o.log))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
+	if o.checkWebhooks {
+		return check(ctx, o.namespace)
+	}
 
 	mgr, err := o.setup(ctx)
 	if err != nil {

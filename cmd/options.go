@@ -39,6 +39,7 @@ type options struct {
 	webhookCertDir   string
 	selfManagedCerts bool
 	shutdownDelay    time.Duration
+	checkWebhooks    bool
 	version          bool
 	log              zap.Options
 }
@@ -94,6 +95,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 		"create and rotate the webhook certificates, instead of reading them from --webhook-cert-dir")
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 0,
 		"how long the operator continues after SIGTERM, so that webhook clients can connect to another replica")
+	flags.BoolVar(&o.checkWebhooks, "check-webhooks", false,
+		"create Machines in a dry run, to check that the API server can call the webhooks, and exit")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	config.RegisterFlags(flags)
 	o.log.BindFlags(flags)

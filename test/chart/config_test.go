@@ -6,6 +6,7 @@ package chart
 
 import (
 	"cmp"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -33,8 +34,17 @@ func helmTemplate(t *testing.T, namespace string, set ...string) (manifests stri
 	return executable.Output(installer.Helm(t, "", args...))
 }
 
-// rendered returns the objects of the chart with --set flags, by kind and name.
+// rendered returns the objects of a release with --set flags, by kind and name. It does not return the objects of helm
+// test.
 func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects := everything(t, set...)
+	maps.DeleteFunc(objects, func(_ string, object *unstructured.Unstructured) bool { return isHook(object) })
+	return objects
+}
+
+// everything is like rendered, but also returns the objects of helm test.
+func everything(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	manifests, err := helmTemplate(t, namespace, set...)
 	if err != nil {
@@ -42,6 +52,8 @@ func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured
 	}
 	return byName(installer.Objects(t, []byte(manifests)))
 }
+
+func isHook(object *unstructured.Unstructured) bool { return object.GetAnnotations()["helm.sh/hook"] != "" }
 
 func byName(objects []*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	named := map[string]*unstructured.Unstructured{}

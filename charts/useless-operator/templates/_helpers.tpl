@@ -3,6 +3,18 @@
 {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" | trunc 46 | trimSuffix "-" }}
 {{- end }}
 
+{{/* The labels and annotations of the objects of helm test. The Services must not select the Pod. After a failure, the
+Pod remains, so that you can read its log. Annotations are last, so that an object can add its own. */}}
+{{- define "useless-operator.testMetadata" -}}
+labels:
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
+  app.kubernetes.io/name: useless-operator-test
+  helm.sh/chart: {{ include "useless-operator.chart" . }}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{/* The image with its digest or tag. */}}
 {{- define "useless-operator.image" -}}
 {{- with .Values.image -}}
