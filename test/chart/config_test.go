@@ -53,7 +53,9 @@ func everything(t *testing.T, set ...string) map[string]*unstructured.Unstructur
 	return byName(installer.Objects(t, []byte(manifests)))
 }
 
-func isHook(object *unstructured.Unstructured) bool { return object.GetAnnotations()["helm.sh/hook"] != "" }
+func isHook(object *unstructured.Unstructured) bool {
+	return object.GetAnnotations()["helm.sh/hook"] != ""
+}
 
 func byName(objects []*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	named := map[string]*unstructured.Unstructured{}
