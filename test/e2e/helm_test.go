@@ -1,0 +1,139 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"container.training/useless/test/internal/installer"
+)
+
+// TestHelm installs, tests, upgrades, rolls back, uninstalls and reinstalls the Helm chart, as documented. During the
+// upgrade and the rollback, clients use both versions.
+func TestHelm(t *testing.T) {
+	restricted := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + system + `","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`
+	mustRead(t, restricted, "kubectl", "create", "-f", "-")
+	defer uninstallChart(t) // not a cleanup, because helm commands end with the context of the test
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	repository, _, _ := strings.Cut(operatorImage(), ":v"+currentVersion)
+	if err := os.WriteFile(values, []byte("image: {repository: "+repository+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	helm(t, "install", installer.Chart, "--values="+values, "--wait")
+	checkRelease(t)
+
+	user := newNamespace(t, "helm")
+	mustRead(t, newMachine+"---"+frontDoor, "kubectl", "create", "-n", user, "-f", "-")
+	machine := get[unstructured.Unstructured](t, "-n", user, newMachines, "machine")
+	turnUpAndWait(t, user)
+	polls := workInBothVersions(t, user)
+	helm(t, "upgrade", installer.Chart, "--values="+values, "--wait", "--set=replicas=1,controllers.podcount.enabled=true",
+		"--set=controllers.ingress.enabled=true,ingress.annotations.foo=bar")
+	must(t, "kubectl", "wait", "-n", system, "replicasets", "--all", "--for=jsonpath={.metadata.labels.pod-count}", "--timeout=1m")
+	must(t, "kubectl", "wait", "-n", user, "ingress/front-door", "--for=jsonpath={.metadata.annotations.foo}=bar", "--timeout=1m")
+	helm(t, "rollback", "1", "--wait")
+	must(t, "kubectl", "wait", "--for=delete", "clusterrolebinding/useless-ingress-rolebinding", "clusterrolebinding/useless-podcount-rolebinding", "--timeout=10s")
+	operatorPods(t, system) // waits until two Pods remain
+	for _, p := range polls {
+		p.mustNotHaveFailed(t)
+	}
+	checkBrokenRelease(t)
+
+	helm(t, "uninstall", "--wait")
+	must(t, "kubectl", "get", "crds", crds[0], crds[1], crds[2])
+	helm(t, "install", installer.Chart, "--values="+values, "--wait")
+	if again := get[unstructured.Unstructured](t, "-n", user, newMachines, "machine"); again.GetUID() != machine.GetUID() {
+		t.Error("the second installation has replaced the Machine")
+	}
+	turnUpAndWait(t, user)
+	checkRelease(t)
+}
+
+// helm runs a helm command for the release useless, and returns its output. A warning of helm or of the API server fails
+// the test.
+func helm(t *testing.T, command string, args ...string) string {
+	t.Helper()
+	output, err := tryHelm(t, command, args...)
+	if err != nil {
+		t.Fatalf("helm %s: %v\n%s", command, err, output)
+	}
+	if strings.Contains(strings.ToLower(output), "warning") {
+		t.Errorf("helm %s warns:\n%s", command, output)
+	}
+	return output
+}
+
+func tryHelm(t *testing.T, command string, args ...string) (string, error) {
+	t.Helper()
+	args = append([]string{command, "useless", "--namespace=" + system, "--timeout=2m"}, args...)
+	start := time.Now()
+	output, err := installer.Helm(t, os.Getenv("KUBECONFIG"), args...).CombinedOutput()
+	t.Logf("%6.1f s  $ helm %.160s", time.Since(start).Seconds(), strings.Join(args, " "))
+	return string(output), err
+}
+
+// checkRelease runs helm test. It must succeed, print the log of its Pod, and delete its objects.
+func checkRelease(t *testing.T) {
+	t.Helper()
+	output := helm(t, "test")
+	for _, want := range []string{"Phase:          Succeeded", "Machine in v1alpha1: the webhooks accept", "Machine in v1beta1: the webhooks accept"} {
+		if !strings.Contains(output, want) {
+			t.Errorf("the output of helm test has no %q:\n%s", want, output)
+		}
+	}
+	if left := must(t, "kubectl", "get", "-n", system, testObjects, "-l", "app.kubernetes.io/name=useless-operator-test", "-o", "name"); left != "" {
+		t.Errorf("helm test leaves %s", left)
+	}
+}
+
+// testObjects are the kinds of the objects of helm test.
+const testObjects = "pods,serviceaccounts,roles,rolebindings"
+
+// checkBrokenRelease deletes the configuration of the admission webhooks, so that the API server does not call them.
+// helm test must fail, print the reason, and keep only its Pod. TestCheckWebhooks in test/integration checks other
+// reasons. If no Pod of the operator runs, helm test waits half a minute for the API server, which is too long here.
+func checkBrokenRelease(t *testing.T) {
+	t.Helper()
+	must(t, "kubectl", "delete", "validatingwebhookconfiguration", "useless-validating-webhook-configuration")
+	output, err := tryHelm(t, "test")
+	if want := "error: Machine in v1alpha1: the API server does not call the admission webhook"; err == nil || !strings.Contains(output, want) {
+		t.Errorf("helm test without the webhooks: got the error %v and no %q in:\n%s", err, want, output)
+	}
+	left := must(t, "kubectl", "get", "-n", system, testObjects, "-l", "app.kubernetes.io/name=useless-operator-test", "-o", "name")
+	if want := "pod/useless-test\n"; left != want {
+		t.Errorf("a failed helm test leaves %q, want %q", left, want)
+	}
+}
+
+// turnUpAndWait turns a switch of the machine up, and waits until the operator has turned it down.
+func turnUpAndWait(t *testing.T, namespace string) {
+	t.Helper()
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	must(t, "kubectl", "patch", "-n", namespace, "switch", "machine-0", "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.spec.position}=down", "switch/machine-0", "--timeout=30s")
+}
+
+// uninstallChart removes the release in the documented order, with the CustomResourceDefinitions.
+func uninstallChart(t *testing.T) {
+	t.Helper()
+	if t.Failed() {
+		writeCluster(t)
+	}
+	for _, kind := range crds {
+		cleanUp(t, kind, "--all", "--all-namespaces", "--timeout=1m")
+	}
+	cleanUp(t, append([]string{"crd", "--timeout=1m"}, crds...)...)
+	if output, err := tryHelm(t, "uninstall", "--wait", "--ignore-not-found"); err != nil {
+		t.Errorf("helm uninstall: %v\n%s", err, output)
+	}
+	cleanUp(t, "namespace", system, "--timeout=1m")
+}
