@@ -44,7 +44,7 @@ func check(ctx context.Context, namespace string) error {
 			return err
 		}
 		if err := checkVersion(ctx, client.NewNamespacedClient(c, namespace), machine); err != nil {
-			return fmt.Errorf("Machine in %s: %w", kind.Version, err)
+			return fmt.Errorf("create a Machine in %s: %w", kind.Version, err)
 		}
 		fmt.Printf("Machine in %s: the webhooks accept a valid Machine and reject an invalid one\n", kind.Version)
 	}

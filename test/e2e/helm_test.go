@@ -105,7 +105,7 @@ func checkBrokenRelease(t *testing.T) {
 	t.Helper()
 	must(t, "kubectl", "delete", "validatingwebhookconfiguration", "useless-validating-webhook-configuration")
 	output, err := tryHelm(t, "test")
-	if want := "error: Machine in v1alpha1: the API server does not call the admission webhook"; err == nil || !strings.Contains(output, want) {
+	if want := "error: create a Machine in v1alpha1: the API server does not call the admission webhook"; err == nil || !strings.Contains(output, want) {
 		t.Errorf("helm test without the webhooks: got the error %v and no %q in:\n%s", err, want, output)
 	}
 	left := must(t, "kubectl", "get", "-n", system, testObjects, "-l", "app.kubernetes.io/name=useless-operator-test", "-o", "name")

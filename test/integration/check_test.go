@@ -45,7 +45,7 @@ func TestCheckWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	checkFails(t, account, "Machine in v1alpha1", "connection refused")
+	checkFails(t, account, "error: create a Machine in v1alpha1: ", "connection refused")
 	startedOperator(t)
 	want := "Machine in v1alpha1: the webhooks accept a valid Machine and reject an invalid one\n" +
 		"Machine in v1beta1: the webhooks accept a valid Machine and reject an invalid one\n"
