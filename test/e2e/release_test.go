@@ -16,8 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/test/internal/executable"
-	"container.training/useless/test/internal/installer"
 )
 
 // The tests in this file install releases from their folders, and nothing else of this repository. make release-check
@@ -65,38 +63,12 @@ func readManifest(t *testing.T, path string) string {
 }
 
 func TestReleaseHelm(t *testing.T) {
-	checkReleases(t, releases(t), func(r releaseFolder, first bool) {
-		if first {
-			t.Cleanup(func() { uninstallChart(t) })
-		}
-		helm(t, "upgrade", "--install", "useless", filepath.Join(r.path, "useless-operator-"+r.version+".tgz"),
-			"--namespace", system, "--create-namespace", "--wait", "--timeout=2m")
+	all := releases(t)
+	defer uninstallChart(t) // not a cleanup, because helm commands end with the context of the test
+	checkReleases(t, all, func(r releaseFolder, _ bool) {
+		helm(t, "upgrade", filepath.Join(r.path, "useless-operator-"+r.version+".tgz"), "--install", "--create-namespace",
+			"--wait")
 	})
-}
-
-func helm(t *testing.T, args ...string) {
-	t.Helper()
-	if output, err := executable.Output(installer.Helm(t, os.Getenv("KUBECONFIG"), args...)); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-}
-
-// uninstallChart removes the operator in the documented order. helm cannot use the context of a test in its cleanup, so
-// this function deletes the objects with kubectl.
-func uninstallChart(t *testing.T) {
-	t.Helper()
-	if t.Failed() {
-		writeCluster(t)
-	}
-	for _, kind := range crds {
-		cleanUp(t, kind, "--all", "--all-namespaces", "--timeout=2m")
-	}
-	cleanUp(t, append([]string{"crd", "--timeout=1m"}, crds...)...)
-	kinds := "clusterroles,clusterrolebindings,validatingwebhookconfigurations,flowschemas," +
-		"validatingadmissionpolicies,validatingadmissionpolicybindings"
-	cleanUp(t, kinds, "-l", "app.kubernetes.io/managed-by=Helm,app.kubernetes.io/name=useless-operator")
-	cleanUp(t, "rolebinding", "--all-namespaces", "-l", "app.kubernetes.io/managed-by=Helm,app.kubernetes.io/name=useless-operator")
-	cleanUp(t, "namespace", system, "--timeout=2m")
 }
 
 func TestReleaseBundle(t *testing.T) {

@@ -72,6 +72,9 @@ func readRules(t *testing.T) (file []byte, alerts []alert) {
 // promtool runs promtool in a folder with rules and their tests. Like Prometheus, it reads files, not objects.
 func promtool(t *testing.T, rules string, args ...string) (output string, err error) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("promtool takes minutes to compile: make lint and make test-all run it")
+	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{"rules.yaml": rules, tests: read(t, tests)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
