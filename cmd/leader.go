@@ -72,15 +72,15 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 // podIdentity returns the identity of the Pod for the leader election. It returns an error if another process of the
 // Pod has called podIdentity and is still alive.
 //
-// A holder of the Lease that starts again takes its own Lease immediately. If two processes had the same identity, both
-// would lead. The kubelet starts a container only after its predecessor has ended. But a user can start a second process
-// in the container, and a container runtime that lost its state can forget a container that still runs. Therefore the
-// kernel must exclude a second process, in two steps:
+// A holder of the Lease that starts again takes its own Lease immediately. If two processes had the same identity,
+// both would lead. The kubelet starts a container only after its predecessor has ended. But a user can start a second
+// process in the container, and a container runtime that lost its state can forget a container that still runs.
+// Therefore the kernel must exclude a second process, in two steps:
 //
 //   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
 //     it. Two processes with the same identity are therefore in the same network namespace.
-//   - In each network namespace, only one socket can have the name of the Pod. The process never closes this socket. The
-//     kernel closes it after the last thread has ended, so a process that is suspended or hangs still has it.
+//   - In each network namespace, only one socket can have the name of the Pod. The process never closes this socket.
+//     The kernel closes it after the last thread has ended, so a process that is suspended or hangs still has it.
 //
 // The API server may still execute a request that the predecessor sent before it was killed. This is safe for the same
 // reason as after a crash without leader election: the request contains a resourceVersion, or a name for a new object.
