@@ -27,6 +27,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
@@ -201,15 +202,18 @@ func TestAlertCauses(t *testing.T) {
 	}
 }
 
-// holdLease makes another process the leader.
+// holdLease makes another process the leader. It replaces the Lease of earlier tests.
 func holdLease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("another-process"), LeaseDurationSeconds: new(int32(600)),
+			HolderIdentity: new("another-process"), LeaseDurationSeconds: new(int32(3600)),
 			AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
 		},
+	}
+	if err := client.IgnoreNotFound(admin(t).Delete(t.Context(), lease.DeepCopy())); err != nil {
+		t.Fatal(err)
 	}
 	if err := admin(t).Create(t.Context(), lease); err != nil {
 		t.Fatal(err)

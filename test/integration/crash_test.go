@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -284,19 +283,7 @@ func leaderLease(t *testing.T) coordinationv1.LeaseSpec {
 // minutes, it would exit.
 func TestStandby(t *testing.T) {
 	useExclusiveCluster(t)
-	now := metav1.NowMicro()
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "leader.useless.container.training"},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("another-replica"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now,
-		},
-	}
-	if err := client.IgnoreNotFound(admin(t).Delete(t.Context(), lease.DeepCopy())); err != nil {
-		t.Fatal(err)
-	}
-	if err := admin(t).Create(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	lease := holdLease(t)
 	t.Cleanup(func() {
 		if err := admin(t).Delete(context.Background(), lease); err != nil {
 			t.Error(err)
