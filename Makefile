@@ -188,9 +188,12 @@ UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFL
 ALL_TESTS := ./test/integration ./...
 
 # The first run on a machine compiles a control plane, which takes minutes.
-.PHONY: control-plane
+.PHONY: control-plane prometheus
 control-plane:
 	@go run ./hack/cluster/build
+
+prometheus:
+	@go run ./hack/cluster/build prometheus
 
 # With -short, a long test runs only a fixed part of its cases. The tests do not run go vet, because make lint runs it.
 .PHONY: test
@@ -205,7 +208,7 @@ test-unit: ## Run the tests that do not need a control plane
 # two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
 # Therefore they run again without the race detector, with all cases.
 .PHONY: test-all
-test-all: control-plane ## Run all tests at full length, with the race detector
+test-all: prometheus ## Run all tests at full length, with the race detector
 	@hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
 	@hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim ./internal/controller/schedule)

@@ -109,6 +109,14 @@ var otherReleases = []upstream{{
 	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
 
+// prometheusRelease is only for tests. The tag removes the discovery of targets, because a test writes its targets into
+// the configuration.
+var prometheusRelease = upstream{
+	name: "Prometheus", file: "prometheus", module: "github.com/prometheus/prometheus", gigabytes: 2,
+	tags:     "remove_all_sd",
+	packages: []string{"github.com/prometheus/prometheus/cmd/prometheus"},
+}
+
 // nodeReleases returns all releases that a node with OLM needs.
 func nodeReleases() ([]upstream, error) {
 	release, err := kubernetesRelease()
@@ -196,6 +204,17 @@ func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 		return "", err
 	}
 	return release.build(ctx, progress, controlPlane)
+}
+
+// BuildPrometheus returns the path of a Prometheus server. It compiles the server if necessary, and writes its progress
+// to progress.
+func BuildPrometheus(ctx context.Context, progress io.Writer) (path string, err error) {
+	name := programName(prometheusRelease.packages[0])
+	programs, err := prometheusRelease.build(ctx, progress, []string{name})
+	if err != nil {
+		return "", err
+	}
+	return programs.Path(name), nil
 }
 
 // BuildNode compiles the missing programs of a node with OLM. It writes its progress to progress. It ignores

@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command build compiles the missing programs of a control plane, and shows its progress. Tests compile them too, but
-// go test does not show the progress.
+// Command build compiles the missing programs of a control plane, and shows its progress. With the argument prometheus,
+// it also compiles Prometheus. Tests compile these programs too, but go test does not show the progress.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"container.training/useless/hack/cluster"
@@ -18,7 +19,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if _, err := cluster.Build(ctx, os.Stderr); err != nil {
+	_, err := cluster.Build(ctx, os.Stderr)
+	if err == nil && slices.Contains(os.Args[1:], "prometheus") {
+		_, err = cluster.BuildPrometheus(ctx, os.Stderr)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}

@@ -1,0 +1,272 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/internal/controller/ingress"
+	"container.training/useless/internal/controller/podcount"
+)
+
+// A cause is an action that gives panels of the dashboard a value above zero, and lets alerts fire.
+type cause struct {
+	reason string
+	do     func(t *testing.T, namespace string, prometheus *prometheusServer) // nil if the operator does it on its own
+	panels []string
+	brief  []string // more panels, with values that are above zero for milliseconds, so that a scrape may read zero
+	alerts []string
+}
+
+// causes has each panel exactly once.
+var causes = []cause{
+	{
+		reason: "the operator runs and leads",
+		panels: []string{
+			"Replicas", "Leaders", "Leader by Pod", "CPU", "Memory", "Requests to the API server", "Storage version migration",
+			"Certificate",
+		},
+	},
+	{
+		reason: "a user turns more switches up than there are events for one namespace",
+		do:     causeFlips,
+		panels: []string{
+			"Flips", "Lateness of flips", "Machines by condition", "Dropped events", "Reconciles", "Duration of reconciles",
+			"Wait in the work queue",
+		},
+		brief: []string{"Work queue", "Busy workers"},
+	},
+	{
+		reason: "a user creates a Machine, and a client sends a request that is not a review",
+		do:     causeWebhookErrors,
+		panels: []string{"Webhook requests", "Webhook errors", "Latency of webhooks"},
+	},
+	{
+		reason: "a quota rejects the creation of switches",
+		do:     causeQuotaErrors,
+		panels: []string{"Reconcile errors"},
+		alerts: []string{"UselessMachinesNotScaled"},
+	},
+	{
+		reason: "schedules stop Deployments, and the stopped Deployments change",
+		do:     causeStops,
+		panels: []string{
+			"Workloads by state", "Starts and stops", "Lateness of starts and stops", "CPU saved now", "Memory saved now",
+			"CPU saved in the time range", "Memory saved in the time range",
+		},
+	},
+	{
+		reason: "a VirtualMachine runs, without a metrics API",
+		do: func(t *testing.T, namespace string, _ *prometheusServer) {
+			t.Helper()
+			waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
+		},
+		panels: []string{
+			"VirtualMachines by phase", "Time until active", "Duration of usage requests", "Failed usage requests",
+		},
+	},
+	{
+		reason: "a user creates a ReplicaSet, creates an Ingress, and changes the annotation of the Ingress",
+		do:     causeOptionalWrites,
+		panels: []string{"podcount: labels", "ingress: annotations", "ingress: changes by others"},
+	},
+}
+
+func causeFlips(t *testing.T, namespace string, _ *prometheusServer) {
+	t.Helper()
+	const switches = 100
+	flippingMachine(t, namespace, "m", switches, 0, 0)
+	m := waitForPositions(t, namespace, "m", strings.Repeat("d", switches), defaultTimeout)
+	annotate(t, m, v1beta1.PausedAnnotation, "true") // without a pause, a slow computer never exceeds the limit
+	for i := range switches {
+		turnUp(t, namespace, fmt.Sprintf("m-%d", i))
+	}
+	annotate(t, m, v1beta1.PausedAnnotation, "false")
+}
+
+// causeWebhookErrors sends two wrong requests. The first one creates the series of the errors, the second increases it.
+func causeWebhookErrors(t *testing.T, namespace string, prometheus *prometheusServer) {
+	t.Helper()
+	createMachine(t, namespace, "valid", nil)
+	sendNoReview(t)
+	waitForSeries(t, prometheus, `controller_runtime_webhook_requests_total{code="400"} > 0`)
+	sendNoReview(t)
+}
+
+// sendNoReview sends a request to the conversion webhook that is not a review.
+func sendNoReview(t *testing.T) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	url := fmt.Sprintf("https://127.0.0.1:%d/convert", clusterOf(t).webhookPort)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("no review"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := answer(t, client, request); status != http.StatusBadRequest {
+		t.Errorf("the conversion webhook answers a request that is no review with status %d: %s", status, body)
+	}
+}
+
+func causeQuotaErrors(t *testing.T, namespace string, _ *prometheusServer) {
+	t.Helper()
+	createQuota(t, namespace, 3)
+	createMachine(t, namespace, "limited", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 5 })
+}
+
+// causeStops creates a Deployment that the operator stops at once. Then the recorded time of this stop is changed, so
+// that the stop is due again, and late. Each change also updates the savings. The first one creates their series, the
+// second one increases them.
+func causeStops(t *testing.T, namespace string, prometheus *prometheusServer) {
+	t.Helper()
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+			corev1.ResourceCPU: apiresource.MustParse("1"), corev1.ResourceMemory: apiresource.MustParse("1Gi"),
+		}
+	})
+	waitForReplicas(t, d, 0)
+	waitForSeries(t, prometheus, "useless_schedule_saved_cpu_cores > 0")
+	annotate(t, d, v1beta1.LastScheduleTimeAnnotation, "2026-01-01T00:00:00Z")
+	waitForSeries(t, prometheus, "useless_schedule_saved_cpu_core_seconds_total > 0")
+	annotate(t, d, v1beta1.LastScheduleTimeAnnotation, "2026-01-01T00:00:00Z")
+}
+
+func causeOptionalWrites(t *testing.T, namespace string, _ *prometheusServer) {
+	t.Helper()
+	createReplicaSet(t, namespace, "rs", 1)
+	waitForPodCount(t, namespace, "rs", "1")
+	createIngress(t, namespace, "web", nil)
+	web := waitForAnnotations(t, namespace, "web", map[string]string{"foo": "bar"})
+	annotate(t, web, "foo", "theirs")
+}
+
+// TestDashboard causes an event for each panel of the Grafana dashboard, and for alerts. A real Prometheus scrapes a
+// real operator. Each query of a panel must have a result above zero, and the alerts must fire.
+func TestDashboard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("Prometheus takes minutes to compile: make test-all runs this test")
+	}
+	useExclusiveCluster(t)
+	grantPermissions(t, podcount.Name)
+	grantPermissions(t, ingress.Name)
+	port := freePort(t)
+	prometheus := startPrometheus(t, port, metricsToken(t, newNamespace(t)))
+	// The Deployment sets GOMEMLIMIT, too.
+	operator := startOperator(t, []string{"GOMEMLIMIT=200MiB"}, "--leader-elect", "--namespace="+operatorNamespace, "--controllers=*,podcount,ingress",
+		"--ingress-annotation=foo=bar", "--vm-usage-interval=1s", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port))
+	operator.waitUntilReady(t)
+	waitForSeries(t, prometheus, `leader_election_master_status == 1`)
+
+	panels := dashboardQueries(t)
+	for _, c := range causes {
+		if c.do != nil {
+			c.do(t, newNamespace(t), prometheus)
+		}
+	}
+	for _, c := range causes {
+		for _, title := range c.panels {
+			checkPanel(t, prometheus, title, panels[title], " > 0")
+			delete(panels, title)
+		}
+		for _, title := range c.brief {
+			checkPanel(t, prometheus, title, panels[title], " >= 0")
+			delete(panels, title)
+		}
+		for _, name := range c.alerts {
+			waitForAlert(t, prometheus, name)
+		}
+	}
+	for title := range panels {
+		t.Errorf("the panel %q has no cause", title)
+	}
+}
+
+// checkPanel waits until each query of a panel has a result that satisfies a condition.
+func checkPanel(t *testing.T, prometheus *prometheusServer, title string, queries []string, condition string) {
+	t.Helper()
+	if len(queries) == 0 {
+		t.Errorf("the dashboard has no panel %q", title)
+	}
+	for _, query := range queries {
+		waitForSeries(t, prometheus, query+condition)
+	}
+}
+
+// metricsToken returns a token of a ServiceAccount that may read metrics.
+func metricsToken(t *testing.T, namespace string) string {
+	t.Helper()
+	token := createServiceAccount(t, namespace, "prometheus")
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "useless-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "prometheus"}},
+	}
+	if err := admin(t).Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// dashboardQueries returns the queries of each panel of the dashboard. Each query returns the largest values
+// of the last ten minutes, because some values, such as a rate, return to zero.
+func dashboardQueries(t *testing.T) map[string][]string {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(repository, "config", "grafana", "dashboard.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &dashboard)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables := strings.NewReplacer("$namespace", ".*", "$__rate_interval", "4s", "$__range", "10m")
+	queries := map[string][]string{}
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			queries[panel.Title] = append(queries[panel.Title],
+				fmt.Sprintf("max_over_time((%s)[10m:1s])", variables.Replace(target.Expr)))
+		}
+	}
+	return queries
+}
+
+func waitForSeries(t *testing.T, prometheus *prometheusServer, query string) {
+	t.Helper()
+	eventually(t, defaultTimeout, func() (bool, string) {
+		series, err := prometheus.query(t, query)
+		return series > 0, fmt.Sprintf("%s returns %d series, error %v", query, series, err)
+	})
+}
+
+func waitForAlert(t *testing.T, prometheus *prometheusServer, name string) {
+	t.Helper()
+	if !slices.Contains(prometheus.alerts, name) {
+		t.Errorf("there is no alert %s", name)
+		return
+	}
+	eventually(t, defaultTimeout, func() (bool, string) {
+		firing, err := prometheus.firing(t, name)
+		return firing, fmt.Sprintf("the alert %s does not fire, error %v", name, err)
+	})
+}
