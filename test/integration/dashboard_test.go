@@ -10,9 +10,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -65,12 +66,46 @@ var causes = []cause{
 		alerts: []string{"UselessMachinesNotScaled"},
 	},
 	{
+		reason: "the webhook cannot read the bodies of requests",
+		do: func(t *testing.T, _ string, prometheus *prometheusServer) {
+			t.Helper()
+			blockWebhook(t) // creates the series of the errors
+			waitForSeries(t, prometheus, `controller_runtime_webhook_requests_total{code="503"} > 0`)
+			blockWebhook(t) // increases it
+		},
+		alerts: []string{"UselessWebhookFails", "UselessWebhookSlow"},
+	},
+	{
+		reason: "a user writes an invalid schedule",
+		do: func(t *testing.T, namespace string, _ *prometheusServer) {
+			t.Helper()
+			createInvalidSchedule(t, namespace)
+		},
+		alerts: []string{"UselessScheduleInvalid"},
+	},
+	{
+		reason: "a user scales a stopped Deployment",
+		do:     func(t *testing.T, namespace string, _ *prometheusServer) { t.Helper(); testOverridden(t, namespace) },
+		alerts: []string{"UselessScheduleOverridden"},
+	},
+	{
+		reason: "the API server rejects a stop",
+		do:     func(t *testing.T, namespace string, _ *prometheusServer) { t.Helper(); testScaleRefused(t, namespace) },
+		alerts: []string{"UselessScheduleFails", "UselessOperatorFails"},
+	},
+	{
+		reason: "a Pod has the name that a VirtualMachine needs",
+		do:     func(t *testing.T, namespace string, _ *prometheusServer) { t.Helper(); createConflict(t, namespace) },
+		alerts: []string{"UselessVirtualMachineFailed"},
+	},
+	{
 		reason: "schedules stop Deployments, and the stopped Deployments change",
 		do:     causeStops,
 		panels: []string{
 			"Workloads by state", "Starts and stops", "Lateness of starts and stops", "CPU saved now", "Memory saved now",
 			"CPU saved in the time range", "Memory saved in the time range",
 		},
+		alerts: []string{"UselessScheduleLate"},
 	},
 	{
 		reason: "a VirtualMachine runs, without a metrics API",
@@ -156,7 +191,13 @@ func causeOptionalWrites(t *testing.T, namespace string, _ *prometheusServer) {
 	annotate(t, web, "foo", "theirs")
 }
 
-// TestDashboard causes an event for each panel of the Grafana dashboard, and for alerts. A real Prometheus scrapes a
+// unprovoked are the alerts that do not fire in TestDashboard. Other tests check their metrics.
+var unprovoked = map[string]string{
+	"UselessCertificateExpires": "TestAlertCauses replaces the certificate",
+	"UselessMigrationFails":     "TestStorageMigration migrates objects",
+}
+
+// TestDashboard causes an event for each panel of the Grafana dashboard, and for each alert. A real Prometheus scrapes a
 // real operator. Each query of a panel must have a result above zero, and the alerts must fire.
 func TestDashboard(t *testing.T) {
 	if testing.Short() {
@@ -167,10 +208,15 @@ func TestDashboard(t *testing.T) {
 	grantPermissions(t, ingress.Name)
 	port := freePort(t)
 	prometheus := startPrometheus(t, port, metricsToken(t, newNamespace(t)))
+	lease := holdLease(t)
 	// The Deployment sets GOMEMLIMIT, too.
 	operator := startOperator(t, []string{"GOMEMLIMIT=200MiB"}, "--leader-elect", "--namespace="+operatorNamespace, "--controllers=*,podcount,ingress",
 		"--ingress-annotation=foo=bar", "--vm-usage-interval=1s", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port))
 	operator.waitUntilReady(t)
+	waitForAlert(t, prometheus, "UselessNoLeader")
+	if err := admin(t).Delete(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
 	waitForSeries(t, prometheus, `leader_election_master_status == 1`)
 
 	panels := dashboardQueries(t)
@@ -195,6 +241,32 @@ func TestDashboard(t *testing.T) {
 	for title := range panels {
 		t.Errorf("the panel %q has no cause", title)
 	}
+	delayFlips(t, operator)
+	waitForAlert(t, prometheus, "UselessFlipsLate")
+	operator.Kill()
+	waitForAlert(t, prometheus, "UselessOperatorDown")
+	for name, fired := range prometheus.alerts {
+		if _, ok := unprovoked[name]; !fired && !ok {
+			t.Errorf("no cause lets the alert %s fire", name)
+		}
+	}
+}
+
+// delayFlips suspends the operator while several flips are due: more than one percent of all flips. It resumes the
+// operator before another replica could become the leader.
+func delayFlips(t *testing.T, operator *operatorProcess) {
+	t.Helper()
+	namespace := newNamespace(t)
+	flippingMachine(t, namespace, "m", 4, 2, 0)
+	turnUpInOrder(t, recordSwitches(t, namespace), namespace, "m-0", "m-1", "m-2", "m-3")
+	if err := operator.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(8 * time.Second) // the alert needs a delay of more than 5 s
+	if err := operator.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	waitForPositions(t, namespace, "m", "dddd", defaultTimeout)
 }
 
 // checkPanel waits until each query of a panel has a result that satisfies a condition.
@@ -261,10 +333,11 @@ func waitForSeries(t *testing.T, prometheus *prometheusServer, query string) {
 
 func waitForAlert(t *testing.T, prometheus *prometheusServer, name string) {
 	t.Helper()
-	if !slices.Contains(prometheus.alerts, name) {
+	if _, ok := prometheus.alerts[name]; !ok {
 		t.Errorf("there is no alert %s", name)
 		return
 	}
+	prometheus.alerts[name] = true
 	eventually(t, defaultTimeout, func() (bool, string) {
 		firing, err := prometheus.firing(t, name)
 		return firing, fmt.Sprintf("the alert %s does not fire, error %v", name, err)

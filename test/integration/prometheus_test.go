@@ -22,7 +22,7 @@ import (
 // prometheusServer is a Prometheus that scrapes one operator every second.
 type prometheusServer struct {
 	url    string
-	alerts []string // the names of all alerts in config/prometheus
+	alerts map[string]bool // has all alerts in config/prometheus; true if a test has seen that the alert fires
 }
 
 // A serviceMonitor has the fields of config/prometheus/service_monitor.yaml. An unknown field is an error, because this
@@ -117,8 +117,9 @@ func scrapeConfig(t *testing.T, port int, tokenFile string) []byte {
 
 // shortenedRules returns the rules of config/prometheus as a file of Prometheus, and the names of the alerts. Each alert
 // fires after one second, so that the test does not wait for minutes.
-func shortenedRules(t *testing.T) (file []byte, alerts []string) {
+func shortenedRules(t *testing.T) (file []byte, alerts map[string]bool) {
 	t.Helper()
+	alerts = map[string]bool{}
 	var rule struct {
 		Spec struct {
 			Groups []struct {
@@ -137,7 +138,7 @@ func shortenedRules(t *testing.T) (file []byte, alerts []string) {
 	for _, group := range rule.Spec.Groups {
 		for _, rule := range group.Rules {
 			if name, ok := rule["alert"].(string); ok {
-				alerts = append(alerts, name)
+				alerts[name] = false
 				rule["for"] = "1s"
 			}
 		}
