@@ -219,6 +219,21 @@ func TestDashboard(t *testing.T) {
 	}
 	waitForSeries(t, prometheus, `leader_election_master_status == 1`)
 
+	checkCauses(t, prometheus)
+	delayFlips(t, operator)
+	waitForAlert(t, prometheus, "UselessFlipsLate")
+	operator.Kill()
+	waitForAlert(t, prometheus, "UselessOperatorDown")
+	for name, fired := range prometheus.alerts {
+		if _, ok := unprovoked[name]; !fired && !ok {
+			t.Errorf("no cause lets the alert %s fire", name)
+		}
+	}
+}
+
+// checkCauses provokes all causes, and checks their panels and alerts.
+func checkCauses(t *testing.T, prometheus *prometheusServer) {
+	t.Helper()
 	panels := dashboardQueries(t)
 	for _, c := range causes {
 		if c.do != nil {
@@ -240,15 +255,6 @@ func TestDashboard(t *testing.T) {
 	}
 	for title := range panels {
 		t.Errorf("the panel %q has no cause", title)
-	}
-	delayFlips(t, operator)
-	waitForAlert(t, prometheus, "UselessFlipsLate")
-	operator.Kill()
-	waitForAlert(t, prometheus, "UselessOperatorDown")
-	for name, fired := range prometheus.alerts {
-		if _, ok := unprovoked[name]; !fired && !ok {
-			t.Errorf("no cause lets the alert %s fire", name)
-		}
 	}
 }
 
