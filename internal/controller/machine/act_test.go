@@ -4,10 +4,16 @@
 package machine
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -41,5 +47,32 @@ func TestMissingNames(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: names (-want +got):\n%s", c.reason, diff)
 		}
+	}
+}
+
+// A rejecting client answers each deletion with a conflict.
+type rejecting struct {
+	client.Client
+	sent []*metav1.Preconditions
+}
+
+func (r *rejecting) Delete(_ context.Context, o client.Object, options ...client.DeleteOption) error {
+	r.sent = append(r.sent, (&client.DeleteOptions{}).ApplyOptions(options).Preconditions)
+	return apierrors.NewConflict(schema.GroupResource{Resource: "switches"}, o.GetName(), nil)
+}
+
+// A deletion must not delete another Switch with the same name, or a Switch that has changed: it may belong to another
+// owner now.
+func TestDeletionHasPreconditions(t *testing.T) {
+	api := &rejecting{}
+	a := &action{Controller: &Controller{client: api, slots: semaphore.NewWeighted(1)}, machine: newMachine(1)}
+	sw := newTestSwitch("m-1")
+	sw.UID, sw.ResourceVersion = "uid", "7"
+	if err := a.delete(t.Context(), []*v1beta1.Switch{sw}); !apierrors.IsConflict(err) || a.wrote() {
+		t.Errorf("got the error %v, want a conflict; the action has written something: %t", err, a.wrote())
+	}
+	want := []*metav1.Preconditions{{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion}}
+	if diff := cmp.Diff(want, api.sent); diff != "" {
+		t.Errorf("preconditions (-want +got):\n%s", diff)
 	}
 }
