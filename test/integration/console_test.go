@@ -42,8 +42,9 @@ const (
 const waitForMachines = `kubectl wait machines --all --for=condition=Ready --timeout=2m
 kubectl patch machine machine-2 --type=merge --patch='{"spec":{"flip":{"delaySeconds":60}}}'`
 
-// deleteManifests deletes the first installation. No operator has read the resources, and the API server prepares their
-// storage at the first request. If this is the request of its own finalizer, it fails, and can end five minutes later.
+// deleteManifests deletes the first installation. The API server prepares the storage of a resource at the first request.
+// Here, no operator has sent one. Without kubectl get, the first request would come from the API server's own finalizer.
+// That request can fail, and the deletion then takes five minutes.
 const deleteManifests = `kubectl get machines,switches,virtualmachines --all-namespaces
 kubectl delete -f dist/install.yaml`
 

@@ -53,7 +53,7 @@ type outcome struct {
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
-		err := errors.Join(a.flip(ctx, p.flip), a.note(ctx, p.notice, microTime(c.clock.Now())), a.settle(ctx))
+		err := errors.Join(a.flip(ctx, p.flip), a.notice(ctx, p.notice, microTime(c.clock.Now())), a.settle(ctx))
 		return outcome{stale: a.wrote()}, err
 	}
 	missing := a.missing(p)
@@ -300,9 +300,9 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	return apierror.IgnoreGone(err)
 }
 
-// note sets seenAt in the status of Switches: the time at which the operator noticed that they are up. When they are
-// down again, seenAt stays, because their generation shows that it is outdated. So a flip needs no write for that.
-func (a *action) note(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
+// notice sets seenAt in the status of Switches: the time at which the operator noticed that they are up. No step removes
+// seenAt when a Switch is down again: the generation of the Switch shows that seenAt is outdated.
+func (a *action) notice(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	field := func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		status := v1beta1.SwitchStatus{ObservedGeneration: sw.Generation, SeenAt: seen}
@@ -330,7 +330,7 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 			// Change seenAt so that this Switch is due again after refusedFlipRetry. The other Switches do not wait for
 			// this Switch.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
-			return errors.Join(err, a.note(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
+			return errors.Join(err, a.notice(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
 		}
 		return err
 	})
