@@ -300,8 +300,8 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	return apierror.IgnoreGone(err)
 }
 
-// notice sets seenAt in the status of Switches: the time at which the operator noticed that they are up. No step removes
-// seenAt when a Switch is down again: the generation of the Switch shows that seenAt is outdated.
+// notice sets seenAt in the status of Switches: the time at which the operator noticed that they are up. No step
+// removes seenAt when a Switch is down again: the generation of the Switch shows that seenAt is outdated.
 func (a *action) notice(ctx context.Context, switches []*v1beta1.Switch, seen *metav1.MicroTime) error {
 	field := func(sw *v1beta1.Switch) *v1beta1.SwitchStatus { return &sw.Status }
 	return forEach(switches, func(sw *v1beta1.Switch) error {
