@@ -9,6 +9,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -177,7 +179,7 @@ func (e *environment) startOperator(ctx context.Context, dir string) error {
 // awaitWebhooks returns when the operator's webhooks accept a Machine.
 func (e *environment) awaitWebhooks(ctx context.Context) error {
 	scheme := runtime.NewScheme()
-	err := v1beta1.AddToScheme(scheme)
+	err := errors.Join(corev1.AddToScheme(scheme), v1beta1.AddToScheme(scheme))
 	if err != nil {
 		return err
 	}
@@ -275,12 +277,18 @@ func click(name string) chromedp.Action[chromedp.Void] {
 	return chromedp.Click(chromedp.CSS(fmt.Sprintf(`button[aria-label="%s"]`, name)))
 }
 
-// createMachine creates a Machine whose switches stay up for at least two seconds. It deletes the Machine at the end of
-// the test.
+// createMachine creates a Machine in the namespace default, like createMachineIn.
 func (e *environment) createMachine(t *testing.T, name string, count int32) {
 	t.Helper()
+	e.createMachineIn(t, metav1.NamespaceDefault, name, count)
+}
+
+// createMachineIn creates a Machine whose switches stay up for at least two seconds. It deletes the Machine at the end
+// of the test.
+func (e *environment) createMachineIn(t *testing.T, namespace, name string, count int32) {
+	t.Helper()
 	m := &v1beta1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1beta1.MachineSpec{
 			Switches: v1beta1.SwitchesSpec{Count: count},
 			Flip:     v1beta1.FlipSpec{DelaySeconds: new(int32(delay / time.Second)), IntervalSeconds: new(int32(1))},
