@@ -1,7 +1,12 @@
-# These values replace GOWORK and GOFLAGS in the user's environment. A command line can still set them, for example with
-# make test GOFLAGS=-v. Without -buildvcs=false, go build runs git, which rejects a clone that belongs to another user.
+# These values replace GOWORK, GOFLAGS and CGO_ENABLED in the user's environment. A command line can still set them, for
+# example with make test GOFLAGS=-v. Without -buildvcs=false, go build runs git, which rejects a clone that belongs to
+# another user. The other flags and CGO_ENABLED are the same as in hack/cluster, so that the control plane and the tests
+# share packages in Go's cache. Without debug information and C code, programs also compile and link faster.
 export GOWORK := off
-export GOFLAGS := -buildvcs=false -mod=readonly
+export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false
+export CGO_ENABLED := 0
+# Commands with C code set CGO_ENABLED to this value: 1 with a C compiler, otherwise 0.
+CGO = $(shell env -u CGO_ENABLED go env CGO_ENABLED)
 
 # The version of this tree, from the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
@@ -129,8 +134,8 @@ PROSE := $(wildcard *.md) docs api charts cmd hack internal test
 
 .PHONY: lint-prose
 lint-prose: ## Check the English of the documentation and of Go comments with the style in hack/vale
-ifeq ($(shell go env CGO_ENABLED),1)
-	@$(call tool,vale) --no-global --output=line --glob='*.{md,go}' $(PROSE)
+ifeq ($(CGO),1)
+	@CGO_ENABLED=1 $(call tool,vale) --no-global --output=line --glob='*.{md,go}' $(PROSE)
 else
 	@echo "lint-prose: skipped, because there is no C compiler"
 endif
@@ -177,15 +182,16 @@ tidy: ## Tidy go.mod and the modules in hack/tools
 
 ##@ Test
 
-# The race detector needs a C compiler. Without one, go env CGO_ENABLED is 0.
-RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+# The race detector needs a C compiler. The programs that the tests compile do not.
+RACE = $(if $(filter 1,$(CGO)),-race -exec 'env CGO_ENABLED=0')
 
 # Packages with tests that start a control plane or run simulations.
 CLUSTER_TESTS := test/integration test/chaos test/browser client hack/cluster test/bundle test/mutants test/sim
 # make before version 4.4 does not pass exported variables to $(shell), so the command sets them again.
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
-# test/integration takes the longest time and mostly waits, so it starts first and runs in parallel with the others.
-ALL_TESTS := ./test/integration ./...
+# test/integration takes the longest time and mostly waits. Therefore it starts first, and the number of packages that are
+# tested at the same time is one more than the number of processors.
+ALL_TESTS = -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) ./test/integration ./...
 
 # The first run on a machine compiles a control plane, which takes minutes.
 .PHONY: control-plane prometheus
@@ -209,8 +215,8 @@ test-unit: ## Run the tests that do not need a control plane
 # Therefore they run again without the race detector, with all cases.
 .PHONY: test-all
 test-all: prometheus ## Run all tests at full length, with the race detector
-	@hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
-	@hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
+	@CGO_ENABLED=$(CGO) hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
+	@CGO_ENABLED=$(CGO) hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim ./internal/controller/schedule)
 
 .PHONY: e2e

@@ -91,6 +91,10 @@ var DefaultControllers = []string{
 // less processor time, but more memory. Near the memory limit, garbage is collected more often again.
 var LessGC = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
 
+// noMutationDetector disables client-go's mutation detector, which compares all cached objects every second. Tests enable
+// it for the operator, and the programs inherit this process's environment.
+const noMutationDetector = "KUBE_CACHE_MUTATION_DETECTOR=false"
+
 // ControlPlane is a running control plane. Its state is in a temporary folder, which Stop removes.
 type ControlPlane struct {
 	// Config is the configuration of a cluster administrator (group system:masters), without a client-side rate
@@ -123,7 +127,10 @@ func Start(ctx context.Context, programs Programs, options Options) (*ControlPla
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	cp := &ControlPlane{Dir: dir, Programs: programs, Kubeconfig: filepath.Join(dir, admin), socket: socket}
+	cp := &ControlPlane{
+		Dir: dir, Programs: programs, Kubeconfig: filepath.Join(dir, admin), socket: socket,
+		env: []string{noMutationDetector},
+	}
 	if err := cp.start(ctx, port, options); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a control plane: %w", err), cp.Stop())
 	}
@@ -141,7 +148,7 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 		}
 	}
 	if options.Disposable {
-		cp.env = LessGC
+		cp.env = append(cp.env, LessGC...)
 	}
 	if err := cp.run(etcd, EtcdArgs(options.Disposable)); err != nil {
 		return err

@@ -60,7 +60,9 @@ func (r *release) goBuild(ctx context.Context, p program, platform, file string)
 	case p == manager:
 		flags += " -X main.version=v" + r.version
 	}
-	return r.run(ctx, nil, []string{"CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + architecture},
+	// Flags in the user's environment must not change a release.
+	environment := []string{"GOFLAGS=-mod=readonly", "CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + architecture}
+	return r.run(ctx, nil, environment,
 		"go", append(args, "-ldflags", flags, p.pkg)...)
 }
 

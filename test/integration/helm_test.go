@@ -24,8 +24,12 @@ import (
 )
 
 // TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The operator
-// runs with the flags and the permissions of the chart, and issues its own certificate.
+// runs with the flags and the permissions of the chart, and issues its own certificate. It needs a third of a minute of
+// processor time, so make test does not run it. make e2e installs the chart on a node.
 func TestHelm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	t.Parallel()
 	c := newEmptyCluster(t)
 	c.helm(t, "install", installer.Chart, "--create-namespace")

@@ -74,14 +74,14 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// setParallelism sets the number of parallel tests to four, unless the command line sets -parallel. The default of go
+// setParallelism sets the number of parallel tests to six, unless the command line sets -parallel. The default of go
 // test is the number of processors. These tests mostly wait, so more of them can run at the same time.
 func setParallelism() {
 	const name = "test.parallel"
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	if !given {
-		if err := flag.Set(name, "4"); err != nil {
+		if err := flag.Set(name, "6"); err != nil {
 			panic(err)
 		}
 	}

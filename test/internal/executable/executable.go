@@ -41,31 +41,41 @@ func build(race bool) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("build the operator: %w", err)
 	}
-	err = Inputs(filepath.Join(root, "api"), filepath.Join(root, "cmd"), filepath.Join(root, "internal"),
-		filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum"))
-	if err != nil {
-		return "", fmt.Errorf("build the operator: %w", err)
-	}
-	// Without -buildvcs=false, go build runs git, which refuses a clone that belongs to another user.
-	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w"}
 	if path = filepath.Join(root, "bin", "test", "manager"); race {
 		path += "-race"
-		args = append(args, "-race")
 	}
-	unlock, err := lock(path + ".lock")
-	if err != nil {
+	if err := compile(root, path, race); err != nil {
 		return "", fmt.Errorf("build the operator: %w", err)
-	}
-	defer unlock()
-	command := exec.Command("go", append(args, "-o", path, "./cmd")...)
-	command.Dir = root
-	var problems strings.Builder
-	command.Stderr = &problems
-	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("build the operator: %w\n%s", err, problems.String())
 	}
 	built[race] = path
 	return path, nil
+}
+
+// compile compiles the operator of the repository root into the file path.
+func compile(root, path string, race bool) error {
+	err := Inputs(filepath.Join(root, "api"), filepath.Join(root, "cmd"), filepath.Join(root, "internal"),
+		filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum"))
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	cgo := "0"
+	if race {
+		cgo = "1" // the race detector needs C code
+	}
+	// Without -buildvcs=false, go build runs git, which refuses a clone that belongs to another user.
+	command := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", fmt.Sprintf("-race=%t", race), "-o", path, "./cmd")
+	command.Dir, command.Env = root, append(os.Environ(), "CGO_ENABLED="+cgo)
+	var problems strings.Builder
+	command.Stderr = &problems
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%w\n%s", err, problems.String())
+	}
+	return nil
 }
 
 // Inputs makes cached test results depend on files, and on all files in folders. go test stores the size and time of
