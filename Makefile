@@ -429,7 +429,7 @@ MONITORING ?=
 .PHONY: bundle
 bundle: $(operator-sdk) ## Generate the bundle in BUNDLE_DIR for VERSION and IMG
 	@mkdir -p bin/bundle
-	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus') > bin/bundle/kustomization.yaml
+	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus/olm') > bin/bundle/kustomization.yaml
 	@cd bin/bundle && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 	@rm -rf $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/tests
 	$(call tool,kustomize) build bin/bundle | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR)

@@ -144,7 +144,7 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 		Scheme:                 newScheme(),
 		Cache:                  cacheOptions,
 		Client:                 controller.ClientOptions(),
-		Metrics:                o.metricsServer(),
+		Metrics:                o.metricsServer(webhookTLS),
 		HealthProbeBindAddress: o.probeAddress,
 		PprofBindAddress:       o.pprofAddress,
 		// A standby replica fills its caches and queues, so that it can work immediately when it becomes the leader.
@@ -164,7 +164,9 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 	}, nil
 }
 
-func (o *options) metricsServer() metricsserver.Options {
+// metricsServer returns the options of the metrics endpoint. Without a certificate of its own, it has the certificate of
+// the webhooks. Prometheus can verify this certificate, because its CA certificate is in a Secret.
+func (o *options) metricsServer(webhookTLS *tls.Config) metricsserver.Options {
 	options := metricsserver.Options{
 		BindAddress:   o.metricsAddress,
 		SecureServing: o.metricsSecure,
@@ -173,6 +175,10 @@ func (o *options) metricsServer() metricsserver.Options {
 	}
 	if o.metricsSecure {
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	if o.webhooks && o.metricsCertDir == "" {
+		// The server calls the function when it starts. At this time, webhookTLS has the certificate.
+		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.GetCertificate = webhookTLS.GetCertificate })
 	}
 	return options
 }

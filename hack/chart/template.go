@@ -66,8 +66,14 @@ var edits = map[string][]edit{
 		{regexp.MustCompile(`(?m)^  - from:\n(?s:.*?)    - port: 8443\n.*\n`), when("metrics.enabled", "${0}")},
 		metricsPort,
 	},
-	"Service":        {metricsPort},
-	"ServiceMonitor": {moreLabels("metrics.serviceMonitor")},
+	"Service": {metricsPort},
+	"ServiceMonitor": {
+		moreLabels("metrics.serviceMonitor"),
+		// The user's Secret need not contain the CA certificate.
+		{regexp.MustCompile(`(?m)^    tlsConfig:\n((?:      .*\n)+)`), "    tlsConfig:\n" +
+			"      {{- if eq .Values.certificates.mode \"secret\" }}\n      insecureSkipVerify: true\n" +
+			"      {{- else }}\n${1}      {{- end }}\n"},
+	},
 	"PrometheusRule": {moreLabels("metrics.rules")},
 	"ConfigMap":      {moreLabels("dashboards")},
 }

@@ -145,6 +145,15 @@ func TestSecretMode(t *testing.T) {
 	if diff := gocmp.Diff(want, podSpec(t, objects)["volumes"]); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
+	monitor := rendered(t, append(secretMode, "metrics.serviceMonitor.enabled=true")...)["ServiceMonitor useless-controller-manager"]
+	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	if err != nil || len(endpoints) != 1 {
+		t.Fatalf("got endpoints %v and error %v, want one endpoint", endpoints, err)
+	}
+	want = []any{map[string]any{"insecureSkipVerify": true}} // the user's Secret may have no CA certificate
+	if diff := gocmp.Diff(want, []any{endpoints[0].(map[string]any)["tlsConfig"]}); diff != "" {
+		t.Errorf("TLS configuration of the ServiceMonitor (-want +got):\n%s", diff)
+	}
 }
 
 // TestCRDsAreKept checks the annotation that keeps an object when its release is uninstalled. Only

@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -205,7 +206,8 @@ func checkAdmission(t *testing.T) {
 	}
 }
 
-// checkMetrics requests metrics without a token, with a token without permission, and with a token with permission.
+// checkMetrics requests metrics without a token, with a token without permission, and with a token with permission. Like
+// Prometheus with the ServiceMonitor, it verifies the operator's certificate.
 func checkMetrics(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "metrics")
@@ -215,9 +217,7 @@ func checkMetrics(t *testing.T, namespace string) {
 	must(t, "kubectl", "create", "clusterrolebinding", user, "--clusterrole=useless-metrics-reader", "--serviceaccount="+user+":scraper")
 	t.Cleanup(func() { cleanUp(t, "clusterrolebinding", user) })
 	address := forward(t, namespace, "service/useless-controller-manager-metrics-service", 8443)
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the operator signs its own certificate for metrics
-	}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: metricsTLS(t, namespace)}}
 	scrape := func(token string) (int, string) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", nil)
 		if err != nil {
@@ -257,6 +257,60 @@ func checkMetrics(t *testing.T, namespace string) {
 			t.Errorf("%s: no useless_machines in:\n%s", request.reason, body)
 		}
 	}
+}
+
+// metricsTLS returns the TLS configuration of the ServiceMonitor for the operator in namespace. There is a ServiceMonitor
+// for OLM, and one for all other installations. The Secret with the CA certificate of only one of them exists.
+func metricsTLS(t *testing.T, namespace string) *tls.Config {
+	t.Helper()
+	for _, folder := range []string{".", "olm"} {
+		rendered := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "prometheus", folder))
+		endpoint := monitoredEndpoint(t, rendered)
+		key := endpoint.CA.Secret
+		secrets := get[corev1.SecretList](t, "secrets", "-n", namespace, "--field-selector=metadata.name="+key.Name).Items
+		if len(secrets) == 0 {
+			continue
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(secrets[0].Data[key.Key]) {
+			t.Fatalf("the Secret %s has no certificate %s", key.Name, key.Key)
+		}
+		name := strings.Replace(endpoint.ServerName, "."+system+".", "."+namespace+".", 1)
+		return &tls.Config{RootCAs: roots, ServerName: name}
+	}
+	t.Fatal("the Secret of no ServiceMonitor exists")
+	return nil
+}
+
+// endpointTLS is the TLS configuration of an endpoint in a ServiceMonitor.
+type endpointTLS struct {
+	CA struct {
+		Secret corev1.SecretKeySelector `json:"secret"`
+	} `json:"ca"`
+	ServerName string `json:"serverName"`
+}
+
+// monitoredEndpoint returns the TLS configuration of the ServiceMonitor in a list of manifests.
+func monitoredEndpoint(t *testing.T, manifests string) endpointTLS {
+	t.Helper()
+	for manifest := range strings.SplitSeq(manifests, "\n---\n") {
+		var monitor struct {
+			Kind string `json:"kind"`
+			Spec struct {
+				Endpoints []struct {
+					TLSConfig endpointTLS `json:"tlsConfig"`
+				} `json:"endpoints"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal([]byte(manifest), &monitor); err != nil {
+			t.Fatal(err)
+		}
+		if monitor.Kind == "ServiceMonitor" {
+			return monitor.Spec.Endpoints[0].TLSConfig
+		}
+	}
+	t.Fatal("no ServiceMonitor")
+	return endpointTLS{}
 }
 
 // forward starts kubectl port-forward and returns the local address.

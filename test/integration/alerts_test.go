@@ -28,7 +28,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
@@ -50,37 +49,22 @@ var (
 	limit       = regexp.MustCompile(`> ([\d.]+)$`)
 )
 
-// alertExpressions returns the expressions of all alerts by name.
-func alertExpressions(t *testing.T) map[string]string {
+// expression returns the expression of an alert.
+func expression(t *testing.T, alert string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "config", "prometheus", "prometheus_rule.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	_, alerts := alertRules(t)
+	text, ok := alerts[alert]["expr"].(string)
+	if !ok {
+		t.Fatalf("there is no alert %s", alert)
 	}
-	rule := struct {
-		Spec struct {
-			Groups []struct {
-				Rules []struct{ Alert, Expr string }
-			}
-		}
-	}{}
-	if err := yaml.Unmarshal(text, &rule); err != nil {
-		t.Fatal(err)
-	}
-	expressions := map[string]string{}
-	for _, group := range rule.Spec.Groups {
-		for _, r := range group.Rules {
-			expressions[r.Alert] = r.Expr
-		}
-	}
-	return expressions
+	return text
 }
 
 // selected returns the series in metrics that the first selector of an alert's expression matches. Prometheus adds the
 // label job.
 func selected(t *testing.T, alert, metrics string) (found []series) {
 	t.Helper()
-	parts := selector.FindStringSubmatch(alertExpressions(t)[alert])
+	parts := selector.FindStringSubmatch(expression(t, alert))
 	if parts == nil {
 		t.Fatalf("the alert %s uses no metric of the operator", alert)
 	}
@@ -116,7 +100,7 @@ func badness(t *testing.T, alert, metrics string) (sum float64) {
 		switch le := s.labels["le"]; le {
 		case "", "+Inf":
 			sum += s.value
-		case limit.FindStringSubmatch(alertExpressions(t)[alert])[1]:
+		case limit.FindStringSubmatch(expression(t, alert))[1]:
 			sum -= s.value
 		}
 	}
@@ -148,14 +132,7 @@ func waitForBadness(t *testing.T, alert string, port int) {
 // need another time, and another storage version.
 func TestAlertCauses(t *testing.T) {
 	useExclusiveCluster(t)
-	port, dir := freePort(t), t.TempDir()
-	for _, name := range []string{"tls.crt", "tls.key"} {
-		content, err := os.ReadFile(filepath.Join(clusterOf(t).webhookDir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, filepath.Join(dir, name), content)
-	}
+	port, dir := freePort(t), copyCertificate(t)
 	lease := holdLease(t)
 	operator := startedOperator(t, "--leader-elect", "--namespace="+operatorNamespace, "--webhook-cert-dir="+dir,
 		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port), "--metrics-secure=false")
@@ -195,11 +172,26 @@ func TestAlertCauses(t *testing.T) {
 	}
 	// No test provokes UselessFlipsLate, because a rejected flip does not count as late. TestLifecycle reads its metric.
 	known := []string{"UselessFlipsLate", "UselessOperatorDown", "UselessNoLeader", "UselessCertificateExpires", "UselessScheduleLate", "UselessMigrationFails"}
-	for alert := range alertExpressions(t) {
+	_, alerts := alertRules(t)
+	for alert := range alerts {
 		if causes[alert] == nil && !slices.Contains(known, alert) {
 			t.Errorf("no test provokes %s", alert)
 		}
 	}
+}
+
+// copyCertificate copies the webhooks' certificate to a new folder, so that a test can replace it.
+func copyCertificate(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		content, err := os.ReadFile(filepath.Join(clusterOf(t).webhookDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, name), content)
+	}
+	return dir
 }
 
 // holdLease makes another process the leader. It replaces the Lease of earlier tests.
@@ -312,22 +304,32 @@ func testCertificateExpires(t *testing.T, port int, dir string) {
 	if left() < 20*time.Hour {
 		t.Fatalf("the first certificate expires in %s", left())
 	}
-	certificate, key := issue(t, time.Now().Add(10*time.Hour))
-	writeFile(t, filepath.Join(dir, "tls.key"), key)
-	writeFile(t, filepath.Join(dir, "tls.crt"), certificate)
+	replaceCertificate(t, dir, 10*time.Hour)
 	eventually(t, defaultTimeout, func() (bool, string) {
 		return (left() - 10*time.Hour).Abs() < time.Hour, fmt.Sprintf("the certificate expires in %s", left())
 	})
 }
 
-// issue returns a self-signed certificate and its key.
+// replaceCertificate replaces the certificate in a folder by a self-signed certificate that expires after a duration. It
+// returns the new certificate.
+func replaceCertificate(t *testing.T, dir string, expiry time.Duration) (certificate []byte) {
+	t.Helper()
+	certificate, key := issue(t, time.Now().Add(expiry))
+	writeFile(t, filepath.Join(dir, "tls.key"), key)
+	writeFile(t, filepath.Join(dir, "tls.crt"), certificate)
+	return certificate
+}
+
+// issue returns a self-signed certificate of the webhook Service, and its key.
 func issue(t *testing.T, notAfter time.Time) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter, DNSNames: []string{webhookService},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	raw, keyErr := x509.MarshalPKCS8PrivateKey(private)
 	if err := errors.Join(err, keyErr); err != nil {

@@ -38,7 +38,8 @@ func TestSelfManagedCertificates(t *testing.T) {
 	installed := caBundles(t)
 	restoreWebhooks(t)
 	allow := forbidUpdates(t, certificateSecret(t), corev1.GroupName, "secrets", "false", `{"metadata":{"labels":{"held":"back"}}}`)
-	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir())
+	metrics := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	operator := startOperator(t, nil, "--namespace=useless-system", "--self-managed-certs", "--webhook-cert-dir="+t.TempDir(), "--metrics-bind-address="+metrics)
 	eventually(t, defaultTimeout, func() (bool, string) {
 		status, body := operator.probe(t, "/readyz")
 		return status == http.StatusInternalServerError, fmt.Sprintf("without a certificate, /readyz: %d %s", status, body)
@@ -66,6 +67,20 @@ func TestSelfManagedCertificates(t *testing.T) {
 		t.Logf("%s: served after %s", tt.reason, time.Since(start))
 	}
 	operator.waitUntilReady(t)
+	if got, err := certificateOf(metrics, caBundles(t)[0]); err != nil || !got.Equal(served) {
+		t.Errorf("the certificate of the metrics differs from the certificate of the webhooks; error %v", err)
+	}
+}
+
+// certificateOf returns the certificate of a server. A CA must have signed it for the webhook Service.
+func certificateOf(address string, ca []byte) (*x509.Certificate, error) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	connection, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, ServerName: webhookService})
+	if err != nil {
+		return nil, err
+	}
+	return connection.ConnectionState().PeerCertificates[0], connection.Close()
 }
 
 // servedCertificate waits until the webhook server uses a new certificate that every CA bundle verifies, and returns
@@ -75,14 +90,10 @@ func servedCertificate(t *testing.T, before *x509.Certificate) *x509.Certificate
 	var served *x509.Certificate
 	eventually(t, defaultTimeout, func() (bool, string) {
 		for _, ca := range caBundles(t) {
-			roots := x509.NewCertPool()
-			roots.AppendCertsFromPEM(ca)
-			connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{RootCAs: roots, ServerName: webhookService})
-			if err != nil {
+			var err error
+			if served, err = certificateOf(fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), ca); err != nil {
 				return false, err.Error()
 			}
-			served = connection.ConnectionState().PeerCertificates[0]
-			connection.Close()
 		}
 		return before == nil || !served.Equal(before), "the webhook server still uses the previous certificate"
 	})

@@ -179,7 +179,7 @@ func (c *testCluster) start(ctx context.Context) (err error) {
 	if c.webhookDir, err = os.MkdirTemp("", "useless-webhook-"); err != nil {
 		return err
 	}
-	ca, err := cluster.ServingCert(c.webhookDir)
+	ca, err := cluster.ServingCert(c.webhookDir, webhookService)
 	if err != nil {
 		return err
 	}

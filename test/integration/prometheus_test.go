@@ -22,6 +22,7 @@ import (
 // prometheusServer is a Prometheus that scrapes one operator every second.
 type prometheusServer struct {
 	url    string
+	ca     string          // the path of the CA certificates, which Prometheus reads again for each scrape
 	alerts map[string]bool // has all alerts in config/prometheus; true if a test has seen that the alert fires
 }
 
@@ -39,7 +40,10 @@ type serviceMonitor struct {
 			HonorLabels     bool   `json:"honorLabels"`
 			BearerTokenFile string `json:"bearerTokenFile"`
 			TLSConfig       struct {
-				InsecureSkipVerify bool `json:"insecureSkipVerify"`
+				CA struct {
+					Secret corev1.SecretKeySelector `json:"secret"`
+				} `json:"ca"`
+				ServerName string `json:"serverName"`
 			} `json:"tlsConfig"`
 		} `json:"endpoints"`
 	} `json:"spec"`
@@ -55,10 +59,9 @@ func startPrometheus(t *testing.T, port int, token string) *prometheusServer {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	tokenFile := filepath.Join(dir, "token")
 	rules, alerts := shortenedRules(t)
 	for name, content := range map[string][]byte{
-		"token": []byte(token), "rules.yaml": rules, "prometheus.yaml": scrapeConfig(t, port, tokenFile),
+		"token": []byte(token), "ca.crt": caBundles(t)[0], "rules.yaml": rules, "prometheus.yaml": scrapeConfig(t, port),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -80,11 +83,12 @@ func startPrometheus(t *testing.T, port int, token string) *prometheusServer {
 			t.Logf("the end of Prometheus' log:\n%s", process.Log())
 		}
 	})
-	return &prometheusServer{"http://" + address, alerts}
+	return &prometheusServer{"http://" + address, filepath.Join(dir, "ca.crt"), alerts}
 }
 
-// scrapeConfig returns a configuration of Prometheus for the operator on a port of this machine.
-func scrapeConfig(t *testing.T, port int, tokenFile string) []byte {
+// scrapeConfig returns a configuration of Prometheus for the operator on a port of this machine. Prometheus resolves the
+// names of files relative to the folder of its configuration.
+func scrapeConfig(t *testing.T, port int) []byte {
 	t.Helper()
 	var monitor serviceMonitor
 	var service corev1.Service
@@ -101,8 +105,8 @@ func scrapeConfig(t *testing.T, port int, tokenFile string) []byte {
 			"job_name":      "useless-" + service.Name, // config/default adds the prefix
 			"scheme":        endpoint.Scheme,
 			"honor_labels":  endpoint.HonorLabels,
-			"authorization": map[string]any{"credentials_file": tokenFile},
-			"tls_config":    map[string]any{"insecure_skip_verify": endpoint.TLSConfig.InsecureSkipVerify},
+			"authorization": map[string]any{"credentials_file": "token"},
+			"tls_config":    map[string]any{"ca_file": "ca.crt", "server_name": endpoint.TLSConfig.ServerName},
 			"static_configs": []any{map[string]any{
 				"targets": []string{fmt.Sprintf("127.0.0.1:%d", port)},
 				"labels":  map[string]string{"namespace": operatorNamespace, "pod": "operator"},
@@ -115,35 +119,46 @@ func scrapeConfig(t *testing.T, port int, tokenFile string) []byte {
 	return config
 }
 
+// A prometheusRule has the fields of config/prometheus/prometheus_rule.yaml.
+type prometheusRule struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata"`
+	Spec       struct {
+		Groups []struct {
+			Name  string           `json:"name"`
+			Rules []map[string]any `json:"rules"`
+		} `json:"groups"`
+	} `json:"spec"`
+}
+
+// alertRules returns the rules of config/prometheus, and each alert by its name.
+func alertRules(t *testing.T) (rule prometheusRule, alerts map[string]map[string]any) {
+	t.Helper()
+	readManifest(t, &rule, "prometheus", "prometheus_rule.yaml")
+	alerts = map[string]map[string]any{}
+	for _, group := range rule.Spec.Groups {
+		for _, r := range group.Rules {
+			if name, ok := r["alert"].(string); ok {
+				alerts[name] = r
+			}
+		}
+	}
+	return rule, alerts
+}
+
 // shortenedRules returns the rules of config/prometheus as a file of Prometheus, and the names of the alerts. Each alert
 // fires after one second, so that the test does not wait for minutes.
 func shortenedRules(t *testing.T) (file []byte, alerts map[string]bool) {
 	t.Helper()
+	rule, all := alertRules(t)
 	alerts = map[string]bool{}
-	var rule struct {
-		Spec struct {
-			Groups []struct {
-				Name  string           `json:"name"`
-				Rules []map[string]any `json:"rules"`
-			} `json:"groups"`
-		} `json:"spec"`
+	for name, alert := range all {
+		alerts[name] = false
+		alert["for"] = "1s"
 	}
-	raw, err := os.ReadFile(filepath.Join(repository, "config", "prometheus", "prometheus_rule.yaml"))
-	if err == nil {
-		err = yaml.Unmarshal(raw, &rule)
-	}
+	file, err := yaml.Marshal(rule.Spec)
 	if err != nil {
-		t.Fatal(err)
-	}
-	for _, group := range rule.Spec.Groups {
-		for _, rule := range group.Rules {
-			if name, ok := rule["alert"].(string); ok {
-				alerts[name] = false
-				rule["for"] = "1s"
-			}
-		}
-	}
-	if file, err = yaml.Marshal(rule.Spec); err != nil {
 		t.Fatal(err)
 	}
 	return file, alerts
