@@ -164,8 +164,8 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 	}, nil
 }
 
-// metricsServer returns the options of the metrics endpoint. Without a certificate of its own, it has the certificate of
-// the webhooks. Prometheus can verify this certificate, because its CA certificate is in a Secret.
+// metricsServer returns the options of the metrics endpoint. Without a certificate of its own, it has the webhooks'
+// certificate. Prometheus can verify this certificate, because its CA certificate is in a Secret.
 func (o *options) metricsServer(webhookTLS *tls.Config) metricsserver.Options {
 	options := metricsserver.Options{
 		BindAddress:   o.metricsAddress,
