@@ -240,6 +240,9 @@ var mutants = []mutant{
 	{mistake: "A leader continues after it was suspended", edits: []edit{
 		{"cmd", "waitForSuspension", binary, "renewDeadline", `false`},
 	}, tests: []string{"./cmd -run ^TestWaitForSuspension$"}},
+	{mistake: "A second process of the Pod leads at the same time", edits: []edit{
+		{"cmd", "podIdentity", ifStatement, "bindForever", ``},
+	}, tests: []string{"./cmd -run ^TestPodIdentity$"}},
 	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
 		{machine, "Controller.Reconcile", ifStatement, "confirmSettled", ``},
 	}},
