@@ -55,7 +55,7 @@ func FuzzSpecToV1alpha1(f *testing.F) {
 // the same bytes as the first.
 func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([]byte, error)) {
 	t.Helper()
-	var want, got T
+	var want T
 	problem := utiljson.Unmarshal(spec, &want)
 	via, err := there(spec)
 	if (err == nil) != (problem == nil) {
@@ -79,9 +79,6 @@ func roundTripJSON[T any](t *testing.T, spec []byte, there, back func([]byte) ([
 	again, err := there(first)
 	if err != nil || !bytes.Equal(again, via) {
 		t.Errorf("the second round trip changes %s to %s, want %s: %v", first, again, via, err)
-	}
-	if err := utiljson.Unmarshal(first, &got); err != nil {
-		t.Error(err)
 	}
 }
 
