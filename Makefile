@@ -429,10 +429,11 @@ MONITORING ?=
 .PHONY: bundle
 bundle: $(operator-sdk) ## Generate the bundle in BUNDLE_DIR for VERSION and IMG
 	@mkdir -p bin/bundle
-	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/prometheus/olm') > bin/bundle/kustomization.yaml
+	@printf '%s\n' resources: '- ../../config/manifests' $(if $(MONITORING),'- ../../config/olm/prometheus') > bin/bundle/kustomization.yaml
 	@cd bin/bundle && $(call tool,kustomize) edit set image $(CONFIG_IMAGE)=$(IMG)
 	@rm -rf $(BUNDLE_DIR)/manifests $(BUNDLE_DIR)/tests
-	$(call tool,kustomize) build bin/bundle | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR)
+	@$(call tool,kustomize) build --output bin/bundle/manifests.yaml bin/bundle
+	cat bin/bundle/manifests.yaml | $(operator-sdk) generate bundle --quiet --manifests --version $(VERSION) --output-dir $(BUNDLE_DIR) # it reads only pipes
 	go run ./hack/bundle $(BUNDLE_DIR)
 ifeq ($(abspath $(BUNDLE_DIR)),$(CURDIR)/bundle)
 	$(operator-sdk) generate bundle --quiet --metadata --channels $(CHANNELS) --default-channel $(DEFAULT_CHANNEL)

@@ -263,8 +263,8 @@ func checkMetrics(t *testing.T, namespace string) {
 // for OLM, and one for all other installations. The Secret with the CA certificate of only one of them exists.
 func metricsTLS(t *testing.T, namespace string) *tls.Config {
 	t.Helper()
-	for _, folder := range []string{".", "olm"} {
-		rendered := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "prometheus", folder))
+	for _, folder := range []string{"prometheus", "olm/prometheus"} {
+		rendered := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", folder))
 		endpoint := monitoredEndpoint(t, rendered)
 		key := endpoint.CA.Secret
 		secrets := get[corev1.SecretList](t, "secrets", "-n", namespace, "--field-selector=metadata.name="+key.Name).Items
