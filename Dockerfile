@@ -14,7 +14,7 @@ ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /manager ./cmd
+    go build -trimpath -gcflags=all=-dwarf=false -ldflags "-s -w -X main.version=$VERSION" -o /manager ./cmd
 
 # The image contains only the binary. It needs no CA certificates: the Pod's ServiceAccount volume has the API server's
 # CA.

@@ -6,7 +6,7 @@ export GOWORK := off
 export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false
 export CGO_ENABLED := 0
 # Commands with C code set CGO_ENABLED to this value: 1 with a C compiler, otherwise 0.
-CGO = $(shell env -u CGO_ENABLED go env CGO_ENABLED)
+CGO = $(if $(filter command%,$(origin CGO_ENABLED)),$(CGO_ENABLED),$(shell env -u CGO_ENABLED go env CGO_ENABLED))
 
 # The version of this tree, from the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
@@ -190,8 +190,9 @@ CLUSTER_TESTS := test/integration test/chaos test/browser client hack/cluster te
 # make before version 4.4 does not pass exported variables to $(shell), so the command sets them again.
 UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
 # test/integration takes the longest time and mostly waits. Therefore it starts first, and the number of packages that are
-# tested at the same time is one more than the number of processors.
-ALL_TESTS = -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) ./test/integration ./...
+# compiled or tested at the same time is one more than the number of processors.
+PACKAGES_AT_ONCE = -p $$(($${GOMAXPROCS:-$$(getconf _NPROCESSORS_ONLN)} + 1))
+ALL_TESTS := ./test/integration ./...
 
 # The first run on a machine compiles a control plane, which takes minutes.
 .PHONY: control-plane prometheus
@@ -204,7 +205,7 @@ prometheus:
 # With -short, a long test runs only a fixed part of its cases. The tests do not run go vet, because make lint runs it.
 .PHONY: test
 test: control-plane ## Run all tests, but only a part of the long tests; TESTFLAGS="-run Machine" passes flags to go test
-	@hack/gotest test -short -vet=off -timeout 30m $(TESTFLAGS) $(ALL_TESTS)
+	@hack/gotest test -short -vet=off -timeout 30m $(PACKAGES_AT_ONCE) $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that do not need a control plane
@@ -421,7 +422,8 @@ BUNDLE_DIR ?= bundle
 CHANNELS ?= candidate
 DEFAULT_CHANNEL ?= candidate
 # MONITORING=true adds a ServiceMonitor and a PrometheusRule. Use it only for clusters with the Prometheus operator,
-# because OLM cannot install a bundle with a kind that the cluster does not have.
+# because OLM cannot install a bundle with a kind that the cluster does not have. The ServiceMonitor contains the
+# namespace useless-system in the name for which the certificate is verified.
 MONITORING ?=
 
 # A bundle in another folder gets a copy of bundle/metadata, because the metadata is the same in every version. The name

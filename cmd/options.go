@@ -80,7 +80,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true,
 		"serve metrics over HTTPS, with authentication and authorization")
 	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "",
-		"the directory with tls.crt and tls.key of the metrics endpoint (default: the certificate of the webhooks)")
+		"the directory with tls.crt and tls.key of the metrics endpoint (default: the certificate of the webhooks, "+
+			"or without webhooks a self-signed one)")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
 		"the address of /healthz and /readyz; 0 disables them")
 	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "0",

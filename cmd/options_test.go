@@ -20,6 +20,28 @@ import (
 	"container.training/useless/internal/controller/ingress"
 )
 
+// TestMetricsCertificate checks which certificate the metrics have.
+func TestMetricsCertificate(t *testing.T) {
+	webhooks := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil }}
+	for _, c := range []struct {
+		reason  string
+		options options
+		want    bool // the metrics have the certificate of the webhooks
+	}{
+		{"by default, Prometheus verifies the certificate of the webhooks", options{webhooks: true}, true},
+		{"the user provides a certificate", options{webhooks: true, metricsCertDir: "/certificates"}, false},
+		{"without webhooks, there is no certificate", options{}, false},
+	} {
+		config := &tls.Config{}
+		for _, set := range c.options.metricsServer(webhooks).TLSOpts {
+			set(config)
+		}
+		if got := config.GetCertificate != nil; got != c.want {
+			t.Errorf("%s: the metrics have the certificate of the webhooks: %t, want %t", c.reason, got, c.want)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	type result struct {
 		Controllers []string

@@ -69,10 +69,10 @@ var edits = map[string][]edit{
 	"Service": {metricsPort},
 	"ServiceMonitor": {
 		moreLabels("metrics.serviceMonitor"),
-		// The user's Secret need not contain the CA certificate.
-		{regexp.MustCompile(`(?m)^    tlsConfig:\n((?:      .*\n)+)`), "    tlsConfig:\n" +
-			"      {{- if eq .Values.certificates.mode \"secret\" }}\n      insecureSkipVerify: true\n" +
-			"      {{- else }}\n${1}      {{- end }}\n"},
+		// The user's Secret need not contain the CA certificate, so templates/metrics_ca.yaml contains it.
+		{regexp.MustCompile(`(?m)^        secret:\n((?:          .*\n)+)`), "        {{- if eq .Values.certificates.mode \"secret\" }}\n" +
+			"        configMap:\n          key: ca.crt\n          name: useless-metrics-ca\n" +
+			"        {{- else }}\n${0}        {{- end }}\n"},
 	},
 	"PrometheusRule": {moreLabels("metrics.rules")},
 	"ConfigMap":      {moreLabels("dashboards")},

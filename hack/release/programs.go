@@ -52,11 +52,11 @@ func (r *release) compile(ctx context.Context) error {
 // goBuild compiles a program. The flags are the same as in the Dockerfile and in the Makefile.
 func (r *release) goBuild(ctx context.Context, p program, platform, file string) error {
 	system, architecture, _ := strings.Cut(strings.ReplaceAll(platform, "/", "-"), "-")
-	args := []string{"build", "-buildvcs=false", "-trimpath", "-o", file}
+	args := []string{"build", "-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-o", file}
 	flags := "-s -w"
 	switch {
 	case p.module != "":
-		args = append(args, "-modfile=hack/tools/"+p.module, "-gcflags=all=-dwarf=false", "-tags=containers_image_openpgp")
+		args = append(args, "-modfile=hack/tools/"+p.module, "-tags=containers_image_openpgp")
 	case p == manager:
 		flags += " -X main.version=v" + r.version
 	}

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,7 @@ const repository = "../.."
 func command(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir, cmd.Stderr = repository, t.Output()
+	cmd.Dir, cmd.Stderr, cmd.Env = repository, t.Output(), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
@@ -44,9 +45,8 @@ func inputs(t *testing.T) {
 }
 
 // TestOperator compares the listed modules with the output of go list, and checks that each module has a hash. Modules
-// of two programs are in the list once. The
-// build uses the go command's default flags, as other tests do, so Go's cache already contains all packages. The flags
-// of make build give the same modules.
+// of two programs are in the list once. The build uses the flags of the other tests, so Go's cache already contains all
+// packages. The flags of make build give the same modules.
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	inputs(t)

@@ -125,12 +125,13 @@ func TestReconnect(t *testing.T) {
 // its own namespace, because the operator limits the events of each namespace.
 func TestManyMachines(t *testing.T) {
 	e := use(t)
-	const count, namespace = 100, "many"
-	if err := e.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	const count = 100
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "many-"}}
+	if err := e.admin.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
 	for i := range count {
-		e.createMachineIn(t, namespace, fmt.Sprintf("many-%d", i), 3)
+		e.createMachineIn(t, namespace.Name, fmt.Sprintf("many-%d", i), 3)
 	}
 	tab := e.open(t, e.page.URL)
 	await(t, tab, fmt.Sprintf(`[...document.querySelectorAll('button')].filter(b => b.title.startsWith('many-')).length === %d`, 3*count))

@@ -162,11 +162,12 @@ func podSpec(t *testing.T, objects map[string]*unstructured.Unstructured) map[st
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	const number = "4711"
-	want, err := helmTemplate(t, namespace)
+	const monitor = "metrics.serviceMonitor.enabled=true"
+	want, err := helmTemplate(t, namespace, monitor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := helmTemplate(t, number)
+	got, err := helmTemplate(t, number, monitor)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,13 +145,25 @@ func TestSecretMode(t *testing.T) {
 	if diff := gocmp.Diff(want, podSpec(t, objects)["volumes"]); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
-	monitor := rendered(t, append(secretMode, "metrics.serviceMonitor.enabled=true")...)["ServiceMonitor useless-controller-manager"]
-	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	checkMonitor(t, rendered(t, append(secretMode, "metrics.serviceMonitor.enabled=true")...))
+}
+
+// checkMonitor checks that Prometheus verifies the certificate of the user.
+func checkMonitor(t *testing.T, objects map[string]*unstructured.Unstructured) {
+	t.Helper()
+	data, _, err := unstructured.NestedStringMap(objects["ConfigMap useless-metrics-ca"].Object, "data")
+	if err != nil || data["ca.crt"] != caBundle {
+		t.Errorf("got the CA certificate %q and error %v, want %q", data["ca.crt"], err, caBundle)
+	}
+	endpoints, _, err := unstructured.NestedSlice(objects["ServiceMonitor useless-controller-manager"].Object, "spec", "endpoints")
 	if err != nil || len(endpoints) != 1 {
 		t.Fatalf("got endpoints %v and error %v, want one endpoint", endpoints, err)
 	}
-	want = []any{map[string]any{"insecureSkipVerify": true}} // the user's Secret may have no CA certificate
-	if diff := gocmp.Diff(want, []any{endpoints[0].(map[string]any)["tlsConfig"]}); diff != "" {
+	want := map[string]any{
+		"ca":         map[string]any{"configMap": map[string]any{"key": "ca.crt", "name": "useless-metrics-ca"}},
+		"serverName": "useless-webhook-service.useless-system.svc",
+	}
+	if diff := gocmp.Diff(want, endpoints[0].(map[string]any)["tlsConfig"]); diff != "" {
 		t.Errorf("TLS configuration of the ServiceMonitor (-want +got):\n%s", diff)
 	}
 }

@@ -65,7 +65,7 @@ func TestMonitoring(t *testing.T) {
 	runBundle(t, image)
 	checkSucceeded(t, system, currentVersion)
 	must(t, "kubectl", "get", "-n", system, "servicemonitor,prometheusrule", "useless-controller-manager")
-	standalone := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "prometheus"))
+	standalone := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "olm", "prometheus"))
 	mustRead(t, standalone, "kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 }
 

@@ -128,8 +128,8 @@ func waitForBadness(t *testing.T, alert string, port int) {
 }
 
 // TestAlertCauses provokes the causes of alerts, and reads the metrics that the expressions of these alerts select.
-// test/rules tests the expressions. Other tests provoke UselessScheduleLate and UselessMigrationFails, because they
-// need another time, and another storage version.
+// test/rules tests the expressions. TestDashboard lets all alerts fire in a real Prometheus, but make test does not run
+// it.
 func TestAlertCauses(t *testing.T) {
 	useExclusiveCluster(t)
 	port, dir := freePort(t), copyCertificate(t)
@@ -170,7 +170,7 @@ func TestAlertCauses(t *testing.T) {
 	if metrics := scrape(t, port); len(selected(t, "UselessNoLeader", metrics)) > 0 {
 		t.Errorf("the operator still serves metrics after it was killed:\n%s", metrics)
 	}
-	// No test provokes UselessFlipsLate, because a rejected flip does not count as late. TestLifecycle reads its metric.
+	// A rejected flip does not count as late. TestLifecycle reads the metric of UselessFlipsLate.
 	known := []string{"UselessFlipsLate", "UselessOperatorDown", "UselessNoLeader", "UselessCertificateExpires", "UselessScheduleLate", "UselessMigrationFails"}
 	_, alerts := alertRules(t)
 	for alert := range alerts {

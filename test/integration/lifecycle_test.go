@@ -5,6 +5,7 @@ package integration
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"strings"
@@ -153,10 +154,10 @@ func testMetrics(t *testing.T, namespace string, port int) {
 			"\ncontroller_runtime_reconcile_total{controller=\"machine\"",
 		}},
 	} {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(caBundles(t)[0])
 		client := &http.Client{Transport: &http.Transport{
-			// The certificate is self-signed, because no certificate directory is configured.
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
-			DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: webhookService}, DisableKeepAlives: true,
 		}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/metrics", port), nil)
 		if err != nil {

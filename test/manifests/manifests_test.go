@@ -230,6 +230,43 @@ func TestCertificateNames(t *testing.T) {
 	}
 }
 
+// TestServiceMonitors checks that Prometheus verifies the certificate of the webhooks.
+func TestServiceMonitors(t *testing.T) {
+	type tlsConfig struct {
+		CA struct {
+			Secret corev1.SecretKeySelector `json:"secret"`
+		} `json:"ca"`
+		ServerName string `json:"serverName"`
+	}
+	type serviceMonitor struct {
+		Spec struct {
+			Endpoints []struct {
+				TLSConfig tlsConfig `json:"tlsConfig"`
+			} `json:"endpoints"`
+		} `json:"spec"`
+	}
+	olm := objects[appsv1.Deployment](t, "Deployment")[0].Name + "-service" // OLM's name of the Service
+	for _, c := range []struct{ folder, secret, key, service string }{
+		{"prometheus", certificates.SecretName, "ca.crt", certificates.ServiceName},
+		{"olm/prometheus", olm + "-cert", "olmCAKey", olm},
+	} {
+		for _, object := range all(t, kustomize(t, "resources: [useless-operator/config/"+c.folder+"]\n")) {
+			if object.GetKind() != "ServiceMonitor" {
+				continue
+			}
+			var monitor serviceMonitor
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &monitor); err != nil {
+				t.Fatal(err)
+			}
+			want := tlsConfig{ServerName: c.service + "." + object.GetNamespace() + ".svc"}
+			want.CA.Secret.Name, want.CA.Secret.Key = c.secret, c.key
+			if diff := cmp.Diff(want, monitor.Spec.Endpoints[0].TLSConfig); diff != "" || object.GetNamespace() == "" {
+				t.Errorf("config/%s: TLS configuration (-want +got):\n%s", c.folder, diff)
+			}
+		}
+	}
+}
+
 // TestPermissionsAreNamed checks that no role has a wildcard.
 func TestPermissionsAreNamed(t *testing.T) {
 	raw := kustomize(t, combinations.Everything.Kustomization(combinations.SelfManaged))

@@ -56,7 +56,7 @@ func TestMutants(t *testing.T) {
 }
 
 // copySource copies all files that git tracks, and all new files that git does not ignore. It always uses the same
-// folder, because the key of Go's build cache includes the folder.
+// folder, because without -trimpath the key of Go's build cache includes the folder.
 func copySource(t *testing.T, name string) (dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join(repository, "bin", "mutants", name))
