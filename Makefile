@@ -1,7 +1,7 @@
 # These values replace GOWORK, GOFLAGS and CGO_ENABLED in the user's environment. A command line can still set them, for
 # example with make test GOFLAGS=-v. Without -buildvcs=false, go build runs git, which rejects a clone that belongs to
-# another user. The other flags and CGO_ENABLED are the same as in hack/cluster, so that the control plane and the tests
-# share packages in Go's cache. Without debug information and C code, programs also compile and link faster.
+# another user. Without C code and debug information, programs compile and link faster. All commands use the same flags,
+# so that the tests and the tools share packages in Go's cache.
 export GOWORK := off
 export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false
 export CGO_ENABLED := 0
@@ -422,8 +422,8 @@ BUNDLE_DIR ?= bundle
 CHANNELS ?= candidate
 DEFAULT_CHANNEL ?= candidate
 # MONITORING=true adds a ServiceMonitor and a PrometheusRule. Use it only for clusters with the Prometheus operator,
-# because OLM cannot install a bundle with a kind that the cluster does not have. The ServiceMonitor contains the
-# namespace useless-system in the name for which the certificate is verified.
+# because OLM cannot install a bundle with a kind that the cluster does not have. The serverName in
+# the ServiceMonitor contains the namespace useless-system.
 MONITORING ?=
 
 # A bundle in another folder gets a copy of bundle/metadata, because the metadata is the same in every version. The name

@@ -260,7 +260,7 @@ func checkMetrics(t *testing.T, namespace string) {
 }
 
 // metricsTLS returns the TLS configuration of the ServiceMonitor for the operator in namespace. There is a ServiceMonitor
-// for OLM, and one for all other installations. The Secret with the CA certificate of only one of them exists.
+// for OLM, and another one for all other installations. metricsTLS selects the one whose Secret exists.
 func metricsTLS(t *testing.T, namespace string) *tls.Config {
 	t.Helper()
 	for _, folder := range []string{"prometheus", "olm/prometheus"} {
@@ -278,7 +278,7 @@ func metricsTLS(t *testing.T, namespace string) *tls.Config {
 		name := strings.Replace(endpoint.ServerName, "."+system+".", "."+namespace+".", 1)
 		return &tls.Config{RootCAs: roots, ServerName: name}
 	}
-	t.Fatal("the Secret of no ServiceMonitor exists")
+	t.Fatal("no ServiceMonitor has an existing Secret")
 	return nil
 }
 

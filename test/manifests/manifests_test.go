@@ -250,10 +250,12 @@ func TestServiceMonitors(t *testing.T) {
 		{"prometheus", certificates.SecretName, "ca.crt", certificates.ServiceName},
 		{"olm/prometheus", olm + "-cert", "olmCAKey", olm},
 	} {
+		found := false
 		for _, object := range all(t, kustomize(t, "resources: [useless-operator/config/"+c.folder+"]\n")) {
 			if object.GetKind() != "ServiceMonitor" {
 				continue
 			}
+			found = true
 			var monitor serviceMonitor
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &monitor); err != nil {
 				t.Fatal(err)
@@ -263,6 +265,9 @@ func TestServiceMonitors(t *testing.T) {
 			if diff := cmp.Diff(want, monitor.Spec.Endpoints[0].TLSConfig); diff != "" || object.GetNamespace() == "" {
 				t.Errorf("config/%s: TLS configuration (-want +got):\n%s", c.folder, diff)
 			}
+		}
+		if !found {
+			t.Errorf("config/%s has no ServiceMonitor", c.folder)
 		}
 	}
 }
