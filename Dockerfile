@@ -21,7 +21,7 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
 FROM scratch
 ARG VERSION
 LABEL org.opencontainers.image.title="useless-operator" \
-      org.opencontainers.image.description="A Kubernetes operator for useless machines" \
+      org.opencontainers.image.description="Stops and starts the workloads of a Kubernetes cluster on time and on demand" \
       org.opencontainers.image.vendor="The useless-operator Authors" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version=$VERSION

@@ -3,7 +3,7 @@
 # another user. Without C code and debug information, programs compile and link faster. All commands use the same flags,
 # so that the tests and the tools share packages in Go's cache.
 export GOWORK := off
-export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false
+export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-w
 export CGO_ENABLED := 0
 # Commands with C code set CGO_ENABLED to this value: 1 with a C compiler, otherwise 0.
 CGO = $(if $(filter command%,$(origin CGO_ENABLED)),$(CGO_ENABLED),$(shell env -u CGO_ENABLED go env CGO_ENABLED))
@@ -285,7 +285,7 @@ demo: ## Run the operator and its samples on a local control plane
 	@go build -buildvcs=false -o bin/demo ./hack/demo
 	@bin/demo
 
-# npm compares the package with the hash in package-lock.json.
+# npm compares the packages with the hashes in package-lock.json.
 AXE := bin/axe/node_modules/axe-core/axe.min.js
 $(AXE): hack/tools/axe/package.json hack/tools/axe/package-lock.json
 	@mkdir -p bin/axe && cp $^ bin/axe/
@@ -293,7 +293,11 @@ $(AXE): hack/tools/axe/package.json hack/tools/axe/package-lock.json
 	@touch $@
 
 .PHONY: axe
-axe: $(AXE) ## Download axe-core, which the accessibility test of the demo's web page needs; needs npm
+axe: $(AXE) ## Download the packages that test/browser and lint-page need; needs npm
+
+.PHONY: lint-page
+lint-page: $(AXE) ## Validate the HTML of the demo's web page with html-validate; needs npm
+	@bin/axe/node_modules/.bin/html-validate --max-warnings=0 hack/demo/page/index.html
 
 .PHONY: screenshots
 screenshots: control-plane ## Write docs/images/demo.png, a picture of the demo's web page; needs Chromium
@@ -509,13 +513,18 @@ release: ## Make all files of the release VERSION in the new folder OUT, from th
 	@go run ./hack/release make -version '$(VERSION)' -out '$(OUT)' -platforms '$(PLATFORMS)' \
 		-plugin-platforms '$(PLUGIN_PLATFORMS)' -url '$(PLUGIN_URL)'
 
+# The script gets PLATFORMS and PLUGIN_PLATFORMS only if the user sets them. By default, the release is for linux/amd64.
+.PHONY: release-reproduce
+release-reproduce: ## Make the release VERSION twice, in two clones of the commit; fail if the two releases differ
+	@hack/release/reproduce '$(VERSION)'
+
 # The digests of the pushed images are the only output. Workflows sign them.
 .PHONY: release-push
 release-push: ## Push the images of the release in OUT to REGISTRY, and print their digests
 	@go run ./hack/release push '$(OUT)' '$(REGISTRY)'
 
 .PHONY: release-check
-release-check: ## Install the release in OUT in all four ways on a node, and upgrade to it from an earlier release
+release-check: ## Install the release in OUT in all four ways on a node, and upgrade from it to a later release
 	@RELEASE='$(OUT)' test/e2e/run
 
 ##@ Run on the cluster of the current kubeconfig

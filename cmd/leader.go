@@ -74,7 +74,7 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 //
 // A holder of the Lease that starts again takes its own Lease immediately. If two processes had the same identity,
 // both would lead. The kubelet starts a container only after its predecessor has ended. But a user can start a second
-// process in the container, and a container runtime that lost its state can forget a container that still runs.
+// process in the container. And a container runtime that lost its state can forget a container that still runs.
 // Therefore the kernel must exclude a second process, in two steps:
 //
 //   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
@@ -82,8 +82,8 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 //   - In each network namespace, only one socket can have the name of the Pod. The process never closes this socket.
 //     The kernel closes it after the last thread has ended, so a process that is suspended or hangs still has it.
 //
-// The API server may still execute a request that the predecessor sent before it was killed. This is safe for the same
-// reason as after a crash without leader election: the request contains a resourceVersion, or a name for a new object.
+// The API server may still execute a request that the predecessor sent before it was killed. This is safe, because each
+// request contains a resourceVersion, or a name for a new object.
 func podIdentity(podUID string) (string, error) {
 	host, err := os.Hostname() // the name of the Pod, or of the node if the Pod uses its network
 	if err != nil {
@@ -100,8 +100,8 @@ func podIdentity(podUID string) (string, error) {
 }
 
 // bindForever gives the name to a socket that the process never closes. A name that starts with @ is in the abstract
-// namespace of Linux, which has no files and belongs to the network namespace. The socket is not a net.Conn, because
-// Go's garbage collector closes these.
+// namespace of Linux. This namespace has no files, and belongs to the network namespace. The socket is not a net.Conn,
+// because Go's garbage collector closes a net.Conn that is no longer used.
 func bindForever(name string) error {
 	socket, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM, 0)
 	if err != nil {

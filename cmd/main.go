@@ -133,15 +133,17 @@ func limitTLS(c *tls.Config) {
 // manager returns the manager's options. The webhook server drains its connections after the cancellation of the
 // context "running".
 func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl.Options, error) {
-	cacheOptions, err := o.controllers.CacheOptions()
+	scheme := newScheme()
+	cacheOptions, err := o.controllers.CacheOptions(scheme)
 	if err == nil && o.selfManagedCerts {
-		cacheOptions.ByObject, err = informer.Merge(cacheOptions.ByObject, certificates.CacheOptions(o.namespace))
+		secrets := certificates.CacheOptions(o.namespace)
+		cacheOptions.ByObject, err = informer.Merge(scheme, cacheOptions.ByObject, secrets)
 	}
 	if err != nil {
 		return ctrl.Options{}, err
 	}
 	return ctrl.Options{
-		Scheme:                 newScheme(),
+		Scheme:                 scheme,
 		Cache:                  cacheOptions,
 		Client:                 controller.ClientOptions(),
 		Metrics:                o.metricsServer(webhookTLS),

@@ -63,7 +63,7 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 		return nil, err
 	}
 	o.controllers.Namespace = o.namespace
-	return o, errors.Join(o.validate(), rejectZero(flags))
+	return o, errors.Join(o.validate(), o.controllers.ValidateFlags(flags), rejectZero(flags))
 }
 
 func newFlagSet(o *options) *flag.FlagSet {
@@ -72,7 +72,7 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.StringVar(&o.podUID, "pod-uid", "",
-		"the UID of the operator's Pod: a container that starts again takes its own Lease immediately")
+		"the UID of the operator's Pod; if its container crashes, the next process takes the Lease immediately")
 	flags.StringVar(&o.namespace, "namespace", "",
 		"the operator's namespace, for its Lease and its certificates (default: the namespace of its Pod)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443",
@@ -125,7 +125,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// validate returns an error if an option is out of range, invalid, or has no effect.
+// validate returns an error if an option is out of range or invalid.
 func (o *options) validate() error {
 	if o.maxSwitches < 1 || o.maxSwitches > 1000 {
 		return fmt.Errorf("invalid value %d for flag --max-switches: must be from 1 to 1000", o.maxSwitches)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/ingress"
 )
 
@@ -86,8 +87,19 @@ func TestParse(t *testing.T) {
 		},
 		"Label": {
 			reason: "a label key may have a prefix",
-			args:   []string{"--pod-count-label=example.com/pods"},
-			want:   result{MaxSwitches: 100, Label: "example.com/pods"},
+			args:   []string{"--controllers=*,podcount", "--pod-count-label=example.com/pods"},
+			want:   result{Controllers: []string{"*", "podcount"}, MaxSwitches: 100, Label: "example.com/pods"},
+		},
+		"UselessLabel": {
+			reason:  "a label has no effect while the controller podcount is disabled",
+			args:    []string{"--pod-count-label=example.com/pods"},
+			wantErr: "--pod-count-label has no effect: enable the controller podcount with --controllers=*,podcount",
+		},
+		"UselessImage": {
+			reason:      "the environment variable of a disabled controller has no effect, too",
+			args:        []string{"--controllers=*,-virtualmachine"},
+			environment: map[string]string{"USELESS_VM_IMAGE": "example.com/vm"},
+			wantErr:     "--vm-image has no effect: enable the controller virtualmachine with --controllers=*,virtualmachine",
 		},
 		"BadLabel": {
 			reason:  "an invalid label key is rejected at the start",
@@ -247,6 +259,15 @@ func TestParse(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// TestCacheOptionsOfAll starts all controllers together. Only one of them may configure the cache of a kind.
+func TestCacheOptionsOfAll(t *testing.T) {
+	o := &options{namespace: "useless-system", selfManagedCerts: true}
+	o.controllers.Selection = controller.Names()
+	if _, err := o.manager(t.Context(), &tls.Config{}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -3,13 +3,15 @@
 
 // Command bundle completes a bundle that operator-sdk has generated. It adds the icon, the related images, and a
 // descriptor for each field in the schemas of the CRDs. It also sets createdAt to the time of the release, because
-// operator-sdk sets the current time. It lists the owned APIs in the order of the base in config/manifests.
+// operator-sdk sets the current time. It lists the owned APIs and their examples in the order of the base in
+// config/manifests.
 //
 // make bundle runs it. It must run in the root folder of the repository.
 package main
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -59,12 +61,12 @@ func complete(dir string) error {
 	// operator-sdk sorts by name and version, so that the deprecated versions would be first.
 	slices.SortStableFunc(owned, inOrderOf(base.Spec.CustomResourceDefinitions.Owned))
 	icon, err := os.ReadFile(iconFile)
-	if err != nil {
+	annotations := written.GetAnnotations()
+	annotations["createdAt"] = base.Annotations["createdAt"]
+	if err := errors.Join(err, sortExamples(annotations, owned)); err != nil {
 		return err
 	}
 	images := csv.Spec.RelatedImages
-	annotations := written.GetAnnotations()
-	annotations["createdAt"] = base.Annotations["createdAt"]
 	for _, deployment := range csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
 		for _, container := range deployment.Spec.Template.Spec.Containers {
 			images = append(images, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
@@ -82,6 +84,25 @@ func complete(dir string) error {
 	spec["relatedImages"] = images
 	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
 	return write(path, written.Object)
+}
+
+// sortExamples sorts the examples in the order of the owned APIs.
+func sortExamples(annotations map[string]string, owned []operatorsv1alpha1.CRDDescription) error {
+	const key = "alm-examples"
+	var examples []unstructured.Unstructured
+	if err := json.Unmarshal([]byte(annotations[key]), &examples); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	position := func(example unstructured.Unstructured) int {
+		return slices.IndexFunc(owned, func(api operatorsv1alpha1.CRDDescription) bool {
+			kind := example.GroupVersionKind()
+			return api.Kind == kind.Kind && api.Version == kind.Version
+		})
+	}
+	slices.SortStableFunc(examples, func(a, b unstructured.Unstructured) int { return position(a) - position(b) })
+	sorted, err := json.MarshalIndent(examples, "", "  ")
+	annotations[key] = string(sorted)
+	return err
 }
 
 // inOrderOf returns a comparison that sorts APIs in the order of a list.

@@ -82,7 +82,7 @@ func TestUnknownRelease(t *testing.T) {
 	}
 }
 
-// olderLibrary is the only library with another patch release than Kubernetes. A comment in the .mod file gives the
+// olderLibrary is the only library whose patch release differs from Kubernetes. A comment in the .mod file gives the
 // reason.
 const olderLibrary = "k8s.io/kube-proxy v0.30.4"
 

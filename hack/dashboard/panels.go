@@ -19,7 +19,8 @@ type graph struct {
 	queries            []query
 }
 
-// query is a query with the abbreviations of expand. Its legend can contain labels in double braces.
+// query is a query of a panel. The function expand replaces the abbreviations in expr. The legend can contain labels in
+// double braces.
 type query struct{ expr, legend string }
 
 // rows lists all panels. Each replica exports the same gauges of objects, so a query takes their maximum over the

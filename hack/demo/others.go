@@ -26,7 +26,7 @@ import (
 	"container.training/useless/internal/controller/virtualmachine"
 )
 
-// other is an object that another controller than the Machine controller manages.
+// other is an object that a controller other than the Machine controller manages.
 type other struct {
 	controller string
 	name       string

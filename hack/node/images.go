@@ -56,8 +56,9 @@ func serveImages(n *node) error {
 	if err != nil {
 		return err
 	}
+	// With HTTP/2, concurrent uploads of large layers share one flow-control window. They waited for it without end.
 	listener, err := tls.Listen("tcp", registryAddress,
-		&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
+		&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		return err
 	}

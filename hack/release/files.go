@@ -113,7 +113,7 @@ func (r *release) krew(platforms []any) error {
 	return os.WriteFile(filepath.Join(r.out, "useless.yaml"), data, 0o644)
 }
 
-// sboms writes the modules of the programs: those of the operator, of the kubectl plugin, and in the catalog's image.
+// sboms writes the modules of the programs: the operator, the kubectl plugin, and the programs in the catalog's image.
 func (r *release) sboms(ctx context.Context) error {
 	for name, part := range map[string]struct {
 		platforms []string

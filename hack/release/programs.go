@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ type program struct {
 	module    string // file in hack/tools; empty for this module
 }
 
-// The programs of upstream are in the catalog's image. Their modules are the same as those of the tests.
+// The programs of upstream are in the catalog's image. They have the same module versions as in the tests.
 var (
 	manager = program{"manager", "./cmd", ""}
 	plugin  = program{"kubectl-useless", "./cmd/kubectl-useless", ""}
@@ -60,10 +61,14 @@ func (r *release) goBuild(ctx context.Context, p program, platform, file string)
 	case p == manager:
 		flags += " -X main.version=v" + r.version
 	}
-	// Flags in the user's environment must not change a release.
-	environment := []string{"GOFLAGS=-mod=readonly", "CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + architecture}
-	return r.run(ctx, nil, environment,
-		"go", append(args, "-ldflags", flags, p.pkg)...)
+	environment := append(slices.Clone(goSettings), "GOOS="+system, "GOARCH="+architecture)
+	return r.run(ctx, nil, environment, "go", append(args, "-ldflags", flags, p.pkg)...)
+}
+
+// goSettings are Go's default settings. They replace the user's settings, which must not change a release: a program for
+// GOAMD64=v3 does not start on an older processor.
+var goSettings = []string{
+	"GOFLAGS=-mod=readonly", "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOPPC64=power8", "GOFIPS140=off",
 }
 
 // run runs a command in the root of the repository. Without a writer, the output is discarded.

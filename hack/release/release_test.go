@@ -49,8 +49,8 @@ func copyTree(t *testing.T, paths ...string) (root string) {
 	return root
 }
 
-// checked are the files that a release checks.
-func checked() []string {
+// versionedFiles returns the files whose version a release checks.
+func versionedFiles() []string {
 	files := []string{"CHANGELOG.md"}
 	for _, place := range versions {
 		files = append(files, place.file)
@@ -95,7 +95,7 @@ func commit(t *testing.T, root string) {
 	git(t, root, "commit", "--quiet", "--message", "A release")
 }
 
-// newRelease returns a release of a tree. It compiles a small program instead of each program of the release.
+// newRelease returns a release of a tree. All its programs are the same small program, which compiles fast.
 func newRelease(t *testing.T, root string) *release {
 	t.Helper()
 	return &release{
@@ -130,7 +130,7 @@ var smallProgram = sync.OnceValues(func() ([]byte, error) {
 
 // TestTwoRuns makes a release twice, from copies of this tree in two folders and at two times.
 func TestTwoRuns(t *testing.T) {
-	paths := append(checked(), "LICENSE", "*Dockerfile", "go.mod", "go.sum", "bundle", "catalog", "charts",
+	paths := append(versionedFiles(), "LICENSE", "*Dockerfile", "go.mod", "go.sum", "bundle", "catalog", "charts",
 		"cmd/kubectl-useless/krew.yaml", "hack/sbom", "hack/tools/helm.*")
 	var sums []string
 	for range 2 {
@@ -146,7 +146,7 @@ func TestTwoRuns(t *testing.T) {
 	}
 }
 
-// checkFiles checks the list of the files and the content that no other test checks.
+// checkFiles checks the names of all files. It checks the content only if no other test does.
 func checkFiles(t *testing.T, out string) {
 	t.Helper()
 	want := []string{
@@ -194,7 +194,7 @@ func checkKrew(t *testing.T, out, sums string) {
 	for _, platform := range manifest.Spec.Platforms {
 		file := strings.TrimPrefix(platform.URI, "https://example.com/releases/")
 		if !strings.Contains(sums, platform.SHA256+"  "+file+"\n") {
-			t.Errorf("the manifest for krew has another checksum of %s than %s", file, checksumFile)
+			t.Errorf("the checksum of %s in the manifest for krew is not in %s", file, checksumFile)
 		}
 	}
 }
@@ -211,9 +211,10 @@ func names(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestRefusals checks that a release which must not be made leaves no file, and that the error says what to do.
+// TestRefusals checks the cases in which make release must fail. It must leave no file, and the error must name the
+// remedy.
 func TestRefusals(t *testing.T) {
-	tree := copyTree(t, checked()...)
+	tree := copyTree(t, versionedFiles()...)
 	for reason, test := range map[string]struct {
 		change  func(t *testing.T, root string, r *release)
 		wantErr string
@@ -241,7 +242,7 @@ func TestRefusals(t *testing.T) {
 			func(t *testing.T, root string, _ *release) { t.Helper(); git(t, root, "tag", "v0.1.0") },
 			`the commit has the tag v0.1.0, but CHANGELOG.md has the heading "0.1.0 - Unreleased"; replace Unreleased with a date`,
 		},
-		"the version is no version": {
+		"the version has the wrong format": {
 			func(_ *testing.T, _ string, r *release) { r.version = "v0.1.0" },
 			`version "v0.1.0": Invalid character(s) found in major number "v0"; for example, use VERSION=0.1.0`,
 		},
@@ -287,6 +288,34 @@ func TestFullFolder(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"mine"}, names(t, out)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// TestSettings compiles a program with the settings of two users. It must be the same.
+func TestSettings(t *testing.T) {
+	r := newRelease(t, "../..")
+	sbom, folder := program{"sbom", "./hack/sbom", ""}, t.TempDir()
+	var sums []string
+	for user, settings := range map[string][]string{
+		"first":  {"GOAMD64=v1", "GOFLAGS=", "GOFIPS140=off"},
+		"second": {"GOAMD64=v3", "GOFLAGS=-tags=netgo", "GOFIPS140=v1.0.0"},
+	} {
+		for _, setting := range settings {
+			name, value, _ := strings.Cut(setting, "=")
+			t.Setenv(name, value)
+		}
+		file := filepath.Join(folder, user)
+		if err := r.goBuild(t.Context(), sbom, "linux/amd64", file); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := checksum(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, sum)
+	}
+	if sums[0] != sums[1] {
+		t.Error("the settings of the user change the program")
 	}
 }
 
@@ -345,7 +374,7 @@ func pull(t *testing.T, reference, architecture string) *v1.ConfigFile {
 	return config
 }
 
-// TestDockerfile checks that an image has what its Dockerfile says, and that unsupported instructions are errors.
+// TestDockerfile checks that an image has the settings of its Dockerfile, and that unsupported instructions are errors.
 func TestDockerfile(t *testing.T) {
 	const from = "FROM golang AS builder\nRUN go build\nFROM scratch\n"
 	for reason, test := range map[string]struct {
@@ -353,7 +382,7 @@ func TestDockerfile(t *testing.T) {
 		want    stage
 		wantErr string
 	}{
-		"only the last stage counts, and it has no comments": {
+		"earlier stages and comments are ignored": {
 			text: from + "# USER 0\nARG VERSION\nUSER 1:2\nENTRYPOINT [\"/manager\", \"-x\"]\nCMD [\"y\"]\n",
 			want: stage{base: "scratch", config: v1.Config{User: "1:2", Entrypoint: []string{"/manager", "-x"}, Cmd: []string{"y"}}},
 		},

@@ -15,13 +15,16 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"sync/atomic"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -73,12 +76,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Sourc
 	if err := s.watchSecret(ctx, mgr, dir); err != nil {
 		return nil, err
 	}
-	narrow, err := newNarrowManager(mgr)
+	uncached, err := client.New(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
 	if err != nil {
 		return nil, err
 	}
 	host := ServiceName + "." + namespace + ".svc"
-	return s, rotator.AddRotator(narrow, &rotator.CertRotator{
+	return s, rotator.AddRotator(narrowManager{mgr, uncached}, &rotator.CertRotator{
 		SecretKey:      types.NamespacedName{Namespace: namespace, Name: SecretName},
 		CertDir:        dir,
 		CAName:         "useless-operator-ca",
@@ -134,4 +139,61 @@ func (s *Source) load(secret *corev1.Secret, dir string) error {
 	}
 	s.current.Store(&pair)
 	return os.WriteFile(filepath.Join(dir, corev1.TLSCertKey), certificate, 0o600)
+}
+
+// names maps each resource to the only object name that the rotator reads.
+var names = map[string]string{
+	"secrets":                         SecretName,
+	"validatingwebhookconfigurations": ValidatingWebhook,
+	"customresourcedefinitions":       MachineCRD,
+}
+
+// narrowManager makes the rotator's cache list and watch single objects. The rotator supports no selectors. Without
+// narrowManager, the rotator's cache would contain all CustomResourceDefinitions of the cluster. The operator would
+// also need permission to read all Secrets of the namespace.
+//
+// The rotator's client has no cache. The manager's client would wait for its own writes to appear in the manager's
+// cache, but some of these objects never appear there.
+type narrowManager struct {
+	ctrl.Manager
+	client client.Client
+}
+
+// GetClient returns a client without a cache.
+func (m narrowManager) GetClient() client.Client { return m.client }
+
+// GetConfig returns a config whose requests list and watch single objects.
+func (m narrowManager) GetConfig() *rest.Config {
+	config := rest.CopyConfig(m.Manager.GetConfig())
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return narrowTransport{next} })
+	return config
+}
+
+type narrowTransport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t narrowTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if name, ok := names[path.Base(request.URL.Path)]; ok && request.Method == http.MethodGet {
+		request = request.Clone(request.Context())
+		query := request.URL.Query()
+		query.Set("fieldSelector", fields.OneTermEqualSelector("metadata.name", name).String())
+		request.URL.RawQuery = query.Encode()
+	}
+	return t.next.RoundTrip(request)
+}
+
+var expirationDesc = prometheus.NewDesc("useless_webhook_certificate_expiration_timestamp_seconds",
+	"Time at which the serving certificate of the webhooks expires, in seconds since 1970.", nil, nil)
+
+// ExposeExpiration registers a metric with the expiration of the certificate that get returns. While get returns an
+// error, the metric has no value.
+func ExposeExpiration(
+	registerer prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error),
+) error {
+	return registerer.Register(prometheus.CollectorFunc(func(collected chan<- prometheus.Metric) {
+		if certificate, err := get(nil); err == nil {
+			collected <- prometheus.MustNewConstMetric(
+				expirationDesc, prometheus.GaugeValue, float64(certificate.Leaf.NotAfter.Unix()))
+		}
+	}))
 }

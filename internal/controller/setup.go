@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -126,7 +127,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	}
 }
 
-// Validate returns an error for options that are invalid or that would have no effect.
+// Validate returns an error for options that are invalid.
 func (o Options) Validate() error {
 	var errs []error
 	for _, selected := range o.Selection {
@@ -137,25 +138,39 @@ func (o Options) Validate() error {
 	}
 	for _, e := range o.controllers() {
 		errs = append(errs, e.options.Validate())
-		if set, ok := e.options.(interface{ Flags() []string }); ok && !e.enabled(o.Selection) {
-			for _, name := range set.Flags() {
-				errs = append(errs, fmt.Errorf("%s has no effect: enable the controller %s with --controllers=*,%[2]s",
-					name, e.name))
-			}
-		}
 	}
 	return errors.Join(errs...)
 }
 
-// CacheOptions returns options for the manager's cache, merged from the options of the enabled controllers. It returns
-// an error if two controllers configure the same kind.
-func (o Options) CacheOptions() (cache.Options, error) {
+// ValidateFlags returns an error if a flag has no effect, because it belongs to a controller that does not run. The
+// argument flags has the flags of AddFlags.
+func (o Options) ValidateFlags(flags *flag.FlagSet) error {
+	var errs []error
+	for _, e := range (&Options{}).controllers() { // other options, because AddFlags sets them to their defaults
+		if e.enabled(o.Selection) {
+			continue
+		}
+		unused := flag.NewFlagSet(e.name, flag.ContinueOnError)
+		e.options.AddFlags(unused)
+		flags.Visit(func(f *flag.Flag) {
+			if unused.Lookup(f.Name) != nil {
+				errs = append(errs, fmt.Errorf(
+					"--%s has no effect: enable the controller %s with --controllers=*,%[2]s", f.Name, e.name))
+			}
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// CacheOptions returns options for the manager's cache, merged from the options of the enabled controllers. The scheme
+// has their kinds. CacheOptions returns an error if two controllers configure the same kind.
+func (o Options) CacheOptions(scheme *runtime.Scheme) (cache.Options, error) {
 	enabled := o.enabled()
 	all := make([]map[client.Object]cache.ByObject, 0, len(enabled))
 	for _, e := range enabled {
 		all = append(all, e.options.CacheOptions())
 	}
-	byObject, err := informer.Merge(all...)
+	byObject, err := informer.Merge(scheme, all...)
 	return cache.Options{
 		NewInformer:      informer.New,
 		DefaultTransform: cache.TransformStripManagedFields(),

@@ -44,12 +44,6 @@ func TestUnknownController(t *testing.T) {
 	}
 }
 
-func TestCacheOptionsOfAll(t *testing.T) {
-	if _, err := (Options{Selection: Names()}).CacheOptions(); err != nil {
-		t.Errorf("all controllers together: %v", err)
-	}
-}
-
 // TestInstallationRunsDefaults checks that config/default runs exactly the controllers that are on by default.
 func TestInstallationRunsDefaults(t *testing.T) {
 	installation := read(t, "dist/install.yaml")

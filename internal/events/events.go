@@ -5,13 +5,17 @@
 package events
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -96,4 +100,36 @@ func (l *limit) tryAccept(namespace string) bool {
 		l.limiters.Add(namespace, limiter)
 	}
 	return limiter.(flowcontrol.PassiveRateLimiter).TryAccept()
+}
+
+// concurrency is the maximum number of concurrent requests about events.
+const concurrency = 1
+
+// LimitConcurrency changes a config so that its requests create or change only one event at a time. The event
+// broadcaster starts a goroutine for each event. When thousands of workloads stop at the same time, these goroutines
+// would delay the writes to the workloads.
+func LimitConcurrency(config *rest.Config) {
+	slots := semaphore.NewWeighted(concurrency)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedTransport{next, slots} })
+}
+
+type limitedTransport struct {
+	next  http.RoundTripper
+	slots *semaphore.Weighted
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	// The URL of an API server can have a path before /apis.
+	if request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/apis/events.k8s.io/") {
+		return t.next.RoundTrip(request)
+	}
+	if err := t.slots.Acquire(request.Context(), 1); err != nil {
+		if request.Body != nil {
+			err = errors.Join(err, request.Body.Close()) // http.RoundTripper requires this
+		}
+		return nil, err
+	}
+	defer t.slots.Release(1)
+	return t.next.RoundTrip(request)
 }

@@ -8,14 +8,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -65,17 +66,23 @@ func Store(
 	return shared.GetIndexer(), shared.AddIndexers(indexers)
 }
 
-// Merge merges cache options by kind. It returns an error if a kind is configured twice. Otherwise the cache would use
-// only one of the options, and a controller would not find all its objects.
-func Merge(all ...map[client.Object]cache.ByObject) (map[client.Object]cache.ByObject, error) {
-	merged, types := map[client.Object]cache.ByObject{}, map[reflect.Type]bool{}
+// Merge merges cache options by kind. It returns an error if a kind is configured twice, even if one of the objects is
+// metadata only. Otherwise the cache would use only one of the options, and a controller would not find all its
+// objects.
+func Merge(
+	scheme *runtime.Scheme, all ...map[client.Object]cache.ByObject,
+) (map[client.Object]cache.ByObject, error) {
+	merged, known := map[client.Object]cache.ByObject{}, map[schema.GroupVersionKind]bool{}
 	for _, options := range all {
 		for object, byObject := range options {
-			kind := reflect.TypeOf(object)
-			if types[kind] {
+			kind, err := apiutil.GVKForObject(object, scheme)
+			if err != nil {
+				return nil, err
+			}
+			if known[kind] {
 				return nil, fmt.Errorf("the cache of %s is configured twice", kind)
 			}
-			types[kind], merged[object] = true, byObject
+			known[kind], merged[object] = true, byObject
 		}
 	}
 	return merged, nil

@@ -6,7 +6,6 @@ package informer
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -50,13 +49,29 @@ func TestList(t *testing.T) {
 	}
 }
 
-func TestMergeRejectsSecondOptionsForKind(t *testing.T) {
-	pods := func() map[client.Object]cache.ByObject { return map[client.Object]cache.ByObject{&corev1.Pod{}: {}} }
-	secrets := map[client.Object]cache.ByObject{&corev1.Secret{}: {}}
-	if merged, err := Merge(pods(), nil, secrets); err != nil || len(merged) != 2 {
-		t.Errorf("two kinds: got %d, %v", len(merged), err)
+func TestMerge(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := Merge(pods(), secrets, pods()); err == nil || !strings.Contains(err.Error(), "the cache of *v1.Pod is configured twice") {
-		t.Errorf("the same kind twice: got %v", err)
+	metadata := func(kind string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	}
+	for _, c := range []struct {
+		reason        string
+		first, second client.Object
+		wantErr       string // empty if the options can be merged
+	}{
+		{"two kinds have two caches", &corev1.Pod{}, &corev1.Secret{}, ""},
+		{"two kinds have two caches, even if both are cached as metadata with the same Go type", metadata("Pod"), metadata("Secret"), ""},
+		{"a kind has one cache", &corev1.Pod{}, &corev1.Pod{}, "the cache of /v1, Kind=Pod is configured twice"},
+		{"a kind has one cache, even if one of the objects is metadata only", &corev1.Pod{}, metadata("Pod"),
+			"the cache of /v1, Kind=Pod is configured twice"},
+	} {
+		merged, err := Merge(scheme, map[client.Object]cache.ByObject{c.first: {}}, nil,
+			map[client.Object]cache.ByObject{c.second: {}})
+		if c.wantErr == "" && (err != nil || len(merged) != 2) || c.wantErr != "" && (err == nil || err.Error() != c.wantErr) {
+			t.Errorf("%s: got %d kinds and error %v, want error %q", c.reason, len(merged), err, c.wantErr)
+		}
 	}
 }

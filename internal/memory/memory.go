@@ -6,6 +6,7 @@
 package memory
 
 import (
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -29,9 +30,20 @@ func (m *Memory[T]) Of(object client.Object) (value T) {
 	return value
 }
 
-// Keep replaces the value of an object.
+// Keep replaces the value of an object. The zero value needs no memory.
 func (m *Memory[T]) Keep(object client.Object, value T) {
+	if reflect.ValueOf(&value).Elem().IsZero() {
+		m.Forget(client.ObjectKeyFromObject(object))
+		return
+	}
 	m.values.Store(client.ObjectKeyFromObject(object), remembered[T]{object.GetUID(), value})
+}
+
+// Update changes a copy of the value of an object, and keeps the copy. Do not call it concurrently for one object.
+func (m *Memory[T]) Update(object client.Object, change func(*T)) {
+	value := m.Of(object)
+	change(&value)
+	m.Keep(object, value)
 }
 
 // Forget drops the value of an object. A controller calls it when the object does not exist any more.

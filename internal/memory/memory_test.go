@@ -24,6 +24,10 @@ func TestMemory(t *testing.T) {
 	m.Keep(pod("b", "2"), 3)
 	m.Keep(pod("c", "3"), 4)
 	m.Forget(client.ObjectKeyFromObject(pod("c", "3")))
+	m.Keep(pod("e", "6"), 5)
+	m.Keep(pod("e", "6"), 0)
+	m.Update(pod("f", "7"), func(value *int) { *value += 6 })
+	m.Update(pod("f", "7"), func(value *int) { *value += 7 })
 	for _, tt := range []struct {
 		reason string
 		object client.Object
@@ -34,9 +38,14 @@ func TestMemory(t *testing.T) {
 		{"a new object of the same name has no value", pod("a", "4"), 0},
 		{"a forgotten value is gone", pod("c", "3"), 0},
 		{"an unknown object has no value", pod("d", "5"), 0},
+		{"the zero value replaces another value", pod("e", "6"), 0},
+		{"an update changes the previous value", pod("f", "7"), 13},
 	} {
 		if got := m.Of(tt.object); got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.reason, got, tt.want)
 		}
+	}
+	if _, found := m.values.Load(client.ObjectKeyFromObject(pod("e", "6"))); found {
+		t.Error("the zero value needs memory")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/go-logr/logr"
 	operatorsv2 "github.com/operator-framework/api/pkg/operators/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,8 +40,8 @@ const (
 	// request. It also limits the time between the list and the rewrite of an object.
 	pageSize = 100
 
-	// settleDelay is the time for which an API server may still store objects in the old version after the
-	// CustomResourceDefinition has changed. It receives the change through a watch, and Kubernetes allows 5 s for that.
+	// settleDelay is a time after the CustomResourceDefinition has changed. During this time, an API server may still
+	// store objects in the old version. It receives the change through a watch, and Kubernetes allows 5 s for that.
 	// A request in progress can last another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
 )
@@ -221,7 +222,7 @@ func (m *Migrator) prune(ctx context.Context, pending []*migration) error {
 	return errors.Join(errs...)
 }
 
-// rewriteAll rewrites every object of a resource, and returns how many of them were stored in another version.
+// rewriteAll rewrites every object of a resource. It returns the number of objects that were stored in another version.
 func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migration) (rewritten int, _ error) {
 	start, objects := m.clock.Now(), 0
 	list := &metav1.PartialObjectMetadataList{}
@@ -277,4 +278,36 @@ func (m *Migrator) rewrite(
 		return false, nil
 	}
 	return object.ResourceVersion != listed.ResourceVersion, err
+}
+
+// state is a value of the label state.
+type state string
+
+const (
+	running  state = "running"
+	failing  state = "failing"
+	complete state = "complete"
+)
+
+// gauge is the metric useless_storage_migration. On a replica that is not the leader, all states have the value 0.
+type gauge struct{ *prometheus.GaugeVec }
+
+func newGauge(registerer prometheus.Registerer) gauge {
+	g := gauge{promauto.With(registerer).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "useless_storage_migration",
+		Help: "State of the storage version migration. The leader sets the current state to 1.",
+	}, []string{"state"})}
+	g.set("")
+	return g
+}
+
+// set sets the current state to 1 and all other states to 0.
+func (g gauge) set(current state) {
+	for _, s := range []state{running, failing, complete} {
+		value := 0.
+		if s == current {
+			value = 1
+		}
+		g.WithLabelValues(string(s)).Set(value)
+	}
 }

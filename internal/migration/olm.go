@@ -62,9 +62,9 @@ func (r *reporter) running(ctx context.Context, failure error) {
 	}
 }
 
-// stopped reports that the process ends before the migration is complete. The next leader reports its migration again.
-// The last report of a version that OLM replaces must not be False. OLM can check this report again when the version
-// does not run any more, and then it would never install the new version.
+// stopped reports that the process ends before the migration is complete. It sets the condition to True. If it stayed
+// False while OLM replaces this version, OLM could read it after the version has stopped. Then OLM would never install
+// the new version. The next leader reports its migration again.
 func (r *reporter) stopped(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()

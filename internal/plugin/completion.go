@@ -5,11 +5,9 @@ package plugin
 
 import (
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/resource"
 )
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -51,24 +49,14 @@ func completeKind(typed string) (completions []cobra.Completion) {
 
 // scheduledNames returns the names of the scheduled workloads of a kind. Completion ignores errors.
 func (o *options) scheduledNames(kindName string) (names []string) {
-	k, err := kindNamed(kindName)
-	if err != nil {
-		return nil
-	}
 	quiet := *o
 	quiet.ErrOut = io.Discard
+	k, kindErr := kindNamed(kindName)
 	r, err := quiet.newReader()
-	if err != nil {
+	if kindErr != nil || err != nil {
 		return nil
 	}
-	namespace, err := o.namespace()
-	if err != nil {
-		return nil
-	}
-	workloads, err := r.list(k, namespace, false)
-	if err != nil {
-		return nil
-	}
+	workloads, _ := r.workloads(k, false)
 	for _, w := range workloads {
 		if w.State() != "" {
 			names = append(names, w.object.GetName())
@@ -96,17 +84,11 @@ func (o *options) completeNamespace(_ *cobra.Command, _ []string, typed string) 
 
 // names returns the names of a resource that begin with a text. Completion ignores errors.
 func (o *options) names(resourceType, typed string) (names []string) {
-	namespace, err := o.namespace()
-	if err != nil {
-		return nil
-	}
-	infos, err := resource.NewBuilder(o.config).Unstructured().NamespaceParam(namespace).DefaultNamespace().
-		ResourceTypes(resourceType).SelectAllParam(true).RequestChunksOf(500).Flatten().Do().Infos()
-	if err != nil {
-		return nil
-	}
+	infos, _ := o.list(resourceType, false)
 	for _, info := range infos {
-		names = append(names, info.Name)
+		if strings.HasPrefix(info.Name, typed) {
+			names = append(names, info.Name)
+		}
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, typed) })
+	return names
 }

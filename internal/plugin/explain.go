@@ -6,10 +6,12 @@ package plugin
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
@@ -40,12 +42,35 @@ func (o *options) newExplain() *cobra.Command {
 
 // noSchedule returns an error about a workload without a schedule.
 func noSchedule(w workload) error {
-	return fmt.Errorf("%s has no schedule: add one with\n  kubectl annotate -n %s %[1]s %q", w.id(),
+	return fmt.Errorf("%[1]s has no schedule: add one with\n  kubectl annotate -n %[2]s %[1]s %[3]q", w.id(),
 		w.object.GetNamespace(), v1beta1.StopScheduleAnnotation+"=Mon-Fri 20:00")
 }
 
 // id returns KIND/NAME.
 func (w workload) id() string { return w.kind.singular + "/" + w.object.GetName() }
+
+// ignoredBecause says why the operator ignores a workload, and what to do.
+func (w workload) ignoredBecause() string {
+	namespace, annotations := w.object.GetNamespace(), w.object.GetAnnotations()
+	remove := func(key string) string {
+		return fmt.Sprintf("it has the annotation %s: remove the annotation with\n"+
+			"  kubectl annotate -n %s %s %[1]s-", key, namespace, w.id())
+	}
+	paused, _ := strconv.ParseBool(annotations[v1beta1.PausedAnnotation])
+	switch owner := metav1.GetControllerOfNoCopy(w.object); {
+	case paused:
+		return remove(v1beta1.PausedAnnotation)
+	case !w.object.GetDeletionTimestamp().IsZero():
+		return "it is being deleted: choose another workload"
+	case owner != nil:
+		return fmt.Sprintf("%s %s controls it: change that object", owner.Kind, owner.Name)
+	case w.kind.title == "ScaledObject":
+		return remove("autoscaling.keda.sh/paused")
+	default:
+		return fmt.Sprintf("its rollout is paused: resume the rollout with\n"+
+			"  kubectl rollout resume -n %s %s", namespace, w.id())
+	}
+}
 
 // explain writes the state of a workload, its cause, and a timeline.
 func explain(out io.Writer, w workload, now time.Time) {
@@ -54,7 +79,7 @@ func explain(out io.Writer, w workload, now time.Time) {
 	}
 	field("Workload", "%s in namespace %s", w.id(), w.object.GetNamespace())
 	if w.IsIgnored() {
-		field("State", "ignored: it is paused or being deleted, or another object controls it")
+		field("State", "ignored: %s", w.ignoredBecause())
 		return
 	}
 	field("State", "%s", w.State())
@@ -73,18 +98,28 @@ func explain(out io.Writer, w workload, now time.Time) {
 	due := s.Due(w.Record(), w.Running(s), now)
 	field("Because", "%s", w.reason(s, due, now))
 	field("Source", "%s", source)
-	if next := nextEvent(s, due, now); !next.At.IsZero() {
+	if next := w.nextEvent(s, due, now); !next.At.IsZero() {
 		_, name := described(next)
-		field("Next", "%s on %s", name, clockTime(s, next.At))
+		_, key, _ := strings.Cut(next.Cause, "/")
+		field("Next", "%s on %s (%s)", name, clockTime(s, next.At), key)
 	}
 	field("Time zone", "%s", s.Zone)
-	saved, coreHours, gibHours := w.saved(now)
+	saved := w.Saved()
 	field("Saves now", "%s cores, %s of memory", saved.Cpu(), saved.Memory())
-	field("Saved", "%.1f core hours, %.1f GiB hours since the last stop", coreHours, gibHours)
+	field("Saved", "%s", w.describeSavedHours(s, now))
 	if s.Start != nil || s.Stop != nil {
 		fmt.Fprint(out, "\nThe schedule from 3 days ago to 3 days from now (# runs, . is stopped):\n\n")
 		timeline(out, s, now)
 	}
+}
+
+// describeSavedHours describes the savings since the last stop.
+func (w workload) describeSavedHours(s *schedule.Schedule, now time.Time) string {
+	coreHours, gibHours, isKnown := w.savedHours(s, now)
+	if !isKnown {
+		return "not known, because the operator has recorded a start after the stop"
+	}
+	return fmt.Sprintf("%.1f core hours, %.1f GiB hours since the last stop was due", coreHours, gibHours)
 }
 
 // reason returns text for users that explains the state of a workload.
@@ -109,6 +144,8 @@ func (w workload) describeLast(s *schedule.Schedule, due schedule.Due) string {
 	switch {
 	case due.IsUptime:
 		return "start-until keeps it running until " + clockTime(s, due.Expiry)
+	case last.At.IsZero() && !due.Since.IsZero():
+		return "stop-after counts from " + clockTime(s, due.Since)
 	case last.At.IsZero():
 		return "nothing was due yet"
 	case last.Cause == "":
@@ -129,8 +166,8 @@ func (w workload) lastEvent(due schedule.Due) schedule.Event {
 	return due.Event
 }
 
-// contradiction explains why the workload runs after a stop, or does not run after a start. It is empty if the workload
-// is as its last start or stop requires.
+// contradiction explains why the workload runs after a stop, or does not run after a start. It is empty if the last
+// start or stop has had its effect.
 func (w workload) contradiction(s *schedule.Schedule, due schedule.Due) string {
 	r, last := w.Record(), w.lastEvent(due)
 	runs, isRecorded := w.Running(s), due.IsUptime || !last.At.IsZero() && r.Last.Equal(last.At)
@@ -148,4 +185,75 @@ func (w workload) contradiction(s *schedule.Schedule, due schedule.Due) string {
 
 func clockTime(s *schedule.Schedule, at time.Time) string {
 	return at.In(s.Zone).Format("Mon 2006-01-02 15:04 MST")
+}
+
+// timeline writes seven days, from three days before now to three days after it, in the time zone of a schedule. Each
+// column is an hour. The mark > in the first column is today. The timeline shows the schedule without manual changes.
+func timeline(out io.Writer, s *schedule.Schedule, now time.Time) {
+	local := now.In(s.Zone)
+	fmt.Fprintln(out, "                  0     6     12    18")
+	for d := -3; d <= 3; d++ {
+		midnight := time.Date(local.Year(), local.Month(), local.Day()+d, 0, 0, 0, 0, s.Zone)
+		end := time.Date(local.Year(), local.Month(), local.Day()+d+1, 0, 0, 0, 0, s.Zone)
+		mark := " "
+		if d == 0 {
+			mark = ">"
+		}
+		line := fmt.Sprintf("%s %s  %s  %s", mark, midnight.Format("Mon 2006-01-02"), hours(s, midnight),
+			strings.Join(notes(s, midnight, end, now), ", "))
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
+	}
+}
+
+// hours returns a character for each wall-clock hour of a day. It is # if the workload runs, . if the workload is
+// stopped, and ? if its state is not known. It is - if the clock skips the hour.
+func hours(s *schedule.Schedule, midnight time.Time) string {
+	var b strings.Builder
+	for hour := range 24 {
+		at := time.Date(midnight.Year(), midnight.Month(), midnight.Day(), hour, 30, 0, 0, s.Zone)
+		last, _, isStop := s.Events(at)
+		switch {
+		case at.Hour() != hour:
+			b.WriteByte('-')
+		case last.At.IsZero():
+			b.WriteByte('?')
+		case isStop:
+			b.WriteByte('.')
+		default:
+			b.WriteByte('#')
+		}
+	}
+	return b.String()
+}
+
+// notes describes the events, the exclusion and the clock change of a day, from midnight to the next midnight.
+func notes(s *schedule.Schedule, midnight, end, now time.Time) (notes []string) {
+	const most = 4
+	shown := 0
+	for _, e := range s.EventsAfter(midnight.Add(-time.Second), most+1) {
+		if !e.At.Before(end) {
+			break
+		}
+		if shown++; shown > most {
+			notes = append(notes, "...")
+			break
+		}
+		_, name := described(e)
+		notes = append(notes, name+" "+e.At.In(s.Zone).Format("15:04"))
+	}
+	if !now.Before(midnight) && now.Before(end) {
+		notes = append(notes, "now "+now.In(s.Zone).Format("15:04"))
+	}
+	if s.IsExcluded(midnight.Add(12 * time.Hour)) {
+		notes = append(notes, "excluded: no start")
+	}
+	_, before := midnight.Zone()
+	_, after := end.Zone()
+	switch {
+	case after > before:
+		notes = append(notes, "clocks go forward")
+	case after < before:
+		notes = append(notes, "clocks go back")
+	}
+	return notes
 }

@@ -23,7 +23,8 @@ func (o *options) newImport() *cobra.Command {
 		Short: "Translate the schedules of kube-downscaler, GoKubeDownscaler and kube-green",
 		Long: "Print kubectl commands that add the annotations of this operator.\n" +
 			"Without --apply, nothing is changed. The old annotations and SleepInfo objects stay.",
-		Example: "  kubectl useless schedule import -A\n  kubectl useless schedule import -f old.yaml",
+		Example:           "  kubectl useless schedule import -A\n  kubectl useless schedule import -f old.yaml",
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unexpected argument %q: use -f %[1]s for a file", args[0])
@@ -45,7 +46,7 @@ func (o *options) newImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.translate(changes, apply)
+			return o.translate(changes, apply, i.areFiles || all)
 		},
 	}
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "read manifests instead of the cluster; - is stdin")
@@ -64,9 +65,9 @@ func readFiles(files []string) ([]*resource.Info, error) {
 	return infos, nil
 }
 
-// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. It
-// also returns the kinds of workloads to which a default schedule would apply, but that the user has no permission to
-// read.
+// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. A
+// default schedule applies to some kinds of workloads. readCluster also returns the kinds among them that the user has
+// no permission to read.
 func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string, err error) {
 	namespace, err := o.namespace()
 	if err != nil {
@@ -75,14 +76,12 @@ func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string
 	var forbidden error
 	listed := false
 	for _, name := range legacyTypes() {
-		b := resource.NewBuilder(o.config).Unstructured()
+		var found []*resource.Info
 		if name == "namespaces" && !all {
-			b = b.ResourceNames(name, namespace)
+			found, err = resource.NewBuilder(o.config).Unstructured().ResourceNames(name, namespace).Do().Infos()
 		} else {
-			b = b.NamespaceParam(namespace).DefaultNamespace().AllNamespaces(all).
-				ResourceTypes(name).SelectAllParam(true)
+			found, err = o.list(name, all)
 		}
-		found, err := b.Flatten().Do().Infos()
 		switch {
 		case isAbsent(err):
 		case apierrors.IsForbidden(err):
@@ -112,10 +111,26 @@ func legacyTypes() (types []string) {
 	return append(types, "sleepinfos.v1alpha1.kube-green.com", "namespaces")
 }
 
-// translate prints the changes. If apply is true, it also adds the annotations in the cluster.
-func (o *options) translate(changes []change, apply bool) error {
+// describeNoChanges writes to stderr that there is nothing to translate. If isComplete is false, only one namespace was
+// read.
+func (o *options) describeNoChanges(isComplete bool) error {
+	const schedules = "has a schedule of kube-downscaler, GoKubeDownscaler or kube-green."
+	if isComplete {
+		fmt.Fprintln(o.ErrOut, "No object", schedules)
+		return nil
+	}
+	namespace, err := o.namespace()
+	if err == nil {
+		fmt.Fprintf(o.ErrOut, "No object in namespace %s %s -A reads all namespaces.\n", namespace, schedules)
+	}
+	return err
+}
+
+// translate prints the changes. If apply is true, it also adds the annotations in the cluster. If isComplete is false,
+// only one namespace was read.
+func (o *options) translate(changes []change, apply, isComplete bool) error {
 	if len(changes) == 0 {
-		fmt.Fprintln(o.ErrOut, "No object has a schedule of kube-downscaler, GoKubeDownscaler or kube-green.")
+		return o.describeNoChanges(isComplete)
 	}
 	for _, c := range changes {
 		for _, reason := range c.Reasons {
@@ -157,11 +172,7 @@ func quoted(annotations map[string]string) string {
 
 // apply adds the annotations of a change to its target.
 func (o *options) apply(c change) error {
-	annotations := map[string]any{}
-	for key, value := range c.Annotations {
-		annotations[key] = value
-	}
 	streams := *o
 	streams.Out = o.ErrOut // the commands are the data on stdout
-	return streams.patch(c.info, annotationPatch(annotations), "annotated")
+	return streams.patch(c.info, annotationPatch(c.Annotations), "annotated")
 }

@@ -5,10 +5,10 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
 )
 
@@ -38,8 +39,8 @@ type row struct {
 	Source    string       `json:"source"`
 	Cores     string       `json:"savedCores"`
 	Memory    string       `json:"savedMemory"`
-	CoreHours float64      `json:"savedCoreHours"` // since the last stop
-	GiBHours  float64      `json:"savedGiBHours"`  // since the last stop
+	CoreHours *float64     `json:"savedCoreHours,omitempty"` // since the last stop was due; nil if it is not known
+	GiBHours  *float64     `json:"savedGiBHours,omitempty"`  // since the last stop was due; nil if it is not known
 	TimeZone  string       `json:"timeZone,omitempty"`
 }
 
@@ -48,23 +49,22 @@ func (o *options) newList() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "list", Short: "List the workloads with a schedule, and their savings",
-		Example: "  kubectl useless schedule list -A",
+		Example:           "  kubectl useless schedule list -A",
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unexpected argument %q: for one workload, use "+
 					"kubectl useless schedule explain KIND/NAME", args[0])
 			}
-			if err := validOutput(output); err != nil {
-				return err
+			if !slices.Contains([]string{"", wide, jsonFormat, yamlFormat}, output) {
+				return fmt.Errorf("-o %q is not an output format: use json, yaml or wide", output)
 			}
 			rows, now, err := o.rows(all)
 			if err != nil {
 				return err
 			}
 			if len(rows) == 0 && (output == "" || output == wide) {
-				fmt.Fprintln(o.ErrOut, "No workload has a schedule. To add one:\n  kubectl annotate deployment NAME "+
-					`"useless.container.training/stop-schedule=Mon-Fri 20:00"`)
-				return nil
+				return o.describeEmptyList(all)
 			}
 			return o.print(rows, now, output, all)
 		},
@@ -76,24 +76,30 @@ func (o *options) newList() *cobra.Command {
 	return c
 }
 
+// describeEmptyList writes to stderr that there are no workloads with a schedule, and what to do.
+func (o *options) describeEmptyList(all bool) error {
+	namespace, err := o.namespace()
+	switch {
+	case err != nil:
+		return err
+	case all:
+		fmt.Fprintln(o.ErrOut, "No workload has a schedule. To add one:")
+		namespace = "NAMESPACE"
+	default:
+		fmt.Fprintf(o.ErrOut, "No workload in namespace %s has a schedule. -A lists all namespaces. To add one:\n",
+			namespace)
+	}
+	fmt.Fprintf(o.ErrOut, "  kubectl annotate -n %s deployment NAME %q\n", namespace,
+		v1beta1.StopScheduleAnnotation+"=Mon-Fri 20:00")
+	return nil
+}
+
 // The output formats.
 const wide, jsonFormat, yamlFormat = "wide", "json", "yaml"
-
-func validOutput(output string) error {
-	switch output {
-	case "", wide, jsonFormat, yamlFormat:
-		return nil
-	}
-	return fmt.Errorf("-o %q is not an output format: use json, yaml or wide", output)
-}
 
 // rows reads the workloads with a schedule.
 func (o *options) rows(all bool) ([]row, time.Time, error) {
 	r, err := o.newReader()
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	namespace, err := o.namespace()
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -102,7 +108,7 @@ func (o *options) rows(all bool) ([]row, time.Time, error) {
 	}
 	rows := []row{}
 	for _, k := range kinds {
-		workloads, err := r.list(k, namespace, all)
+		workloads, err := r.workloads(k, all)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
@@ -120,52 +126,71 @@ func (o *options) rows(all bool) ([]row, time.Time, error) {
 
 // newRow describes a workload with a schedule.
 func newRow(w workload, now time.Time) row {
-	saved, coreHours, gibHours := w.saved(now)
+	saved := w.Saved()
 	_, isDefault := w.Annotations()
 	out := row{
 		Kind: w.kind.title, Namespace: w.object.GetNamespace(), Name: w.object.GetName(), State: w.State(),
 		Source: "own", Cores: saved.Cpu().String(), Memory: saved.Memory().String(),
-		CoreHours: coreHours, GiBHours: gibHours,
 	}
 	if isDefault {
 		out.Source = namespaceKind
 	}
 	if s, _ := w.Parse(); s != nil {
+		if coreHours, gibHours, isKnown := w.savedHours(s, now); isKnown {
+			out.CoreHours, out.GiBHours = &coreHours, &gibHours
+		}
 		out.TimeZone = s.Zone.String()
 		due := s.Due(w.Record(), w.Running(s), now)
 		out.Last, out.LastEvent = described(w.lastEvent(due))
-		out.Next, out.NextEvent = described(nextEvent(s, due, now))
+		out.Next, out.NextEvent = described(w.nextEvent(s, due, now))
 	}
 	return out
 }
 
-// saved returns the CPU and memory requests that a stop saves now, and what they add up to since the last stop.
-func (w workload) saved(now time.Time) (requests corev1.ResourceList, coreHours, gibHours float64) {
-	requests = w.Saved()
-	if last := w.Record().Last; !last.IsZero() {
-		hours := max(0, now.Sub(last).Hours())
-		coreHours = requests.Cpu().AsApproximateFloat64() * hours
-		gibHours = requests.Memory().AsApproximateFloat64() / (1 << 30) * hours
+// savedHours returns the CPU and memory requests that a stop saves now, multiplied by the hours since the last stop was
+// due. They are not known if the operator has recorded a later start, which it did not execute.
+func (w workload) savedHours(s *schedule.Schedule, now time.Time) (coreHours, gibHours float64, isKnown bool) {
+	requests := w.Saved()
+	if requests.Cpu().IsZero() && requests.Memory().IsZero() {
+		return 0, 0, true
 	}
-	return requests, coreHours, gibHours
+	recorded := w.Record().Last
+	last, _, isStop := s.Events(recorded) // stop-after and sleep record other times than the schedule
+	if recorded.IsZero() || last.At.Equal(recorded) && !isStop {
+		return 0, 0, false
+	}
+	hours := max(0, now.Sub(recorded).Hours())
+	return requests.Cpu().AsApproximateFloat64() * hours,
+		requests.Memory().AsApproximateFloat64() / (1 << 30) * hours, true
 }
 
-// nextEvent returns the next start or stop, which may be the stop at the end of an uptime. It is zero if there is none.
-func nextEvent(s *schedule.Schedule, due schedule.Due, now time.Time) schedule.Event {
-	regular := schedule.Event{}
-	if events := s.EventsAfter(now, 1); len(events) > 0 && !due.IsUptime {
-		regular = events[0]
-	}
-	expires := due.ExpiresIntoStop && due.Expiry.After(now)
+// nextEvent returns the next start or stop that the operator will execute: a regular one, or the stop at the end of
+// start-until or stop-after. It is zero if there is none.
+func (w workload) nextEvent(s *schedule.Schedule, due schedule.Due, now time.Time) schedule.Event {
+	from, timer := now, schedule.Event{}
 	switch {
-	case expires && (regular.At.IsZero() || due.Expiry.Before(regular.At)):
-		return schedule.Event{At: due.Expiry, IsStop: true}
-	case due.IsUptime && !due.ExpiresIntoStop:
-		if events := s.EventsAfter(due.Expiry, 1); len(events) > 0 {
-			return events[0]
-		}
+	case due.IsUptime && s.StopsAtExpiry(w.Record(), due, now):
+		return schedule.Event{At: due.Expiry, IsStop: true, Cause: v1beta1.StartUntilAnnotation}
+	case s.Suspended:
+		return schedule.Event{}
+	case due.IsUptime:
+		from = due.Expiry
 	}
-	return regular
+	if s.SuspendUntil.After(from) {
+		from = s.SuspendUntil.Add(-time.Second) // an event at the end of the suspension is executed
+	}
+	if !due.Since.IsZero() {
+		timer = schedule.Event{At: due.Since.Add(s.StopAfter), IsStop: true, Cause: v1beta1.StopAfterAnnotation}
+	}
+	regular := s.EventsAfter(from, 1)
+	switch isTimer := timer.At.After(from); {
+	case isTimer && (len(regular) == 0 || timer.At.Before(regular[0].At)):
+		return timer
+	case len(regular) > 0:
+		return regular[0]
+	default:
+		return schedule.Event{}
+	}
 }
 
 func described(e schedule.Event) (*metav1.Time, string) {
@@ -213,8 +238,15 @@ func table(rows []row, now time.Time, namespaces bool) *metav1.Table {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, column)
 	}
 	for _, r := range rows {
-		cells := []any{r.Kind, r.Name, r.State, ago(r.Last, r.LastEvent, now), in(r.Next, r.NextEvent, now),
-			r.Source, r.Cores, r.Memory, fmt.Sprintf("%.1f", r.CoreHours), fmt.Sprintf("%.1f", r.GiBHours), r.TimeZone}
+		last, next := "-", "-"
+		if r.Last != nil {
+			last = fmt.Sprintf("%s %s ago", r.LastEvent, duration.HumanDuration(now.Sub(r.Last.Time)))
+		}
+		if r.Next != nil {
+			next = fmt.Sprintf("%s in %s", r.NextEvent, duration.HumanDuration(r.Next.Sub(now)))
+		}
+		cells := []any{r.Kind, r.Name, r.State, last, next, r.Source, r.Cores, r.Memory,
+			known(r.CoreHours), known(r.GiBHours), r.TimeZone}
 		if namespaces {
 			cells = append([]any{r.Namespace}, cells...)
 		}
@@ -223,16 +255,9 @@ func table(rows []row, now time.Time, namespaces bool) *metav1.Table {
 	return t
 }
 
-func ago(at *metav1.Time, event string, now time.Time) string {
-	if at == nil {
+func known(hours *float64) string {
+	if hours == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s %s ago", event, duration.HumanDuration(now.Sub(at.Time)))
-}
-
-func in(at *metav1.Time, event string, now time.Time) string {
-	if at == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%s in %s", event, duration.HumanDuration(at.Sub(now)))
+	return fmt.Sprintf("%.1f", *hours)
 }

@@ -5,12 +5,20 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"container.training/useless/internal/schedule"
@@ -64,8 +72,121 @@ func (o *options) location() (*time.Location, error) {
 	return zone, nil
 }
 
+// find returns the object with a name in the namespace of the command. The resource type has the format
+// plural.version.group. The argument absent is the error if the cluster does not have the kind. The argument others
+// describes the objects that kubectl lists, in the error about an object that does not exist.
+func (o *options) find(resourceType, name, absent, others string) (*resource.Info, error) {
+	namespace, err := o.namespace()
+	if err != nil {
+		return nil, err
+	}
+	infos, err := resource.NewBuilder(o.config).Unstructured().NamespaceParam(namespace).DefaultNamespace().
+		ResourceNames(resourceType, name).Latest().Do().Infos()
+	switch {
+	case isAbsent(err):
+		return nil, errors.New(absent)
+	case apierrors.IsNotFound(err):
+		plural, _, _ := strings.Cut(resourceType, ".")
+		return nil, fmt.Errorf("%w in namespace %s: kubectl get %s -n %[2]s lists %[4]s; -n selects another namespace",
+			err, namespace, plural, others)
+	case err != nil:
+		return nil, err
+	}
+	return infos[0], nil
+}
+
+// list returns all objects of a resource, in the namespace of the command or in all namespaces.
+func (o *options) list(resourceType string, all bool) ([]*resource.Info, error) {
+	namespace, err := o.namespace()
+	if err != nil {
+		return nil, err
+	}
+	return resource.NewBuilder(o.config).Unstructured().NamespaceParam(namespace).DefaultNamespace().AllNamespaces(all).
+		ResourceTypes(resourceType).SelectAllParam(true).RequestChunksOf(500).Flatten().Do().Infos()
+}
+
+// isAbsent reports whether the cluster does not have a kind. If the builder does not know a resource, its error has no
+// type, so isAbsent compares the text.
+func isAbsent(err error) bool {
+	return err != nil && (meta.IsNoMatchError(err) || strings.Contains(err.Error(), "have a resource type"))
+}
+
 // namespace returns the namespace of the command line or of the kubeconfig.
 func (o *options) namespace() (string, error) {
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
+}
+
+// advise returns an error of the cluster or of the kubeconfig together with what to type next.
+func (o *options) advise(err error) error {
+	var network *url.Error
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: kubectl auth can-i --list shows what you may do; -n selects another namespace", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: log in to the cluster, or select another context with --context", err)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: run the command again", err)
+	case clientcmd.IsConfigurationInvalid(err), clientcmd.IsContextNotFound(err),
+		strings.Contains(err.Error(), "does not exist") && strings.HasPrefix(err.Error(), "context "):
+		return fmt.Errorf("%w: kubectl config get-contexts lists the contexts; select one with --context", err)
+	case errors.As(err, &path) && path.Path == *o.config.KubeConfig:
+		return fmt.Errorf("%w: use --kubeconfig with an existing file", err)
+	case errors.As(err, &network):
+		return fmt.Errorf("cannot reach the cluster: %w: check it with kubectl cluster-info, or select another one "+
+			"with --context or --kubeconfig", err)
+	}
+	return err
+}
+
+// adviseAll lets a command and its subcommands return errors with advice.
+func (o *options) adviseAll(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error { return o.advise(run(c, args)) }
+	}
+	for _, sub := range c.Commands() {
+		o.adviseAll(sub)
+	}
+}
+
+// flagError names the command that shows the flags.
+func flagError(c *cobra.Command, err error) error {
+	return fmt.Errorf("%w: %s --help shows the flags", err, c.CommandPath())
+}
+
+// needsCommand returns an error that shows similar commands, or all subcommands.
+func needsCommand(c *cobra.Command, args []string) error {
+	names := make([]string, 0, len(c.Commands()))
+	for _, sub := range c.Commands() {
+		names = append(names, sub.Name())
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("a command is missing: add one of: %s", strings.Join(names, " "))
+	}
+	if similar := similarCommands(c, args[0]); len(similar) > 0 {
+		return fmt.Errorf("unknown command %q: do you mean %s?", args[0], strings.Join(similar, " or "))
+	}
+	return fmt.Errorf("unknown command %q: use one of: %s", args[0], strings.Join(names, " "))
+}
+
+// similarCommands returns the commands with a name that is similar to the argument: subcommands of c, their
+// subcommands, and siblings of c.
+func similarCommands(c *cobra.Command, name string) (similar []string) {
+	parents := append([]*cobra.Command{c}, c.Commands()...)
+	if c.HasParent() {
+		parents = append(parents, c.Parent())
+	}
+	for _, parent := range parents {
+		if parent.Name() == "completion" {
+			continue // the names of shells are too short
+		}
+		parent.SuggestionsMinimumDistance = 2
+		for _, found := range parent.SuggestionsFor(name) {
+			similar = append(similar, parent.CommandPath()+" "+found)
+		}
+	}
+	return similar
 }

@@ -4,7 +4,9 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 	controller "container.training/useless/internal/controller/schedule"
@@ -90,7 +95,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// stopped returns a Deployment with no replicas. The record is that of its last start or stop.
+// stopped returns a Deployment with no replicas. The record describes its last start or stop.
 func stopped(record schedule.Record, annotations map[string]string) *appsv1.Deployment {
 	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32(0))}}
 	d.Namespace, d.Name, d.Annotations = "dev", "web", annotations
@@ -160,6 +165,163 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestNextEvent requires the next start or stop that the operator will execute. It is Thursday, 10:05. The schedule starts
+// the Deployment from Monday to Friday at 07:00, and stops it at 20:00. It has been running since 09:00.
+func TestNextEvent(t *testing.T) {
+	const suspendUntil, startUntil, stopAfter = v1beta1.SuspendUntilAnnotation, v1beta1.StartUntilAnnotation,
+		v1beta1.StopAfterAnnotation
+	const stopOnThursday = "stop on Thu 2026-10-22 20:00 UTC (stop-schedule)"
+	type m = map[string]string
+	office := m{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
+	for _, c := range []struct {
+		reason        string
+		base          map[string]string
+		added         map[string]string
+		explain, list string // empty for none
+	}{
+		{"a regular stop is next", office, nil, stopOnThursday, "stop in 9h"},
+		{"starts and stops are suspended", office, m{v1beta1.SuspendAnnotation: "true"}, "", "-"},
+		{"the stop is suspended, and the start is at the end of the suspension", office,
+			m{suspendUntil: "2026-10-23T07:00:00Z"}, "start on Fri 2026-10-23 07:00 UTC (start-schedule)", "start in 20h"},
+		{"the start is suspended, too", office, m{suspendUntil: "2026-10-23T07:00:01Z"},
+			"stop on Fri 2026-10-23 20:00 UTC (stop-schedule)", "stop in 33h"},
+		{"stop-after ends before the regular stop", office, m{stopAfter: "2h"},
+			"stop on Thu 2026-10-22 11:00 UTC (stop-after)", "stop in 55m"},
+		{"stop-after ends later", office, m{stopAfter: "1d"}, stopOnThursday, "stop in 9h"},
+		{"stop-after ends during the suspension", office, m{stopAfter: "2h", suspendUntil: "2026-10-22T12:00:00Z"},
+			stopOnThursday, "stop in 9h"},
+		{"an uptime ends after the regular stop", office, m{startUntil: "2026-10-22T22:00:00Z"},
+			"stop on Thu 2026-10-22 22:00 UTC (start-until)", "stop in 11h"},
+		{"an uptime ends before the regular stop", office, m{startUntil: "2026-10-22T12:00:00Z"}, stopOnThursday,
+			"stop in 9h"},
+		{"the stop at the end of the uptime is suspended", office,
+			m{startUntil: "2026-10-22T22:00:00Z", suspendUntil: "2026-10-23T12:00:00Z"},
+			"stop on Fri 2026-10-23 20:00 UTC (stop-schedule)", "stop in 33h"},
+		{"stop-after is the only schedule", m{stopAfter: "4h"}, nil, "stop on Thu 2026-10-22 13:00 UTC (stop-after)",
+			"stop in 175m"},
+		{"stop-after ends after the uptime", m{stopAfter: "4h"}, m{startUntil: "2026-10-22T12:00:00Z"},
+			"stop on Thu 2026-10-22 13:00 UTC (stop-after)", "stop in 175m"},
+		{"stop-after ends during the uptime", m{stopAfter: "4h"}, m{startUntil: "2026-10-22T22:00:00Z"},
+			"stop on Thu 2026-10-22 22:00 UTC (start-until)", "stop in 11h"},
+	} {
+		annotations := maps.Clone(c.base)
+		maps.Copy(annotations, c.added)
+		until, _ := time.Parse(time.RFC3339, annotations[startUntil])
+		d := stopped(schedule.Record{Last: now.Add(-3*time.Hour - 5*time.Minute), State: v1beta1.ScheduleStarted,
+			RunningSince: now.Add(-time.Hour - 5*time.Minute), ExpiresAt: until}, annotations)
+		*d.Spec.Replicas = 3
+		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		var out strings.Builder
+		explain(&out, w, now)
+		_, got, _ := strings.Cut(out.String(), "Next:       ")
+		if got, _, _ = strings.Cut(got, "\n"); got != c.explain {
+			t.Errorf("%s: explained %q, want %q", c.reason, got, c.explain)
+		}
+		cells := table([]row{newRow(w, now)}, now, false).Rows[0].Cells
+		if got := cells[4]; got != c.list {
+			t.Errorf("%s: the list shows %q, want %q", c.reason, got, c.list)
+		}
+	}
+}
+
+// TestUntilStart describes when a workload that sleeps starts again.
+func TestUntilStart(t *testing.T) {
+	for _, c := range []struct{ reason, key, value, want string }{
+		{"the next start is on the next day", v1beta1.StartScheduleAnnotation, "Mon-Fri 07:00",
+			" until Fri 2026-10-23 07:00 UTC"},
+		{"without a start, the user starts it", v1beta1.StopAfterAnnotation, "4h",
+			": to start it, use kubectl useless wake deployment/web -n dev --for 2h"},
+		{"a suspension skips each start", v1beta1.SuspendAnnotation, "true",
+			": to start it, use kubectl useless wake deployment/web -n dev --for 2h"},
+		{"a dry run executes no start", v1beta1.DryRunAnnotation, "true",
+			": a dry run applies to it, so the operator will not start it"},
+	} {
+		annotations := map[string]string{v1beta1.StopScheduleAnnotation: "20:00", c.key: c.value}
+		d := stopped(schedule.Record{}, annotations)
+		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		if got := w.untilStart(now); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
+// TestSavedHours describes a Deployment of 3 replicas at 10:05. Each replica requests 1 core and 1 GiB. Its schedule
+// starts it at 07:00 and stops it at 20:00.
+func TestSavedHours(t *testing.T) {
+	for _, c := range []struct {
+		reason   string
+		replicas int32
+		record   schedule.Record
+		list     string // core hours
+		explain  string
+	}{
+		{"the last stop was executed", 0, schedule.Record{Last: now.Add(-14*time.Hour - 5*time.Minute),
+			State: v1beta1.ScheduleStopped, Original: 3}, "42.2", "42.2 core hours, 42.2 GiB hours since the last stop was due"},
+		{"stop-after has stopped it", 0, schedule.Record{Last: now.Add(-time.Hour), State: v1beta1.ScheduleStopped,
+			Original: 3}, "3.0", "3.0 core hours, 3.0 GiB hours since the last stop was due"},
+		{"the start after the stop was suspended", 0, schedule.Record{Last: now.Add(-3*time.Hour - 5*time.Minute),
+			State: v1beta1.ScheduleStopped, Original: 3}, "-", "not known, because the operator has recorded a start after the stop"},
+		{"it runs", 3, schedule.Record{Last: now.Add(-3*time.Hour - 5*time.Minute), State: v1beta1.ScheduleStarted}, "0.0",
+			"0.0 core hours, 0.0 GiB hours since the last stop was due"},
+	} {
+		d := stopped(c.record, map[string]string{
+			v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00",
+		})
+		*d.Spec.Replicas = c.replicas
+		one := resource.MustParse("1")
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: one, corev1.ResourceMemory: resource.MustParse("1Gi")},
+		}}}
+		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		if got := known(newRow(w, now).CoreHours); got != c.list {
+			t.Errorf("%s: the list shows %s core hours, want %s", c.reason, got, c.list)
+		}
+		var out strings.Builder
+		if explain(&out, w, now); !strings.Contains(out.String(), "Saved:      "+c.explain+"\n") {
+			t.Errorf("%s: want %q in:\n%s", c.reason, c.explain, out.String())
+		}
+	}
+}
+
+// TestIgnoredBecause requires that the plugin names what makes the operator ignore a workload, and a command against it.
+func TestIgnoredBecause(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		kind   string
+		change func(o client.Object)
+		want   string
+	}{
+		{"paused by the annotation", "deployments", func(o client.Object) {
+			o.SetAnnotations(map[string]string{v1beta1.PausedAnnotation: "true"})
+		}, "it has the annotation useless.container.training/paused: remove the annotation with\n" +
+			"  kubectl annotate -n dev deployment/web useless.container.training/paused-"},
+		{"being deleted", "deployments", func(o client.Object) { o.SetDeletionTimestamp(new(metav1.NewTime(now))) },
+			"it is being deleted: choose another workload"},
+		{"controlled by another object", "statefulsets", func(o client.Object) {
+			o.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Shop", Name: "blue", Controller: new(true)}})
+		}, "Shop blue controls it: change that object"},
+		{"a paused rollout", "deployments", func(o client.Object) { o.(*appsv1.Deployment).Spec.Paused = true },
+			"its rollout is paused: resume the rollout with\n  kubectl rollout resume -n dev deployment/web"},
+		{"paused by KEDA", "scaledobjects", func(o client.Object) {
+			o.SetAnnotations(map[string]string{"autoscaling.keda.sh/paused": "true"})
+		}, "it has the annotation autoscaling.keda.sh/paused: remove the annotation with\n" +
+			"  kubectl annotate -n dev scaledobject/web autoscaling.keda.sh/paused-"},
+	} {
+		k, err := kindNamed(c.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := controller.NewObject(c.kind)
+		o.SetNamespace("dev")
+		o.SetName("web")
+		c.change(o)
+		w := workload{controller.NewWorkload(c.kind, o, nil, time.UTC, now), k, o, nil}
+		if got := w.ignoredBecause(); !w.IsIgnored() || got != c.want {
+			t.Errorf("%s: ignored: %t, got %q, want %q", c.reason, w.IsIgnored(), got, c.want)
+		}
+	}
+}
+
 // TestExplainInvalidDefault has a default that is valid for a workload, but not for a Namespace.
 func TestExplainInvalidDefault(t *testing.T) {
 	defaults := map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h"}
@@ -181,7 +343,7 @@ Source:     Namespace dev
 func TestOutputFormats(t *testing.T) {
 	at := metav1.NewTime(now.Add(-2 * time.Hour))
 	rows := []row{{Kind: "Deployment", Namespace: "dev", Name: "web", State: "stopped", Last: &at, LastEvent: "stop",
-		Source: "own", Cores: "1500m", Memory: "768Mi", CoreHours: 3, GiBHours: 1.5, TimeZone: "Europe/Berlin"}}
+		Source: "own", Cores: "1500m", Memory: "768Mi", CoreHours: new(3.0), GiBHours: new(1.5), TimeZone: "Europe/Berlin"}}
 	const table = "KIND         NAME   STATE     LAST            NEXT   SOURCE   CORES   MEMORY   CORE HOURS   GIB HOURS"
 	for format, want := range map[string]string{
 		"":   table + "\nDeployment   web    stopped   stop 120m ago   -      own      1500m   768Mi    3.0          1.5\n",
@@ -228,8 +390,12 @@ func TestCheck(t *testing.T) {
 		invalid                bool
 	}{
 		{"a schedule that is not a time is a mistake", object("Deployment", "stop-schedule: 1 Jan"), "-:5: ", true},
-		{"a value that is not a string is a mistake", object("Deployment", "stop-after: 5"),
-			`-:5: useless.container.training/stop-after must be a string: write "5", with the quotes`, true},
+		{"a value that is not a string is a mistake", object("Deployment", "stop-after: 4h\n"+
+			"    useless.container.training/stop-replicas: 1"),
+			`-:6: useless.container.training/stop-replicas must be a string: write "1", with the quotes`, true},
+		{"quotes do not make an invalid value valid", object("Deployment", "stop-after: 5"),
+			"-:5: useless.container.training/stop-after \"5\": it is not a duration from 1m to 30d; " +
+				"use for example \"4h\", \"90m\" or \"7d\"\n", true},
 		{"a misspelled annotation is a mistake", object("Deployment", "stop-shedule: 20:00"),
 			"-:5: useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?", true},
 		{"a kind without schedules is a mistake", object("Job", `stop-after: 4h`),
@@ -238,7 +404,7 @@ func TestCheck(t *testing.T) {
 			`-:5: useless.container.training/stop-replicas ""`, true},
 		{"a workload may have the schedule of its Namespace", object("CronJob", `suspend: "true"`), "", false},
 		{"a document without annotations is ignored", "kind: Pod\n---\n---\nkind: Job\n", "", false},
-		{"stop-after has no fixed times", object("CronJob", "stop-after: 4h"), "  stop   4h0m0s after each start\n", false},
+		{"stop-after has no fixed times", object("CronJob", "stop-after: 4h"), "  stop   4h after each start\n", false},
 		{"a Namespace cannot have a duration in start-until", object("Namespace", "stop-after: 4h\n"+
 			"    useless.container.training/start-until: 3h"), "on a Namespace, it must be a time", true},
 		{"the default of a Namespace applies to its workloads", namespaceWithDefault("20:00") + inDev("CronJob", `{suspend: "false"}`),
@@ -250,7 +416,7 @@ func TestCheck(t *testing.T) {
 		{"a Namespace without a default in the files means that its workloads have no default", "kind: Namespace\nmetadata: {name: dev}\n---\n" +
 			inDev("Deployment", `{suspend: "true"}`), "there is no start-schedule", true},
 		{"an own schedule replaces the default", namespaceWithDefault("20:00") + inDev("Deployment", `{stop-after: 4h}`),
-			"deployment/web (-:9), time zone UTC:\n  stop   4h0m0s", false},
+			"deployment/web (-:9), time zone UTC:\n  stop   4h after each start", false},
 		{"an autoscaler has no default", namespaceWithDefault("20:00") + inDev("HorizontalPodAutoscaler", `{suspend: "true"}`),
 			"there is no start-schedule", true},
 		{"a kind of another API group is a mistake", "apiVersion: kubevirt.io/v1\n" + object("VirtualMachine", "stop-after: 4h"),
@@ -289,6 +455,7 @@ func TestCheckOfInvalidYAML(t *testing.T) {
 	for reason, manifest := range map[string]string{
 		"an anchor must not contain itself":     "kind: Deployment\nmetadata: &m\n  <<: *m\n",
 		"annotations must be a mapping":         "kind: Deployment\nmetadata: {annotations: text}\n",
+		"a manifest must be a mapping":          "kind Deployment\n",
 		"an annotation must not be given twice": "kind: Deployment\nmetadata: {annotations: {a: b, a: c}}\n",
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -349,11 +516,19 @@ func TestCheckShowsTheNextTenEvents(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"schedule", "add one of: check explain import list"},
-		{"schedule start", `unknown command "start"`},
+		{"schedule start", `unknown command "start": do you mean kubectl useless wake?`},
 		{"schedule list -o xml", "use json, yaml or wide"},
 		{"schedule list --default-time-zone Berlin", "use for example Europe/Berlin"},
 		{"schedule list web", "use kubectl useless schedule explain KIND/NAME"},
-		{"lst", "use one of: completion flip help schedule sleep wake"},
+		{"lst", "do you mean kubectl useless schedule list?"},
+		{"expl deploy/web", "do you mean kubectl useless schedule explain?"},
+		{"start deploy/web", "do you mean kubectl useless wake?"},
+		{"schedule stop", "do you mean kubectl useless sleep?"},
+		{"schedule lits", "do you mean kubectl useless schedule list?"},
+		{"frobnicate", "use one of: completion flip help schedule sleep wake"},
+		{"schedule explain deploy/web deploy/api", `unexpected argument "deploy/api": write only one workload`},
+		{"wake deploy web api --for 2h", `unexpected argument "api": write only one workload`},
+		{"schedule check -f .", ". is a folder: name a file in it, for example -f web.yaml"},
 		{"wake deploy/web --fro 2h", "kubectl useless wake --help shows the flags"},
 		{"wake deploy/ --for 2h", "write KIND/NAME"},
 		{"schedule explain", "the workload is missing: write KIND/NAME, for example deployment/web"},
@@ -415,6 +590,45 @@ func TestKindsOfController(t *testing.T) {
 	}
 	if diff := cmp.Diff(controller.Kinds(), names); diff != "" {
 		t.Errorf("kinds (-controller +plugin):\n%s", diff)
+	}
+}
+
+// TestStopPatch stops a running workload of each kind, and applies the patch to a copy of it. The copy must be stopped.
+func TestStopPatch(t *testing.T) {
+	const annotations = `"metadata": {"resourceVersion": "7", "annotations": {
+		"useless.container.training/stop-schedule": "20:00", "useless.container.training/stop-replicas": "1"}}`
+	manifests := map[string]string{ // of kinds that do not run with an empty spec, or have no replicas
+		"horizontalpodautoscalers": `{"spec": {"minReplicas": 2, "maxReplicas": 3}, ` + annotations + `}`,
+	}
+	for _, k := range kinds {
+		o := controller.NewObject(k.plural)
+		manifest := manifests[k.plural]
+		if manifest == "" {
+			manifest = "{" + strings.Replace(annotations, `, "useless.container.training/stop-replicas": "1"`, "", 1) + "}"
+		}
+		if err := json.Unmarshal([]byte(manifest), o); err != nil {
+			t.Fatal(err)
+		}
+		before, patched := o.DeepCopyObject().(client.Object), o.DeepCopyObject().(client.Object)
+		w := controller.NewWorkload(k.plural, o, nil, time.UTC, now)
+		s, problems := w.Parse()
+		if s == nil || !w.Running(s) {
+			t.Errorf("%s: the workload does not run before the stop: %v", k.plural, problems)
+			continue
+		}
+		if err := w.Stop(); err != nil {
+			t.Errorf("%s: %v", k.plural, err)
+		}
+		patch, err := stopPatch(before, o)
+		if err == nil {
+			err = json.Unmarshal(patch, patched)
+		}
+		if diff := cmp.Diff(o, patched); err != nil || diff != "" || !strings.Contains(string(patch), `"resourceVersion":"7"`) {
+			t.Errorf("%s: error %v, patch %s (-stopped +patched):\n%s", k.plural, err, patch, diff)
+		}
+		if controller.NewWorkload(k.plural, patched, nil, time.UTC, now).Running(s) {
+			t.Errorf("%s: the workload runs after the patch %s", k.plural, patch)
+		}
 	}
 }
 

@@ -10,9 +10,7 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -84,9 +82,12 @@ func parseTarget(args []string) (k kind, name string, err error) {
 	if len(args) == 0 {
 		return kind{}, "", errors.New("the workload is missing: " + advice)
 	}
+	if slices.ContainsFunc(args[1:], func(arg string) bool { return strings.Contains(arg, "/") }) || len(args) > 2 {
+		return kind{}, "", fmt.Errorf("unexpected argument %q: write only one workload", args[len(args)-1])
+	}
 	text := strings.Join(args, "/")
 	before, name, _ := strings.Cut(text, "/")
-	if before == "" || name == "" || strings.Contains(name, "/") || len(args) > 2 {
+	if before == "" || name == "" || strings.Contains(name, "/") {
 		return kind{}, "", fmt.Errorf("%q is not a workload: %s", text, advice)
 	}
 	k, err = kindNamed(before)
@@ -131,29 +132,18 @@ func (r *reader) get(args []string) (workload, error) {
 	if err != nil {
 		return workload{}, err
 	}
-	namespace, err := r.namespace()
+	absent := fmt.Sprintf("the cluster has no kind %s: --context selects another cluster", k.title)
+	info, err := r.find(k.resource, name, absent, "them")
 	if err != nil {
 		return workload{}, err
 	}
-	infos, err := resource.NewBuilder(r.config).Unstructured().NamespaceParam(namespace).DefaultNamespace().
-		ResourceNames(k.resource, name).Latest().Do().Infos()
-	switch {
-	case isAbsent(err):
-		return workload{}, fmt.Errorf("the cluster has no kind %s: --context selects another cluster", k.title)
-	case apierrors.IsNotFound(err):
-		return workload{}, fmt.Errorf("%w in namespace %s: kubectl get %s -n %[2]s lists them; "+
-			"-n selects another namespace", err, namespace, k.plural)
-	case err != nil:
-		return workload{}, err
-	}
-	return r.convert(k, infos[0])
+	return r.convert(k, info)
 }
 
-// list returns the workloads of a kind. If the cluster does not have the kind, or the user has no permission, it writes
-// a note to stderr and returns none.
-func (r *reader) list(k kind, namespace string, all bool) ([]workload, error) {
-	infos, err := resource.NewBuilder(r.config).Unstructured().NamespaceParam(namespace).DefaultNamespace().
-		AllNamespaces(all).ResourceTypes(k.resource).SelectAllParam(true).RequestChunksOf(500).Flatten().Do().Infos()
+// workloads returns the workloads of a kind. If the cluster does not have the kind, or the user has no permission, it
+// writes a note to stderr and returns none.
+func (r *reader) workloads(k kind, all bool) ([]workload, error) {
+	infos, err := r.list(k.resource, all)
 	switch {
 	case isAbsent(err):
 		fmt.Fprintf(r.ErrOut, "note: %s are skipped: the cluster does not have this kind\n", k.plural)
@@ -177,12 +167,6 @@ func (r *reader) list(k kind, namespace string, all bool) ([]workload, error) {
 	return workloads, nil
 }
 
-// isAbsent reports whether the cluster does not have a kind. If the builder does not know a resource, its error has no
-// type, so isAbsent compares the text.
-func isAbsent(err error) bool {
-	return err != nil && (meta.IsNoMatchError(err) || strings.Contains(err.Error(), "have a resource type"))
-}
-
 func (r *reader) convert(k kind, info *resource.Info) (workload, error) {
 	o := controller.NewObject(k.plural)
 	u := info.Object.(*unstructured.Unstructured)
@@ -200,12 +184,11 @@ func (r *reader) defaults(name string) map[string]string {
 	if known {
 		return defaults
 	}
-	info, err := resource.NewBuilder(r.config).WithScheme(scheme, corev1.SchemeGroupVersion).
-		ResourceNames("namespaces", name).Latest().Do().Infos()
+	info, err := resource.NewBuilder(r.config).Unstructured().ResourceNames("namespaces", name).Latest().Do().Infos()
 	if err != nil {
 		fmt.Fprintf(r.ErrOut, "note: the default schedule of Namespace %s is unknown: %s\n", name, err)
 	} else {
-		defaults = controller.DefaultsOf(name, info[0].Object.(*corev1.Namespace).Annotations)
+		defaults = controller.DefaultsOf(name, annotationsOf(info[0]))
 	}
 	r.namespaces[name] = defaults
 	return defaults
@@ -214,20 +197,11 @@ func (r *reader) defaults(name string) map[string]string {
 // listDefaults reads the default schedules of all Namespaces in one list. After an error, defaults reads them one by
 // one.
 func (r *reader) listDefaults() {
-	infos, err := resource.NewBuilder(r.config).WithScheme(scheme, corev1.SchemeGroupVersion).
-		ResourceTypes("namespaces").SelectAllParam(true).RequestChunksOf(500).Flatten().Do().Infos()
+	infos, err := r.list("namespaces", true)
 	if err != nil {
 		return
 	}
 	for _, info := range infos {
-		r.namespaces[info.Name] = controller.DefaultsOf(info.Name, info.Object.(*corev1.Namespace).Annotations)
+		r.namespaces[info.Name] = controller.DefaultsOf(info.Name, annotationsOf(info))
 	}
 }
-
-var scheme = func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := corev1.AddToScheme(s); err != nil {
-		panic(err)
-	}
-	return s
-}()

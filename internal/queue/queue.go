@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue configures the work queues of all controllers: the number of workers, the delays of retries, and
-// alarms that reconcile an object at a given time.
+// Package queue configures the number of workers and the delays of retries for the work queues of all controllers. It
+// also has alarms, which reconcile an object at a given time.
 package queue
 
 import (

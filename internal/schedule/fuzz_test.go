@@ -70,6 +70,7 @@ func FuzzRecord(f *testing.F) {
 		annotations := map[string]string{
 			v1beta1.OriginalReplicasAnnotation: original, v1beta1.OriginalStateAnnotation: state, v1beta1.LastScheduleTimeAnnotation: last, v1beta1.NextScheduleTimeAnnotation: next,
 			v1beta1.ScheduleStateAnnotation: state, v1beta1.ObservedScheduleAnnotation: observed, v1beta1.StartScheduleAnnotation: original, "example.com/else": last,
+			v1beta1.RunningSinceAnnotation: last, v1beta1.ExpiresAtAnnotation: next,
 		}
 		for _, onOff := range []bool{false, true} {
 			annotations := maps.Clone(annotations)
@@ -78,6 +79,9 @@ func FuzzRecord(f *testing.F) {
 				t.Errorf("got invalid record %+v from %v", first, annotations)
 			}
 			first.Write(annotations, onOff)
+			if problems := ProblemsOfRecord(annotations); len(problems) > 0 {
+				t.Errorf("the operator has written an invalid time: %v", problems)
+			}
 			once := maps.Clone(annotations)
 			ReadRecord(annotations).Write(annotations, onOff)
 			if diff := cmp.Diff(once, annotations); diff != "" {

@@ -108,7 +108,7 @@ var schedules = []field{
 			return err
 		}},
 	{v1beta1.StopAfterAnnotation, `"4h", "90m" or "7d"`, func(s *Schedule, value string) (err error) {
-		s.StopAfter, err = parseDuration(value)
+		s.StopAfter, err = ParseDuration(value)
 		return err
 	}},
 }
@@ -128,7 +128,7 @@ var additions = []field{
 		}},
 	{v1beta1.StartUntilAnnotation, `"3h" or "2026-11-23T20:00:00+01:00"`, func(s *Schedule, value string) (err error) {
 		if s.StartUntil = readTime(value); s.StartUntil.IsZero() {
-			s.StartFor, err = parseDuration(value)
+			s.StartFor, err = ParseDuration(value)
 		}
 		return err
 	}},
@@ -230,21 +230,26 @@ func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule
 	return s, nil
 }
 
+// forbidden returns a problem with an annotation, if it exists.
+func forbidden(annotations map[string]string, key, reason string) []Problem {
+	if value, given := annotations[key]; given {
+		return []Problem{{key, value, "", errors.New(reason)}}
+	}
+	return nil
+}
+
 // ProblemsOfOnOff returns a problem for each annotation with a number of replicas. It is for workloads that have no
 // replicas, such as CronJobs.
-func ProblemsOfOnOff(annotations map[string]string) (problems []Problem) {
-	for _, key := range []string{v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation} {
-		if value, ok := annotations[key]; ok {
-			problems = append(problems, Problem{key, value, "", errors.New("this kind of workload has no replicas")})
-		}
-	}
-	return problems
+func ProblemsOfOnOff(annotations map[string]string) []Problem {
+	const reason = "this kind of workload has no replicas"
+	return append(forbidden(annotations, v1beta1.StopReplicasAnnotation, reason),
+		forbidden(annotations, v1beta1.StartReplicasAnnotation, reason)...)
 }
 
 // ProblemsOfAutoscaler returns the problems of a schedule for a HorizontalPodAutoscaler. It ignores an invalid value of
 // stop-replicas, because Parse reports it.
 func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
-	const stopKey, startKey = v1beta1.StopReplicasAnnotation, v1beta1.StartReplicasAnnotation
+	const stopKey = v1beta1.StopReplicasAnnotation
 	_, stops := annotations[v1beta1.StopScheduleAnnotation]
 	_, expires := annotations[v1beta1.StopAfterAnnotation]
 	value, given := annotations[stopKey]
@@ -252,20 +257,13 @@ func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
 		problems = append(problems, Problem{stopKey, value, `"1"`,
 			errors.New("a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload")})
 	}
-	if value, given := annotations[startKey]; given {
-		problems = append(problems, Problem{startKey, value, "",
-			errors.New("a start restores minReplicas and maxReplicas from before the stop")})
-	}
-	return problems
+	return append(problems, forbidden(annotations, v1beta1.StartReplicasAnnotation,
+		"a start restores minReplicas and maxReplicas from before the stop")...)
 }
 
 // ProblemsOfScaledObject returns the problems of a schedule for a ScaledObject of KEDA.
-func ProblemsOfScaledObject(annotations map[string]string) (problems []Problem) {
-	if value, given := annotations[v1beta1.StartReplicasAnnotation]; given {
-		problems = append(problems, Problem{v1beta1.StartReplicasAnnotation, value, "",
-			errors.New("after a start, KEDA decides about the replicas")})
-	}
-	return problems
+func ProblemsOfScaledObject(annotations map[string]string) []Problem {
+	return forbidden(annotations, v1beta1.StartReplicasAnnotation, "after a start, KEDA decides about the replicas")
 }
 
 // ProblemsOfNamespace returns the problems of the default schedule of a Namespace. The zone is the default time zone.
@@ -273,8 +271,8 @@ func ProblemsOfNamespace(annotations map[string]string, zone *time.Location) []P
 	if !hasOne(annotations, fields) {
 		return nil
 	}
-	if value, given := annotations[v1beta1.ScheduleAnnotation]; given {
-		return []Problem{{v1beta1.ScheduleAnnotation, value, "", errors.New("only a workload can have it")}}
+	if problems := forbidden(annotations, v1beta1.ScheduleAnnotation, "only a workload can have it"); problems != nil {
+		return problems
 	}
 	s, problems := Parse(annotations, zone)
 	if s != nil && s.StartFor > 0 {
@@ -410,8 +408,8 @@ func parseBool(value string) (bool, error) {
 
 const shortestDuration, longestDuration = time.Minute, 30 * day
 
-// parseDuration parses a duration such as 90m, 1h30m or 7d.
-func parseDuration(value string) (time.Duration, error) {
+// ParseDuration parses a duration from 1m to 30d, such as 90m, 1h30m or 7d.
+func ParseDuration(value string) (time.Duration, error) {
 	parsed, err := model.ParseDuration(value)
 	if d := time.Duration(parsed); err == nil && d >= shortestDuration && d <= longestDuration {
 		return d, nil

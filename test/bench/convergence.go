@@ -52,8 +52,8 @@ func replicaSetController(rev *revision) subject {
 	}}
 }
 
-// compared lists the sizes of races between two revisions. At the speed in docs/performance.md, each size has enough
-// work for 150 turns.
+// compared lists the sizes of races between two revisions. At the speed in docs/performance.md, no subject finishes
+// within 150 turns.
 var compared = []size{{6_000, 10}, {100, 1_000}}
 
 // convergence measures how fast Machines get their Switches.
@@ -175,8 +175,8 @@ func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil }), err
 }
 
-// runTurn lets a subject run for a turn. If the subject finishes during the turn, the turn is not recorded, because the
-// subject was idle at its end.
+// runTurn lets a subject run for a turn. If the subject finishes during the turn, it is idle until the turn ends, so
+// runTurn records nothing.
 func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	if runner.ended {
 		return nil

@@ -37,8 +37,8 @@ type environment struct {
 	processes []*cluster.Process // processes other than the control plane's
 }
 
-// newEnvironment starts a control plane. A separate process serves the webhooks, so that the webhooks cost all subjects
-// the same.
+// newEnvironment starts a control plane. A separate process serves the webhooks, so that the webhooks have the same
+// cost for all subjects.
 func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revision) (*environment, error) {
 	manifests, err := cluster.ReadManifests(filepath.Join(rev.dir, "dist", "install.yaml"))
 	if err != nil {

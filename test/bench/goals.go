@@ -74,9 +74,9 @@ func groups() []group {
 		{"Creating Switches", convergenceGoals(), `kube-apiserver uses most of the processor. The operator
 uses processor time for work that the minimal client does not have. Pods are cheaper for kube-apiserver than custom
 resources: they use a binary format, and need no schema and no conversion.`},
-		{"Flips", flipGoals(), `The processor is too slow for the load. Each flip needs five writes: the
-user's change, the flip, one status of the Switch, and two statuses of the Machine. The operator writes due flips
-before statuses.`},
+		{"Flips", flipGoals(), `The processor is too slow for the load. Each flip needs several writes:
+the user's change, the flip, and the statuses of the Switch and of the Machine. The operator writes due flips before
+statuses.`},
 		{"Start, memory and rest", largeGoals(), `client-go needs four fifths of the time of a start. It
 decodes one kind of objects after the other. At rest, the Go runtime collects garbage every two minutes. Every 5 to 7.5
 minutes, kube-apiserver compares its caches with etcd, and calls the conversion webhook for all Machines.`},

@@ -11,8 +11,8 @@ import (
 )
 
 // lateness measures how late flips are while independent users turn Switches up. A case is a size and a rate of flips.
-// A flip is due when two times are over: the delay since the operator saw the Switch up, and the interval since the
-// Machine's last flip. With a base, the two revisions take turns in rounds.
+// A flip is due when the delay since the operator saw the Switch up is over, and the interval since the Machine's last
+// flip is over. With a base, the two revisions take turns in rounds.
 //
 // Values of the flips that were due under full load:
 //   - flips, flips_per_second

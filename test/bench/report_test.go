@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -164,6 +165,10 @@ func TestPublish(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %q:\n%s", want, page)
 		}
+	}
+	summary := strings.Split(page, "\n\n")[2]
+	if n := len(regexp.MustCompile(`\.(\s|$)`).FindAllString(summary, -1)); n != 5 {
+		t.Errorf("the page begins with %d sentences, want 5:\n%s", n, summary)
 	}
 	if n := strings.Count(page, "Why goals are missed"); n != 1 {
 		t.Errorf("the page explains missed goals in %d sections, want 1", n)

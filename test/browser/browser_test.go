@@ -6,13 +6,11 @@ package browser
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/png"
-	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -31,7 +29,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster"
 )
 
@@ -59,6 +59,7 @@ func TestOperatorTurnsSwitchDown(t *testing.T) {
 	await(t, tab, isDown("click-1"))
 	await(t, other, isDown("click-1"))
 
+	timeUp := e.timeUp(t, "click-1")
 	clicked := time.Now()
 	do(t, tab, click("click-1"))
 	await(t, tab, wasUp("click-1"))
@@ -70,9 +71,39 @@ func TestOperatorTurnsSwitchDown(t *testing.T) {
 	if up < delay {
 		t.Errorf("the switch was up for %s, want at least %s", up, delay)
 	}
+	if up, most := <-timeUp, delay+3*time.Second; up > most {
+		t.Errorf("according to the API server, the switch was up for %s, want at most %s", up, most)
+	}
 	await(t, other, isDown("click-1"))
 	const event = "Turned switch click-1 down"
 	await(t, other, fmt.Sprintf("document.getElementById('events').innerText.includes(%q)", event))
+}
+
+// timeUp watches a switch that is down, in the namespace default. The channel gets the time from when a user turns it
+// up until the operator turns it down. A slow browser does not change this time.
+func (e *environment) timeUp(t *testing.T, name string) <-chan time.Duration {
+	t.Helper()
+	events, err := e.admin.Watch(t.Context(), &v1beta1.SwitchList{}, client.InNamespace(metav1.NamespaceDefault),
+		client.MatchingFields{"metadata.name": name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Stop)
+	result := make(chan time.Duration, 1)
+	go func() {
+		var turnedUp time.Time
+		for event := range events.ResultChan() {
+			sw, isSwitch := event.Object.(*v1beta1.Switch)
+			switch isUp := isSwitch && sw.Spec.Position == v1beta1.PositionUp; {
+			case isUp && turnedUp.IsZero():
+				turnedUp = time.Now()
+			case !isUp && !turnedUp.IsZero():
+				result <- time.Since(turnedUp)
+				return
+			}
+		}
+	}()
+	return result
 }
 
 func TestErrorIsShown(t *testing.T) {
@@ -93,32 +124,47 @@ func TestErrorIsShown(t *testing.T) {
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	e := use(t)
-	target, err := url.Parse(e.page.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var isCut atomic.Bool
-	forward := httputil.NewSingleHostReverseProxy(target)
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isCut.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		forward.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() { isCut.Store(true); proxy.CloseClientConnections(); proxy.Close() })
-	tab := e.open(t, proxy.URL)
+	c := e.connection(t)
+	tab := e.open(t, c.URL)
 	t.Run("with Machine", func(t *testing.T) {
 		e.createMachine(t, "reconnect", 1)
 		await(t, tab, isDown("reconnect-0"))
-		isCut.Store(true)
-		proxy.CloseClientConnections()
+		c.cut()
 		await(t, tab, `document.getElementById('connection').textContent === 'reconnecting'`)
 		do(t, tab, click("reconnect-0"))
 		await(t, tab, `document.getElementById('error').innerText.includes('does not answer')`)
 	})
-	isCut.Store(false)
+	c.isCut.Store(false)
 	await(t, tab, `document.getElementById('connection').textContent === 'live'`)
 	await(t, tab, `!document.querySelector('button[aria-label="reconnect-0"]')`)
+}
+
+// A connection is a proxy between a tab and the page's server.
+type connection struct {
+	*httptest.Server
+	isCut atomic.Bool
+}
+
+func (e *environment) connection(t *testing.T) *connection {
+	t.Helper()
+	target, err := url.Parse(e.page.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, forward := &connection{}, httputil.NewSingleHostReverseProxy(target)
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.isCut.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { c.cut(); c.Close() })
+	return c
+}
+
+func (c *connection) cut() {
+	c.isCut.Store(true)
+	c.CloseClientConnections()
 }
 
 // TestManyMachines does not run in parallel with the other tests, because the page shows only the newest events. It has
@@ -171,37 +217,6 @@ func TestKeyboard(t *testing.T) {
 		await(t, tab, isDown("keyboard-1"))
 		if got := evaluate[string](t, tab, focused); got != "keyboard-1" {
 			t.Errorf("the focus is on %s, want keyboard-1", got)
-		}
-	}
-}
-
-func TestAccessibility(t *testing.T) {
-	t.Parallel()
-	script, err := os.ReadFile(filepath.Join(repository, "bin", "axe", "node_modules", "axe-core", "axe.min.js"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		missing(t, "no axe-core: to run this test, run make axe")
-	case err != nil:
-		t.Fatal(err)
-	}
-	e := use(t)
-	e.createMachine(t, "axe", 3)
-	e.applySamples(t)
-	tab := e.open(t, e.page.URL)
-	await(t, tab, `document.querySelectorAll('.workload').length >= 3`)
-	await(t, tab, isDown("axe-0"))
-	evaluate[bool](t, tab, string(script)+"\n;true")
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{360, 1200} {
-			do(t, tab, prefer(scheme), chromedp.EmulateViewport(width, 800), click("axe-1"))
-			await(t, tab, wasUp("axe-1"))
-			await(t, tab, transitionsHaveEnded)
-			violations := evaluate[[]string](t, tab, `axe.run().then(result => result.violations.map(v =>
-				v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('\n')))`)
-			for _, v := range violations {
-				t.Errorf("%s, %d px: %s", scheme, width, v)
-			}
-			await(t, tab, isDown("axe-1"))
 		}
 	}
 }

@@ -3,7 +3,7 @@
 
 // Package browser tests the web page of the demo in a browser, with the operator on a control plane.
 //
-// The tests need Chromium or Chrome in PATH. The accessibility test also needs axe-core, which make axe downloads.
+// The tests need Chromium or Chrome in PATH. Some also need axe-core or mermaid, which make axe downloads.
 // Tests are skipped if a program that they need is missing. With USELESS_BROWSER=required they fail instead.
 package browser
 
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,7 +50,7 @@ const delay = 2 * time.Second
 // environment is a control plane with the operator, the page and a browser. All tests share it.
 type environment struct {
 	plane   *cluster.ControlPlane
-	admin   client.Client
+	admin   client.WithWatch
 	page    *page.Page
 	browser context.Context
 	stops   []func() // called in reverse order
@@ -60,7 +61,7 @@ func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	code := m.Run()
-	stopShared()
+	started.stop()
 	os.Exit(code)
 }
 
@@ -69,8 +70,8 @@ var (
 	shared  = sync.OnceValue(func() error { return started.start() })
 )
 
-func stopShared() {
-	for _, stop := range slices.Backward(started.stops) {
+func (e *environment) stop() {
+	for _, stop := range slices.Backward(e.stops) {
 		stop()
 	}
 }
@@ -94,12 +95,30 @@ func missing(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// use returns the environment. It skips the test if there is no browser.
-func use(t *testing.T) *environment {
+func requireBrowser(t *testing.T) {
 	t.Helper()
 	if findBrowser() == "" {
 		missing(t, "no browser: to run this test, install chromium, or add its folder to PATH")
 	}
+}
+
+// npmScript returns a file of a package in hack/tools/axe. It skips the test if the package is missing.
+func npmScript(t *testing.T, path ...string) string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(append([]string{repository, "bin", "axe", "node_modules"}, path...)...))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		missing(t, "no "+path[0]+": to run this test, run make axe")
+	case err != nil:
+		t.Fatal(err)
+	}
+	return string(script)
+}
+
+// use returns the environment. It skips the test if there is no browser.
+func use(t *testing.T) *environment {
+	t.Helper()
+	requireBrowser(t)
 	if err := shared(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +202,7 @@ func (e *environment) awaitWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.admin, err = client.New(e.plane.Config, client.Options{Scheme: scheme}); err != nil {
+	if e.admin, err = client.NewWithWatch(e.plane.Config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	const interval = 50 * time.Millisecond
@@ -213,14 +232,21 @@ type tab struct{ context.Context }
 // open opens the page at url in a new tab, and returns when the page shows the state.
 func (e *environment) open(t *testing.T, url string) tab {
 	t.Helper()
+	tab := e.newTab(t)
+	do(t, tab, chromedp.EmulateViewport(1200, 800), chromedp.Navigate(url))
+	await(t, tab, `document.getElementById('connection').textContent === 'live'`)
+	evaluate[bool](t, tab, recordUps)
+	return tab
+}
+
+// newTab opens an empty tab, and closes it at the end of the test.
+func (e *environment) newTab(t *testing.T) tab {
+	t.Helper()
 	ctx, closeTab := chromedp.NewContext(e.browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(closeTab)
 	if err := chromedp.Do(ctx); err != nil { // the first action must not have a timeout
 		t.Fatal(err)
 	}
-	do(t, tab{ctx}, chromedp.EmulateViewport(1200, 800), chromedp.Navigate(url))
-	await(t, tab{ctx}, `document.getElementById('connection').textContent === 'live'`)
-	evaluate[bool](t, tab{ctx}, recordUps)
 	return tab{ctx}
 }
 

@@ -27,10 +27,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
+	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/test/internal/combinations"
 )
@@ -182,45 +184,40 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
-// TestExamplesAreComplete checks that the examples use every field of a spec. The scorecard checks only fields that
-// occur in an example.
-func TestExamplesAreComplete(t *testing.T) {
+// TestExamples checks that each owned version of a kind has one example, in the same order, so that an example of v1beta1
+// is first. A user edits an example, so it must have only few fields. TestOnAPIServer creates all examples.
+func TestExamples(t *testing.T) {
 	bundle := load(t)
-	var examples []map[string]any
+	var examples []unstructured.Unstructured
 	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil {
 		t.Fatal(err)
 	}
-	schemas(bundle, func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps) {
-		set := sets.New[string]()
-		for _, example := range examples {
-			apiVersion, _ := example["apiVersion"].(string)
-			if example["kind"] == api.Kind && strings.HasSuffix(apiVersion, "/"+api.Version) {
-				fieldsOf(example["spec"], "", set)
-			}
-		}
-		spec := schema.Properties["spec"]
-		for _, path := range paths(&spec, "") {
-			if !set.Has(path) {
-				t.Errorf("no example of %s/%s has spec.%s", api.Kind, api.Version, path)
-			}
-		}
-	})
-}
-
-// fieldsOf collects the paths of all fields in a value.
-func fieldsOf(value any, prefix string, into sets.Set[string]) {
-	switch value := value.(type) {
-	case map[string]any:
-		for name, field := range value {
-			path := strings.TrimPrefix(prefix+"."+name, ".")
-			into.Insert(path)
-			fieldsOf(field, path, into)
-		}
-	case []any:
-		for _, item := range value {
-			fieldsOf(item, prefix+"[0]", into)
+	var owned, got []string
+	for _, api := range bundle.CSV.Spec.CustomResourceDefinitions.Owned {
+		_, group, _ := strings.Cut(api.Name, ".")
+		owned = append(owned, group+"/"+api.Version+" "+api.Kind)
+	}
+	for _, example := range examples {
+		got = append(got, example.GetAPIVersion()+" "+example.GetKind())
+		if n, most := leaves(example.Object["spec"]), 5; n == 0 || n > most {
+			t.Errorf("the spec of %s has %d fields, want 1 to %d", example.GetName(), n, most)
 		}
 	}
+	if diff := gocmp.Diff(owned, got); diff != "" {
+		t.Errorf("(-owned +examples)\n%s", diff)
+	}
+}
+
+// leaves returns the number of fields that are not objects.
+func leaves(value any) (n int) {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return 1
+	}
+	for _, field := range fields {
+		n += leaves(field)
+	}
+	return n
 }
 
 // TestConversion compares the conversion in the bundle's CRDs with the conversion that OLM will write.
@@ -424,11 +421,20 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestDescription checks that the description contains a sentence about the permissions that OLM grants.
+// TestDescription checks that the description begins with the use case, as the text on the tile does. It must also say
+// which permissions each controller needs, and how to remove them.
 func TestDescription(t *testing.T) {
-	const sentence = "OLM grants the permissions of all controllers and kinds of schedules that are enabled by default"
-	if !strings.Contains(load(t).CSV.Spec.Description, sentence) {
-		t.Errorf("the description does not contain %q", sentence)
+	csv := load(t).CSV
+	first, _, _ := strings.Cut(csv.Spec.Description, ".")
+	for place, text := range map[string]string{"sentence of the description": first, "tile": csv.Annotations["description"]} {
+		if !regexp.MustCompile(`sleep|[Ss]chedule`).MatchString(text) {
+			t.Errorf("the %s is about neither sleep nor schedules: %s", place, text)
+		}
+	}
+	for _, name := range controller.Names() {
+		if !regexp.MustCompile(`(?m)^\| ` + name + ` \| .+ \| .+ \|$`).MatchString(csv.Spec.Description) {
+			t.Errorf("the description has no row with the permissions of the controller %s", name)
+		}
 	}
 }
 

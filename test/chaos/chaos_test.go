@@ -99,8 +99,8 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	}
 	c.settle()
 	c.rest()
-	if c.unlikely != nil {
-		t.Error("users got unexpected errors:", c.unlikely)
+	if c.unexpected != nil {
+		t.Error("users got unexpected errors:", c.unexpected)
 	}
 	if c.operators == 0 || c.unknown > c.revisions/10 {
 		t.Errorf("%d revisions: %d by the operator, %d by an unknown author", c.revisions, c.operators, c.unknown)
@@ -334,7 +334,7 @@ func (c *chaos) report(disturbances []disturbance, done map[string]int) {
 	}
 	fmt.Fprintf(table, "\nrequests\trejected\t\n")
 	for _, d := range requests {
-		fmt.Fprintf(table, "%d\t%d\t%s\n", c.asked[d.what], c.refused[d.what], d.what)
+		fmt.Fprintf(table, "%d\t%d\t%s\n", c.sent[d.what], c.rejected[d.what], d.what)
 	}
 	_ = table.Flush()
 	n := c.check()

@@ -36,13 +36,13 @@ const (
 type users struct {
 	client client.Client
 
-	mu       sync.Mutex
-	asked    map[string]int // number of requests by request.what
-	refused  map[string]int // number of rejected requests by request.what
-	unlikely error          // errors that no user should get
+	mu         sync.Mutex
+	sent       map[string]int // the number of requests of each kind
+	rejected   map[string]int // the number of rejected requests of each kind
+	unexpected error          // errors that the API server must never return
 }
 
-// A request is one kind of request of a user.
+// A request defines one kind of request that a user sends.
 type request struct {
 	what   string
 	weight int // relative frequency
@@ -64,7 +64,7 @@ var requests = []request{
 }
 
 func newUsers(admin client.Client) *users {
-	return &users{client: admin, asked: map[string]int{}, refused: map[string]int{}}
+	return &users{client: admin, sent: map[string]int{}, rejected: map[string]int{}}
 }
 
 func namespaceOf(i int) string { return fmt.Sprintf("chaos-%d", i) }
@@ -82,19 +82,19 @@ func (u *users) prepare(ctx context.Context) error {
 
 // act sends requests until the context ends.
 func (u *users) act(ctx context.Context, random *rand.Rand) {
-	var lots []request
-	for _, d := range requests {
-		for range d.weight {
-			lots = append(lots, d)
+	var weighted []request // contains each request as often as its weight
+	for _, r := range requests {
+		for range r.weight {
+			weighted = append(weighted, r)
 		}
 	}
 	for ctx.Err() == nil {
-		d := lots[random.IntN(len(lots))]
-		u.count(d.what, func() error {
+		r := weighted[random.IntN(len(weighted))]
+		u.count(r.what, func() error {
 			// Do not use ctx: it ends when the users stop, but requests in flight must complete.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 			defer cancel()
-			return d.do(u, ctx, random)
+			return r.do(u, ctx, random)
 		}())
 		select {
 		case <-ctx.Done():
@@ -103,17 +103,18 @@ func (u *users) act(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// count counts a request and its rejection. It keeps errors that no user should get.
+// count counts a request. If the API server has rejected it, count also counts the rejection and keeps an unexpected
+// error.
 func (u *users) count(what string, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.asked[what]++
+	u.sent[what]++
 	if err == nil {
 		return
 	}
-	u.refused[what]++
+	u.rejected[what]++
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
-		u.unlikely = errors.Join(u.unlikely, fmt.Errorf("%s: %w", what, err))
+		u.unexpected = errors.Join(u.unexpected, fmt.Errorf("%s: %w", what, err))
 	}
 }
 
@@ -163,9 +164,10 @@ func (u *users) raise(ctx context.Context, random *rand.Rand) error {
 	return u.patch(ctx, &v1beta1.Machine{ObjectMeta: u.key(random)}, `{"spec":{"position":"up"}}`)
 }
 
-// settledSwitch returns a random switch that was not turned down recently. Users may remove such a switch. The operator
-// records a flip first in the switch, and later in the Machine. If the operator is killed between the two writes and a
-// user removes the switch, no object records the flip. Then the next flip could be too early.
+// settledSwitch returns a random switch that was not turned down recently. The users of this test relabel and delete only
+// these switches. The operator records a flip first in the switch, and later in the Machine. If the operator is killed
+// between the two writes and a user removes the switch, no object records the flip. Then the next flip could be too
+// early.
 func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.Switch, error) {
 	sw := &v1beta1.Switch{ObjectMeta: u.switchKey(random)}
 	if err := u.client.Get(ctx, client.ObjectKeyFromObject(sw), sw); err != nil {

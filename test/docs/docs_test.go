@@ -5,6 +5,7 @@
 package docs
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -13,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,29 +29,120 @@ const (
 	tour       = "docs/tour.md"
 )
 
+var update = flag.Bool("update", false, "write the lines of the linked declarations into docs/tour.md")
+
 // TestReferences checks all pages. A link to a Go file whose text is code, such as [`Machine.Reconcile`](machine.go),
-// must name a declaration in this file. A link whose text begins with a digit is a quotation: its text must be in the
-// linked page.
+// must name a declaration in this file. If the link has lines, they must be the lines of this declaration. A link whose
+// text begins with a digit is a quotation: its text must be in the linked page. A number in the text of a link to an
+// issue must be the number of the issue.
 func TestReferences(t *testing.T) {
+	if *update {
+		updateLines(t)
+	}
 	for _, problem := range problems(t, os.DirFS(repository)) {
 		t.Error(problem)
 	}
 }
 
-// TestTourNamesDeclarations checks that each link to a Go file in the tour names a declaration, so that TestReferences
-// checks it.
+// TestTourNamesDeclarations checks that each link to a Go file in the tour leads to the lines of a declaration, so that
+// TestReferences checks it.
 func TestTourNamesDeclarations(t *testing.T) {
 	links := 0
 	for _, l := range link.FindAllStringSubmatch(prose(read(t, os.DirFS(repository), tour)), -1) {
-		if path.Ext(l[2]) != ".go" {
+		file, anchor, _ := strings.Cut(l[2], "#")
+		if path.Ext(file) != ".go" {
 			continue
 		}
-		if links++; !code.MatchString(l[1]) {
-			t.Errorf("%s: the text of the link %s is not code", tour, l[0])
+		if links++; !code.MatchString(l[1]) || !lines.MatchString(anchor) {
+			t.Errorf("%s: the link %s does not have a name in code and its lines, such as #L1-L9", tour, l[0])
 		}
 	}
 	if links == 0 {
 		t.Errorf("%s has no link to a Go file", tour)
+	}
+}
+
+// updateLines writes the present lines of declarations into the links of the tour.
+func updateLines(t *testing.T) {
+	t.Helper()
+	files := os.DirFS(repository)
+	text := link.ReplaceAllStringFunc(read(t, files, tour), func(l string) string {
+		parts := link.FindStringSubmatch(l)
+		target, _, _ := strings.Cut(parts[2], "#")
+		name := code.FindStringSubmatch(parts[1])
+		if path.Ext(target) != ".go" || name == nil {
+			return l
+		}
+		found := declared(t, files, path.Join(path.Dir(tour), target))[name[1]]
+		return fmt.Sprintf("[%s](%s#%s)", parts[1], target, found)
+	})
+	if err := os.WriteFile(filepath.Join(repository, tour), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPagesAreReachable checks that links lead from README.md to each page in docs.
+func TestPagesAreReachable(t *testing.T) {
+	files := os.DirFS(repository)
+	for _, page := range unreachable(t, files) {
+		t.Errorf("no links lead from README.md to %s", page)
+	}
+}
+
+// unreachable returns the pages in docs to which no links lead from README.md.
+func unreachable(t *testing.T, files fs.FS) []string {
+	t.Helper()
+	reached, next := map[string]bool{}, []string{"README.md"}
+	for len(next) > 0 {
+		page := next[0]
+		next = next[1:]
+		if reached[page] {
+			continue
+		}
+		reached[page] = true
+		for _, l := range link.FindAllStringSubmatch(prose(read(t, files, page)), -1) {
+			name, _, _ := strings.Cut(l[2], "#")
+			if path.Ext(name) == ".md" && !scheme.MatchString(name) {
+				next = append(next, path.Join(path.Dir(page), name))
+			}
+		}
+	}
+	return slices.DeleteFunc(pages(t, files), func(page string) bool {
+		return reached[page] || !strings.HasPrefix(page, "docs/")
+	})
+}
+
+func TestUnreachable(t *testing.T) {
+	files := fstest.MapFS{
+		"README.md": {Data: []byte("[a](docs/a.md#start)")},
+		"OTHER.md":  {Data: []byte("[c](docs/sub/c.md)")},
+		"docs/a.md": {
+			Data: []byte("[b](sub/b.md), [site](https://example.com/docs/sub/c.md)\n```\n[c](sub/c.md)\n```\n"),
+		},
+		"docs/sub/b.md": {Data: []byte("[a](../a.md)")},
+		"docs/sub/c.md": {Data: []byte("nothing")},
+	}
+	if diff := cmp.Diff([]string{"docs/sub/c.md"}, unreachable(t, files)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestIndex checks that docs/README.md has a link to each page in docs.
+func TestIndex(t *testing.T) {
+	files := os.DirFS(repository)
+	index := read(t, files, "docs/README.md")
+	for _, page := range pages(t, files) {
+		name, inDocs := strings.CutPrefix(page, "docs/")
+		if inDocs && name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md has no link to %s", name)
+		}
+	}
+}
+
+// TestReadmeIsShort limits the length of README.md, because the pages in docs have the details.
+func TestReadmeIsShort(t *testing.T) {
+	if n, most := strings.Count(read(t, os.DirFS(repository), "README.md"), "\n"), 120; n > most {
+		t.Errorf("README.md has %d lines, want at most %d", n, most)
 	}
 }
 
@@ -58,7 +151,9 @@ func TestProblems(t *testing.T) {
 	files := fstest.MapFS{
 		"docs/other.md":   {Data: []byte("# Other page\n## `Twice`, here\n## Twice here\n```\n# no heading\n```\n")},
 		"docs/figures.md": {Data: []byte("There is 1\nfigure.\n")},
-		"pkg/code.go":     {Data: []byte("package pkg\n\nconst limit = 1\n\ntype T struct{}\n\nfunc (*T) method() {}\n")},
+		"pkg/code.go": {
+			Data: []byte("package pkg\n\nconst limit = 1\n\ntype T struct{}\n\nfunc (*T) method() {\n\t_ = 1\n}\n"),
+		},
 		"pkg/code_test.go": {
 			Data: []byte("package pkg\n\nfunc TestOne(*testing.T) {}\n\nfunc TestTwo(*testing.T) {}\n"),
 		},
@@ -71,9 +166,18 @@ func TestProblems(t *testing.T) {
 		{"[heading](docs/other.md#third)", "README.md: docs/other.md has no heading #third"},
 		{"[heading](docs/other.md#no-heading)", "README.md: docs/other.md has no heading #no-heading"},
 		{"[line](pkg/code.go#L3)", "README.md: pkg/code.go has no heading #L3"},
+		{"[`limit`](pkg/code.go#L3), [`T.method`](pkg/code.go#L7-L9)", ""},
+		{"[`limit`](pkg/code.go#L5)", "README.md: pkg/code.go#L5: limit is at L3; -update corrects the tour"},
+		{"[`T.method`](pkg/code.go#L7)", "README.md: pkg/code.go#L7: T.method is at L7-L9; -update corrects the tour"},
+		{"[`other`](pkg/code.go#L7)", "README.md: pkg/code.go does not declare other"},
 		{"[1 figure](docs/figures.md), [a\nfigure](docs/figures.md)", ""},
 		{"[2 figures](docs/figures.md)", "README.md: docs/figures.md does not contain 2 figures"},
 		{"[site](https://example.com/none), [mail](mailto:a@example.com)", ""},
+		{"[Site #1](https://github.com/owner/name/issues/1)", ""},
+		{
+			"[Site #1](https://github.com/owner/name/issues/2)",
+			"README.md: the text of the link to https://github.com/owner/name/issues/2 is Site #1",
+		},
 		{"```\n[in code](none)\n```\n", ""},
 		{"[`limit`](pkg/code.go), [`T`](pkg/code.go), [`T.method`](pkg/code.go), [the file](pkg/code.go)", ""},
 		{"[`method`](pkg/code.go)", "README.md: pkg/code.go does not declare method"},
@@ -92,9 +196,11 @@ var (
 	fence       = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	link        = regexp.MustCompile(`\[([^\]]*)\]\(([^()\s]+)\)`)
 	scheme      = regexp.MustCompile(`^[a-z]+:`)
+	issue       = regexp.MustCompile(`^https://github\.com/[\w-]+/[\w-]+/issues/(\d+)$`)
 	heading     = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	code        = regexp.MustCompile("^`([^`]+)`$")
+	lines       = regexp.MustCompile(`^L\d+(-L\d+)?$`)
 	quotation   = regexp.MustCompile(`^\d`)
 	goTest      = regexp.MustCompile("go test ([^`#\n]+)")
 )
@@ -145,7 +251,7 @@ func prose(text string) string { return fence.ReplaceAllString(text, "") }
 func checkLink(t *testing.T, files fs.FS, page, text, target string) string {
 	t.Helper()
 	if scheme.MatchString(target) {
-		return ""
+		return checkIssue(text, target)
 	}
 	name, anchor, hasAnchor := strings.Cut(target, "#")
 	file := page
@@ -158,10 +264,22 @@ func checkLink(t *testing.T, files fs.FS, page, text, target string) string {
 	if _, err := fs.Stat(files, file); err != nil {
 		return target + " does not exist"
 	}
+	if path.Ext(file) == ".go" && code.MatchString(text) {
+		return checkDeclaration(t, files, file, code.FindStringSubmatch(text)[1], anchor)
+	}
 	if hasAnchor && (path.Ext(file) != ".md" || !slices.Contains(anchors(read(t, files, file)), anchor)) {
 		return fmt.Sprintf("%s has no heading #%s", file, anchor)
 	}
 	return checkText(t, files, text, file)
+}
+
+// checkIssue returns what is wrong with the number in the text of a link to an issue, or an empty string.
+func checkIssue(text, target string) string {
+	_, number, hasNumber := strings.Cut(text, " #")
+	if got := issue.FindStringSubmatch(target); hasNumber && got != nil && got[1] != number {
+		return fmt.Sprintf("the text of the link to %s is %s", target, text)
+	}
+	return ""
 }
 
 // checkText returns what is wrong with the text of a link to an existing file, or an empty string.
@@ -170,9 +288,18 @@ func checkText(t *testing.T, files fs.FS, text, file string) string {
 	if quotation.MatchString(text) && !strings.Contains(unwrapped(read(t, files, file)), unwrapped(text)) {
 		return file + " does not contain " + text
 	}
-	declaration := code.FindStringSubmatch(text)
-	if path.Ext(file) == ".go" && declaration != nil && !declared(t, files, file)[declaration[1]] {
-		return fmt.Sprintf("%s does not declare %s", file, declaration[1])
+	return ""
+}
+
+// checkDeclaration returns what is wrong with a link to a declaration in a Go file, or an empty string. The anchor may
+// be empty.
+func checkDeclaration(t *testing.T, files fs.FS, file, name, anchor string) string {
+	t.Helper()
+	switch found := declared(t, files, file)[name]; {
+	case found == "":
+		return fmt.Sprintf("%s does not declare %s", file, name)
+	case anchor != "" && anchor != found:
+		return fmt.Sprintf("%s#%s: %s is at %s; -update corrects the tour", file, anchor, name, found)
 	}
 	return ""
 }
@@ -200,7 +327,7 @@ func anchors(text string) (found []string) {
 // begin with the name of a test in one of the packages.
 func checkTests(t *testing.T, files fs.FS, arguments string) string {
 	t.Helper()
-	words, known := strings.Fields(arguments), map[string]bool{}
+	words, known := strings.Fields(arguments), map[string]string{}
 	var folders []string
 	for _, word := range words {
 		folder, ok := strings.CutPrefix(word, "./")
@@ -225,33 +352,41 @@ func checkTests(t *testing.T, files fs.FS, arguments string) string {
 	}
 	for name := range strings.SplitSeq(strings.Trim(words[run], `'"`), "|") {
 		name, _, _ = strings.Cut(name, "/")
-		if name = strings.Trim(name, "^$"); !known[name] {
+		if name = strings.Trim(name, "^$"); known[name] == "" {
 			return fmt.Sprintf("%s has no test %s", strings.Join(folders, " "), name)
 		}
 	}
 	return ""
 }
 
-// declared returns the names that a Go file declares at the top level. A method is Type.method.
-func declared(t *testing.T, files fs.FS, name string) map[string]bool {
+// declared returns the names that a Go file declares at the top level, and their lines, such as L1-L9. A method is
+// Type.method.
+func declared(t *testing.T, files fs.FS, name string) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), name, read(t, files, name), parser.SkipObjectResolution)
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, read(t, files, name), parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]bool{}
+	names := map[string]string{}
+	add := func(name string, node ast.Node) {
+		first, last := set.Position(node.Pos()).Line, set.Position(node.End()).Line
+		if names[name] = fmt.Sprintf("L%d", first); last > first {
+			names[name] += fmt.Sprintf("-L%d", last)
+		}
+	}
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			names[receiver(d)+d.Name.Name] = true
+			add(receiver(d)+d.Name.Name, d)
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				switch s := spec.(type) {
 				case *ast.TypeSpec:
-					names[s.Name.Name] = true
+					add(s.Name.Name, s)
 				case *ast.ValueSpec:
 					for _, name := range s.Names {
-						names[name.Name] = true
+						add(name.Name, s)
 					}
 				}
 			}

@@ -176,6 +176,7 @@ func checkPackageManifest(t *testing.T) {
 // checkConfiguration checks that the operator has the limit on switches that the Subscription sets.
 func checkConfiguration(t *testing.T) {
 	t.Helper()
+	awaitConfiguration(t, environmentOf(t, subscription))
 	namespace := newNamespace(t, "configuration")
 	output, err := try(t, strings.Replace(newMachine, "count: 2", "count: 8", 1), "kubectl", "create", "-n", namespace, "-f", "-")
 	if err == nil || !strings.Contains(output, "must be at most 7") {

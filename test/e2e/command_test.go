@@ -79,7 +79,7 @@ func get[T any](t *testing.T, args ...string) T {
 	return object
 }
 
-// eventually calls missing until it returns an empty string. missing describes what the test still waits for.
+// eventually calls missing until it returns an empty string. missing describes the condition that is not met yet.
 func eventually(t *testing.T, timeout time.Duration, missing func() string) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)

@@ -39,7 +39,7 @@ func TestInstall(t *testing.T) {
 
 	checkOperator(t, system)
 	t.Run("resources", func(t *testing.T) { checkResources(t, system) })
-	t.Run("certificates", checkRotation)
+	t.Run("certificates", checkMonitoring)
 	t.Run("replica", func(t *testing.T) { checkReplicaGone(t, system) })
 	t.Run("kills", func(t *testing.T) { checkKills(t, system) })
 	t.Run("API server", func(t *testing.T) { checkAPIServerRestart(t, system) })

@@ -42,6 +42,7 @@ func checkOperator(t *testing.T, namespace string) {
 		t.Run("virtual machine", func(t *testing.T) { t.Parallel(); checkVirtualMachine(t) })
 		t.Run("schedule", func(t *testing.T) { t.Parallel(); checkSchedule(t) })
 		t.Run("metrics", func(t *testing.T) { t.Parallel(); checkMetrics(t, namespace) })
+		t.Run("prometheus", func(t *testing.T) { t.Parallel(); checkPrometheus(t, namespace) })
 		t.Run("pods", func(t *testing.T) { t.Parallel(); checkPods(t, namespace) })
 	})
 }
@@ -211,13 +212,12 @@ func checkAdmission(t *testing.T) {
 func checkMetrics(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "metrics")
-	for _, name := range []string{"unauthorized", "scraper"} {
-		must(t, "kubectl", "create", "serviceaccount", "-n", user, name)
-	}
-	must(t, "kubectl", "create", "clusterrolebinding", user, "--clusterrole=useless-metrics-reader", "--serviceaccount="+user+":scraper")
-	t.Cleanup(func() { cleanUp(t, "clusterrolebinding", user) })
+	must(t, "kubectl", "create", "serviceaccount", "-n", user, "unauthorized")
 	address := forward(t, namespace, "service/useless-controller-manager-metrics-service", 8443)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: metricsTLS(t, namespace)}}
+	monitor, ca := metricsMonitor(t, namespace)
+	verification := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: monitor.Spec.Endpoints[0].TLSConfig.ServerName}
+	verification.RootCAs.AppendCertsFromPEM(ca)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: verification}}
 	scrape := func(token string) (int, string) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", nil)
 		if err != nil {
@@ -237,17 +237,15 @@ func checkMetrics(t *testing.T, namespace string) {
 		}
 		return response.StatusCode, string(body)
 	}
-	token := func(name string) string {
-		return strings.TrimSpace(must(t, "kubectl", "create", "token", "-n", user, name))
-	}
+	unauthorized := strings.TrimSpace(must(t, "kubectl", "create", "token", "-n", user, "unauthorized"))
 	for _, request := range []struct {
 		reason string
 		token  string
 		want   int
 	}{
 		{"no token", "", http.StatusUnauthorized},
-		{"token without permission", token("unauthorized"), http.StatusForbidden},
-		{"token with permission", token("scraper"), http.StatusOK},
+		{"token without permission", unauthorized, http.StatusForbidden},
+		{"token with permission", metricsToken(t, user), http.StatusOK},
 	} {
 		status, body := scrape(request.token)
 		if status != request.want {
@@ -257,60 +255,6 @@ func checkMetrics(t *testing.T, namespace string) {
 			t.Errorf("%s: no useless_machines in:\n%s", request.reason, body)
 		}
 	}
-}
-
-// metricsTLS returns the TLS configuration of the ServiceMonitor for the operator in namespace. There is a ServiceMonitor
-// for OLM, and another one for all other installations. metricsTLS selects the one whose Secret exists.
-func metricsTLS(t *testing.T, namespace string) *tls.Config {
-	t.Helper()
-	for _, folder := range []string{"prometheus", "olm/prometheus"} {
-		rendered := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", folder))
-		endpoint := monitoredEndpoint(t, rendered)
-		key := endpoint.CA.Secret
-		secrets := get[corev1.SecretList](t, "secrets", "-n", namespace, "--field-selector=metadata.name="+key.Name).Items
-		if len(secrets) == 0 {
-			continue
-		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(secrets[0].Data[key.Key]) {
-			t.Fatalf("the Secret %s has no certificate %s", key.Name, key.Key)
-		}
-		name := strings.Replace(endpoint.ServerName, "."+system+".", "."+namespace+".", 1)
-		return &tls.Config{RootCAs: roots, ServerName: name}
-	}
-	t.Fatal("no ServiceMonitor has an existing Secret")
-	return nil
-}
-
-// endpointTLS is the TLS configuration of an endpoint in a ServiceMonitor.
-type endpointTLS struct {
-	CA struct {
-		Secret corev1.SecretKeySelector `json:"secret"`
-	} `json:"ca"`
-	ServerName string `json:"serverName"`
-}
-
-// monitoredEndpoint returns the TLS configuration of the ServiceMonitor in a list of manifests.
-func monitoredEndpoint(t *testing.T, manifests string) endpointTLS {
-	t.Helper()
-	for manifest := range strings.SplitSeq(manifests, "\n---\n") {
-		var monitor struct {
-			Kind string `json:"kind"`
-			Spec struct {
-				Endpoints []struct {
-					TLSConfig endpointTLS `json:"tlsConfig"`
-				} `json:"endpoints"`
-			} `json:"spec"`
-		}
-		if err := yaml.Unmarshal([]byte(manifest), &monitor); err != nil {
-			t.Fatal(err)
-		}
-		if monitor.Kind == "ServiceMonitor" {
-			return monitor.Spec.Endpoints[0].TLSConfig
-		}
-	}
-	t.Fatal("no ServiceMonitor")
-	return endpointTLS{}
 }
 
 // forward starts kubectl port-forward and returns the local address.

@@ -69,6 +69,14 @@ func configure(t *testing.T, environment []corev1.EnvVar) {
 		t.Fatal(err)
 	}
 	must(t, "kubectl", "patch", "-n", system, "subscription.operators.coreos.com", "useless-operator", "--type=merge", "-p", string(patch))
+	awaitConfiguration(t, environment)
+}
+
+// awaitConfiguration waits until the operator runs with the Subscription's configuration. OLM reads the Subscription
+// from a cache. If the cache does not yet show the installed version, OLM first creates the Deployment without the
+// configuration, and changes it later.
+func awaitConfiguration(t *testing.T, environment []corev1.EnvVar) {
+	t.Helper()
 	eventually(t, 2*time.Minute, func() string {
 		deployment := get[appsv1.Deployment](t, "-n", system, "deployment", "useless-controller-manager")
 		running := slices.DeleteFunc(deployment.Spec.Template.Spec.Containers[0].Env, func(env corev1.EnvVar) bool {

@@ -132,8 +132,8 @@ func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	}
 }
 
-// workInBothVersions starts three polls. Two of them read the only machine of a namespace, each in another version. The
-// third one creates machines in v1alpha1, as a dry run.
+// workInBothVersions starts three polls. Two of them read the only machine of a namespace, each in a different version.
+// The third poll creates machines in v1alpha1, as a dry run.
 func workInBothVersions(t *testing.T, namespace string) []*poll {
 	t.Helper()
 	return []*poll{

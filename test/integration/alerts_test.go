@@ -21,9 +21,11 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ import (
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster/standin"
+	"container.training/useless/test/internal/prometheus"
 )
 
 // series is one line of the operator's metrics.
@@ -52,16 +55,15 @@ var (
 // expression returns the expression of an alert.
 func expression(t *testing.T, alert string) string {
 	t.Helper()
-	_, alerts := alertRules(t)
-	text, ok := alerts[alert]["expr"].(string)
+	text, ok := prometheus.Alerts(t)[alert]["expr"].(string)
 	if !ok {
 		t.Fatalf("there is no alert %s", alert)
 	}
 	return text
 }
 
-// selected returns the series in metrics that the first selector of an alert's expression matches. Prometheus adds the
-// label job.
+// selected returns the series in metrics that the first selector of an alert's expression matches. It ignores the label
+// job, because Prometheus adds this label.
 func selected(t *testing.T, alert, metrics string) (found []series) {
 	t.Helper()
 	parts := selector.FindStringSubmatch(expression(t, alert))
@@ -166,16 +168,30 @@ func TestAlertCauses(t *testing.T) {
 		t.Run(alert, func(t *testing.T) { waitForBadness(t, alert, port) })
 	}
 	t.Run("UselessCertificateExpires", func(t *testing.T) { testCertificateExpires(t, port, dir) })
+	lintMetrics(t, scrape(t, port))
 	operator.Kill()
 	if metrics := scrape(t, port); len(selected(t, "UselessNoLeader", metrics)) > 0 {
 		t.Errorf("the operator still serves metrics after it was killed:\n%s", metrics)
 	}
 	// A rejected flip does not count as late. TestLifecycle reads the metric of UselessFlipsLate.
 	known := []string{"UselessFlipsLate", "UselessOperatorDown", "UselessNoLeader", "UselessCertificateExpires", "UselessScheduleLate", "UselessMigrationFails"}
-	_, alerts := alertRules(t)
-	for alert := range alerts {
+	for alert := range prometheus.Alerts(t) {
 		if causes[alert] == nil && !slices.Contains(known, alert) {
 			t.Errorf("no test provokes %s", alert)
+		}
+	}
+}
+
+// lintMetrics checks the names, types and help texts of the operator's own metrics, like promtool check metrics.
+func lintMetrics(t *testing.T, metrics string) {
+	t.Helper()
+	problems, err := promlint.New(strings.NewReader(metrics)).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, problem := range problems {
+		if strings.HasPrefix(problem.Metric, "useless_") {
+			t.Errorf("%s: %s", problem.Metric, problem.Text)
 		}
 	}
 }
@@ -258,11 +274,14 @@ func exceedQuota(t *testing.T, namespace string) {
 	waitForQuotaExceeded(t, namespace, "m")
 }
 
+const blockedWebhook = "/validate-useless-container-training-v1beta1-machine"
+
 // blockWebhook sends the headers of large reviews at the same time, and never sends the bodies. The webhook reads two
-// of them until their time limit. It must answer others with 503, because their time limit ends, too.
+// of them until their time limit. The other reviews wait. The webhook must answer some of them with 503 when their time
+// limit ends.
 func blockWebhook(t *testing.T) {
 	t.Helper()
-	const head = "POST /validate-useless-container-training-v1beta1-machine HTTP/1.1\r\nHost: webhook\r\n" +
+	const head = "POST " + blockedWebhook + " HTTP/1.1\r\nHost: webhook\r\n" +
 		"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
 	connections := make([]*tls.Conn, 30)
 	for i := range connections {

@@ -31,8 +31,8 @@ const webhookService = "useless-webhook-service.useless-system.svc"
 
 // TestSelfManagedCertificates runs the operator with self-managed certificates, as dist/install.yaml does. The
 // certificate is valid only for the webhooks' Service. In this test, the API server calls the webhooks at an IP
-// address, so all webhook calls fail until the test ends. At first, an admission policy rejects the certificate. During
-// this time, the operator must report that it is not ready.
+// address, so all webhook calls fail until the test ends. At first, an admission policy rejects updates of the Secret
+// with the certificate. During this time, the operator must report that it is not ready.
 func TestSelfManagedCertificates(t *testing.T) {
 	useExclusiveCluster(t)
 	installed := caBundles(t)
@@ -72,7 +72,8 @@ func TestSelfManagedCertificates(t *testing.T) {
 	}
 }
 
-// certificateOf returns the certificate of a server. A CA must have signed it for the webhook Service.
+// certificateOf returns the certificate of a server. It returns an error if the certificate is not valid for the
+// webhooks' Service, or if no CA in the PEM bundle ca has signed it.
 func certificateOf(address string, ca []byte) (*x509.Certificate, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)

@@ -17,8 +17,8 @@ import (
 	"container.training/useless/test/internal/installer"
 )
 
-// TestCheckWebhooks runs the program of helm test, with the ServiceAccount and the permissions of the chart. It must
-// fail without the operator, and without one of its admission webhooks.
+// TestCheckWebhooks runs the command that "helm test" runs in a Pod, with the chart's ServiceAccount and permissions.
+// The command must fail if the operator does not run, or if the admission webhooks are not registered.
 func TestCheckWebhooks(t *testing.T) {
 	useExclusiveCluster(t)
 	restoreWebhooks(t)
@@ -28,7 +28,7 @@ func TestCheckWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, object := range installer.Objects(t, []byte(hooks)) {
-		if object.GetKind() == "Pod" { // no node runs it, so the test runs its program
+		if object.GetKind() == "Pod" { // this cluster has no node, so the test itself runs the Pod's command
 			continue
 		}
 		if err := admin(t).Create(t.Context(), object); err != nil {
@@ -60,7 +60,7 @@ func TestCheckWebhooks(t *testing.T) {
 	mergePatch(t, configuration, `{"webhooks":[]}`)
 	eventually(t, defaultTimeout, func() (bool, string) { // the API server reads the configuration from a cache
 		_, err := executable.Output(checkCommand(t, account))
-		return err != nil && strings.Contains(err.Error(), "does not call the admission webhook"), "the check ignores that a webhook is missing"
+		return err != nil && strings.Contains(err.Error(), "does not call the admission webhook"), "the check succeeds without the admission webhooks"
 	})
 }
 

@@ -28,6 +28,7 @@ import (
 	"container.training/useless/hack/cluster/standin"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/machine"
+	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/test/internal/combinations"
 )
 
@@ -177,7 +178,10 @@ func testCombination(t *testing.T, c combinations.Combination) {
 	useExclusiveCluster(t)
 	rendered := render(t, c.Kustomization(combinations.CertManager))
 	limitPermissions(t, rendered)
-	args := append(c.Args(), "--namespace="+operatorNamespace, "--leader-elect", "--vm-usage-interval=1s")
+	args := append(c.Args(), "--namespace="+operatorNamespace, "--leader-elect")
+	if slices.Contains(c.Controllers, virtualmachine.Name) {
+		args = append(args, "--vm-usage-interval=1s")
+	}
 	if slices.Contains(c.Controllers, ingress.Name) {
 		args = append(args, "--ingress-annotation=foo=bar")
 	}

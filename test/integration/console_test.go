@@ -48,6 +48,11 @@ kubectl patch machine machine-2 --type=merge --patch='{"spec":{"flip":{"delaySec
 const deleteManifests = `kubectl get machines,switches,virtualmachines --all-namespaces
 kubectl delete -f dist/install.yaml`
 
+const (
+	installsOnNode = "needs the image in a registry, or OLM; test/e2e installs in the same ways on a node"
+	needsClusters  = "needs two clusters"
+)
+
 // stuckMachine creates a Machine that nothing but the block removes. No webhook of the installation runs.
 const stuckMachine = `kubectl delete validatingwebhookconfigurations --all
 kubectl create -f - <<END
@@ -62,6 +67,25 @@ var consoleTests = map[string][]consoleTest{
 		{begins: "export KUBECONFIG=", before: waitForMachines},
 		{begins: "kubectl annotate namespace dev", before: "kubectl create namespace dev", after: "kubectl delete namespace dev --wait=false"},
 		{begins: "make docker-buildx", skip: needsRegistry},
+		{begins: "make deploy", skip: installsOnNode},
+		{begins: "helm install", skip: installsOnNode},
+		{begins: "operator-sdk run bundle", skip: installsOnNode},
+	},
+	"docs/faq.md": {
+		{begins: "kubectl useless schedule explain"},
+		{begins: "kubectl get events --all-namespaces"},
+		{begins: "kubectl useless wake"},
+		{begins: "kubectl useless schedule check", before: "kubectl get deployment web -o yaml > web.yaml"},
+		{begins: "kubectl annotate deployment web"},
+		{begins: "kubectl annotate deployment web --overwrite"},
+		{begins: "kubectl get events --all-namespaces"},
+		{begins: "kubectl get events --all-namespaces"},
+		{begins: "kubectl get cronjob report"},
+		{begins: "kubectl useless schedule list"},
+		{begins: "kubectl auth can-i"},
+		{begins: "for context in", skip: needsClusters},
+		{begins: "kubectl get leases"},
+		{begins: "export P=useless.container.training"},
 	},
 	"docs/installing.md": {
 		{begins: "make docker-buildx", skip: needsRegistry},
@@ -100,6 +124,26 @@ func TestQuickStart(t *testing.T) {
 	s.page(t, "README.md")
 }
 
+// TestQuestions runs the commands of docs/faq.md.
+func TestQuestions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the plugin: make test-all runs this test")
+	}
+	useExclusiveCluster(t)
+	runOperatorFor(t, operatorOptions{})
+	namespace := newNamespace(t)
+	waitForReplicas(t, createDeployment(t, namespace, "web", nil), 0)
+	s := newConsoleShell(t)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(s.bin, "kubectl-useless"), "./cmd/kubectl-useless")
+	build.Dir = repository
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s.mustRun(t, "kubectl config set-context --current --namespace="+namespace)
+	s.mustRun(t, "kubectl create cronjob report --image=registry.example.com/report:1 --schedule='0 0 * * *'")
+	s.page(t, "docs/faq.md")
+}
+
 // TestInstallationPage runs the commands of docs/installing.md. A simulated node reports the operator's Pods as running,
 // but no operator runs.
 func TestInstallationPage(t *testing.T) {
@@ -116,7 +160,7 @@ func TestInstallationPage(t *testing.T) {
 
 // A consoleShell runs the commands of a page in a copy of the files that users need from a clone.
 type consoleShell struct {
-	clone       string
+	clone, bin  string
 	environment []string
 	exports     string // all export commands until now
 }
@@ -124,11 +168,11 @@ type consoleShell struct {
 func newConsoleShell(t *testing.T) *consoleShell {
 	t.Helper()
 	dir := t.TempDir()
-	s := &consoleShell{clone: filepath.Join(dir, "useless-operator")}
-	bin, kubeconfig := filepath.Join(dir, "bin"), filepath.Join(s.clone, ".local", "kubeconfig")
+	s := &consoleShell{clone: filepath.Join(dir, "useless-operator"), bin: filepath.Join(dir, "bin")}
+	kubeconfig := filepath.Join(s.clone, ".local", "kubeconfig")
 	helm := installer.Helm(t, kubeconfig)
 	original, err := os.ReadFile(clusterOf(t).Kubeconfig)
-	err = errors.Join(err, os.MkdirAll(bin, 0o700), os.MkdirAll(filepath.Dir(kubeconfig), 0o700))
+	err = errors.Join(err, os.MkdirAll(s.bin, 0o700), os.MkdirAll(filepath.Dir(kubeconfig), 0o700))
 	for _, folder := range []string{"config", "dist", "charts", "hack/tools"} {
 		err = errors.Join(err, os.CopyFS(filepath.Join(s.clone, folder), os.DirFS(filepath.Join(repository, folder))))
 	}
@@ -139,9 +183,9 @@ func newConsoleShell(t *testing.T) *consoleShell {
 	kubectl := programs.Path("kubectl")
 	err = errors.Join(err,
 		os.WriteFile(kubeconfig, original, 0o600),
-		os.Symlink(kubectl, filepath.Join(bin, "kubectl")),
+		os.Symlink(kubectl, filepath.Join(s.bin, "kubectl")),
 		os.Symlink(kubectl, filepath.Join(filepath.Dir(kubeconfig), "kubectl")),
-		os.Symlink(helm.Path, filepath.Join(bin, "helm")),
+		os.Symlink(helm.Path, filepath.Join(s.bin, "helm")),
 		os.WriteFile(filepath.Join(s.clone, "values.yaml"), []byte(docexamples.Block(t, "installing.md", "image:")), 0o600),
 		os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(docexamples.Block(t, "installing.md", "resources:")), 0o600),
 	)
@@ -149,7 +193,7 @@ func newConsoleShell(t *testing.T) *consoleShell {
 		t.Fatal(err)
 	}
 	s.environment = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(dir, "cache"), "LC_ALL=C", "MAKEFLAGS=", "MAKELEVEL=",
-		"KUBECONFIG="+kubeconfig, "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+		"KUBECONFIG="+kubeconfig, "PATH="+s.bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		s.environment = append(s.environment, name+"="+filepath.Join(dir, "helm"))
 	}
@@ -234,7 +278,7 @@ func (s *consoleShell) command(t *testing.T, folder string, c console.Command) {
 		}
 		return got == want && isError == (err != nil), "$ " + text + "\n" + cmp.Diff(want, got)
 	}
-	if strings.Contains(text, "kubectl get ") { // the operator changes what it prints
+	if strings.Contains(text, "kubectl get ") { // its output changes while the operator works
 		eventually(t, defaultTimeout, attempt)
 	} else if ok, diff := attempt(); !ok {
 		t.Errorf("(-page +got)\n%s", diff)
@@ -253,7 +297,7 @@ func normalized(output string) string {
 	return deployedAt.ReplaceAllString(ages.ReplaceAllString(output, " AGE"), "LAST DEPLOYED: TIME")
 }
 
-// run runs shell commands and returns what a terminal shows.
+// run runs shell commands and returns the output that a terminal shows.
 func (s *consoleShell) run(t *testing.T, commands string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*defaultTimeout) // make deploy may build kustomize

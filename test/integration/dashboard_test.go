@@ -8,15 +8,15 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -30,16 +30,19 @@ import (
 	"container.training/useless/hack/cluster/standin"
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
+	"container.training/useless/test/internal/prometheus"
 )
 
 // A cause is an action that gives panels of the dashboard a value above zero, and lets alerts fire.
 type cause struct {
 	reason string
-	do     func(t *testing.T, namespace string, prometheus *prometheusServer) // nil if the operator does it on its own
+	do     func(t *testing.T, namespace string, prom *prometheus.Server) // nil if the operator does it on its own
 	panels []string
-	brief  []string // more panels, with values that are above zero for milliseconds, so that a scrape may read zero
-	alerts []string
+	alerts map[string]alertLabels // the labels show that this cause lets the alert fire
 }
+
+// alertLabels are the names and values of some labels.
+type alertLabels = map[string]string
 
 // causes has each panel exactly once.
 var causes = []cause{
@@ -57,7 +60,11 @@ var causes = []cause{
 			"Flips", "Lateness of flips", "Machines by condition", "Dropped events", "Reconciles", "Duration of reconciles",
 			"Wait in the work queue",
 		},
-		brief: []string{"Work queue", "Busy workers"},
+	},
+	{
+		reason: "a webhook delays writes to more ReplicaSets than there are workers",
+		do:     causeWait,
+		panels: []string{"Work queue", "Busy workers"},
 	},
 	{
 		reason: "a user creates a Machine, and a client sends a request that is not a review",
@@ -68,40 +75,46 @@ var causes = []cause{
 		reason: "a quota rejects the creation of switches",
 		do:     causeQuotaErrors,
 		panels: []string{"Reconcile errors"},
-		alerts: []string{"UselessMachinesNotScaled"},
+		alerts: map[string]alertLabels{"UselessMachinesNotScaled": {"namespace": operatorNamespace}},
 	},
 	{
 		reason: "the webhook cannot read the bodies of requests",
-		do: func(t *testing.T, _ string, prometheus *prometheusServer) {
+		do: func(t *testing.T, _ string, prom *prometheus.Server) {
 			t.Helper()
 			blockWebhook(t) // creates the series of the errors
-			waitForSeries(t, prometheus, `controller_runtime_webhook_requests_total{code="503"} > 0`)
+			waitForSeries(t, prom, `controller_runtime_webhook_requests_total{code="503"} > 0`)
 			blockWebhook(t) // increases it
 		},
-		alerts: []string{"UselessWebhookFails", "UselessWebhookSlow"},
+		alerts: map[string]alertLabels{
+			"UselessWebhookFails": {"webhook": blockedWebhook},
+			"UselessWebhookSlow":  {"webhook": blockedWebhook},
+		},
 	},
 	{
 		reason: "a user writes an invalid schedule",
-		do: func(t *testing.T, namespace string, _ *prometheusServer) {
+		do: func(t *testing.T, namespace string, _ *prometheus.Server) {
 			t.Helper()
 			createInvalidSchedule(t, namespace)
 		},
-		alerts: []string{"UselessScheduleInvalid"},
+		alerts: map[string]alertLabels{"UselessScheduleInvalid": {"kind": "deployments"}},
 	},
 	{
 		reason: "a user scales a stopped Deployment",
-		do:     func(t *testing.T, namespace string, _ *prometheusServer) { t.Helper(); testOverridden(t, namespace) },
-		alerts: []string{"UselessScheduleOverridden"},
+		do:     func(t *testing.T, namespace string, _ *prometheus.Server) { t.Helper(); testOverridden(t, namespace) },
+		alerts: map[string]alertLabels{"UselessScheduleOverridden": {"kind": "deployments"}},
 	},
 	{
 		reason: "the API server rejects a stop",
-		do:     func(t *testing.T, namespace string, _ *prometheusServer) { t.Helper(); testScaleRefused(t, namespace) },
-		alerts: []string{"UselessScheduleFails", "UselessOperatorFails"},
+		do:     func(t *testing.T, namespace string, _ *prometheus.Server) { t.Helper(); testScaleRefused(t, namespace) },
+		alerts: map[string]alertLabels{
+			"UselessScheduleFails": {"kind": "deployments"},
+			"UselessOperatorFails": {"controller": "schedule-deployments"},
+		},
 	},
 	{
 		reason: "a Pod has the name that a VirtualMachine needs",
-		do:     func(t *testing.T, namespace string, _ *prometheusServer) { t.Helper(); createConflict(t, namespace) },
-		alerts: []string{"UselessVirtualMachineFailed"},
+		do:     func(t *testing.T, namespace string, _ *prometheus.Server) { t.Helper(); createConflict(t, namespace) },
+		alerts: map[string]alertLabels{"UselessVirtualMachineFailed": {"namespace": operatorNamespace}},
 	},
 	{
 		reason: "schedules stop Deployments, and the stopped Deployments change",
@@ -110,11 +123,11 @@ var causes = []cause{
 			"Workloads by state", "Starts and stops", "Lateness of starts and stops", "CPU saved now", "Memory saved now",
 			"CPU saved in the time range", "Memory saved in the time range",
 		},
-		alerts: []string{"UselessScheduleLate"},
+		alerts: map[string]alertLabels{"UselessScheduleLate": {"namespace": operatorNamespace}},
 	},
 	{
 		reason: "a VirtualMachine runs, without a metrics API",
-		do: func(t *testing.T, namespace string, _ *prometheusServer) {
+		do: func(t *testing.T, namespace string, _ *prometheus.Server) {
 			t.Helper()
 			waitForActive(t, createVirtualMachine(t, namespace, "vm", standin.Fate{}))
 		},
@@ -129,7 +142,7 @@ var causes = []cause{
 	},
 }
 
-func causeFlips(t *testing.T, namespace string, _ *prometheusServer) {
+func causeFlips(t *testing.T, namespace string, _ *prometheus.Server) {
 	t.Helper()
 	const switches = 100
 	flippingMachine(t, namespace, "m", switches, 0, 0)
@@ -141,12 +154,42 @@ func causeFlips(t *testing.T, namespace string, _ *prometheusServer) {
 	annotate(t, m, v1beta1.PausedAnnotation, "false")
 }
 
+// causeWait lets the API server wait for a webhook that never answers, before it changes a ReplicaSet.
+func causeWait(t *testing.T, namespace string, _ *prometheus.Server) {
+	t.Helper()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	createWebhook(t, namespace, admissionregistrationv1.ValidatingWebhook{
+		Name:           "silent.example.com",
+		ClientConfig:   admissionregistrationv1.WebhookClientConfig{URL: new("https://" + silent.Addr().String())},
+		TimeoutSeconds: new(int32(5)),
+		FailurePolicy:  new(admissionregistrationv1.Ignore),
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"replicasets"}},
+		}},
+	})
+	probe := createReplicaSet(t, namespace, "probe", 0)
+	eventually(t, defaultTimeout, func() (bool, string) {
+		start, patch := time.Now(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
+		err := admin(t).Patch(t.Context(), probe.DeepCopy(), patch, client.DryRunAll)
+		return time.Since(start) > 4*time.Second, fmt.Sprintf("the API server does not wait for the webhook yet, error %v", err)
+	})
+	const twiceTheWorkers = 8
+	for i := range twiceTheWorkers {
+		createReplicaSet(t, namespace, fmt.Sprintf("rs-%d", i), 0)
+	}
+}
+
 // causeWebhookErrors sends two wrong requests. The first one creates the series of the errors, the second increases it.
-func causeWebhookErrors(t *testing.T, namespace string, prometheus *prometheusServer) {
+func causeWebhookErrors(t *testing.T, namespace string, prom *prometheus.Server) {
 	t.Helper()
 	createMachine(t, namespace, "valid", nil)
 	sendNoReview(t)
-	waitForSeries(t, prometheus, `controller_runtime_webhook_requests_total{code="400"} > 0`)
+	waitForSeries(t, prom, `controller_runtime_webhook_requests_total{code="400"} > 0`)
 	sendNoReview(t)
 }
 
@@ -164,7 +207,7 @@ func sendNoReview(t *testing.T) {
 	}
 }
 
-func causeQuotaErrors(t *testing.T, namespace string, _ *prometheusServer) {
+func causeQuotaErrors(t *testing.T, namespace string, _ *prometheus.Server) {
 	t.Helper()
 	createQuota(t, namespace, 3)
 	createMachine(t, namespace, "limited", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 5 })
@@ -173,7 +216,7 @@ func causeQuotaErrors(t *testing.T, namespace string, _ *prometheusServer) {
 // causeStops creates a Deployment that the operator stops at once. Then the recorded time of this stop is changed, so
 // that the stop is due again, and late. Each change also updates the savings. The first one creates their series, the
 // second one increases them.
-func causeStops(t *testing.T, namespace string, prometheus *prometheusServer) {
+func causeStops(t *testing.T, namespace string, prom *prometheus.Server) {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
@@ -181,13 +224,13 @@ func causeStops(t *testing.T, namespace string, prometheus *prometheusServer) {
 		}
 	})
 	waitForReplicas(t, d, 0)
-	waitForSeries(t, prometheus, "useless_schedule_saved_cpu_cores > 0")
+	waitForSeries(t, prom, "useless_schedule_saved_cpu_cores > 0")
 	annotate(t, d, v1beta1.LastScheduleTimeAnnotation, "2026-01-01T00:00:00Z")
-	waitForSeries(t, prometheus, "useless_schedule_saved_cpu_core_seconds_total > 0")
+	waitForSeries(t, prom, "useless_schedule_saved_cpu_core_seconds_total > 0")
 	annotate(t, d, v1beta1.LastScheduleTimeAnnotation, "2026-01-01T00:00:00Z")
 }
 
-func causeOptionalWrites(t *testing.T, namespace string, _ *prometheusServer) {
+func causeOptionalWrites(t *testing.T, namespace string, _ *prometheus.Server) {
 	t.Helper()
 	createReplicaSet(t, namespace, "rs", 1)
 	waitForPodCount(t, namespace, "rs", "1")
@@ -206,33 +249,41 @@ func TestDashboard(t *testing.T) {
 	grantPermissions(t, podcount.Name)
 	grantPermissions(t, ingress.Name)
 	port, certificates := freePort(t), copyCertificate(t)
-	prometheus := startPrometheus(t, port, metricsToken(t, newNamespace(t)))
+	prom := startPrometheus(t, port)
 	lease, restoreMigration := holdLease(t), failMigration(t)
 	// The Deployment sets GOMEMLIMIT, too.
 	operator := startOperator(t, []string{"GOMEMLIMIT=200MiB"}, "--leader-elect", "--namespace="+operatorNamespace, "--controllers=*,podcount,ingress",
 		"--ingress-annotation=foo=bar", "--vm-usage-interval=1s", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port),
 		"--webhook-cert-dir="+certificates)
 	operator.waitUntilReady(t)
-	waitForAlert(t, prometheus, "UselessNoLeader")
+	waitForAlert(t, prom, "UselessNoLeader", alertLabels{"namespace": operatorNamespace})
 	if err := admin(t).Delete(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
-	waitForAlert(t, prometheus, "UselessMigrationFails")
+	waitForAlert(t, prom, "UselessMigrationFails", alertLabels{"namespace": operatorNamespace})
 	restoreMigration()
-	waitForSeries(t, prometheus, `useless_storage_migration{state="complete"} == 1`)
+	waitForSeries(t, prom, `useless_storage_migration{state="complete"} == 1`)
 
-	checkCauses(t, prometheus)
+	checkCauses(t, prom)
 	delayFlips(t, operator)
-	waitForAlert(t, prometheus, "UselessFlipsLate")
-	writeFile(t, prometheus.ca, replaceCertificate(t, certificates, 10*time.Hour))
-	waitForAlert(t, prometheus, "UselessCertificateExpires")
+	waitForAlert(t, prom, "UselessFlipsLate", alertLabels{"namespace": operatorNamespace})
+	prom.SetCA(t, replaceCertificate(t, certificates, 10*time.Hour))
+	waitForAlert(t, prom, "UselessCertificateExpires", alertLabels{"pod": "operator"})
 	operator.Kill()
-	waitForAlert(t, prometheus, "UselessOperatorDown")
-	for name, fired := range prometheus.alerts {
+	waitForAlert(t, prom, "UselessOperatorDown", nil)
+	for name, fired := range prom.Alerts {
 		if !fired {
 			t.Errorf("the alert %s has not fired", name)
 		}
 	}
+}
+
+// startPrometheus starts a Prometheus that scrapes an operator on a port of this machine.
+func startPrometheus(t *testing.T, port int) *prometheus.Server {
+	t.Helper()
+	prom := prometheus.Start(t, prometheus.DefaultServiceMonitor(t), caBundles(t)[0], metricsToken(t, newNamespace(t)))
+	prom.SetTargets(t, operatorNamespace, map[string]string{"operator": fmt.Sprintf("127.0.0.1:%d", port)})
+	return prom
 }
 
 // failMigration makes the storage version migration fail: Machines may be stored in v1alpha1, but there is no conversion
@@ -266,25 +317,21 @@ func failMigration(t *testing.T) (restore func()) {
 }
 
 // checkCauses provokes all causes, and checks their panels and alerts.
-func checkCauses(t *testing.T, prometheus *prometheusServer) {
+func checkCauses(t *testing.T, prom *prometheus.Server) {
 	t.Helper()
-	panels := dashboardQueries(t)
+	panels := prometheus.DashboardQueries(t)
 	for _, c := range causes {
 		if c.do != nil {
-			c.do(t, newNamespace(t), prometheus)
+			c.do(t, newNamespace(t), prom)
 		}
 	}
 	for _, c := range causes {
 		for _, title := range c.panels {
-			checkPanel(t, prometheus, title, panels[title], " > 0")
+			checkPanel(t, prom, title, panels[title])
 			delete(panels, title)
 		}
-		for _, title := range c.brief {
-			checkPanel(t, prometheus, title, panels[title], " >= 0")
-			delete(panels, title)
-		}
-		for _, name := range c.alerts {
-			waitForAlert(t, prometheus, name)
+		for name, want := range c.alerts {
+			waitForAlert(t, prom, name, want)
 		}
 	}
 	for title := range panels {
@@ -309,14 +356,14 @@ func delayFlips(t *testing.T, operator *operatorProcess) {
 	waitForPositions(t, namespace, "m", "dddd", defaultTimeout)
 }
 
-// checkPanel waits until each query of a panel has a result that satisfies a condition.
-func checkPanel(t *testing.T, prometheus *prometheusServer, title string, queries []string, condition string) {
+// checkPanel waits until each query of a panel has a result above zero.
+func checkPanel(t *testing.T, prom *prometheus.Server, title string, queries []string) {
 	t.Helper()
 	if len(queries) == 0 {
 		t.Errorf("the dashboard has no panel %q", title)
 	}
 	for _, query := range queries {
-		waitForSeries(t, prometheus, query+condition)
+		waitForSeries(t, prom, query+" > 0")
 	}
 }
 
@@ -335,51 +382,25 @@ func metricsToken(t *testing.T, namespace string) string {
 	return token
 }
 
-// dashboardQueries returns the queries of each panel of the dashboard. Each query returns the largest values
-// of the last ten minutes, because some values, such as a rate, return to zero.
-func dashboardQueries(t *testing.T) map[string][]string {
-	t.Helper()
-	var dashboard struct {
-		Panels []struct {
-			Type, Title string
-			Targets     []struct{ Expr string }
-		}
-	}
-	raw, err := os.ReadFile(filepath.Join(repository, "config", "grafana", "dashboard.json"))
-	if err == nil {
-		err = json.Unmarshal(raw, &dashboard)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	variables := strings.NewReplacer("$namespace", ".*", "$__rate_interval", "4s", "$__range", "10m")
-	queries := map[string][]string{}
-	for _, panel := range dashboard.Panels {
-		for _, target := range panel.Targets {
-			queries[panel.Title] = append(queries[panel.Title],
-				fmt.Sprintf("max_over_time((%s)[10m:1s])", variables.Replace(target.Expr)))
-		}
-	}
-	return queries
-}
-
-func waitForSeries(t *testing.T, prometheus *prometheusServer, query string) {
+func waitForSeries(t *testing.T, prom *prometheus.Server, query string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) {
-		series, err := prometheus.query(t, query)
+		series, err := prom.Query(t, query)
 		return series > 0, fmt.Sprintf("%s returns %d series, error %v", query, series, err)
 	})
 }
 
-func waitForAlert(t *testing.T, prometheus *prometheusServer, name string) {
+// waitForAlert waits until an alert with the wanted labels fires, or has fired in the last ten minutes.
+func waitForAlert(t *testing.T, prom *prometheus.Server, name string, want alertLabels) {
 	t.Helper()
-	if _, ok := prometheus.alerts[name]; !ok {
+	if _, ok := prom.Alerts[name]; !ok {
 		t.Errorf("there is no alert %s", name)
 		return
 	}
-	prometheus.alerts[name] = true
-	eventually(t, defaultTimeout, func() (bool, string) {
-		firing, err := prometheus.firing(t, name)
-		return firing, fmt.Sprintf("the alert %s does not fire, error %v", name, err)
-	})
+	prom.Alerts[name] = true
+	matchers := fmt.Sprintf(`alertname=%q, alertstate="firing"`, name)
+	for label, value := range want {
+		matchers += fmt.Sprintf(", %s=%q", label, value)
+	}
+	waitForSeries(t, prom, "max_over_time(ALERTS{"+matchers+"}[10m]) > 0")
 }

@@ -52,8 +52,7 @@ func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	return found
 }
 
-// turnedDown counts how often each switch changed from up to down. It counts the changes by the operator and by the
-// test.
+// turnedDown counts the changes of each switch from up to down. It counts the changes by the operator and by the test.
 func turnedDown(changes []change[*v1beta1.Switch]) map[string]int {
 	counts, up := map[string]int{}, map[string]bool{}
 	for _, change := range changes {

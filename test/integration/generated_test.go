@@ -55,7 +55,7 @@ var kindsOfObjects = []kindOfObject{
 
 // TestGeneratedChanges generates changes from the schemas. The API server and the webhook must accept valid changes.
 // They must reject invalid changes with a message that names the field. The test uses crdValidator to decide which
-// changes are valid by the schema and its CEL rules. The operator must not panic.
+// changes are valid according to the schema and its CEL rules. The operator must not panic.
 func TestGeneratedChanges(t *testing.T) {
 	useSharedCluster(t)
 	t.Logf("repeat this run with -seed=%d", *seed)
@@ -194,7 +194,7 @@ func (c *changes) createObjects() {
 	}
 }
 
-// candidate generates an object whose types and bounds are valid by the schema. The object may violate CEL rules. If
+// candidate generates an object whose types and bounds satisfy the schema. The object may violate CEL rules. If
 // old is not nil, the object is an update of old with the same value of the immutable field.
 func (c *changes) candidate(name string, old *unstructured.Unstructured) map[string]any {
 	object := c.generator.object(c.validator.schema)
@@ -220,7 +220,7 @@ func (c *changes) candidate(name string, old *unstructured.Unstructured) map[str
 	return object
 }
 
-// validObject generates an object that is valid by the schema, its CEL rules and the operator's limit.
+// validObject generates an object that satisfies the schema, its CEL rules and the operator's limit.
 func (c *changes) validObject(name string, old *unstructured.Unstructured) map[string]any {
 	c.Helper()
 	for range 10_000 {

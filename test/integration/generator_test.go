@@ -73,7 +73,7 @@ func newCRDValidator(t *testing.T, crd, version string) crdValidator {
 }
 
 // validate returns the errors of an object, or of an update of old if old is not nil. Like the API server, it checks
-// the CEL rules only if the object is valid by the schema. It changes object: it sets the defaults.
+// the CEL rules only if the object satisfies the schema. It sets the defaults in object.
 func (v crdValidator) validate(ctx context.Context, object, old map[string]any) field.ErrorList {
 	defaulting.Default(object, v.structural)
 	errs := validation.ValidateCustomResource(nil, object, v.validator)
@@ -89,7 +89,7 @@ func (v crdValidator) validate(ctx context.Context, object, old map[string]any) 
 	return broken
 }
 
-// generator generates values that are valid by a schema. It also generates changes that make these values invalid.
+// generator generates values that satisfy a schema. It also generates changes that make these values invalid.
 type generator struct {
 	*testing.T
 	*rand.Rand
@@ -113,7 +113,7 @@ var (
 	labelValues = []string{"", "front", "back", "a", "A-b_c.9", strings.Repeat("v", 63)}
 )
 
-// value generates a value that is valid by a schema. Optional fields are often absent.
+// value generates a value that satisfies a schema. Optional fields are often absent.
 func (g generator) value(s *schemaProps) any {
 	switch {
 	case s.XIntOrString && g.IntN(3) == 0:

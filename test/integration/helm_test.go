@@ -26,7 +26,7 @@ import (
 )
 
 // TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The operator
-// runs with the flags and the permissions of the chart, and issues its own certificate. It needs a third of a minute of
+// runs with the flags and the permissions of the chart, and issues its own certificate. It needs about 20 s of
 // processor time, so make test does not run it. make e2e installs the chart on a node.
 func TestHelm(t *testing.T) {
 	if testing.Short() && os.Getenv("KUBERNETES") == "" {
@@ -159,9 +159,9 @@ func (c *testCluster) helm(t *testing.T, command string, args ...string) {
 	}
 }
 
-// runChart runs the operator with the flags and the permissions of the chart until it has issued its certificate and
-// created the Switches of a Machine. The API server cannot reach the webhooks, because no Pod runs. Therefore runChart
-// sets their failure policy to Ignore.
+// runChart runs the operator with the flags and the permissions of the chart. It stops the operator when the operator
+// has issued its certificate and created the Switches of a Machine. The API server cannot reach the webhooks, because
+// no Pod runs. Therefore runChart sets their failure policy to Ignore.
 func (c *testCluster) runChart(t *testing.T) {
 	t.Helper()
 	var err error

@@ -181,7 +181,7 @@ const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 func runAbusiveClients(url string) int {
 	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	var unanswered sync.Map // the reasons of attacks with mustServe that got no answer yet
+	var unanswered sync.Map // the reasons of the attacks that need an answer, but have none yet
 	for i, from := range addresses {
 		for _, attack := range newWebhookCaller(url, from).attacks() {
 			if attack.mustServe && i == 0 {
@@ -329,7 +329,7 @@ func admissionReview(machine string) []byte {
 type attack struct {
 	reason    string
 	clients   int
-	mustServe bool // whether at least one client must get an answer; otherwise the operator may close all connections
+	mustServe bool // at least one client must get an answer; if it is false, the operator may close all connections
 
 	// run returns errUnanswered if there was no answer. It returns another error if the answer was wrong.
 	run func(ctx context.Context) error
@@ -415,7 +415,7 @@ func (s *webhookCaller) attacks() []attack {
 			send(validateURL, json, -1, text(admission, deeper), "exceeded max depth", "503 "),
 		},
 		{
-			"conversion that ends in the list of objects", 8, false,
+			"conversion whose body ends before the list of objects ends", 8, false,
 			send(convertURL, json, -1, text(before), "unexpected EOF"),
 		},
 		{
@@ -427,7 +427,7 @@ func (s *webhookCaller) attacks() []attack {
 			send(convertURL, json, int64(len(before+large+"]}}")), text(before, large, "]}}"), `"status":"Success"`),
 		},
 		{
-			"many reviews of large Machines, accepted or rejected as overload", 32, true,
+			"many reviews of large Machines; some are rejected with status 503", 32, true,
 			send(validateURL, json, int64(len(review)), text(review), `"allowed":true`, "503 "),
 		},
 		{"headers that never end", 100, false, s.drip("POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nX-Pad: " + strings.Repeat("x", 8<<10))},

@@ -37,3 +37,18 @@ spec: {resource: {cpu: 1, memory: 1G}}
 		}
 	}
 }
+
+// TestKubectlExplain checks that kubectl explain shows the description of a field of each version.
+func TestKubectlExplain(t *testing.T) {
+	useSharedCluster(t)
+	const want = "in seconds that a switch stays up after the operator noticed it. The range is 0 to 86400"
+	for version, field := range map[string]string{
+		"useless.container.training/v1beta1":  "machine.spec.flip.delaySeconds",
+		"useless.container.training/v1alpha1": "machine.spec.flipDelaySeconds",
+	} {
+		got := strings.Join(strings.Fields(mustKubectl(t, "", "explain", field, "--api-version="+version)), " ")
+		if !strings.Contains(got, want) {
+			t.Errorf("kubectl explain %s shows %q, want %q", field, got, want)
+		}
+	}
+}

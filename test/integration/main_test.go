@@ -256,12 +256,13 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	if options.controllers != nil {
 		options.controllers(&controllers)
 	}
-	caches, err := controllers.CacheOptions()
+	scheme := newScheme()
+	caches, err := controllers.CacheOptions(scheme)
 	if err != nil {
 		return nil, nil, err
 	}
 	mgr, err = ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme:         newScheme(),
+		Scheme:         scheme,
 		Cache:          caches,
 		Client:         controller.ClientOptions(),
 		Metrics:        metricsserver.Options{BindAddress: "0"},

@@ -18,8 +18,8 @@ func TestPause(t *testing.T) {
 		{"a machine that is created paused is not changed until it is unpaused", testPausedFromTheStart},
 		{"a paused machine turns no switch down until it is unpaused", testPausedMachine},
 		{"a paused machine can be deleted", testPausedMachineDeleted},
-		{"a paused switch is not turned down until it is unpaused, but other switches are", testPausedSwitchUp},
-		{"a paused switch is not deleted until it is unpaused, but other switches are", testPausedSwitchSurplus},
+		{"a paused switch is not turned down until it is unpaused, but other switches are turned down", testPausedSwitchUp},
+		{"a paused switch is not deleted until it is unpaused, but other switches are deleted", testPausedSwitchSurplus},
 		{"a paused switch is not adopted until it is unpaused", testPausedSwitchNotAdopted},
 	})
 }

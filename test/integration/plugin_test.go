@@ -5,6 +5,8 @@ package integration
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/plugin"
 )
@@ -26,6 +30,8 @@ func TestPlugin(t *testing.T) {
 	runShared(t, []namespacedTest{
 		{"a stopped deployment is listed and explained, wakes, and sleeps until its next start", testPluginSchedule},
 		{"a workload without a schedule cannot wake", testPluginUnscheduled},
+		{"a workload with the default of its Namespace is in the list of all Namespaces", testPluginDefault},
+		{"a workload whose state before the stop is not known wakes after the command in the error", testPluginUnknownState},
 		{"a deployment that sleeps starts at the next start", testPluginNextStart},
 		{"a deployment that sleeps until a time skips earlier starts", testPluginSleepUntil},
 		{"a workload in a dry run cannot wake", testPluginDryRun},
@@ -68,7 +74,7 @@ func testPluginSchedule(t *testing.T, namespace string) {
 	d = waitForReplicas(t, d, 3)
 	mustPrint(t, namespace, []string{"schedule", "explain", "deploy", "web"}, "start-until keeps it running until")
 
-	mustPrint(t, namespace, []string{"sleep", "deployment/web"}, "deployments.apps/web stopped\n")
+	mustPrint(t, namespace, []string{"sleep", "deployment/web"}, "deployments.apps/web stopped until ")
 	d = getDeployment(t, namespace, d.Name)
 	if *d.Spec.Replicas != 0 || d.Annotations[v1beta1.OriginalReplicasAnnotation] != "3" ||
 		d.Annotations[v1beta1.StartUntilAnnotation] != "" {
@@ -78,7 +84,7 @@ func testPluginSchedule(t *testing.T, namespace string) {
 }
 
 func testPluginUnscheduled(t *testing.T, namespace string) {
-	createDeployment(t, namespace, "web", unscheduled)
+	d := createDeployment(t, namespace, "web", unscheduled)
 	for _, args := range [][]string{
 		{"wake", "deploy/web", "--for", "1h"}, {"sleep", "deploy/web"}, {"schedule", "explain", "deploy/web"},
 	} {
@@ -86,16 +92,74 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 			t.Errorf("%v: error %v", args, err)
 		}
 	}
-	if _, _, err := useless(t, namespace, "wake", "sts/none", "--for", "1h"); err == nil || !strings.Contains(err.Error(), "kubectl get statefulsets -n "+namespace+" lists them") {
-		t.Errorf("a missing workload: error %v", err)
+	runAdvice(t, namespace, "schedule", "explain", "deploy/web")
+	if got := getDeployment(t, namespace, d.Name).Annotations[v1beta1.StopScheduleAnnotation]; got != "Mon-Fri 20:00" {
+		t.Errorf("after the command in the error, stop-schedule is %q", got)
 	}
-	if _, _, err := useless(t, namespace, "wake", "so/none", "--for", "1h"); err == nil || !strings.Contains(err.Error(), "no kind ScaledObject") {
-		t.Errorf("a missing kind: error %v", err)
+	annotate(t, d, v1beta1.StopScheduleAnnotation, "")
+	for target, want := range map[string]string{
+		"sts/none": "kubectl get statefulsets -n " + namespace + " lists them",
+		"so/none":  "no kind ScaledObject",
+	} {
+		_, _, err := useless(t, namespace, "wake", target, "--for", "1h")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s does not exist: error %v, want %q", target, err, want)
+		}
 	}
 	if stdout, stderr, err := useless(t, namespace, "schedule", "list"); err != nil || stdout != "" ||
 		!strings.Contains(stderr, "note: scaledobjects are skipped") || !strings.Contains(stderr, "To add one") {
 		t.Errorf("an empty list: error %v, stdout %q, stderr %q", err, stdout, stderr)
 	}
+}
+
+// argument matches an argument of a command in a shell.
+var argument = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
+
+// runAdvice runs the plugin, which must fail. Then it runs the kubectl command in the error message.
+func runAdvice(t *testing.T, namespace string, args ...string) {
+	t.Helper()
+	_, _, err := useless(t, namespace, args...)
+	if err == nil {
+		t.Fatalf("%v: no error", args)
+	}
+	_, command, found := strings.Cut(err.Error(), "\n  kubectl ")
+	if !found {
+		t.Fatalf("%v: no command in the error %v", args, err)
+	}
+	command, _, _ = strings.Cut(command, "\n")
+	var advised []string
+	for _, arg := range argument.FindAllString(command, -1) {
+		advised = append(advised, strings.Trim(arg, `'"`))
+	}
+	mustKubectl(t, "", advised...)
+}
+
+// testPluginUnknownState has workloads that were already off at their stop, so the operator does not know how they ran.
+func testPluginUnknownState(t *testing.T, namespace string) {
+	d, s, c := newDeployment(namespace, "d"), newStatefulSet(namespace, "s"), newCronJob(namespace, "c")
+	vm := newVirtualMachine(namespace, "vm")
+	d.Spec.Replicas, s.Spec.Replicas, c.Spec.Suspend = new(int32(0)), new(int32(0)), new(true)
+	vm.ObjectMeta, vm.Spec.Action = newScheduled(namespace, "vm"), v1alpha1.ActionInactive
+	hpa := newScheduledAutoscaler(namespace, "hpa", "2")
+	hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas = new(int32(1)), 2
+	for _, test := range []struct {
+		target string
+		object client.Object
+	}{{"deploy/d", d}, {"sts/s", s}, {"cj/c", c}, {"vm/vm", vm}, {"hpa/hpa", hpa}} {
+		createObject(t, test.object)
+		eventually(t, defaultTimeout, func() (bool, string) {
+			got := getUnstructured(t, test.object).GetAnnotations()
+			return got[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStopped, fmt.Sprint(test.target, " has ", got)
+		})
+		runAdvice(t, namespace, "wake", test.target, "--for", "2h")
+		mustPrint(t, namespace, []string{"wake", test.target, "--for", "2h"}, "runs for 2h\n")
+	}
+}
+
+func testPluginDefault(t *testing.T, namespace string) {
+	createDeployment(t, namespace, "web", unscheduled)
+	annotateNamespace(t, namespace, v1beta1.StopAfterAnnotation, "1d")
+	mustPrint(t, namespace, []string{"schedule", "list", "-A", "-o", "json"}, `"namespace": "`+namespace+`"`)
 }
 
 // testPluginNextStart puts a Deployment to sleep, and then changes its start schedule, so that a start is due at once.
@@ -113,7 +177,8 @@ func testPluginNextStart(t *testing.T, namespace string) {
 	waitForReplicas(t, d, 3)
 }
 
-// testPluginSleepUntil moves the start time twice after the sleep: before and after the end of the suspension.
+// testPluginSleepUntil changes the start time twice after the sleep. The suspension must prevent the first start. The
+// second change also ends the suspension, so the Deployment must start.
 func testPluginSleepUntil(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{v1beta1.StartScheduleAnnotation: timeOfDayIn(-time.Hour)}
@@ -183,23 +248,19 @@ func testPluginAutoscaler(t *testing.T, namespace string) {
 	if err := admin(t).Create(t.Context(), hpa); err != nil {
 		t.Fatal(err)
 	}
-	limits := func(least, most int32) func(*autoscalingv2.HorizontalPodAutoscaler) bool {
-		return func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
-			return *hpa.Spec.MinReplicas == least && hpa.Spec.MaxReplicas == most
-		}
-	}
 	hpa = waitForWorkload(t, hpa, "stopped", limits(2, 2))
 	mustPrint(t, namespace, []string{"schedule", "list"}, "HorizontalPodAutoscaler   web    stopped")
 	mustPrint(t, namespace, []string{"wake", "hpa/web", "--for", "2h"}, "horizontalpodautoscalers.autoscaling/web runs for 2h\n")
 	hpa = waitForWorkload(t, hpa, "awake", limits(4, 9))
-	mustPrint(t, namespace, []string{"sleep", "hpa/web"}, "horizontalpodautoscalers.autoscaling/web stopped\n")
+	mustPrint(t, namespace, []string{"sleep", "hpa/web"}, "horizontalpodautoscalers.autoscaling/web stopped until ")
 	hpa = waitForWorkload(t, hpa, "asleep", limits(2, 2))
 	if hpa.Annotations[v1beta1.OriginalReplicasAnnotation] != "9" || hpa.Annotations[v1beta1.OriginalMinReplicasAnnotation] != "4" {
 		t.Errorf("after sleep, the annotations are %v", hpa.Annotations)
 	}
 }
 
-// testPluginCompletion completes the names of scheduled workloads only.
+// testPluginCompletion completes the names of workloads, Machines and namespaces. The workload wiki has no schedule, so
+// its name must not be completed.
 func testPluginCompletion(t *testing.T, namespace string) {
 	createDeployment(t, namespace, "web", nil)
 	createDeployment(t, namespace, "worker", nil)
@@ -281,7 +342,7 @@ spec:
 	mustPrint(t, namespace, []string{"schedule", "list"}, "ScaledObject   events   stopped")
 	mustPrint(t, namespace, []string{"wake", "so/events", "--for", "2h"}, "scaledobjects.keda.sh/events runs for 2h\n")
 	o = waitForWorkload(t, o, "awake", paused(""))
-	mustPrint(t, namespace, []string{"sleep", "so/events"}, "scaledobjects.keda.sh/events stopped\n")
+	mustPrint(t, namespace, []string{"sleep", "so/events"}, "scaledobjects.keda.sh/events stopped until ")
 	o = waitForWorkload(t, o, "asleep", paused("0"))
 	if o.Annotations[v1beta1.OriginalStateAnnotation] != v1beta1.OriginalStateActive {
 		t.Errorf("after sleep, the annotations are %v", o.Annotations)

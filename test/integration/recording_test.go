@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -44,20 +46,23 @@ type change[T client.Object] struct {
 	object T
 }
 
-// record starts a recording of the list's kind. The recording ends with the test.
+// record starts a recording of the list's kind. The recording ends with the test. On a busy computer, the API server ends
+// a watch that reads too slowly. A RetryWatcher then continues after the last event.
 func record[T client.Object](t *testing.T, list client.ObjectList, namespace string) *recording[T] {
 	t.Helper()
-	if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+	c := admin(t)
+	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
 	// The watch must not end with t.Context(), because it would report an error before the cleanup.
-	ctx, cancel := context.WithCancel(context.Background())
-	from := &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
-	unanswered := time.AfterFunc(defaultTimeout, cancel)
-	watcher, err := admin(t).Watch(ctx, list, from)
-	unanswered.Stop()
+	ctx := context.WithoutCancel(t.Context())
+	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			into := list.DeepCopyObject().(client.ObjectList)
+			return c.Watch(ctx, into, &client.ListOptions{Namespace: namespace, Raw: &options})
+		},
+	})
 	if err != nil {
-		cancel()
 		t.Fatal(err)
 	}
 	r := &recording[T]{start: list, namespace: namespace, more: make(chan struct{})}
@@ -70,7 +75,6 @@ func record[T client.Object](t *testing.T, list client.ObjectList, namespace str
 	}()
 	t.Cleanup(func() {
 		watcher.Stop()
-		cancel()
 		<-done
 	})
 	return r

@@ -64,8 +64,8 @@ func TestScheduleBurst(t *testing.T) {
 	}
 }
 
-// compare returns how many times as long as the minimal client the operator takes. The two take turns in being first.
-// The operator is first in round 0, because the minimal client copies its patches.
+// compare returns the ratio of the operator's time to the minimal client's time. The operator is first in even rounds,
+// and the minimal client in odd rounds. Round 0 is even, because the minimal client copies the operator's patches.
 func (b *burst) compare(round int) (ratio float64) {
 	b.Helper()
 	var operator, minimal time.Duration

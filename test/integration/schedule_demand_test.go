@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -27,6 +28,7 @@ func TestScheduleOnDemand(t *testing.T) {
 	runShared(t, []namespacedTest{
 		{"the annotations of a Namespace are the default for its workloads", testNamespaceDefault},
 		{"a workload with own annotations does not have the default of its Namespace", testOwnSchedule},
+		{"a changed default costs one write for each workload that it changes", testCostOfDefault},
 		{"a CronJob has the times of its Namespace, but not the replicas", testDefaultOfCronJob},
 		{"a StatefulSet and a VirtualMachine have the default of their Namespace, but an autoscaler does not", testDefaultOfKinds},
 		{"kube-public cannot have a default", testSystemNamespace},
@@ -86,6 +88,38 @@ func testOwnSchedule(t *testing.T, namespace string) {
 	checkUnchanged(t, optedOut, "that has opted out")
 	if got := *getDeployment(t, namespace, suspended.Name).Spec.Replicas; got != 3 {
 		t.Errorf("the suspended deployment has %d replicas, want 3", got)
+	}
+}
+
+func testCostOfDefault(t *testing.T, namespace string) {
+	const n = 5
+	requests, workloads := clusterOf(t).requests, make([]*appsv1.Deployment, n)
+	for i := range workloads {
+		workloads[i] = createDeployment(t, namespace, fmt.Sprintf("d-%d", i), unscheduled)
+	}
+	createDeployment(t, namespace, "none", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{v1beta1.ScheduleAnnotation: v1beta1.ScheduleNone}
+	})
+	for i, change := range []struct {
+		key, value string
+		replicas   int32
+	}{
+		{v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour), 0},
+		{v1beta1.StartScheduleAnnotation, timeOfDayIn(-time.Minute), 3},
+		{v1beta1.StopReplicasAnnotation, "1", 3}, // writes only observed-schedule
+	} {
+		annotateNamespace(t, namespace, change.key, change.value)
+		eventually(t, defaultTimeout, func() (bool, string) {
+			got := requests.successes(namespace, "PATCH deployments")
+			return got >= n*(i+1), fmt.Sprintf("%d writes to Deployments, want %d", got, n*(i+1))
+		})
+		requests.waitUntilIdle(t, namespace)
+		if got := requests.successes(namespace, "PATCH deployments"); got != n*(i+1) {
+			t.Errorf("%d writes to Deployments after %d changes of the default, want %d", got, i+1, n*(i+1))
+		}
+		for _, d := range workloads {
+			waitForReplicas(t, d, change.replicas)
+		}
 	}
 }
 
@@ -196,6 +230,35 @@ func testStopAfter(t *testing.T, namespace string) {
 	if *d.Spec.Replicas != 2 {
 		t.Errorf("the deployment has %d replicas, want 2", *d.Spec.Replicas)
 	}
+}
+
+// TestStopAfterAcrossRestarts restarts the operator 50 minutes after a workload was started, and when its stop is due.
+func TestStopAfterAcrossRestarts(t *testing.T) {
+	useExclusiveCluster(t)
+	clock, namespace := &adjustedClock{}, newNamespace(t)
+	options := operatorOptions{clock: clock}
+	annotateNamespace(t, namespace, v1beta1.StopAfterAnnotation, "1h")
+	stop := runOperatorFor(t, options)
+	d := waitForWorkload(t, createDeployment(t, namespace, "d", unscheduled), "observed", func(d *appsv1.Deployment) bool {
+		return d.Annotations[v1beta1.RunningSinceAnnotation] != ""
+	})
+	stop()
+	since, err := time.Parse(time.RFC3339, d.Annotations[v1beta1.RunningSinceAnnotation])
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.set(since.Add(50 * time.Minute))
+	stop = runOperatorFor(t, options)
+	waitForEvent(t, d, v1beta1.EventStopsSoon)
+	if diff := cmp.Diff(annotationsOf(d), annotationsOf(getDeployment(t, namespace, "d"))); diff != "" {
+		t.Errorf("annotations after a restart (-want +got):\n%s", diff)
+	}
+	stop()
+	clock.set(since.Add(time.Hour))
+	runOperatorFor(t, options)
+	d = waitForReplicas(t, d, 0)
+	checkEvents(t, d, v1beta1.EventScheduledStop, fmt.Sprintf(`Scaled in from 3 to 0 replicas (stop-after "1h" of Namespace %s, due %s)`,
+		namespace, since.Add(time.Hour).UTC().Format(time.RFC3339)))
 }
 
 func testDryRun(t *testing.T, namespace string) {

@@ -20,6 +20,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
@@ -182,21 +183,34 @@ func waitUntilScheduleProcessed(t *testing.T, namespace string) {
 	clusterOf(t).requests.waitUntilIdle(t, namespace)
 }
 
-// checkUnchanged fails the test if the operator changes a Deployment. In the failure message, description follows "the
-// deployment".
-func checkUnchanged(t *testing.T, d *appsv1.Deployment, description string) {
+// checkUnchanged fails the test if the operator changes a workload. In the failure message, description follows the
+// kind.
+func checkUnchanged(t *testing.T, o client.Object, description string) {
 	t.Helper()
-	before := getDeployment(t, d.Namespace, d.Name)
-	waitUntilScheduleProcessed(t, d.Namespace)
-	after := getDeployment(t, d.Namespace, d.Name)
-	if diff := cmp.Diff(before.Spec, after.Spec) + cmp.Diff(annotationsOf(before), annotationsOf(after), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("the deployment %s was changed (-before +after):\n%s", description, diff)
+	before := getUnstructured(t, o)
+	waitUntilScheduleProcessed(t, o.GetNamespace())
+	after := getUnstructured(t, o)
+	if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]) +
+		cmp.Diff(annotationsOf(before), annotationsOf(after), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the %s %s was changed (-before +after):\n%s", before.GetKind(), description, diff)
 	}
 }
 
-// annotationsOf returns the annotations of a Deployment, without the annotation of Kubernetes' deployment controller.
-func annotationsOf(d *appsv1.Deployment) map[string]string {
-	annotations := maps.Clone(d.Annotations)
+// getUnstructured reads an object from the API server.
+func getUnstructured(t *testing.T, o client.Object) *unstructured.Unstructured {
+	t.Helper()
+	setKind(t, o)
+	got := &unstructured.Unstructured{}
+	got.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+	if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(o), got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// annotationsOf returns the annotations of an object, without the annotation of Kubernetes' deployment controller.
+func annotationsOf(o client.Object) map[string]string {
+	annotations := maps.Clone(o.GetAnnotations())
 	delete(annotations, "deployment.kubernetes.io/revision")
 	return annotations
 }
@@ -286,15 +300,25 @@ func testAppliedAgain(t *testing.T, namespace string) {
 	}
 }
 
-// manifestOf returns a Deployment as a JSON manifest.
-func manifestOf(t *testing.T, d *appsv1.Deployment) string {
+// manifestOf returns an object as a JSON manifest.
+func manifestOf(t *testing.T, o client.Object) string {
 	t.Helper()
-	d.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
-	manifest, err := json.Marshal(d)
+	setKind(t, o)
+	manifest, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(manifest)
+}
+
+// setKind sets apiVersion and kind of an object from its Go type.
+func setKind(t *testing.T, o client.Object) {
+	t.Helper()
+	gvk, err := admin(t).GroupVersionKindFor(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
 func testScheduleRemoved(t *testing.T, namespace string) {
@@ -531,15 +555,17 @@ func newScheduledAutoscaler(namespace, name, stopReplicas string) *autoscalingv2
 	return hpa
 }
 
+// limits returns a function that reports whether an autoscaler has these limits.
+func limits(least, most int32) func(*autoscalingv2.HorizontalPodAutoscaler) bool {
+	return func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
+		return *hpa.Spec.MinReplicas == least && hpa.Spec.MaxReplicas == most
+	}
+}
+
 func testScheduledAutoscaler(t *testing.T, namespace string) {
 	hpa := newScheduledAutoscaler(namespace, "hpa", "1")
 	if err := admin(t).Create(t.Context(), hpa); err != nil {
 		t.Fatal(err)
-	}
-	limits := func(least, most int32) func(*autoscalingv2.HorizontalPodAutoscaler) bool {
-		return func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
-			return *hpa.Spec.MinReplicas == least && hpa.Spec.MaxReplicas == most
-		}
 	}
 	hpa = waitForWorkload(t, hpa, "stopped", limits(1, 1))
 	saved := hpa.Annotations[v1beta1.OriginalMinReplicasAnnotation] + " to " + hpa.Annotations[v1beta1.OriginalReplicasAnnotation]

@@ -34,8 +34,8 @@ const (
 		`{.metadata.managedFields[?(@.apiVersion=="useless.container.training/v1alpha1")].manager}{"\n"}{end}`
 )
 
-// TestServeOnlyV1beta1 applies the CustomResourceDefinitions of the component v1beta1-only: while objects are stored in
-// v1alpha1, after the migration, and back.
+// TestServeOnlyV1beta1 applies the CustomResourceDefinitions of the component v1beta1-only. The API server must reject
+// them while objects are stored in v1alpha1, and accept them after the migration. Then the test serves v1alpha1 again.
 func TestServeOnlyV1beta1(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)
@@ -103,8 +103,8 @@ func documentedCRDs(t *testing.T) (found []*apiextensionsv1.CustomResourceDefini
 	return found
 }
 
-// serveVersionsOf serves the versions that the given CustomResourceDefinitions serve. It changes no other field, because
-// the cluster of the tests has other URLs of webhooks.
+// serveVersionsOf copies the field served of all versions to the CustomResourceDefinitions in the cluster. It changes no
+// other field, because the cluster of the tests has other URLs of webhooks.
 func serveVersionsOf(t *testing.T, wanted []*apiextensionsv1.CustomResourceDefinition) error {
 	t.Helper()
 	var errs []error
@@ -140,7 +140,7 @@ func storeMachineInAlpha(t *testing.T, namespace string) {
 	stop()
 }
 
-// waitForAlpha waits until the API server serves v1alpha1, or answers 404.
+// waitForAlpha waits until the API server serves v1alpha1. If served is false, it waits until the API server answers 404.
 func waitForAlpha(t *testing.T, namespace string, served bool) {
 	t.Helper()
 	for _, plural := range plurals {

@@ -237,7 +237,7 @@ const everyStatus = `{"status": {
 	"conditions": [{"type": "Ready", "status": "False", "reason": "SwitchesUp", "message": "One is up", "observedGeneration": 1,
 		"lastTransitionTime": "2026-11-20T09:00:00Z"}]}}`
 
-// TestServerSideApplyInTwoVersions lets two field managers apply the same Machine, each in another version.
+// TestServerSideApplyInTwoVersions lets two field managers apply the same Machine, each in a different version.
 func TestServerSideApplyInTwoVersions(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
@@ -341,7 +341,7 @@ spec: {switches: {count: 3}, flip: {intervalSeconds: 1}}
 	})
 }
 
-// ownedFields returns the paths of the fields that the managers own, by "manager version".
+// ownedFields returns the paths of the fields that the managers own. The keys have the format "manager version".
 func ownedFields(t *testing.T, u *unstructured.Unstructured, managers ...string) map[string][]string {
 	t.Helper()
 	owned := map[string][]string{}

@@ -440,29 +440,14 @@ func createCPUQuota(t *testing.T, namespace, cpus string) *corev1.ResourceQuota 
 
 func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 	hook := admissionregistrationv1.ValidatingWebhook{
-		Name:                    "down.example.com",
-		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://127.0.0.1:%d", freePort(t)))},
-		NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
-		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-		AdmissionReviewVersions: []string{"v1"},
+		Name:         "down.example.com",
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://127.0.0.1:%d", freePort(t)))},
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 		}},
 	}
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook},
-	}
-	if err := admin(t).Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
-	allow := func() {
-		if err := admin(t).Delete(context.Background(), configuration); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(allow)
+	allow := createWebhook(t, namespace, hook)
 	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Create(t.Context(), newPod(namespace, "", nil), client.DryRunAll)
 		return apierrors.IsInternalError(err), fmt.Sprintf("the API server does not call the webhook yet: %v", err)
@@ -485,6 +470,29 @@ func testVirtualMachineWebhookDown(t *testing.T, namespace string) {
 	if len(failures) != 1 {
 		t.Errorf("the operator wrote the failure %d times, want once", len(failures))
 	}
+}
+
+// createWebhook lets the API server call a webhook for requests in a namespace. It removes the webhook when remove is
+// called or the test ends.
+func createWebhook(t *testing.T, namespace string, hook admissionregistrationv1.ValidatingWebhook) (remove func()) {
+	t.Helper()
+	hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
+	hook.SideEffects = new(admissionregistrationv1.SideEffectClassNone)
+	hook.AdmissionReviewVersions = []string{"v1"}
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook},
+	}
+	if err := admin(t).Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
+	remove = func() {
+		if err := admin(t).Delete(context.Background(), configuration); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(remove)
+	return remove
 }
 
 func testVirtualMachineNameConflict(t *testing.T, namespace string) { testConflict(t, namespace, nil) }

@@ -47,7 +47,7 @@ func TestWrites(t *testing.T) {
 			t.Run("each of many new machines costs one write for each switch, two other writes and at most one event", func(t *testing.T) {
 				testCostOfMachines(t, requests)
 			})
-			t.Run("a flip costs six writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
+			t.Run("a flip costs five writes", func(t *testing.T) { testCostOfFlip(t, requests, namespace) })
 			t.Run("a deletion costs one write for each switch that is up, one other write and one event", func(t *testing.T) {
 				testCostOfDeletion(t, requests, namespace)
 			})

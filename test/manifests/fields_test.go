@@ -14,7 +14,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// TestShortNames checks the names that kubectl accepts. test/integration compares them with the names of other kinds.
+// TestShortNames checks the short names and the category of each kind. TestKubectlNames in test/integration uses them
+// on a real API server, where another kind could have the same short name.
 func TestShortNames(t *testing.T) {
 	got := map[string][]string{}
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
@@ -29,7 +30,8 @@ func TestShortNames(t *testing.T) {
 	}
 }
 
-// TestFieldDescriptions checks that kubectl explain shows the range, the default and an example of each field.
+// TestFieldDescriptions checks that kubectl explain shows the range, the default, the unit and an example of each field.
+// TestKubectlExplain in test/integration runs it.
 func TestFieldDescriptions(t *testing.T) {
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
 		for _, version := range crd.Spec.Versions {
@@ -44,7 +46,7 @@ func TestFieldDescriptions(t *testing.T) {
 
 func checkDescriptions(t *testing.T, path string, field apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
-	for _, missing := range missingIn(field) {
+	for _, missing := range missingIn(path, field) {
 		t.Errorf("the description of %s lacks %s:\n%s", path, missing, field.Description)
 	}
 	properties := field.Properties
@@ -56,8 +58,17 @@ func checkDescriptions(t *testing.T, path string, field apiextensionsv1.JSONSche
 	}
 }
 
-// missingIn returns the parts that are not in a field's description: each limit, the default, and an example.
-func missingIn(field apiextensionsv1.JSONSchemaProps) []string {
+// units has a pattern for the unit of fields whose path matches the key.
+var units = map[string]string{
+	`Seconds$`:    `\bin seconds\b`,
+	`\.cpu$`:      `\bCPUs\b|\bin percent\b`,
+	`\.memory$`:   `\bin bytes\b|\bin percent\b`,
+	`\.rootDisk$`: `\bin bytes\b`,
+}
+
+// missingIn returns the required parts that a field's description lacks. Each limit, the default, the unit and an
+// example are required.
+func missingIn(path string, field apiextensionsv1.JSONSchemaProps) []string {
 	var missing []string
 	description := strings.Join(strings.Fields(field.Description), " ") // without line breaks
 	require := func(part, pattern string) {
@@ -72,6 +83,11 @@ func missingIn(field apiextensionsv1.JSONSchemaProps) []string {
 		value := strings.Trim(string(field.Default.Raw), `"`)
 		require("the default "+value, `The default is `+regexp.QuoteMeta(value)+`\.`)
 	}
+	for fields, unit := range units {
+		if regexp.MustCompile(fields).MatchString(path) {
+			require("the unit, which matches "+unit, unit)
+		}
+	}
 	object := len(field.Properties) > 0 || field.Items != nil && len(field.Items.Schema.Properties) > 0
 	if !object && len(field.Enum) == 0 {
 		require("an example", `For example, |such as `)
@@ -79,7 +95,7 @@ func missingIn(field apiextensionsv1.JSONSchemaProps) []string {
 	return missing
 }
 
-// limits returns the limits in a field's schema, without the limit of every 32-bit integer.
+// limits returns the limits in a field's schema. It omits the maximum value of int32, which does not limit the field.
 func limits(field apiextensionsv1.JSONSchemaProps) []string {
 	var found []string
 	for _, limit := range []*float64{field.Minimum, field.Maximum} {

@@ -28,7 +28,10 @@ const (
 	manifests  = "dist/install.yaml"
 	crd        = "config/crd/bases/useless.container.training_machines.yaml"
 
-	flipInterval = "flipIntervalSeconds:\n                default: "
+	policy = "config/admission-policy/changes.yaml"
+
+	flipInterval     = "flipIntervalSeconds:\n                default: "
+	deploymentFields = "'deployments': variables.scheduleAnnotations + [\n"
 )
 
 // mutants lists mistakes. Other projects have found the mistakes with a class in operators.
@@ -185,7 +188,10 @@ var mutants = []mutant{
 	}, tests: []string{"./test/integration -run ^TestSchedule$"}},
 
 	{mistake: "The default schedule of a Namespace reaches kube-system", edits: []edit{
-		{schedule, "Namespaces.defaults", call, "slices.Contains", `false`},
+		{schedule, "defaultsOf", call, "slices.Contains", `false`},
+	}},
+	{mistake: "The default schedule of a Namespace reaches the operator's own Namespace", edits: []edit{
+		{schedule, "Options.system", call, "append", `systemNamespaces`},
 	}},
 	{mistake: "Own annotations of a workload do not replace the default of its Namespace", edits: []edit{
 		{times, "Effective", call, "hasOne", `false`},
@@ -210,6 +216,9 @@ var mutants = []mutant{
 	}},
 	{mistake: "At the end of a dry run, its last stop is executed", edits: []edit{
 		{schedule, "input.skip", binary, "isOfDryRun", `false`},
+	}},
+	{mistake: "In a dry run, the start after an announced stop is not announced", edits: []edit{
+		{schedule, "kind.decideSchedule", ifStatement, "isDryRun", ``},
 	}},
 	{mistake: "A start that a user has undone is reported as the present state", edits: []edit{
 		{schedule, "kind.isOverridden", binary, "ScheduleStarted", `false`},
@@ -246,6 +255,12 @@ var mutants = []mutant{
 	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
 		{machine, "Controller.Reconcile", ifStatement, "confirmSettled", ``},
 	}},
+
+	// Permissions.
+	{mistake: "An admission policy lets the operator change the Pod template of Deployments", edits: []edit{
+		{policy, "", text, deploymentFields, deploymentFields + "          '/spec/template',\n"},
+		{manifests, "", text, deploymentFields, deploymentFields + "          '/spec/template',\n"},
+	}, tests: []string{"./test/integration -run ^TestAdmissionPolicies$"}},
 }
 
 // replaceController replaces the operator's controllers in simulations by a controller of package baseline.

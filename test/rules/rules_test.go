@@ -112,8 +112,8 @@ func read(t *testing.T, path string) string {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	file, _ := readRules(t)
-	for _, args := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", tests}} {
-		if output, err := promtool(t, string(file), args...); err != nil {
+	for _, args := range [][]string{{"check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"}, {"test", "rules", tests}} {
+		if output, err := promtool(t, string(file), args...); err != nil || strings.Contains(output, "WARN") {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, output)
 		}
 	}

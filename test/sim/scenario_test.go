@@ -570,6 +570,32 @@ func TestIdleDay(t *testing.T) {
 	})
 }
 
+// TestReconcilesOfFlip counts the reconciles from the time at which a flip is due. The first reconcile turns the switch
+// down. The second one writes the status of the Machine. The watch event of the status causes a third one, which does
+// nothing.
+func TestReconcilesOfFlip(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
+		_, err := w.Start(operators[0], "machine")
+		must(t, errors.Join(err, w.Admin.Create(t.Context(), machineOf("m", 2)), w.Pass(settleTime),
+			patch(switchOf("m-1"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin), w.Pass(time.Second)))
+		reconciles, writes := w.Reconciles.Load(), len(w.History())
+		must(t, w.Pass(settleTime))
+		var changed []string
+		for _, change := range w.History()[writes:] {
+			if change.Kind.Kind != "Event" {
+				changed = append(changed, change.Kind.Kind)
+			}
+		}
+		if want := []string{"Switch", "Machine"}; !slices.Equal(changed, want) {
+			t.Errorf("a flip changes %v, want %v", changed, want)
+		}
+		if n := w.Reconciles.Load() - reconciles; n != 3 {
+			t.Errorf("a flip costs %d reconciles, want 3", n)
+		}
+	})
+}
+
 // state returns all objects as JSON, without the fields that depend on time or on the number of writes.
 func state(w *sim.World) string {
 	var all strings.Builder
@@ -589,8 +615,8 @@ func state(w *sim.World) string {
 		} {
 			unstructured.RemoveNestedField(object.Object, path...)
 		}
-		strip(object.Object, "deletionTimestamp", "lastTransitionTime", "observedGeneration", "startedAt", "time",
-			"uid")
+		removeFields(object.Object,
+			"deletionTimestamp", "lastTransitionTime", "observedGeneration", "startedAt", "time", "uid")
 		data, _ := json.Marshal(object.Object)
 		all.Write(append(data, '\n'))
 	}
@@ -605,19 +631,19 @@ func sorted(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return fields
 }
 
-// strip removes fields at every level of a JSON value.
-func strip(value any, names ...string) {
+// removeFields removes fields at every level of a JSON value.
+func removeFields(value any, names ...string) {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, name := range names {
 			delete(value, name)
 		}
 		for _, member := range value {
-			strip(member, names...)
+			removeFields(member, names...)
 		}
 	case []any:
 		for _, element := range value {
-			strip(element, names...)
+			removeFields(element, names...)
 		}
 	}
 }

@@ -270,7 +270,7 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 			return name == "scaledobjects"
 		})},
 	}
-	caches, err := options.CacheOptions()
+	caches, err := options.CacheOptions(scheme)
 	if err != nil {
 		return nil, err
 	}

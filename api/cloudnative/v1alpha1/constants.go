@@ -40,7 +40,7 @@ const (
 	ReasonReplacing = "Replacing"
 	// ReasonQuotaExceeded means that a ResourceQuota rejects the Pod.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonCreateFailed means that the API server rejects the Pod for another reason.
+	// ReasonCreateFailed means that the Pod cannot be created for another reason.
 	ReasonCreateFailed = "CreateFailed"
 	// ReasonNameConflict means that another Pod, which the VirtualMachine does not control, has the required name.
 	ReasonNameConflict = "NameConflict"
@@ -94,7 +94,7 @@ const (
 	EventResized = "Resized"
 	// EventDeleted names a deleted Pod and the cause.
 	EventDeleted = "Deleted"
-	// EventCreateFailed contains the error that the API server returned when it rejected a Pod.
+	// EventCreateFailed contains the error that prevents the creation of a Pod.
 	EventCreateFailed = "CreateFailed"
 	// EventUnschedulable contains the scheduler's message about a Pod that fits on no node.
 	EventUnschedulable = "Unschedulable"

@@ -67,7 +67,7 @@ type eventItem struct {
 	Note   string `json:"note"`
 }
 
-// week is what a schedule does from three days before today until three days after it.
+// week has the states of a schedule from three days before today until three days after today.
 type week struct {
 	Days  []int64 `json:"days"` // eight midnights in the time zone of the schedule
 	Spans []span  `json:"spans"`

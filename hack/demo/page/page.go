@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package page serves a web page that shows the Machines of a cluster as switches, its scheduled workloads and the
-// operator's events. Users can turn switches up in the page. The page is only for the demo: it listens on 127.0.0.1,
-// and all users of the computer can change switches with the permissions of the demo.
+// operator's events. Users can turn switches up in the page. The page is only for the demo. It listens on 127.0.0.1, so
+// all users of the computer can change switches with the permissions of the demo.
 package page
 
 import (

@@ -67,7 +67,7 @@ func record(ctx context.Context) (string, error) {
 func quickStart(page string) (start string, others []string, err error) {
 	blocks := console.Blocks(page)
 	if len(blocks) < 2 {
-		return "", nil, errors.New("README.md has less than two console blocks")
+		return "", nil, errors.New("README.md has fewer than two console blocks")
 	}
 	for _, c := range blocks[1].Commands {
 		others = append(others, c.WithoutRemark())
@@ -92,7 +92,7 @@ func (r *recording) add(terminal int, text string) {
 	r.frames = append(r.frames, frame{at: time.Since(r.begin), terminal: terminal, lines: lines})
 }
 
-// demo records the demo, and then the other commands while the demo runs.
+// demo records the demo. When the demo shows its first screen, demo also records the other commands.
 func (r *recording) demo(ctx context.Context, start string, others []string) error {
 	command := fmt.Sprintf("stty columns %d rows %d && exec %s", columns, terminals[0].rows, start)
 	run := exec.CommandContext(ctx, "script", "--quiet", "--flush", "--return", "--command", command, os.DevNull)
@@ -125,8 +125,8 @@ func (r *recording) demo(ctx context.Context, start string, others []string) err
 	return errors.Join(err, interrupted, read)
 }
 
-// others records the commands in the second terminal. It begins shortly before an even or odd minute, so that the
-// recording contains the start or the stop of the sample Deployment whose schedule has one each minute.
+// others records the commands in the second terminal. It begins shortly before a full minute, because the schedule of a
+// sample Deployment has a start or a stop in every minute. The recording then contains this start or stop.
 func (r *recording) others(ctx context.Context, commands []string) error {
 	time.Sleep(4 * time.Second) // show the samples
 	r.paused.Store(true)

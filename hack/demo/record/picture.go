@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A frame is the content of a terminal from a time on.
+// A frame is the content of a terminal, beginning at a time.
 type frame struct {
 	at       time.Duration
 	terminal int // the index in terminals
@@ -58,7 +58,7 @@ func picture(frames []frame) string {
 		fmt.Fprintf(&body, `<rect y="%d" width="100%%" height="%d" fill="#2d333b"/>`, y, titleHeight-4)
 		fmt.Fprintf(&body, `<text class="t" x="%d" y="%d">%s</text>`+"\n", margin, y+16, html.EscapeString(terminal.title))
 		fmt.Fprintf(&body, `<svg x="%d" y="%d" width="%d" height="%d">`+"\n", margin, y+titleHeight, columns*8, height)
-		fmt.Fprintf(&body, "<g class=\"m\" id=\"s%d\">\n%s</g></svg>\n", i, strip(own, i, height))
+		fmt.Fprintf(&body, "<g class=\"m\" id=\"s%d\">\n%s</g></svg>\n", i, filmStrip(own, i, height))
 		fmt.Fprintf(&rules, "\n%s", animation(own, i, height, length))
 		y += titleHeight + height + margin/2
 	}
@@ -86,8 +86,8 @@ func changes(frames []frame) []frame {
 	return slices.CompactFunc(frames, func(a, b frame) bool { return slices.Equal(a.lines, b.lines) })
 }
 
-// strip returns all frames of a terminal, one below the other. Each different line is written once.
-func strip(frames []frame, terminal, height int) string {
+// filmStrip returns all frames of a terminal, one below the other. Each different line is written once.
+func filmStrip(frames []frame, terminal, height int) string {
 	var lines, uses strings.Builder
 	ids := map[string]string{"": ""}
 	for i, f := range frames {

@@ -112,7 +112,8 @@ func TestPicture(t *testing.T) {
 	if diff := cmp.Diff(want, texts(t, svg)); diff != "" {
 		t.Errorf("texts (-want +got):\n%s", diff)
 	}
-	// The last change is after 1 s and the longest pause, and the last frame is shown until the end: 7.2 s.
+	// The last change is at 2.2 s, which is 1 s plus longestPause. The last frame is at 3.2 s, and the picture ends at
+	// 7.2 s.
 	for _, part := range []string{
 		"k0 7.2s", "0.00%{transform:translateY(0px)}30.56%{transform:translateY(-442px)}100%",
 		`<tspan class="b">MACHINE</tspan>  <tspan class="y">u</tspan> d`,

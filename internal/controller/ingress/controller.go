@@ -5,34 +5,42 @@
 // operator owns. If an annotation is removed from the configuration, the operator removes only the annotations that it
 // owns. Before it overwrites a value, it saves the value in an annotation of the Ingress, to restore it later.
 //
-// decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress.
-// ownership.go reads the records of earlier writes from the Ingress. In a fight, another writer keeps changing
-// annotations, and fight.go decides when to set them again.
+// decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress. In a
+// fight, another writer keeps changing annotations. The history then determines when the operator sets them again.
+// ownership.go reads the records of earlier writes from the Ingress.
 package ingress
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/apierror"
 	"container.training/useless/internal/events"
 	"container.training/useless/internal/memory"
@@ -62,6 +70,114 @@ const (
 )
 
 var kind = networkingv1.SchemeGroupVersion.WithKind("Ingress")
+
+// Options configure the controller.
+type Options struct {
+	// Annotations are set on every selected Ingress. Empty means none.
+	Annotations Annotations
+
+	// Policy applies to annotations that already have another value. Empty means PolicyAlways.
+	Policy Policy
+
+	// Classes select Ingresses by the name of their class. Empty selects all Ingresses.
+	Classes Classes
+}
+
+// Policy defines the treatment of annotations that another client has set.
+type Policy string
+
+// Policies.
+const (
+	// PolicyAlways overwrites the values of other clients.
+	PolicyAlways Policy = "Always"
+	// PolicyIfNotPresent sets an annotation only if no other client has set it.
+	PolicyIfNotPresent Policy = "IfNotPresent"
+)
+
+// AddFlags adds the controller's flags.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.Func("ingress-annotation", "a `key=value` annotation that the controller ingress sets on Ingresses; "+
+		"repeat the flag for more annotations", o.Annotations.Set)
+	flags.StringVar((*string)(&o.Policy), "ingress-annotation-policy", string(PolicyAlways),
+		"Always overwrites annotations that other clients have set, IfNotPresent keeps them")
+	flags.Func("ingress-class", "the `name` of a class of Ingresses that get the annotations; "+
+		"repeat the flag for more classes (default: all)", o.Classes.Set)
+}
+
+// Validate returns an error for an unknown policy, and for options that have no effect or that contradict each other.
+// The methods Set have validated the annotations and the classes.
+func (o Options) Validate() error {
+	var errs []error
+	switch o.Policy {
+	case "", PolicyAlways:
+	case PolicyIfNotPresent:
+		if len(o.Annotations) == 0 {
+			errs = append(errs, errors.New("--ingress-annotation-policy has no effect without --ingress-annotation"))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("invalid value %q for flag --ingress-annotation-policy: must be %s or %s",
+			o.Policy, PolicyAlways, PolicyIfNotPresent))
+	}
+	if len(o.Annotations) == 0 && len(o.Classes) > 0 {
+		errs = append(errs, errors.New("--ingress-class has no effect without --ingress-annotation"))
+	}
+	// Otherwise the operator would change the class, which selects the Ingress, and would then change it back.
+	if _, ok := o.Annotations[networkingv1beta1.AnnotationIngressClass]; ok && len(o.Classes) > 0 {
+		errs = append(errs, fmt.Errorf("--ingress-class cannot be used with --ingress-annotation=%s=...: "+
+			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
+	}
+	return errors.Join(errs...)
+}
+
+// CacheOptions returns options that keep only the fields that the controller reads. These are the annotations, the
+// class, and the managed fields of the annotations that the operator has set.
+func (Options) CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: trimIngress}}
+}
+
+// Annotations maps keys to values.
+type Annotations map[string]string
+
+// Set adds an annotation from a flag, as key=value. It returns an error if the key is invalid, or if it belongs to the
+// operator or to kubectl. It also returns an error if the key already has another value.
+func (a *Annotations) Set(pair string) error {
+	key, value, found := strings.Cut(pair, "=")
+	if !found {
+		return errors.New("want key=value, for example foo=bar")
+	}
+	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 { // like the API server
+		return fmt.Errorf("annotation key %q: %s", key, strings.Join(problems, "; "))
+	}
+	if strings.HasPrefix(key, v1beta1.GroupVersion.Group+"/") {
+		return fmt.Errorf("annotation key %q: keys in %s are reserved for the operator",
+			key, v1beta1.GroupVersion.Group)
+	}
+	if key == corev1.LastAppliedConfigAnnotation {
+		return fmt.Errorf("annotation key %q: this key is reserved for kubectl", key)
+	}
+	if other, ok := (*a)[key]; ok && other != value {
+		return fmt.Errorf("annotation key %q: got two values, %q and %q, want one", key, other, value)
+	}
+	if *a == nil {
+		*a = Annotations{}
+	}
+	(*a)[key] = value
+	return nil
+}
+
+// Classes are names of IngressClasses.
+type Classes []string
+
+// Set adds a name from a flag. It returns an error for a name that no IngressClass can have.
+func (c *Classes) Set(name string) error {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Errorf("class name %q: %s", name, strings.Join(problems, "; "))
+	}
+	if !slices.Contains(*c, name) {
+		*c = append(*c, name)
+	}
+	return nil
+}
 
 // Controller reconciles Ingresses.
 type Controller struct {
@@ -137,13 +253,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	d := decide(ingress, c.options, c.histories.Of(ingress), now)
 	c.histories.Keep(ingress, d.history)
 	if d.reverted {
-		c.countRevert(ctx, ingress, d, now)
+		c.reverts.Inc()
 	}
 	switch due := d.history.due; {
 	case d.isEmpty():
 		return reconcile.Result{}, nil
 	case due.After(now):
 		c.alarms.Set(request, due)
+		if d.reverted {
+			c.warnOfFight(ctx, ingress, d.set, due.Sub(now))
+		}
 		return reconcile.Result{}, nil
 	default:
 		return reconcile.Result{}, c.act(ctx, ingress, d)
@@ -201,23 +320,21 @@ func (c *Controller) report(ingress *networkingv1.Ingress, p plan) {
 	}
 }
 
-// countRevert counts a change by another writer. In a fight, it also emits a Warning with the field managers of the
-// other writers. It reads them from the API server, because the cache does not keep all managed fields.
-func (c *Controller) countRevert(ctx context.Context, ingress *networkingv1.Ingress, d decision, now time.Time) {
-	c.reverts.Inc()
-	if !d.history.fighting() {
-		return
-	}
+// warnOfFight emits a Warning with the field managers of the other writers. It reads them from the API server, because
+// the cache does not keep all managed fields.
+func (c *Controller) warnOfFight(
+	ctx context.Context, ingress *networkingv1.Ingress, keys []string, delay time.Duration,
+) {
 	full := &metav1.PartialObjectMetadata{} // with the managed fields of all writers
 	full.SetGroupVersionKind(kind)
 	rival := "Another client"
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(ingress), full); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot read the field managers of the Ingress")
-	} else if managers := rivals(full, d.set); len(managers) > 0 {
+	} else if managers := rivals(full, keys); len(managers) > 0 {
 		rival = "Field manager " + strings.Join(managers, ", ")
 	}
 	c.events.Warning(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
-		rival, enumerate(d.set), d.history.due.Sub(now).Round(time.Second))
+		rival, enumerate(keys), delay.Round(time.Second))
 }
 
 // warn emits an event if the API server refuses a plan. It emits no event if a retry fails with the same error.

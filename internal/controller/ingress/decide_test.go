@@ -521,7 +521,7 @@ func TestStrip(t *testing.T) {
 		foo, patched(t), argo), "nginx")
 	want.ResourceVersion = "2"
 	for range 2 { // client-go may transform an object twice
-		if _, err := strip(full); err != nil {
+		if _, err := trimIngress(full); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, full); diff != "" {

@@ -32,8 +32,8 @@ func pairs(text string) map[string]string {
 	return all
 }
 
-// FuzzDecide makes a decision about random annotations with random managed fields, and executes the plan. It does so
-// with two configurations, and then without a configuration. Only configured and owned annotations may change. After
+// FuzzDecide makes a decision about random annotations with random managed fields, and executes the plan. It uses two
+// configurations, and then no configuration. Only configured and owned annotations may change. After
 // each write, the same configuration must cause no other write. In the end, the values of other managers must be
 // restored.
 func FuzzDecide(f *testing.F) {

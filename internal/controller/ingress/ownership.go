@@ -43,7 +43,7 @@ func stateOf(ingress *networkingv1.Ingress) state {
 	for _, entry := range ingress.ManagedFields {
 		keys := annotationsOf(entry)
 		switch {
-		case !own(entry):
+		case !isOwn(entry):
 			others.Insert(keys...)
 		case entry.Operation == metav1.ManagedFieldsOperationApply:
 			applied.Insert(keys...)
@@ -120,19 +120,8 @@ func (o originals) save(key string, value *string) bool {
 	return false
 }
 
-// only returns a copy that contains only the given keys.
-func (o originals) only(keys map[string]string) originals {
-	kept := originals{}
-	for key, value := range o {
-		if _, ok := keys[key]; ok {
-			kept[key] = value
-		}
-	}
-	return kept
-}
-
-// strip removes the fields that the controller does not read.
-func strip(cached any) (any, error) {
+// trimIngress removes the fields that the controller does not read.
+func trimIngress(cached any) (any, error) {
 	ingress, ok := cached.(*networkingv1.Ingress)
 	if !ok {
 		return cache.TransformStripManagedFields()(cached)
@@ -150,12 +139,12 @@ func strip(cached any) (any, error) {
 func relevant(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	owned := sets.New[string]()
 	for _, entry := range entries {
-		if own(entry) {
+		if isOwn(entry) {
 			owned.Insert(annotationsOf(entry)...)
 		}
 	}
 	return slices.DeleteFunc(entries, func(entry metav1.ManagedFieldsEntry) bool {
-		return !own(entry) && !owned.HasAny(annotationsOf(entry)...)
+		return !isOwn(entry) && !owned.HasAny(annotationsOf(entry)...)
 	})
 }
 
@@ -164,15 +153,15 @@ func relevant(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 func rivals(ingress *metav1.PartialObjectMetadata, keys []string) []string {
 	managers := sets.New[string]()
 	for _, entry := range ingress.ManagedFields {
-		if !own(entry) && slices.ContainsFunc(annotationsOf(entry), sets.New(keys...).Has) {
+		if !isOwn(entry) && slices.ContainsFunc(annotationsOf(entry), sets.New(keys...).Has) {
 			managers.Insert(entry.Manager)
 		}
 	}
 	return sets.List(managers)
 }
 
-// own reports whether an entry belongs to the operator.
-func own(entry metav1.ManagedFieldsEntry) bool {
+// isOwn reports whether an entry belongs to the operator.
+func isOwn(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == string(fieldManager) && entry.Subresource == ""
 }
 

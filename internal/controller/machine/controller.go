@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -194,6 +196,60 @@ func (c *Controller) read(m *v1beta1.Machine) []*v1beta1.Switch {
 	// the Switch could be in neither result.
 	orphans := byIndex[*v1beta1.Switch](c.switches, orphansByLabel, selectorKey(m))
 	return append(byIndex[*v1beta1.Switch](c.switches, switchesByOwner, ownerKey(m.Namespace, m.UID)), orphans...)
+}
+
+// confirmSettled checks the Switches whose writes settle did not see in time. It returns an error if the cache is still
+// older than the API server. A plan from this cache could create or delete one Switch too many. confirmSettled does not
+// wait for the watch event of the write. If the Switch was deleted meanwhile, the watch may never send this event.
+func (c *Controller) confirmSettled(ctx context.Context, m *v1beta1.Machine) error {
+	keys := c.unsettled.Of(m)
+	for i, key := range keys {
+		if err := c.confirmCached(ctx, key); err != nil {
+			c.unsettled.Keep(m, keys[i:])
+			return err
+		}
+	}
+	if len(keys) > 0 {
+		c.unsettled.Forget(client.ObjectKeyFromObject(m))
+	}
+	return nil
+}
+
+// confirmCached returns an error if the cache has an older state of a Switch than the API server.
+func (c *Controller) confirmCached(ctx context.Context, key client.ObjectKey) error {
+	current := &v1beta1.SwitchList{} // the operator has no permission to get a Switch
+	err := c.reader.List(ctx, current, client.InNamespace(key.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: key.Name})
+	if err != nil {
+		return err
+	}
+	cached, exists, err := c.switches.GetByKey(key.String())
+	if err != nil {
+		return err
+	}
+	if !exists && len(current.Items) == 0 {
+		return nil
+	}
+	if exists && len(current.Items) > 0 {
+		order, err := resourceversion.CompareResourceVersion(
+			cached.(*v1beta1.Switch).ResourceVersion, current.Items[0].ResourceVersion)
+		if err != nil || order >= 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("the cache does not show the last change of switch %s yet", key.Name)
+}
+
+// isUnchanged reads the Machine from the API server. It returns false if the spec has changed, or if the Machine is
+// deleted or paused. The controller calls it before it adopts or creates Switches, because the cache of Machines can be
+// older than the cache of Switches. A deleted Machine must not adopt the Switches that a user keeps after the deletion
+// (ReplicaSets have the same rule). A deleted Machine must not replace the Switches that the garbage collector deletes.
+func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
+	current := &v1beta1.Machine{}
+	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
+		return false, apierror.IgnoreGone(err)
+	}
+	return current.UID == m.UID && current.Generation == m.Generation && !pause.IsPaused(current), nil
 }
 
 // writeStatus writes the status if it has changed, and emits an event if a ResourceQuota now rejects Switches.

@@ -55,7 +55,7 @@ type dueSwitch struct {
 // Switch. Also, other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// remembered has times of a Machine that possibly no object records. A zero time means that there was no flip or
+// remembered has times that the objects of a Machine may not record. A zero time means that there was no flip or
 // attempt.
 type remembered struct {
 	flipped   time.Time // a Switch was turned down

@@ -190,7 +190,7 @@ func countMachines(machines toolscache.Store, collected chan<- prometheus.Metric
 	type key struct{ condition, status string }
 	counts := map[key]int{}
 	for _, condition := range []string{v1beta1.ConditionScaled, v1beta1.ConditionResting, v1beta1.ConditionReady} {
-		// Both series exist from the start, so that an alert sees the step from 0 to 1.
+		// Both series begin at 0, so that Prometheus sees the first increase.
 		counts[key{condition, "True"}], counts[key{condition, "False"}] = 0, 0
 	}
 	for _, object := range machines.List() {

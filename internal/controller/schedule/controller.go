@@ -57,9 +57,6 @@ const (
 	fieldManager = client.FieldOwner("useless-operator-schedule")
 
 	workers = 16
-
-	// workloadsWithAnnotations is the index of workloads with annotations of a schedule.
-	workloadsWithAnnotations = "useless/schedule"
 )
 
 // Options configure the controller.
@@ -135,12 +132,16 @@ type Controller struct {
 	api        client.Reader // reads from the API server
 	dryRun     bool
 	dryRunEnd  *dryRunEnd
-	// warned has the last warning about each workload, and failures has the key of its last failed start or stop. With
-	// these, the controller emits each event only once. After a restart, it emits them again.
-	warned   memory.Memory[warning]
-	failures memory.Memory[string]
-	dryRuns  memory.Memory[dryRunMemory]
-	savings  memory.Memory[saving]
+	memory     memory.Memory[remembered]
+}
+
+// remembered is the data in memory about a workload. With the warning and the failure, the controller emits each event
+// only once. After a restart, it emits them again.
+type remembered struct {
+	warning warning // the last one
+	failure string  // the key of the last failed start or stop
+	dryRun  dryRunMemory
+	saving  saving
 }
 
 // Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
@@ -158,7 +159,7 @@ func (o Options) Setup(
 	}
 	namespaces := &Namespaces{
 		client: mgr.GetClient(), api: mgr.GetAPIReader(), zone: zone, events: events.NewRecorder(mgr),
-		system: append([]string{o.OwnNamespace}, systemNamespaces...),
+		system: o.system(),
 	}
 	controllers := make([]*Controller, 0, len(enabled))
 	for _, k := range enabled {
@@ -198,7 +199,8 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		}
 		return c.addPresence(mgr, running)
 	}
-	if err := c.index(ctx, mgr.GetFieldIndexer()); err != nil {
+	// Each replica has the workloads in its cache, so that the next leader does not have to read them first.
+	if _, err := mgr.GetCache().GetInformer(ctx, c.kind.object, cache.BlockUntilSynced(false)); err != nil {
 		return err
 	}
 	b = b.For(c.kind.object, builder.WithPredicates(pause.Predicate(), c.scheduled()))
@@ -211,27 +213,19 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	return b.Complete(c)
 }
 
-// index indexes the workloads that have annotations of a schedule.
-func (c *Controller) index(ctx context.Context, indexer client.FieldIndexer) error {
-	return indexer.IndexField(ctx, c.kind.object, workloadsWithAnnotations, func(o client.Object) []string {
-		if hasSchedule(o) {
-			return []string{"true"}
-		}
-		return nil
-	})
-}
-
 // scheduled accepts the events of workloads that have a schedule, or had one before the event.
 func (c *Controller) scheduled() predicate.Predicate {
-	may := func(o client.Object) bool { return hasSchedule(o) || c.defaulted.has(o.GetNamespace()) }
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return may(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return may(e.ObjectOld) || may(e.ObjectNew) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return may(e.Object) },
+	funcs := predicate.NewPredicateFuncs(c.mayHaveSchedule)
+	funcs.UpdateFunc = func(e event.UpdateEvent) bool {
+		return c.mayHaveSchedule(e.ObjectOld) || c.mayHaveSchedule(e.ObjectNew)
 	}
+	return funcs
 }
 
-func hasSchedule(o client.Object) bool { return schedule.HasAny(o.GetAnnotations()) }
+// mayHaveSchedule reports whether a workload has annotations of a schedule, or its Namespace has a default schedule.
+func (c *Controller) mayHaveSchedule(o client.Object) bool {
+	return schedule.HasAny(o.GetAnnotations()) || c.defaulted.has(o.GetNamespace())
+}
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -245,7 +239,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	o := c.kind.object.DeepCopyObject().(client.Object)
 	err := c.client.Get(ctx, request.NamespacedName, o, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
-		c.forget(request)
+		c.memory.Forget(request.NamespacedName)
+		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -253,7 +248,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.addSavings(o)
 	if pause.IsPaused(o) || c.kind.leaveAlone(o) {
-		c.savings.Forget(request.NamespacedName) // later changes may not cause a reconcile
+		c.memory.Update(o, func(r *remembered) { r.saving = saving{} }) // later changes may not cause a reconcile
 		return reconcile.Result{}, nil
 	}
 	in, err := c.read(ctx, o)
@@ -272,7 +267,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // read returns the input of a decision about a workload.
 func (c *Controller) read(ctx context.Context, o client.Object) (in input, err error) {
-	in = input{object: o, zone: c.zone, now: c.clock.Now(), dryRun: c.dryRun, lastDryRun: c.dryRuns.Of(o)}
+	in = input{object: o, zone: c.zone, now: c.clock.Now(), dryRun: c.dryRun, lastDryRun: c.memory.Of(o).dryRun}
 	if in.dryRunEnd, err = c.dryRunEnd.read(ctx); err != nil {
 		return in, err
 	}
@@ -281,15 +276,6 @@ func (c *Controller) read(ctx context.Context, o client.Object) (in input, err e
 	}
 	in.autoscalers, err = c.autoscalersOf(ctx, o)
 	return in, err
-}
-
-// forget drops the data in memory about a workload.
-func (c *Controller) forget(request reconcile.Request) {
-	c.warned.Forget(request.NamespacedName)
-	c.failures.Forget(request.NamespacedName)
-	c.dryRuns.Forget(request.NamespacedName)
-	c.savings.Forget(request.NamespacedName)
-	c.alarms.Set(request, time.Time{})
 }
 
 // act executes a plan in one request, and emits its events.
@@ -305,14 +291,14 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	_, err := patch.Object(ctx, c.client, o, func(o client.Object) { c.kind.apply(o, p) })
 	switch {
 	case err == nil:
-		c.dryRuns.Forget(client.ObjectKeyFromObject(o))
-		c.failures.Forget(client.ObjectKeyFromObject(o))
+		c.memory.Update(o, func(r *remembered) { r.dryRun, r.failure = dryRunMemory{}, "" })
 		c.announce(o, p)
 	case apierrors.IsNotFound(err):
 		return nil
 	case !apierrors.IsConflict(err) && errors.As(err, new(apierrors.APIStatus)): // the API server answered
 		c.metrics.count(c.kind, p.transition, failed)
-		if c.isNewFailure(o, p.key()) {
+		if failure := p.key(); failure != c.memory.Of(o).failure {
+			c.memory.Update(o, func(r *remembered) { r.failure = failure })
 			c.events.Warning(o, v1beta1.EventScaleFailed, "Scale", "%s: %s", p.attempt(), err)
 		}
 	}
@@ -321,27 +307,17 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 
 // warn emits an event if a warning differs from the last one. The zero warning means that there is no problem any more.
 func (c *Controller) warn(ctx context.Context, o client.Object, w warning) {
-	if w == c.warned.Of(o) {
+	if w == c.memory.Of(o).warning {
 		return
 	}
+	c.memory.Update(o, func(r *remembered) { r.warning = w })
 	if w == (warning{}) {
-		c.warned.Forget(client.ObjectKeyFromObject(o))
 		return
 	}
-	c.warned.Keep(o, w)
 	if w.reason == v1beta1.EventScheduleOverridden {
 		w.note += c.author(ctx, o) + ". Nothing happens until the next start or stop"
 	}
 	c.events.Warning(o, w.reason, w.action, "%s", w.note)
-}
-
-// isNewFailure remembers a failure, and reports whether it differs from the previous one.
-func (c *Controller) isNewFailure(o client.Object, failure string) bool {
-	if failure == c.failures.Of(o) {
-		return false
-	}
-	c.failures.Keep(o, failure)
-	return true
 }
 
 // key identifies the start or stop of a plan.
@@ -374,7 +350,7 @@ func (c *Controller) announce(o client.Object, p plan) {
 	if p.fired && (p.outcome == scaled || p.outcome == unchanged) {
 		c.metrics.lag.Observe(late.Seconds())
 	}
-	change := c.kind.describe(c.kind.level(o), p.level)
+	change := c.kind.describe(p.before, p.level)
 	switch {
 	case p.transition == removal && p.outcome == scaled:
 		c.events.Normal(o, nil, v1beta1.EventScheduleRemoved, "Start",
@@ -392,13 +368,18 @@ func (c *Controller) announce(o client.Object, p plan) {
 // announceDryRun counts a start or a stop that a dry run does not execute, and emits an event about it. It does this
 // once for each start or stop.
 func (c *Controller) announceDryRun(o client.Object, p plan) {
-	last := c.dryRuns.Of(o)
-	c.dryRuns.Keep(o, dryRunMemory{at: c.clock.Now(), event: p.key(), since: p.record.RunningSince})
-	if p.key() == last.event || p.outcome != scaled {
+	kept := c.memory.Of(o).dryRun
+	isNew := p.key() != kept.event && p.outcome == scaled
+	kept.at, kept.event, kept.since = c.clock.Now(), p.key(), p.record.RunningSince
+	if p.outcome == scaled {
+		kept.announced = announced{true, p.level, p.record.Original, p.record.Least}
+	}
+	c.memory.Update(o, func(r *remembered) { r.dryRun = kept })
+	if !isNew {
 		return
 	}
 	c.metrics.count(c.kind, p.transition, dryRun)
-	change := c.kind.describe(c.kind.level(o), p.level)
+	change := c.kind.describe(p.before, p.level)
 	if p.transition == stop {
 		c.events.Normal(o, nil, v1beta1.EventWouldStop, "Stop", "Dry run: %s (%s)", change, cause(o, p, 0))
 	} else {

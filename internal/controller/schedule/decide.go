@@ -40,7 +40,8 @@ type plan struct {
 	annotations map[string]string // the annotations of the schedule, which may come from the Namespace
 	fired       bool              // the transition is due because of the time, not because of a new or edited schedule
 	isDryRun    bool              // the plan is only announced
-	level       int32             // the level (see kind) after the transition
+	before      int32             // the level (see kind) before the transition
+	level       int32             // the level after the transition
 	least       *int32            // the lower bound of the level after the transition; nil if it does not change
 	until       time.Time         // replaces a duration in StartUntilAnnotation; zero for no change
 	record      schedule.Record   // the annotations after the transition
@@ -84,7 +85,7 @@ func (k *kind) decide(in input) plan {
 	case !schedule.HasAny(annotations):
 		return plan{}
 	default:
-		s, problems := k.parse(annotations, in.zone)
+		s, problems := k.parse(annotations, own, in.zone)
 		if isDefault && len(schedule.ProblemsOfNamespace(in.defaults, in.zone)) > 0 {
 			s, problems = nil, schedule.Own(problems, own)
 		}
@@ -96,6 +97,9 @@ func (k *kind) decide(in input) plan {
 	p.annotations, p.isDryRun = annotations, in.isDryRun()
 	if p.isDryRun && p.warning.reason != v1beta1.EventAutoscalerConflict {
 		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
+	}
+	if isDefault && p.warning != (warning{}) {
+		p.warning.note += fmt.Sprintf(" (the schedule is the default of Namespace %s)", in.object.GetNamespace())
 	}
 	return p
 }
@@ -129,7 +133,8 @@ func (k *kind) effective(own, defaults map[string]string) (annotations map[strin
 
 // remove returns a plan that undoes a stop and removes the record.
 func (k *kind) remove(o client.Object) plan {
-	p := plan{transition: removal, level: k.level(o), record: schedule.ReadRecord(o.GetAnnotations())}
+	level := k.level(o)
+	p := plan{transition: removal, before: level, level: level, record: schedule.ReadRecord(o.GetAnnotations())}
 	p.raise(p.record.Original, k.leastOf(o))
 	p.record = schedule.Record{}
 	return p
@@ -139,8 +144,9 @@ func (k *kind) remove(o client.Object) plan {
 // undo a stop, the stop waits.
 func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	record := in.recordOf()
-	p := plan{transition: start, level: k.level(in.object), record: record}
-	due := s.Due(record, p.level > k.stopLevel(s), in.now)
+	level := k.level(in.object)
+	p := plan{transition: start, before: level, level: level, record: record}
+	due := s.Due(record, level > k.stopLevel(s), in.now)
 	p.event, p.wakeUp = due.Event, wakeUp(due, in.now)
 	if due.IsStop {
 		p.transition = stop
@@ -153,13 +159,28 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	switch {
 	case !due.IsDue || due.IsStop && note != "" && skipped == nothing:
 		p.track(due)
-		if p.warning == (warning{}) {
-			p.warning = k.warnOf(s, due, p, in.now)
-		}
+		p.warning = cmp.Or(p.warning, stopsSoon(s, p.record, due, in.now), k.overridden(s, p, in.now))
 	default:
+		if in.isDryRun() {
+			p.continueDryRun(in.lastDryRun.announced, k.stopLevel(s))
+		}
 		k.execute(&p, in, s, due, skipped)
+		// If the plan does not change the end, it must contain the warning again. Otherwise, the next plan repeats the
+		// event.
+		if due = s.Due(p.record, p.level > k.stopLevel(s), in.now); due.Expiry.Equal(record.ExpiresAt) {
+			p.warning = cmp.Or(p.warning, stopsSoon(s, p.record, due, in.now))
+		}
 	}
 	return p
+}
+
+// continueDryRun changes the level and the record to the result of the last announced start or stop. It changes nothing
+// if the workload is already in that state. So a start follows each announced stop.
+func (p *plan) continueDryRun(last announced, stopLevel int32) {
+	if last.is && (last.level > stopLevel) != (p.level > stopLevel) {
+		p.before, p.level = last.level, last.level
+		p.record.Original, p.record.Least = last.original, last.least
+	}
 }
 
 // isOfDryRun reports whether an event was due before the end of the last dry run. A dry run by flag does not apply to a
@@ -272,12 +293,17 @@ func lastEvent(due schedule.Due, handled time.Time) time.Time {
 // noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.
 const noticePeriod = 15 * time.Minute
 
-// warnOf returns a warning about a workload without a due event: the workload stops soon, or its last event was undone.
-func (k *kind) warnOf(s *schedule.Schedule, due schedule.Due, p plan, now time.Time) warning {
-	if isSoon := !now.Before(due.Expiry.Add(-noticePeriod)); isSoon && s.StopsAtExpiry(p.record, due, now) {
-		return warning{v1beta1.EventStopsSoon, "Stop", fmt.Sprintf("The workload stops at %s: "+
-			"to extend its uptime, change start-until or stop-after", schedule.FormatTime(due.Expiry))}
+// stopsSoon returns a warning about a workload that stops soon because of StartUntil or StopAfter; zero for none.
+func stopsSoon(s *schedule.Schedule, record schedule.Record, due schedule.Due, now time.Time) warning {
+	if now.Before(due.Expiry.Add(-noticePeriod)) || !s.StopsAtExpiry(record, due, now) {
+		return warning{}
 	}
+	return warning{v1beta1.EventStopsSoon, "Stop", fmt.Sprintf("The workload stops at %s: "+
+		"to extend its uptime, change start-until or stop-after", schedule.FormatTime(due.Expiry))}
+}
+
+// overridden returns a warning about a workload whose last start or stop was undone; zero for none.
+func (k *kind) overridden(s *schedule.Schedule, p plan, now time.Time) warning {
 	if s.Suspended || now.Before(s.SuspendUntil) || !k.isOverridden(s, p.record, p.level) {
 		return warning{}
 	}
@@ -288,11 +314,11 @@ func (k *kind) warnOf(s *schedule.Schedule, due schedule.Due, p plan, now time.T
 	return warning{v1beta1.EventScheduleOverridden, "Observe", note}
 }
 
-// isOverridden reports whether another client has undone the last start or stop. With StopAfter, it returns false,
-// because users start and stop such a workload at any time.
+// isOverridden reports whether another client has undone the last start or stop. If the schedule has only StopAfter, it
+// returns false, because users start and stop such a workload at any time.
 func (k *kind) isOverridden(s *schedule.Schedule, record schedule.Record, level int32) bool {
-	running := level > k.stopLevel(s)
-	return s.StopAfter == 0 && (record.State == v1beta1.ScheduleStopped && running ||
+	running, hasTimes := level > k.stopLevel(s), s.Start != nil || s.Stop != nil
+	return hasTimes && (record.State == v1beta1.ScheduleStopped && running ||
 		record.State == v1beta1.ScheduleStarted && !running)
 }
 

@@ -20,12 +20,10 @@ var deployments = &kind{
 	list:          &appsv1.DeploymentList{},
 	takesDefaults: true,
 	field:         fieldpath.MakePathOrDie("spec", "replicas"),
-	level: func(o client.Object) int32 {
-		return ptr.Deref(o.(*appsv1.Deployment).Spec.Replicas, 1)
-	},
-	setLevel:   func(o client.Object, replicas int32) { o.(*appsv1.Deployment).Spec.Replicas = &replicas },
-	describe:   scaledReplicas,
-	isScalable: true,
+	level:         func(o client.Object) int32 { return ptr.Deref(o.(*appsv1.Deployment).Spec.Replicas, 1) },
+	setLevel:      func(o client.Object, replicas int32) { o.(*appsv1.Deployment).Spec.Replicas = &replicas },
+	describe:      scaledReplicas,
+	isScalable:    true,
 	requests: func(o client.Object) corev1.ResourceList {
 		return requestsOf(&o.(*appsv1.Deployment).Spec.Template.Spec)
 	},

@@ -25,11 +25,21 @@ const dryRunLease = "schedule-dry-run.useless.container.training"
 
 const dryRunRenewal = 10 * time.Second
 
-// dryRunMemory is the data in memory about the last dry run of a workload.
+// dryRunMemory is the data in memory about the last dry run of a workload. A dry run does not write it to the workload.
 type dryRunMemory struct {
-	at    time.Time // the time of the last decision in the dry run
-	event string    // the last event that was announced
-	since time.Time // RunningSince, which a dry run does not write
+	at        time.Time // the time of the last decision in the dry run
+	event     string    // the last event that was announced
+	since     time.Time // RunningSince
+	announced announced
+}
+
+// announced describes a workload as if a dry run had executed the last announced start or stop. The zero value means
+// that nothing was announced.
+type announced struct {
+	is       bool
+	level    int32
+	original int32  // the level before the stop
+	least    *int32 // the lower bound before the stop
 }
 
 // dryRunEnd reads the end of the last dry run by flag, and keeps it in memory.

@@ -4,12 +4,23 @@
 package schedule
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/schedule"
 )
 
@@ -48,3 +59,88 @@ var horizontalPodAutoscalers = &kind{
 		}
 	},
 }
+
+// autoscalersByTarget is the index of autoscalers by the workload that they scale.
+const autoscalersByTarget = "useless/target"
+
+// conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
+// HorizontalPodAutoscaler while its workload has 0 replicas, unless the autoscaler itself has scaled to 0. KEDA would
+// enable its autoscalers again.
+func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
+	if s.Stop == nil && s.StopAfter == 0 {
+		return ""
+	}
+	for i := range autoscalers {
+		hpa := &autoscalers[i]
+		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
+			return fmt.Sprintf("%s %s would undo a stop, so the workload is not stopped: "+
+				"move the annotations to the %[1]s", owner.Kind, owner.Name)
+		}
+		if scalesToZero(hpa) {
+			return fmt.Sprintf("HorizontalPodAutoscaler %s stays active at 0 replicas and would undo a stop, "+
+				"so the workload is not stopped: set its minReplicas to at least 1", hpa.Name)
+		}
+		if s.StopReplicas > 0 {
+			return fmt.Sprintf(`%s "%d": HorizontalPodAutoscaler %s would undo a stop, so the workload is not `+
+				`stopped; use "0", which disables the autoscaler until the start, `+
+				`or move the annotations to the HorizontalPodAutoscaler`,
+				v1beta1.StopReplicasAnnotation, s.StopReplicas, hpa.Name)
+		}
+	}
+	return ""
+}
+
+// scalesToZero reports whether an autoscaler may scale to zero, which Kubernetes allows by default since 1.37.
+func scalesToZero(o client.Object) bool {
+	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
+	return least != nil && *least == 0
+}
+
+// indexAutoscalers indexes the autoscalers by their target, if one of the enabled kinds is scalable. An index starts a
+// watch of all autoscalers. The roles of the other kinds do not allow this watch.
+func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer, enabled []*kind) error {
+	if !slices.ContainsFunc(enabled, func(k *kind) bool { return k.isScalable }) {
+		return nil
+	}
+	return indexer.IndexField(ctx, &autoscalingv2.HorizontalPodAutoscaler{}, autoscalersByTarget,
+		func(o client.Object) []string { return []string{target(o)} })
+}
+
+// autoscalersOf returns the autoscalers of a workload. They belong to the cache and must not be changed.
+func (c *Controller) autoscalersOf(
+	ctx context.Context, o client.Object,
+) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
+	if !c.kind.isScalable {
+		return nil, nil
+	}
+	list := &autoscalingv2.HorizontalPodAutoscalerList{}
+	err := c.client.List(ctx, list, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{autoscalersByTarget: c.gvk.Kind + "/" + o.GetName()}, client.UnsafeDisableDeepCopy)
+	return list.Items, err
+}
+
+// target returns the kind and the name of the workload that an autoscaler scales, such as Deployment/web, or an empty
+// string.
+func target(o client.Object) string {
+	ref := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.ScaleTargetRef
+	group, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil || group.Group != appsv1.GroupName {
+		return ""
+	}
+	return ref.Kind + "/" + ref.Name
+}
+
+// targetOf returns the request for the workload of this kind that an autoscaler scales.
+func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Request {
+	if name, ok := strings.CutPrefix(target(o), c.gvk.Kind+"/"); ok {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+	}
+	return nil
+}
+
+// retargeted drops the updates of autoscalers that do not change their target or the result of conflict. The status of
+// an autoscaler changes every few seconds.
+var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
+		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)
+}}

@@ -91,9 +91,13 @@ func (k *kind) transform(o any) (any, error) {
 	return o, nil
 }
 
-// parse reads a schedule for a workload of the kind. It returns either a schedule or all problems.
-func (k *kind) parse(annotations map[string]string, zone *time.Location) (*schedule.Schedule, []schedule.Problem) {
+// parse reads a schedule for a workload of the kind. It returns either a schedule or all problems. The argument own has
+// the annotations of the workload, with its record. The schedule can come from the Namespace.
+func (k *kind) parse(
+	annotations, own map[string]string, zone *time.Location,
+) (*schedule.Schedule, []schedule.Problem) {
 	s, problems := schedule.Parse(annotations, zone)
+	problems = append(problems, schedule.ProblemsOfRecord(own)...)
 	if k.problems != nil {
 		problems = append(problems, k.problems(annotations)...)
 	}

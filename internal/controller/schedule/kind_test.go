@@ -139,13 +139,13 @@ func TestRemovalRestoresEachKind(t *testing.T) {
 func TestProblemsOfOnOff(t *testing.T) {
 	o := newWorkload(cronJobs, 1)
 	set(o, v1beta1.StopReplicasAnnotation, "1")
-	_, problems := cronJobs.parse(o.GetAnnotations(), time.UTC)
+	_, problems := cronJobs.parse(o.GetAnnotations(), nil, time.UTC)
 	_, note := schedule.Explain(problems)
 	want := `useless.container.training/stop-replicas "1": this kind of workload has no replicas; remove it`
 	if note != want {
 		t.Errorf("got %s\nwant %s", note, want)
 	}
-	if _, problems := statefulSets.parse(o.GetAnnotations(), time.UTC); len(problems) > 0 {
+	if _, problems := statefulSets.parse(o.GetAnnotations(), nil, time.UTC); len(problems) > 0 {
 		t.Errorf("a StatefulSet has replicas, but got %v", problems)
 	}
 }
@@ -217,7 +217,7 @@ func TestScaledObject(t *testing.T) {
 	}
 	o := newWorkload(scaledObjects, 1)
 	set(o, v1beta1.StartReplicasAnnotation, "3")
-	_, problems := scaledObjects.parse(o.GetAnnotations(), time.UTC)
+	_, problems := scaledObjects.parse(o.GetAnnotations(), nil, time.UTC)
 	want := `useless.container.training/start-replicas "3": after a start, KEDA decides about the replicas; remove it`
 	if _, note := schedule.Explain(problems); note != want {
 		t.Errorf("got %s\nwant %s", note, want)
@@ -240,13 +240,13 @@ func TestProblemsOfAutoscaler(t *testing.T) {
 	} {
 		o := newWorkload(horizontalPodAutoscalers, 9)
 		set(o, c.key, c.value)
-		_, problems := horizontalPodAutoscalers.parse(o.GetAnnotations(), time.UTC)
+		_, problems := horizontalPodAutoscalers.parse(o.GetAnnotations(), nil, time.UTC)
 		if _, note := schedule.Explain(problems); note != c.want {
 			t.Errorf("%s: got %s\nwant %s", c.reason, note, c.want)
 		}
 		set(o, v1beta1.StopScheduleAnnotation, "")
 		set(o, v1beta1.StopAfterAnnotation, "4h")
-		_, problems = horizontalPodAutoscalers.parse(o.GetAnnotations(), time.UTC)
+		_, problems = horizontalPodAutoscalers.parse(o.GetAnnotations(), nil, time.UTC)
 		if _, note := schedule.Explain(problems); note != c.want {
 			t.Errorf("%s, with stop-after: got %s\nwant %s", c.reason, note, c.want)
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/informer"
 	"container.training/useless/internal/schedule"
 )
 
@@ -33,7 +33,7 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 	m := &metrics{
 		transitions: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "useless_schedule_transitions_total",
-			Help: "Number of starts, stops and removals of schedules that were handled, by their result.",
+			Help: "Number of scheduled starts and stops, and of removed schedules, by result.",
 		}, []string{kindLabel, "direction", "result"}),
 		lag: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "useless_schedule_lag_seconds",
@@ -53,7 +53,7 @@ func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics 
 	}
 	registerer.MustRegister(prometheus.CollectorFunc(workloads.collect))
 	for _, c := range workloads.controllers {
-		for _, t := range []transition{start, stop, removal} { // so that alerts and graphs see the step from 0 to 1
+		for _, t := range []transition{start, stop, removal} { // begin at 0, so that Prometheus sees the first increase
 			m.transitions.WithLabelValues(c.kind.name, string(t), string(scaled))
 			m.transitions.WithLabelValues(c.kind.name, string(t), string(failed))
 		}
@@ -86,7 +86,7 @@ var (
 
 // collector counts the workloads of a cache.
 type collector struct {
-	cache       client.Reader
+	cache       cache.Informers
 	controllers []*Controller
 }
 
@@ -101,21 +101,31 @@ func (c collector) collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// collect counts the workloads of one kind.
-func (c *Controller) collect(ctx context.Context, cache client.Reader, collected chan<- prometheus.Metric) {
+// collect counts the workloads of one kind. It includes workloads that the operator does not annotate, because the
+// default schedule of their Namespace is invalid or a dry run.
+func (c *Controller) collect(ctx context.Context, informers cache.Informers, collected chan<- prometheus.Metric) {
 	k := c.kind
+	store, err := informer.Store(ctx, informers, k.object, nil)
+	if err != nil {
+		return // the operator stops
+	}
 	type key struct{ namespace, state string }
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
-	c.eachScheduled(ctx, cache, func(o client.Object) {
-		state := c.state(ctx, o)
-		if state == "" {
-			return
+	for _, item := range store.List() {
+		o := item.(client.Object)
+		if !c.mayHaveSchedule(o) {
+			continue
+		}
+		defaults, err := c.namespaces.defaults(ctx, o.GetNamespace())
+		state := k.state(o, defaults, c.zone, c.clock.Now())
+		if err != nil || state == "" {
+			continue
 		}
 		counts[key{o.GetNamespace(), state}]++
 		saved := k.saved(o)
 		cpu[o.GetNamespace()] += saved.Cpu().AsApproximateFloat64()
 		memory[o.GetNamespace()] += saved.Memory().AsApproximateFloat64()
-	})
+	}
 	for key, n := range counts {
 		collected <- prometheus.MustNewConstMetric(workloadsDesc, prometheus.GaugeValue, float64(n), key.namespace,
 			k.name, key.state)
@@ -127,47 +137,13 @@ func (c *Controller) collect(ctx context.Context, cache client.Reader, collected
 	}
 }
 
-// eachScheduled calls a function once for each workload in the cache that can have a schedule. These workloads have
-// annotations of their own, or a default of their Namespace. If a default is invalid or in a dry run, the operator
-// writes no annotations to the workload.
-func (c *Controller) eachScheduled(ctx context.Context, cache client.Reader, call func(client.Object)) {
-	each := func(accept func(client.Object) bool, options ...client.ListOption) {
-		list := c.kind.list.DeepCopyObject().(client.ObjectList)
-		if err := cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
-			return // the cache has not started yet
-		}
-		_ = apimeta.EachListItem(list, func(item runtime.Object) error {
-			if o := item.(client.Object); accept(o) {
-				call(o)
-			}
-			return nil
-		})
-	}
-	each(func(client.Object) bool { return true }, client.MatchingFields{workloadsWithAnnotations: "true"})
-	if !c.kind.takesDefaults {
-		return
-	}
-	for namespace := range c.defaulted.all() {
-		each(func(o client.Object) bool { return !hasSchedule(o) }, client.InNamespace(namespace))
-	}
-}
-
-// state returns the value of the label state. It is empty if the Namespace of the workload cannot be read.
-func (c *Controller) state(ctx context.Context, o client.Object) string {
-	defaults, err := c.namespaces.defaults(ctx, o.GetNamespace())
-	if err != nil {
-		return ""
-	}
-	return c.kind.state(o, defaults, c.zone, c.clock.Now())
-}
-
-// state returns the value of the label state. It is empty if a workload has no schedule, or must be left alone.
+// state returns the value of the label state. It is empty if a workload has no schedule, or if leaveAlone is true.
 func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Location, now time.Time) string {
 	annotations, isDefault := k.effective(o.GetAnnotations(), defaults)
 	if k.leaveAlone(o) || schedule.IsUnscheduled(annotations) {
 		return ""
 	}
-	s, problems := k.parse(annotations, zone)
+	s, problems := k.parse(annotations, o.GetAnnotations(), zone)
 	switch record := schedule.ReadRecord(o.GetAnnotations()); {
 	case len(problems) > 0, isDefault && len(schedule.ProblemsOfNamespace(defaults, zone)) > 0:
 		return "invalid"
@@ -182,29 +158,28 @@ func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Loc
 	}
 }
 
-// saving has the CPU requests, in cores, and the memory requests, in bytes, that a workload has saved since its last
-// reconcile.
+// saving has the resource requests of the stopped replicas of a workload: CPU in cores, memory in bytes. They apply
+// since the last reconcile.
 type saving struct {
 	since         time.Time
 	cores, memory float64
 }
 
-// addSavings adds what a workload has saved since its last reconcile. A stopped workload is reconciled every
-// longestWait and after each change, unless its schedule is invalid. Only the leader reconciles. So the sum of the
-// counters of all operator replicas is correct. It does not contain the time between two leaders.
+// addSavings adds the savings of a workload since its last reconcile to the counters. A stopped workload is reconciled
+// every longestWait and after each change, unless its schedule is invalid. Only the leader reconciles. So the sum of
+// the counters of all operator replicas is correct. It does not contain the time between two leaders.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()
 	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}
-	last := c.savings.Of(o)
+	last := c.memory.Of(o).saving
 	if seconds := now.Sub(last.since).Seconds(); !last.since.IsZero() && seconds > 0 {
 		c.metrics.coreSeconds.WithLabelValues(o.GetNamespace(), c.kind.name).Add(last.cores * seconds)
 		c.metrics.byteSeconds.WithLabelValues(o.GetNamespace(), c.kind.name).Add(last.memory * seconds)
 	}
-	if next.cores > 0 || next.memory > 0 {
-		c.savings.Keep(o, next)
-	} else if !last.since.IsZero() {
-		c.savings.Forget(client.ObjectKeyFromObject(o))
+	if next.cores == 0 && next.memory == 0 {
+		next = saving{}
 	}
+	c.memory.Update(o, func(r *remembered) { r.saving = next })
 }
 
 // saved returns the resource requests of the replicas that a stop has removed, or of a stopped workload without

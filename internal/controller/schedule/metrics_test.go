@@ -7,7 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -28,20 +30,24 @@ import (
 	"container.training/useless/internal/queue"
 )
 
-// cachedDeployments is a cache of Deployments with the index of workloads with annotations.
-type cachedDeployments []appsv1.Deployment
-
-func (cachedDeployments) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	panic("not implemented")
+// cachedDeployments is a cache with these Deployments.
+type cachedDeployments struct {
+	cache.Informers
+	deployments []*appsv1.Deployment
 }
 
-func (d cachedDeployments) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
-	o := client.ListOptions{}
-	o.ApplyOptions(options)
-	list.(*appsv1.DeploymentList).Items = slices.DeleteFunc(slices.Clone(d), func(d appsv1.Deployment) bool {
-		return o.FieldSelector != nil && !hasSchedule(&d) || o.Namespace != "" && d.Namespace != o.Namespace
-	})
-	return nil
+// GetInformer implements cache.Informers.
+func (c cachedDeployments) GetInformer(
+	context.Context, client.Object, ...cache.InformerGetOption,
+) (cache.Informer, error) {
+	shared := toolscache.NewSharedIndexInformer(&toolscache.ListWatch{}, &appsv1.Deployment{}, 0, toolscache.Indexers{})
+	for i, d := range c.deployments {
+		d.Name += strconv.Itoa(i) // the store has one object for each name
+		if err := shared.GetStore().Add(d); err != nil {
+			return nil, err
+		}
+	}
+	return shared, nil
 }
 
 func TestCollector(t *testing.T) {
@@ -53,8 +59,7 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	stopped := observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")
-	var cached cachedDeployments
-	for _, d := range []*appsv1.Deployment{
+	cached := cachedDeployments{deployments: []*appsv1.Deployment{
 		newDeployment(3, requests, observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")),
 		newDeployment(3, requests), // not reconciled yet
 		newDeployment(0, requests, original(3), stopped),
@@ -71,9 +76,7 @@ func TestCollector(t *testing.T) {
 		newDeployment(3, with(v1beta1.StopScheduleAnnotation, "25:00"), inNamespace("other")),
 		newDeployment(0, requests, original(2), stopped, func(d *appsv1.Deployment) { d.Spec.Paused = true }),
 		newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, "")),
-	} {
-		cached = append(cached, *d)
-	}
+	}}
 	want := `
 # HELP useless_schedule_saved_cpu_cores CPU requests of the replicas and VirtualMachines that schedules have stopped.
 # TYPE useless_schedule_saved_cpu_cores gauge
@@ -123,10 +126,10 @@ func TestCollectDefaults(t *testing.T) {
 	none := func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{v1beta1.ScheduleAnnotation: v1beta1.ScheduleNone}
 	}
-	cached := cachedDeployments{
-		*newDeployment(3, unannotated), *newDeployment(0, unannotated), *newDeployment(3), *newDeployment(3, none),
-		*newDeployment(3, unannotated, inNamespace("other")),
-	}
+	cached := cachedDeployments{deployments: []*appsv1.Deployment{
+		newDeployment(3, unannotated), newDeployment(0, unannotated), newDeployment(3), newDeployment(3, none),
+		newDeployment(3, unannotated, inNamespace("other")),
+	}}
 	for _, c := range []struct {
 		reason   string
 		defaults map[string]string

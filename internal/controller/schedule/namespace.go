@@ -6,7 +6,6 @@ package schedule
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -43,6 +42,9 @@ type Namespaces struct {
 
 // systemNamespaces are the Namespaces of Kubernetes itself.
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+// system returns the Namespaces that cannot have a default schedule.
+func (o Options) system() []string { return append([]string{o.OwnNamespace}, systemNamespaces...) }
 
 func (n *Namespaces) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
@@ -105,12 +107,16 @@ func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]string, error) {
 	namespace := &corev1.Namespace{}
 	err := n.client.Get(ctx, client.ObjectKey{Name: name}, namespace, client.UnsafeDisableDeepCopy)
-	defaults := namespace.Annotations
-	if slices.Contains(n.system, name) {
-		defaults = maps.Clone(defaults)
-		maps.DeleteFunc(defaults, func(key, _ string) bool { return key != v1beta1.DryRunAnnotation })
+	return defaultsOf(name, namespace.Annotations, n.system), client.IgnoreNotFound(err)
+}
+
+// defaultsOf returns the annotations of a Namespace, or a copy that has only DryRunAnnotation for a system Namespace.
+func defaultsOf(namespace string, annotations map[string]string, system []string) map[string]string {
+	if slices.Contains(system, namespace) {
+		annotations = maps.Clone(annotations)
+		maps.DeleteFunc(annotations, func(key, _ string) bool { return key != v1beta1.DryRunAnnotation })
 	}
-	return defaults, client.IgnoreNotFound(err)
+	return annotations
 }
 
 // confirm returns an error if the API server has a default schedule for a Namespace, but the given defaults have none.
@@ -139,13 +145,6 @@ type defaulted struct{ names sync.Map }
 func (d *defaulted) has(namespace string) bool {
 	_, ok := d.names.Load(namespace)
 	return ok
-}
-
-// all returns the names of the Namespaces.
-func (d *defaulted) all() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		d.names.Range(func(name, _ any) bool { return yield(name.(string)) })
-	}
 }
 
 // update remembers whether a Namespace has a default schedule, and reports whether it has one or had one.

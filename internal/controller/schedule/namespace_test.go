@@ -21,7 +21,7 @@ import (
 func TestDefaultsOfNamespaces(t *testing.T) {
 	office := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
 	n := &Namespaces{
-		client: &fakeClient{defaults: office}, zone: time.UTC, system: append([]string{"useless-system"}, systemNamespaces...),
+		client: &fakeClient{defaults: office}, zone: time.UTC, system: Options{OwnNamespace: "useless-system"}.system(),
 	}
 	none := map[string]string{}
 	for name, want := range map[string]map[string]string{
@@ -143,22 +143,82 @@ func TestDryRunDecision(t *testing.T) {
 	}
 }
 
-// TestDryRunIsAnnounced reconciles a Deployment three times in a dry run while its stop is due. The operator must count
-// and announce the stop once, and must not write.
+// TestDryRunIsAnnounced reconciles Deployments every hour for two days in a dry run. The operator must count and announce
+// each stop and each start once, as if it had executed the earlier ones. It must not write.
 func TestDryRunIsAnnounced(t *testing.T) {
-	d := newDeployment(3, with(v1beta1.DryRunAnnotation, "true"), with(v1beta1.StopScheduleAnnotation, "11:00"))
-	api, registry := &fakeClient{}, prometheus.NewRegistry()
-	api.store(d)
-	api.cached = api.stored
-	want := []string{
-		`Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "11:00", due 2026-11-20T11:00:00Z)`,
+	const stops, starts = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due `,
+		`Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 07:00", due `
+	for _, c := range []struct {
+		reason     string
+		deployment *appsv1.Deployment
+		want       []string // the events
+		transition string
+	}{
+		{"a start follows each stop of a running workload", newDeployment(3, observed(v1beta1.ScheduleStarted, "2026-11-17 07:00")),
+			[]string{stops + "2026-11-17T20:00:00Z)", starts + "2026-11-18T07:00:00Z)", stops + "2026-11-18T20:00:00Z)",
+				starts + "2026-11-19T07:00:00Z)"},
+			"start deployments dry-run 2 stop deployments dry-run 2"},
+		{"a stop follows each start of a stopped workload",
+			newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-16 20:00")),
+			[]string{starts + "2026-11-17T07:00:00Z)", stops + "2026-11-17T20:00:00Z)", starts + "2026-11-18T07:00:00Z)",
+				stops + "2026-11-18T20:00:00Z)", starts + "2026-11-19T07:00:00Z)"},
+			"start deployments dry-run 3 stop deployments dry-run 2"},
+		{"a second stop without a start changes nothing", newDeployment(3, with(v1beta1.StartScheduleAnnotation, "Mon 07:00"),
+			observed(v1beta1.ScheduleStarted, "2026-11-17 07:00")), []string{stops + "2026-11-17T20:00:00Z)"},
+			"stop deployments dry-run 1"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			with(v1beta1.DryRunAnnotation, "true")(c.deployment)
+			api, registry := &fakeClient{}, prometheus.NewRegistry()
+			api.store(c.deployment)
+			api.cached = api.stored
+			var times []time.Time
+			for hour := range 48 {
+				times = append(times, at("2026-11-17 12:00").Add(time.Duration(hour)*time.Hour))
+			}
+			got := eventsAt(t, deployments, api, c.deployment, nil, registry, times...)
+			if diff := cmp.Diff(c.want, got); diff != "" || api.writes > 0 {
+				t.Errorf("%d writes, events (-want +got):\n%s", api.writes, diff)
+			}
+			if diff := cmp.Diff(c.transition, transitionsIn(t, registry)); diff != "" {
+				t.Errorf("counted transitions (-want +got):\n%s", diff)
+			}
+		})
 	}
-	got := eventsAfterReconciles(t, deployments, api, d, nil, registry)
-	if diff := cmp.Diff(want, got); diff != "" || api.writes > 0 {
-		t.Errorf("%d writes, events (-want +got):\n%s", api.writes, diff)
-	}
-	if got := transitionsIn(t, registry); got != "stop deployments dry-run 1" {
-		t.Errorf("the counted transitions are %q, want one stop in a dry run", got)
+}
+
+// TestEndOfDryRun ends a dry run during which a stop was due or the schedule was removed. Only a replica of the operator
+// that has led in the dry run remembers it.
+func TestEndOfDryRun(t *testing.T) {
+	for _, c := range []struct {
+		reason     string
+		deployment *appsv1.Deployment
+		remembered bool
+		want       int32
+	}{
+		{"the leader does not execute the stop", newDeployment(3, with(v1beta1.StopScheduleAnnotation, "11:00")), true, 3},
+		{"without a leader at the end of the dry run, the next leader executes the stop",
+			newDeployment(3, with(v1beta1.StopScheduleAnnotation, "11:00")), false, 0},
+		{"if the schedule of a stopped workload was removed, the workload starts", newDeployment(0, original(3),
+			observed(v1beta1.ScheduleStopped, "2026-11-20 07:00"), with(v1beta1.StartScheduleAnnotation, ""),
+			with(v1beta1.StopScheduleAnnotation, "")), true, 3},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			with(v1beta1.DryRunAnnotation, "true")(c.deployment)
+			in := input{object: c.deployment, zone: time.UTC, now: now}
+			if p := deployments.decide(in); !p.isDryRun {
+				t.Errorf("got plan %+v, want a dry run", p)
+			}
+			if c.remembered {
+				in.lastDryRun.at = now
+			}
+			with(v1beta1.DryRunAnnotation, "")(c.deployment)
+			in.now = now.Add(time.Minute)
+			deployments.apply(c.deployment, deployments.decide(in))
+			if got := deployments.level(c.deployment); got != c.want {
+				t.Errorf("got %d replicas, want %d", got, c.want)
+			}
+		})
 	}
 }
 

@@ -85,14 +85,11 @@ func (p *presence) isServed(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// change starts or stops the watch. A start needs a new index, because each watch has a new informer.
+// change starts or stops the watch.
 func (p *presence) change(ctx context.Context, served bool) error {
 	if !served {
 		p.absent.Store(true)
 		return p.cache.RemoveInformer(ctx, p.kind.object)
-	}
-	if err := p.index(ctx, p.cache); err != nil {
-		return err
 	}
 	p.absent.Store(false)
 	return p.watch(source.Kind[client.Object](

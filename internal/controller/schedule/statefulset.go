@@ -20,12 +20,10 @@ var statefulSets = &kind{
 	list:          &appsv1.StatefulSetList{},
 	takesDefaults: true,
 	field:         fieldpath.MakePathOrDie("spec", "replicas"),
-	level: func(o client.Object) int32 {
-		return ptr.Deref(o.(*appsv1.StatefulSet).Spec.Replicas, 1)
-	},
-	setLevel:   func(o client.Object, replicas int32) { o.(*appsv1.StatefulSet).Spec.Replicas = &replicas },
-	describe:   scaledReplicas,
-	isScalable: true,
+	level:         func(o client.Object) int32 { return ptr.Deref(o.(*appsv1.StatefulSet).Spec.Replicas, 1) },
+	setLevel:      func(o client.Object, replicas int32) { o.(*appsv1.StatefulSet).Spec.Replicas = &replicas },
+	describe:      scaledReplicas,
+	isScalable:    true,
 	requests: func(o client.Object) corev1.ResourceList {
 		return requestsOf(&o.(*appsv1.StatefulSet).Spec.Template.Spec)
 	},

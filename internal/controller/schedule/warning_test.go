@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientevents "k8s.io/client-go/tools/events"
@@ -96,36 +98,117 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestStopsSoonIsEmittedOnce reconciles a workload that stops at 12:10 several times until then. There must be one
+// warning for each time at which the workload stops.
+func TestStopsSoonIsEmittedOnce(t *testing.T) {
+	const until, since = v1beta1.StartUntilAnnotation, "2026-11-20T07:00:00Z"
+	timer := []func(*appsv1.Deployment){with(v1beta1.StopAfterAnnotation, "5h10m"),
+		with(v1beta1.RunningSinceAnnotation, since), with(v1beta1.ExpiresAtAnnotation, "2026-11-20T12:10:00Z"),
+		observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")}
+	for _, c := range []struct {
+		reason   string
+		changes  []func(*appsv1.Deployment)
+		key      string // an annotation that a user changes at 12:05; empty for none
+		value    string
+		warnings []string // the times in the warnings
+	}{
+		{"nothing else happens", timer, "", "", []string{"12:10"}},
+		{"a start is executed at 12:05", append(slices.Clone(timer), with(v1beta1.StartScheduleAnnotation, "5 7,12 * * *"),
+			observed(v1beta1.ScheduleStarted, "2026-11-20 07:05")), "", "", []string{"12:10"}},
+		{"a user edits the schedule", timer, v1beta1.StartScheduleAnnotation, "Mon-Fri 06:00", []string{"12:10"}},
+		{"a user extends stop-after by a minute", timer, v1beta1.StopAfterAnnotation, "5h11m", []string{"12:10", "12:11"}},
+		{"a user extends stop-after by an hour", timer, v1beta1.StopAfterAnnotation, "6h10m", []string{"12:10", "13:10"}},
+		{"a user wakes it for 10 minutes", append(slices.Clone(timer), with(v1beta1.StopScheduleAnnotation, "Mon-Fri 11:00"),
+			with(v1beta1.StopAfterAnnotation, ""), with(v1beta1.RunningSinceAnnotation, ""),
+			with(v1beta1.ExpiresAtAnnotation, ""), original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 11:00")),
+			until, "10m", []string{"12:15"}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			d, api := newDeployment(3, c.changes...), &fakeClient{}
+			if schedule.ReadRecord(d.Annotations).Original > 0 {
+				*d.Spec.Replicas = 0
+			}
+			api.store(d)
+			controller, clock, recorder := newController(deployments, api, prometheus.NewRegistry())
+			for minute := range 75 {
+				if minute == 5 && c.key != "" {
+					changed := api.stored.DeepCopyObject().(*appsv1.Deployment)
+					with(c.key, c.value)(changed)
+					api.store(changed)
+				}
+				clock.SetTime(now.Add(time.Duration(minute) * time.Minute))
+				for range 2 { // the second reconcile is caused by a write of the first one
+					api.cached = api.stored
+					if _, err := controller.Reconcile(t.Context(), reconcile.Request{
+						NamespacedName: client.ObjectKeyFromObject(d),
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			var got []string
+			for _, event := range eventsIn(recorder) {
+				if _, at, found := strings.Cut(event, "StopsSoon The workload stops at 2026-11-20T"); found {
+					got = append(got, at[:len("12:10")])
+				}
+			}
+			if diff := cmp.Diff(c.warnings, got); diff != "" {
+				t.Errorf("times in the warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // eventsAfterReconciles reconciles a workload three times, and its Namespace as well. It returns the emitted events.
 func eventsAfterReconciles(
 	t *testing.T, k *kind, api client.Client, o client.Object, wantErr error, registry *prometheus.Registry,
 ) (got []string) {
 	t.Helper()
-	clock, recorder := clocktesting.NewFakePassiveClock(now), clientevents.NewFakeRecorder(10)
-	recorded := events.NewRecorder(keptEvents{FakeRecorder: recorder})
-	namespaces := &Namespaces{client: api, api: api, zone: time.UTC, events: recorded}
-	controller := &Controller{
-		kind: k, client: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock), events: recorded,
-		metrics: newMetrics(registry, collector{}), namespaces: namespaces, dryRunEnd: &dryRunEnd{},
-	}
-	for range 3 {
+	return eventsAt(t, k, api, o, wantErr, registry, now, now, now)
+}
+
+// eventsAt reconciles a workload and its Namespace at each of the times. It returns the emitted events.
+func eventsAt(t *testing.T, k *kind, api client.Client, o client.Object, wantErr error, registry *prometheus.Registry,
+	times ...time.Time) (got []string) {
+	t.Helper()
+	controller, clock, recorder := newController(k, api, registry)
+	for _, at := range times {
+		clock.SetTime(at)
 		request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 		if _, err := controller.Reconcile(t.Context(), request); !errors.Is(err, wantErr) {
 			t.Errorf("got error %v, want %v", err, wantErr)
 		}
 		request.NamespacedName = client.ObjectKey{Name: o.GetNamespace()}
-		if _, err := namespaces.Reconcile(t.Context(), request); err != nil {
+		if _, err := controller.namespaces.Reconcile(t.Context(), request); err != nil {
 			t.Error(err)
 		}
 	}
-	close(recorder.Events)
-	for note := range recorder.Events {
-		got = append(got, note)
-	}
-	return got
+	return eventsIn(recorder)
 }
 
-// badValues has invalid values of each annotation of users.
+// newController returns a controller for a kind, with its clock and its events.
+func newController(k *kind, api client.Client, registry *prometheus.Registry) (
+	*Controller, *clocktesting.FakePassiveClock, *clientevents.FakeRecorder,
+) {
+	clock, recorder := clocktesting.NewFakePassiveClock(now), clientevents.NewFakeRecorder(100)
+	recorded := events.NewRecorder(keptEvents{FakeRecorder: recorder})
+	return &Controller{
+		kind: k, client: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock), events: recorded,
+		metrics: newMetrics(registry, collector{}), dryRunEnd: &dryRunEnd{},
+		namespaces: &Namespaces{client: api, api: api, zone: time.UTC, events: recorded},
+	}, clock, recorder
+}
+
+// eventsIn returns the events in a recorder, which must not be used again.
+func eventsIn(recorder *clientevents.FakeRecorder) (events []string) {
+	close(recorder.Events)
+	for event := range recorder.Events {
+		events = append(events, event)
+	}
+	return events
+}
+
+// badValues has invalid values of each annotation of users, and of the operator's annotations with times that it needs.
 var badValues = map[string][]string{
 	v1beta1.StartScheduleAnnotation: {"", "25:00", "Mon-Fri", "@every 1h", "TZ=UTC 0 7 * * *", "0 0 31 2 *"},
 	v1beta1.StopScheduleAnnotation:  {"", "24:00", "Monday 20:00", "@reboot", "CRON_TZ=UTC", "60 20 * * *"},
@@ -139,6 +222,15 @@ var badValues = map[string][]string{
 	v1beta1.StartUntilAnnotation:    {"", "tomorrow", "2026-11-23", "31d", "59s"},
 	v1beta1.DryRunAnnotation:        {"", "yes", "on"},
 	v1beta1.ScheduleAnnotation:      {"", "None", "off"},
+	v1beta1.RunningSinceAnnotation:  {"", "yesterday", "2026-11-20", "2026-11-20T07:00:00"},
+	v1beta1.ExpiresAtAnnotation:     {"", "3h", "2026-11-20", "10000-01-01T00:00:00Z"},
+}
+
+// ignoredRecords are the annotations of the operator whose invalid values it ignores.
+func ignoredRecords() []string {
+	return slices.DeleteFunc(recordKeys(), func(key string) bool {
+		return key == v1beta1.RunningSinceAnnotation || key == v1beta1.ExpiresAtAnnotation
+	})
 }
 
 // TestBadInput reconciles stopped workloads of each kind. Their start is due, but their schedule has an invalid value. The
@@ -146,7 +238,7 @@ var badValues = map[string][]string{
 // of a valid value. The operator must not write, so that the saved state is not lost.
 func TestBadInput(t *testing.T) {
 	for _, key := range schedule.Keys() {
-		if values, isOfUser := badValues[key]; isOfUser == slices.Contains(recordKeys(), key) || isOfUser && len(values) < 3 {
+		if values := badValues[key]; len(values) < 3 && !slices.Contains(ignoredRecords(), key) {
 			t.Errorf("there are %d invalid values of %s, want at least 3", len(values), key)
 		}
 	}
@@ -180,7 +272,9 @@ func checkBadInput(t *testing.T, k *kind, key, value string, isDefault bool) {
 	if isDefault {
 		api.defaults = schedule.OfNamespace(annotations)
 		maps.DeleteFunc(annotations, func(key, _ string) bool { return !slices.Contains(recordKeys(), key) })
-		annotations = api.defaults
+		if !slices.Contains(recordKeys(), key) {
+			annotations = api.defaults
+		}
 	}
 	annotations[key] = value
 	api.store(o)
@@ -193,5 +287,47 @@ func checkBadInput(t *testing.T, k *kind, key, value string, isDefault bool) {
 	}
 	if api.writes > 0 || k.level(o) >= level || schedule.ReadRecord(o.GetAnnotations()).Original != level {
 		t.Errorf("%s %s %q: %d writes to %v", k.name, key, value, api.writes, o)
+	}
+}
+
+// TestDefaultIsNamed requires that each event about a default schedule names the Namespace. An event about the
+// workload's own schedule must not.
+func TestDefaultIsNamed(t *testing.T) {
+	started := observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")
+	stopped := []func(*appsv1.Deployment){original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00")}
+	timer := with(v1beta1.StopAfterAnnotation, "5h10m")
+	since := with(v1beta1.RunningSinceAnnotation, "2026-11-20T07:00:00Z")
+	expires := with(v1beta1.ExpiresAtAnnotation, "2026-11-20T12:10:00Z")
+	for _, c := range []struct {
+		reason     string
+		deployment *appsv1.Deployment
+	}{
+		{v1beta1.EventScheduledStop, newDeployment(3, with(v1beta1.StopScheduleAnnotation, "11:00"))},
+		{v1beta1.EventScheduledStart, newDeployment(0, stopped...)},
+		{v1beta1.EventScheduleOverridden, newDeployment(0, started)},
+		{v1beta1.EventStopsSoon, newDeployment(3, timer, since, expires, started)},
+		{v1beta1.EventAutoscalerConflict, newDeployment(3, with(v1beta1.StopScheduleAnnotation, "11:00"))},
+	} {
+		var autoscalers []autoscalingv2.HorizontalPodAutoscaler
+		if c.reason == v1beta1.EventAutoscalerConflict {
+			autoscalers = append(autoscalers, *newAutoscaler(atLeast(0)))
+		}
+		for _, isDefault := range []bool{false, true} {
+			d, defaults := c.deployment.DeepCopy(), map[string]string{}
+			if isDefault {
+				defaults = schedule.OfNamespace(d.Annotations)
+				maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return defaults[key] != "" })
+			}
+			p := deployments.decide(input{object: d, defaults: defaults, autoscalers: autoscalers, zone: time.UTC, now: now})
+			text := p.warning.note
+			if text == "" {
+				text = cause(d, p, 0)
+			} else if p.warning.reason != c.reason {
+				t.Errorf("got warning %+v, want %s", p.warning, c.reason)
+			}
+			if strings.Contains(text, "Namespace default") != isDefault {
+				t.Errorf("%s: is the default: %t, but the event is %q", c.reason, isDefault, text)
+			}
+		}
 	}
 }

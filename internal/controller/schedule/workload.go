@@ -5,7 +5,6 @@ package schedule
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -48,11 +47,7 @@ func NewWorkload(
 
 // DefaultsOf returns the annotations of a Namespace that belong to a schedule and apply to its workloads.
 func DefaultsOf(namespace string, annotations map[string]string) map[string]string {
-	defaults := schedule.OfNamespace(annotations)
-	if slices.Contains(systemNamespaces, namespace) {
-		maps.DeleteFunc(defaults, func(key, _ string) bool { return key != v1beta1.DryRunAnnotation })
-	}
-	return defaults
+	return defaultsOf(namespace, schedule.OfNamespace(annotations), systemNamespaces)
 }
 
 // State returns started, stopped, overridden, suspended or invalid. It is empty if the workload has no schedule, or if
@@ -73,7 +68,7 @@ func (w Workload) Annotations() (annotations map[string]string, isDefault bool) 
 // Parse returns the schedule that applies, or all problems.
 func (w Workload) Parse() (*schedule.Schedule, []schedule.Problem) {
 	annotations, _ := w.Annotations()
-	return w.kind.parse(annotations, w.in.zone)
+	return w.kind.parse(annotations, w.in.object.GetAnnotations(), w.in.zone)
 }
 
 // ProblemsOfDefault returns the problems of the default schedule of the Namespace, if this schedule applies.

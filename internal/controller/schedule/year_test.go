@@ -19,6 +19,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,11 +34,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
+	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/events"
 	"container.training/useless/internal/memory"
 	"container.training/useless/internal/queue"
-	"container.training/useless/internal/schedule"
 )
 
 var seed = flag.Uint64("seed", rand.Uint64N(math.MaxUint32), "first seed of the simulated year")
@@ -52,7 +55,8 @@ var short = testing.Short
 // for half of the workloads it crashes at every write.
 //
 // After each reconcile, the test computes the expected workload with code that it does not share with the controller.
-// The operator must write if and only if an event was due or a user has edited the schedule.
+// The operator must write if and only if an event was due or a user has edited the schedule. It must warn about an
+// overridden schedule if and only if a user or a tool has undone the last start or stop.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	seeds, workloads := 5, 1000
@@ -77,7 +81,7 @@ func TestYear(t *testing.T) {
 	}
 }
 
-// counts has how often something happened in a year.
+// counts has the numbers of writes, crashes, restored levels and reconciles during dry runs in a year.
 type counts struct{ writes, crashes, restored, dryRuns int }
 
 func (c *counts) add(other counts) {
@@ -95,7 +99,7 @@ func (c *counts) atLeast(other counts) bool {
 // The simulated year begins on a Thursday.
 var yearBegins, yearEnds = at("2026-01-01 00:00"), at("2027-01-01 00:00")
 
-// recurrences has texts of schedules. The function means reports whether a schedule has a wall-clock time.
+// recurrences has texts of schedules. The function means reports whether a wall-clock time is a time of the schedule.
 var recurrences = []struct {
 	text  string
 	means func(wall time.Time) bool
@@ -187,7 +191,7 @@ type world struct {
 	stopAfter                   time.Duration
 	startUntil                  time.Time
 	dryRun                      bool
-	isDefault                   bool // the schedule is that of the Namespace
+	isDefault                   bool // the schedule is the default of the Namespace
 	manifest                    int  // the level that a GitOps tool restores; -1 for no tool
 
 	flag      bool // the operator runs with --schedule-dry-run
@@ -200,6 +204,7 @@ type world struct {
 	lastEvent, nextEvent time.Time // the recorded last and next event
 	since, expiresAt     time.Time // of stop-after and start-until
 	edited               bool
+	executed             bool      // the last reconcile executed or skipped a start or stop
 	dryRunAt             time.Time // the operator's memory of the last dry run
 	flagEnd              time.Time // ten seconds after the Lease was renewed
 
@@ -321,7 +326,7 @@ func (w *world) failf(format string, args ...any) {
 
 func (w *world) pick(n int) bool { return w.random.IntN(n) == 0 }
 
-// year simulates a year, and returns what happened.
+// year simulates a year, and returns the counts.
 func (w *world) year() counts {
 	w.edit()
 	for w.now.Before(yearEnds) {
@@ -387,10 +392,9 @@ func newWorkload(k *kind, level int32) client.Object {
 	o.SetNamespace("default")
 	o.SetName("w")
 	o.SetAnnotations(maps.Clone(office))
-	k.setLevel(o, level)
+	scale(o, int(level), min(4, int(level)))
 	if k == horizontalPodAutoscalers {
 		set(o, v1beta1.StopReplicasAnnotation, "1")
-		k.setLeast(o, min(4, level))
 	}
 	return o
 }
@@ -417,12 +421,56 @@ func (w *world) anyLevel() int {
 func (w *world) scale(level int) {
 	w.level = level
 	w.least = w.random.IntN(w.level + 1)
-	w.change(func(o client.Object) {
-		w.kind.setLevel(o, int32(w.level))
-		if w.kind.setLeast != nil {
-			w.kind.setLeast(o, int32(w.least))
-		}
-	})
+	w.change(func(o client.Object) { scale(o, w.level, w.least) })
+}
+
+// scale sets the fields of a workload that a stop changes. It shares no code with the kinds under test.
+func scale(o client.Object, level, least int) {
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		o.Spec.Replicas = new(int32(level))
+	case *appsv1.StatefulSet:
+		o.Spec.Replicas = new(int32(level))
+	case *batchv1.CronJob:
+		o.Spec.Suspend = new(level == 0)
+	case *v1alpha1.VirtualMachine:
+		o.Spec.Action = []v1alpha1.Action{"inactive", "active"}[level]
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		o.Spec.MaxReplicas, o.Spec.MinReplicas = int32(level), new(int32(least))
+	default: // ScaledObject
+		set(annotated(o), "autoscaling.keda.sh/paused-replicas", []string{"0", ""}[level])
+	}
+}
+
+// scaleOf returns the values of the fields that scale sets. The result least is want for kinds without a lower bound.
+func scaleOf(o client.Object, want int) (level, least int) {
+	isOff := false
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return int(*o.Spec.Replicas), want
+	case *appsv1.StatefulSet:
+		return int(*o.Spec.Replicas), want
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return int(o.Spec.MaxReplicas), int(*o.Spec.MinReplicas)
+	case *batchv1.CronJob:
+		isOff = *o.Spec.Suspend
+	case *v1alpha1.VirtualMachine:
+		isOff = o.Spec.Action == "inactive"
+	default: // ScaledObject
+		_, isOff = o.GetAnnotations()["autoscaling.keda.sh/paused-replicas"]
+	}
+	if isOff {
+		return 0, want
+	}
+	return 1, want
+}
+
+// timestamp formats a time for an annotation. For the zero time it returns "".
+func timestamp(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02T15:04:05Z")
 }
 
 // change changes the workload as a user does.
@@ -444,8 +492,8 @@ func (w *world) settings(change func(client.Object)) {
 	w.api.defaults = namespace.Annotations
 }
 
-// startOnDemand sets start-until of the workload to a time. In a quarter of the calls, the time is in the past or
-// absent.
+// startOnDemand sets start-until of the workload to a time. In about a third of the calls, the time is in the past, or
+// the annotation is removed.
 func (w *world) startOnDemand() {
 	if w.start == "" {
 		return
@@ -455,7 +503,7 @@ func (w *world) startOnDemand() {
 		w.startUntil = time.Time{}
 	}
 	w.change(func(o client.Object) {
-		set(annotated(o), v1beta1.StartUntilAnnotation, schedule.FormatTime(w.startUntil))
+		set(annotated(o), v1beta1.StartUntilAnnotation, timestamp(w.startUntil))
 	})
 }
 
@@ -471,7 +519,7 @@ func annotated(o client.Object) client.Object {
 // ten seconds.
 func (w *world) toggleFlag() {
 	if w.flag {
-		renewed := w.now.Add(-time.Duration(w.random.Int64N(int64(dryRunRenewal))))
+		renewed := w.now.Add(-time.Duration(w.random.Int64N(int64(10 * time.Second))))
 		if err := renewDryRun(w.Context(), w.api, w.api, leaseKey, renewed); err != nil {
 			w.failf("%v", err)
 		}
@@ -513,7 +561,7 @@ func (w *world) unschedule() {
 	})
 }
 
-// edit sets another schedule, or changes only the suspension.
+// edit sets another schedule, or changes only the suspension and stop-after.
 func (w *world) edit() {
 	if w.suspended = w.pick(8); w.pick(4) {
 		w.suspendUntil = w.now.Add(time.Duration(w.random.Int64N(int64(20 * 24 * time.Hour)))).Truncate(time.Second)
@@ -587,8 +635,7 @@ var leaseKey = client.ObjectKey{Namespace: "useless-system", Name: dryRunLease}
 // restart replaces the operator's process. The new process remembers nothing.
 func (w *world) restart() {
 	c := w.controller
-	c.warned, c.failures = memory.Memory[warning]{}, memory.Memory[string]{}
-	c.dryRuns, c.savings = memory.Memory[dryRunMemory]{}, memory.Memory[saving]{}
+	c.memory = memory.Memory[remembered]{}
 	c.alarms.Set(w.request(), time.Time{})
 	c.dryRun, c.dryRunEnd = w.flag, &dryRunEnd{reader: w.api, lease: leaseKey}
 	w.dryRunAt = time.Time{}
@@ -618,6 +665,7 @@ func (w *world) operator() (wrote bool) {
 		w.failf("the operator wrote %d times; a write was due: %t", w.api.writes, due)
 	}
 	w.checkRecord()
+	w.checkOverridden()
 	if wrote {
 		w.dryRunAt = time.Time{}
 		if w.isCrashed {
@@ -667,22 +715,19 @@ func (w *world) settle() {
 // checkRecord compares the level and the operator's annotations with the expected state. Without a schedule, the
 // operator must have no annotations.
 func (w *world) checkRecord() {
-	if got := int(w.kind.level(w.api.stored)); got != w.level {
-		w.failf("the level is %d, want %d", got, w.level)
-	}
-	if least := w.kind.leastOf(w.api.stored); least != nil && int(*least) != w.least {
-		w.failf("the lower bound is %d, want %d", *least, w.least)
+	if level, least := scaleOf(w.api.stored, w.least); level != w.level || least != w.least {
+		w.failf("the level is %d with the lower bound %d, want %d and %d", level, least, w.level, w.least)
 	}
 	want := map[string]string{}
 	for key, value := range map[string]string{
-		v1beta1.LastScheduleTimeAnnotation:    schedule.FormatTime(w.lastEvent),
-		v1beta1.NextScheduleTimeAnnotation:    schedule.FormatTime(w.nextEvent),
+		v1beta1.LastScheduleTimeAnnotation:    timestamp(w.lastEvent),
+		v1beta1.NextScheduleTimeAnnotation:    timestamp(w.nextEvent),
 		v1beta1.ScheduleStateAnnotation:       w.state,
 		v1beta1.OriginalReplicasAnnotation:    w.originalReplicas(),
 		v1beta1.OriginalMinReplicasAnnotation: w.originalMinReplicas(),
 		v1beta1.OriginalStateAnnotation:       w.originalState(),
-		v1beta1.RunningSinceAnnotation:        schedule.FormatTime(w.since),
-		v1beta1.ExpiresAtAnnotation:           schedule.FormatTime(w.expiresAt),
+		v1beta1.RunningSinceAnnotation:        timestamp(w.since),
+		v1beta1.ExpiresAtAnnotation:           timestamp(w.expiresAt),
 	} {
 		if value != "" {
 			want[key] = value
@@ -697,6 +742,16 @@ func (w *world) checkRecord() {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.failf("record (-want +got):\n%s", diff)
+	}
+}
+
+// checkOverridden requires a warning if and only if a user or a tool has undone the last start or stop.
+func (w *world) checkOverridden() {
+	undone := w.state == "Stopped" && w.level > w.stopReplicas || w.state == "Started" && w.level <= w.stopReplicas
+	want := undone && w.start != "" && !w.executed && !w.isDryRun() && !w.isSuspendedAt(w.now)
+	got := w.controller.memory.Of(w.api.stored).warning.reason
+	if (got == "ScheduleOverridden") != want && got != "StopsSoon" { // a warning before a stop replaces it
+		w.failf("got the warning %q, want one about an overridden schedule: %t", got, want)
 	}
 }
 
@@ -729,7 +784,7 @@ func (w *world) plan(got time.Time) {
 	var want time.Time
 	if w.next = w.now.Add(24 * time.Hour); w.start != "" {
 		w.next = w.soonest()
-		want = w.now.Add(min(w.next.Sub(w.now), longestWait))
+		want = w.now.Add(min(w.next.Sub(w.now), 10*time.Minute))
 	}
 	if w.isDryRun() && w.start != "" { // the oracle does not follow the memory of a dry run
 		if got.After(want) {
@@ -756,7 +811,7 @@ func (w *world) reconcileStale(before client.Object) {
 
 // rule updates the expected state, and reports whether a write is due.
 func (w *world) rule() bool {
-	if w.isDryRun() {
+	if w.executed = false; w.isDryRun() {
 		w.dryRunAt = w.now
 		return false
 	}
@@ -830,7 +885,7 @@ func (w *world) executeUptime(since time.Time) bool {
 		}
 		return wrote
 	}
-	w.nextEvent = w.afterUptime(since)
+	w.nextEvent, w.executed = w.afterUptime(since), true
 	if w.isOfDryRun(w.now) {
 		w.track(since)
 	} else {
@@ -856,7 +911,7 @@ func (w *world) regular(due time.Time, isStop bool, since time.Time) {
 	if w.lastEvent.IsZero() && w.expiresAt.After(due) && !w.expiresAt.After(w.now) {
 		announced = w.expiresAt // the end of start-until
 	}
-	w.lastEvent, w.edited = due, false
+	w.lastEvent, w.edited, w.executed = due, false, true
 	switch {
 	case w.isSuspendedAt(due) || w.isOfDryRun(announced):
 		if !since.IsZero() && !since.Add(w.stopAfter).After(w.now) {

@@ -223,6 +223,52 @@ func (c *Controller) prepare(
 	return vm, nil
 }
 
+// podOf returns the VirtualMachine's Pod, or nil. If there may be a Pod outside the cache, it reads from the API
+// server.
+func (c *Controller) podOf(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
+	pod, options := &corev1.Pod{}, []client.GetOption{client.UnsafeDisableDeepCopy}
+	if _, unlabelled := c.unlabelled.Get(podKey(vm)); unlabelled {
+		options = append(options, client.DisableReadYourWritesConsistency)
+	}
+	err := c.pods.Get(ctx, podKey(vm), pod, options...)
+	switch {
+	case err == nil && metav1.IsControlledBy(pod, vm):
+		return pod, nil
+	case client.IgnoreNotFound(err) != nil || !mayHavePod(vm):
+		return nil, client.IgnoreNotFound(err)
+	}
+	pod, err = c.currentPod(ctx, vm)
+	if errors.Is(err, errNameConflict) {
+		return nil, nil // create reports the conflict
+	}
+	return pod, err
+}
+
+// currentPod reads the VirtualMachine's Pod from the API server. It returns nil if there is no Pod, and errNameConflict
+// if the VirtualMachine does not control the Pod.
+func (c *Controller) currentPod(ctx context.Context, vm *v1alpha1.VirtualMachine) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := c.reader.Get(ctx, podKey(vm), pod); err != nil {
+		return nil, apierror.IgnoreGone(err)
+	}
+	if !metav1.IsControlledBy(pod, vm) {
+		return nil, fmt.Errorf("pod %s %w", pod.Name, errNameConflict)
+	}
+	return pod, nil
+}
+
+// isUnchanged reads the VirtualMachine from the API server. It returns false if the VirtualMachine is deleted or has
+// another action. The controller calls it before it creates or stops a Pod, because the cache of VirtualMachines can be
+// older than the cache of Pods. The controller must not replace a Pod that the garbage collector deletes. If a user has
+// just activated the VirtualMachine again, the controller must not delete the Pod, because its data would be lost.
+func (c *Controller) isUnchanged(ctx context.Context, vm *v1alpha1.VirtualMachine) (bool, error) {
+	current := &v1alpha1.VirtualMachine{}
+	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(vm), current); err != nil {
+		return false, apierror.IgnoreGone(err)
+	}
+	return current.UID == vm.UID && current.DeletionTimestamp.IsZero() && isActive(current) == isActive(vm), nil
+}
+
 // isUncached reports whether the cache lacks the Pod. It returns false if pod is nil.
 func (c *Controller) isUncached(ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod) bool {
 	if pod == nil {

@@ -209,7 +209,7 @@ type metrics struct {
 // newMetrics registers the controller's metrics. Each scrape counts the VirtualMachines in the store.
 func newMetrics(registerer prometheus.Registerer, machines toolscache.Store) *metrics {
 	factory := promauto.With(registerer)
-	// All phases exist from the start, so that an alert sees the step from 0 to 1.
+	// Each phase has a series that begins at 0, so that Prometheus sees the first increase.
 	for _, phase := range []v1alpha1.Phase{
 		v1alpha1.PhaseCreating, v1alpha1.PhaseActive, v1alpha1.PhaseFailed, v1alpha1.PhaseStopped,
 		v1alpha1.PhaseTerminating,

@@ -97,7 +97,7 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	requested := func(pod *corev1.Pod) { setResources(pod, bigger) }
-	measured := usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 1}}
+	measured := usage{isKnown: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 1}}
 	cases := map[string]struct {
 		reason  string
 		vm      *v1alpha1.VirtualMachine // nil for aMachine
@@ -123,11 +123,11 @@ func TestConditions(t *testing.T) {
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "True/Measured"},
 		},
 		"NotMeasured": {
-			reason: "a new Pod is not measured yet", pod: aPod(running), used: usage{asked: true, available: true},
+			reason: "a new Pod is not measured yet", pod: aPod(running), used: usage{isKnown: true, available: true},
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "Unknown/NotMeasured"},
 		},
 		"NoMetricsAPI": {
-			reason: "without a metrics API, the usage is unknown", pod: aPod(running), used: usage{asked: true},
+			reason: "without a metrics API, the usage is unknown", pod: aPod(running), used: usage{isKnown: true},
 			want: map[string]string{"Scheduled": "True/Scheduled", "Resizing": "False/UpToDate", "UsageAvailable": "Unknown/MetricsAPIUnavailable"},
 		},
 		"ResizeRequested": {
@@ -193,12 +193,12 @@ func TestStableMessage(t *testing.T) {
 // must keep the usage that the previous process wrote.
 func TestUsageIsKept(t *testing.T) {
 	vm, pod := aMachine(), aPod(readyFor(time.Minute))
-	measured := usage{asked: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 12, Memory: 34}}
+	measured := usage{isKnown: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 12, Memory: 34}}
 	vm.Status = newStatus(vm, pod, outcome{}, measured, now)
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); !reflect.DeepEqual(vm.Status, got) {
 		t.Errorf("the usage changes before the first request:\n%s", cmp.Diff(vm.Status, got))
 	}
-	vm.Status = newStatus(vm, pod, outcome{}, usage{asked: true}, now)
+	vm.Status = newStatus(vm, pod, outcome{}, usage{isKnown: true}, now)
 	if got := newStatus(vm, pod, outcome{}, usage{}, now); !reflect.DeepEqual(vm.Status, got) {
 		t.Errorf("the condition changes before the first request:\n%s", cmp.Diff(vm.Status, got))
 	}

@@ -45,7 +45,7 @@ const (
 
 // usage is the known usage of a Pod.
 type usage struct {
-	asked     bool // this process knows whether the metrics API is available
+	isKnown   bool // this process knows whether the metrics API is available
 	available bool // the metrics API has answered
 	sample    *v1alpha1.UsageStatus
 }
@@ -59,14 +59,14 @@ func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition)
 		}
 		return condition(metav1.ConditionFalse, v1alpha1.ReasonNoServer, "There is no running Pod")
 	}
-	if u.asked {
+	if u.isKnown {
 		server.Usage = u.sample
 	}
 	switch {
-	case u.asked && !u.available:
+	case u.isKnown && !u.available:
 		return condition(metav1.ConditionUnknown, v1alpha1.ReasonMetricsAPIUnavailable,
 			"The API metrics.k8s.io is not available")
-	case !u.asked && server.Usage == nil && before != nil && before.Status == metav1.ConditionUnknown:
+	case !u.isKnown && server.Usage == nil && before != nil && before.Status == metav1.ConditionUnknown:
 		return *before
 	case server.Usage == nil:
 		return condition(metav1.ConditionUnknown, v1alpha1.ReasonNotMeasured, "The usage was not measured yet")
@@ -192,7 +192,7 @@ func (p *poller) of(pod *corev1.Pod) usage {
 	if last == nil {
 		return usage{}
 	}
-	known := usage{asked: true, available: last.available}
+	known := usage{isKnown: true, available: last.available}
 	if pod != nil {
 		known.sample = last.byPod[pod.UID]
 	}

@@ -199,14 +199,15 @@ func (t Translation) validated(kind string) Translation {
 // problemsOf returns the problems of annotations for a kind. Without times, it assumes that the default of the
 // Namespace has them, or the flags of the other tool.
 func problemsOf(kind string, annotations map[string]string) []schedule.Problem {
+	defaults := map[string]string{v1beta1.StopScheduleAnnotation: "00:00"}
 	if o := controller.NewObject(kind); o != nil {
 		o.SetAnnotations(annotations)
-		defaults := map[string]string{v1beta1.StopScheduleAnnotation: "00:00"}
 		_, problems := controller.NewWorkload(kind, o, defaults, time.UTC, time.Time{}).Parse()
 		return problems
 	}
-	if schedule.IsUnscheduled(annotations) {
-		return nil
+	if len(annotations) > 0 && schedule.IsUnscheduled(annotations) {
+		maps.Copy(defaults, annotations)
+		annotations = defaults
 	}
 	return schedule.ProblemsOfNamespace(annotations, time.UTC)
 }

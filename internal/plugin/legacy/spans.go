@@ -176,7 +176,7 @@ func (s span) nightly() (begin, end string) {
 }
 
 // inexpressible returns the error message for begin or end times that no schedule can express. It suggests a schedule
-// with all the days and only one time: the earliest time for a start, or the latest time for a stop.
+// with all the days and only one time. This is the earliest time for a start, and the latest time for a stop.
 func inexpressible(begins, ends []int, beginKey, endKey string) string {
 	var problems, advice []string
 	for _, side := range []struct {
@@ -198,8 +198,8 @@ func inexpressible(begins, ends []int, beginKey, endKey string) string {
 		"for example %s", strings.Join(problems, " or "), strings.Join(advice, " and "))
 }
 
-// recurrence returns the schedule with exactly these minutes of the week. It is empty if there is none: a schedule has
-// the same times on all its days, and the same minutes in all its hours.
+// recurrence returns the schedule with exactly these minutes of the week, or an empty string if there is none. A
+// schedule has the same times on all its days, and the same minutes in all its hours.
 func recurrence(moments []int) string {
 	days := byClock(moments)
 	clocks := slices.Sorted(maps.Keys(days))
@@ -244,8 +244,8 @@ func list(moments []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// covering returns a schedule with all the days and only one time of day: the first one, or the last one if last is
-// true.
+// covering returns a schedule with all the days and only one time of day. This is the latest time if last is true, and
+// the earliest time otherwise.
 func covering(moments []int, last bool) string {
 	clocks := slices.Sorted(maps.Keys(byClock(moments)))
 	at := clocks[0]

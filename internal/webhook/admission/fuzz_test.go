@@ -106,7 +106,7 @@ func FuzzAdmission(f *testing.F) {
 		f.Fatal(err)
 	}
 	others := listReader{machines: []v1beta1.Machine{*machine(named("other"), selecting(values{"tier": "front"}))}}
-	hook := server.LimitReviews(admission.WithValidator(scheme, &machineValidator{others, maxSwitches}),
+	hook := server.LimitReviews(admission.WithValidator(scheme, newMachineValidator(others, maxSwitches)),
 		semaphore.NewWeighted(server.MaxLarge))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		recorder := httptest.NewRecorder()
@@ -183,7 +183,7 @@ func TestAbusiveReviews(t *testing.T) {
 	if err := v1beta1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	hook := server.LimitReviews(admission.WithValidator(scheme, &machineValidator{listReader{}, maxSwitches}),
+	hook := server.LimitReviews(admission.WithValidator(scheme, newMachineValidator(listReader{}, maxSwitches)),
 		semaphore.NewWeighted(server.MaxLarge))
 	for _, tt := range []struct {
 		reason, body string

@@ -20,6 +20,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,8 +56,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 		return err
 	}
 	validators := map[string]http.Handler{
-		validatePath: admission.WithValidator(mgr.GetScheme(), &machineValidator{mgr.GetClient(), maxSwitches}),
-		scalePath:    admission.WithValidator(mgr.GetScheme(), &scaleValidator{maxSwitches}),
+		validatePath: admission.WithValidator(mgr.GetScheme(), newMachineValidator(mgr.GetClient(), maxSwitches)),
+		scalePath:    admission.WithValidator(mgr.GetScheme(), newScaleValidator(maxSwitches)),
 	}
 	large := semaphore.NewWeighted(server.MaxLarge)
 	for path, validator := range validators {
@@ -75,28 +76,44 @@ func Setup(ctx context.Context, mgr ctrl.Manager, maxSwitches int32) error {
 
 // +kubebuilder:rbac:groups=useless.container.training,resources=machines,verbs=list;watch
 
-// machineValidator validates Machines.
-type machineValidator struct {
-	reader      client.Reader
-	maxSwitches int32
-}
+// validator is an admission.Validator for creations and updates. The object old is nil for a creation.
+type validator[T runtime.Object] func(ctx context.Context, old, object T) (admission.Warnings, error)
 
 // ValidateCreate implements admission.Validator.
-func (v *machineValidator) ValidateCreate(ctx context.Context, m *v1beta1.Machine) (admission.Warnings, error) {
-	if err := invalid(m.Name, validate(nil, m, v.maxSwitches, pathsOf(ctx))); err != nil {
-		return nil, err
-	}
-	return v.overlapWarnings(ctx, m), nil
+func (v validator[T]) ValidateCreate(ctx context.Context, object T) (admission.Warnings, error) {
+	var old T
+	return v(ctx, old, object)
 }
 
 // ValidateUpdate implements admission.Validator.
-func (v *machineValidator) ValidateUpdate(ctx context.Context, old, m *v1beta1.Machine) (admission.Warnings, error) {
-	return nil, invalid(m.Name, validate(old, m, v.maxSwitches, pathsOf(ctx)))
+func (v validator[T]) ValidateUpdate(ctx context.Context, old, object T) (admission.Warnings, error) {
+	return v(ctx, old, object)
 }
 
 // ValidateDelete implements admission.Validator. The API server does not send deletions.
-func (v *machineValidator) ValidateDelete(context.Context, *v1beta1.Machine) (admission.Warnings, error) {
-	return nil, nil
+func (v validator[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) { return nil, nil }
+
+// newMachineValidator returns a validator of Machines. It reads other Machines for its warnings.
+func newMachineValidator(reader client.Reader, maxSwitches int32) validator[*v1beta1.Machine] {
+	return func(ctx context.Context, old, m *v1beta1.Machine) (admission.Warnings, error) {
+		err := invalid(m.Name, validate(old, m, maxSwitches, pathsOf(ctx)))
+		if err != nil || old != nil {
+			return nil, err
+		}
+		return overlapWarnings(ctx, reader, m), nil
+	}
+}
+
+// newScaleValidator returns a validator of the scale subresource. The API server sends its updates as a Scale, and not
+// as a Machine. A Scale cannot be created.
+func newScaleValidator(maxSwitches int32) validator[*autoscalingv1.Scale] {
+	return func(_ context.Context, old, scale *autoscalingv1.Scale) (admission.Warnings, error) {
+		if old == nil {
+			return nil, nil
+		}
+		errs := validateCount(old.Spec.Replicas, scale.Spec.Replicas, maxSwitches, field.NewPath("spec", "replicas"))
+		return nil, invalid(scale.Name, errs)
+	}
 }
 
 // invalid returns an error about the fields of a Machine, or nil if there are no errors.
@@ -188,7 +205,7 @@ func validateTemplate(m *v1beta1.Machine, at paths) field.ErrorList {
 
 // overlapWarnings returns warnings about other Machines whose selectors can match the same Switches. If a Switch has no
 // controller, any of these Machines may adopt it.
-func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machine) admission.Warnings {
+func overlapWarnings(ctx context.Context, reader client.Reader, m *v1beta1.Machine) admission.Warnings {
 	selector, err := m.SwitchSelector()
 	if err != nil {
 		return nil
@@ -202,7 +219,7 @@ func (v *machineValidator) overlapWarnings(ctx context.Context, m *v1beta1.Machi
 		// default selector never overlaps a selector without MachineLabel.
 		options = append(options, client.MatchingFields{selectorIndex: hasSelector})
 	}
-	if v.reader.List(ctx, others, options...) != nil {
+	if reader.List(ctx, others, options...) != nil {
 		return nil // warnings are optional
 	}
 	var warnings admission.Warnings
@@ -259,28 +276,4 @@ func mentions(selector labels.Selector, key string) bool {
 func requirements(selector labels.Selector) labels.Requirements {
 	all, _ := selector.Requirements()
 	return all
-}
-
-// scaleValidator validates updates of the scale subresource. The API server sends them as a Scale, and not as a
-// Machine.
-type scaleValidator struct {
-	maxSwitches int32
-}
-
-// ValidateCreate implements admission.Validator. A Scale cannot be created.
-func (v *scaleValidator) ValidateCreate(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
-	return nil, nil
-}
-
-// ValidateUpdate implements admission.Validator.
-func (v *scaleValidator) ValidateUpdate(
-	_ context.Context, old, scale *autoscalingv1.Scale,
-) (admission.Warnings, error) {
-	errs := validateCount(old.Spec.Replicas, scale.Spec.Replicas, v.maxSwitches, field.NewPath("spec", "replicas"))
-	return nil, invalid(scale.Name, errs)
-}
-
-// ValidateDelete implements admission.Validator. A Scale cannot be deleted.
-func (v *scaleValidator) ValidateDelete(context.Context, *autoscalingv1.Scale) (admission.Warnings, error) {
-	return nil, nil
 }

@@ -268,8 +268,7 @@ func TestValidateCount(t *testing.T) {
 			if diff := cmp.Diff(want, validateCount(tc.old, tc.count, maxSwitches, at)); diff != "" {
 				t.Errorf("%s: (-want +got):\n%s", tc.reason, diff)
 			}
-			validator := &scaleValidator{maxSwitches}
-			_, err := validator.ValidateUpdate(t.Context(), scale(tc.old), scale(tc.count))
+			_, err := newScaleValidator(maxSwitches).ValidateUpdate(t.Context(), scale(tc.old), scale(tc.count))
 			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), want.ToAggregate().Error()) {
 				t.Errorf("%s: as a scale: %v", tc.reason, err)
 			}

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -64,7 +66,7 @@ func answer(t testing.TB, body []byte) *apiextensionsv1.ConversionResponse {
 		t.Errorf("kind of the response is %v, want %v", review.GroupVersionKind(), want)
 	}
 	if review.Response == nil || review.Response.UID != uid {
-		t.Fatalf("the response has another UID than %s: %s", uid, body)
+		t.Fatalf("the response does not have the UID %s: %s", uid, body)
 	}
 	return review.Response
 }
@@ -102,6 +104,37 @@ func typed[T any](t testing.TB, raw []byte) string {
 	return string(raw)
 }
 
+// restored returns a converted object with the metadata that the API server restores from the original object: all
+// fields except labels and annotations. Like the API server, it requires the same name, namespace and UID.
+func restored(t testing.TB, original, converted []byte) []byte {
+	t.Helper()
+	metadata, _ := members(t, original)["metadata"].(map[string]any)
+	object := members(t, converted)
+	answered, ok := object["metadata"].(map[string]any)
+	if !ok {
+		t.Fatalf("the converted object has no metadata: %s", converted)
+	}
+	all := map[string]any{}
+	maps.Copy(all, metadata)
+	for _, name := range []string{"name", "namespace", "uid", "labels", "annotations"} {
+		value, ok := answered[name]
+		switch {
+		case ok && (name == "labels" || name == "annotations"):
+			all[name] = value
+		case name == "labels" || name == "annotations":
+			delete(all, name)
+		case !reflect.DeepEqual(value, all[name]):
+			t.Errorf("the conversion of %s changed metadata.%s to %v", original, name, value)
+		}
+	}
+	object["metadata"] = all
+	raw, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
 // compare fails the test unless both handlers convert a Machine to the same result. The handler stock is
 // controller-runtime's, and ours is the operator's. If stock rejects the Machine, compare returns false, because ours
 // may accept it.
@@ -117,7 +150,7 @@ func compare[T any](t testing.TB, ours, stock http.Handler, version string, obje
 	if !succeeded(got) || len(got.ConvertedObjects) != 1 {
 		t.Fatalf("the stock handler converts %s, ours returns %v", object, got)
 	}
-	converted = got.ConvertedObjects[0].Raw
+	converted = restored(t, object, got.ConvertedObjects[0].Raw)
 	if diff := cmp.Diff(typed[T](t, want.ConvertedObjects[0].Raw), typed[T](t, converted)); diff != "" {
 		t.Errorf("stock and ours convert %s to different results (-stock +ours):\n%s", object, diff)
 	}
@@ -127,7 +160,7 @@ func compare[T any](t testing.TB, ours, stock http.Handler, version string, obje
 // passed fails the test if a conversion changes fields other than apiVersion and spec.
 func passed(t testing.TB, object, converted []byte) {
 	t.Helper()
-	want, got := members(t, object), members(t, converted)
+	want, got := members(t, object), members(t, restored(t, object, converted))
 	if _, ok := want["metadata"].(map[string]any); !ok {
 		want["metadata"] = map[string]any{} // the handler adds it, because the API server requires metadata
 	}
@@ -300,6 +333,24 @@ func TestReviews(t *testing.T) {
 	}
 }
 
+// TestMetadata converts an object with all kinds of metadata. The answer must have only the metadata that the API server
+// reads from it.
+func TestMetadata(t *testing.T) {
+	object := fmt.Sprintf(`{"apiVersion":%q,"kind":"Machine","metadata":{"name":"m","generateName":"g","namespace":"n",`+
+		`"uid":"u","resourceVersion":"7","generation":3,"creationTimestamp":"2026-11-20T09:00:00Z","finalizers":["f"],`+
+		`"ownerReferences":[{"name":"o"}],"labels":{"a":"b"},"annotations":{"c":"d"},"managedFields":[{"manager":"x"}]}}`, beta)
+	response := convert(t, newHandler(), alpha, []byte(object))
+	if !succeeded(response) {
+		t.Fatal(response.Result.Message)
+	}
+	want := map[string]any{
+		"name": "m", "namespace": "n", "uid": "u", "labels": map[string]any{"a": "b"}, "annotations": map[string]any{"c": "d"},
+	}
+	if diff := cmp.Diff(want, members(t, response.ConvertedObjects[0].Raw)["metadata"]); diff != "" {
+		t.Errorf("metadata of the answer (-want +got):\n%s", diff)
+	}
+}
+
 // TestLongErrors sends long values that the error quotes. The answer must have only the beginning of the error.
 func TestLongErrors(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
@@ -322,7 +373,8 @@ func TestOwnVersion(t *testing.T) {
 	if !succeeded(response) {
 		t.Fatal(response.Result.Message)
 	}
-	if diff := cmp.Diff(members(t, object), members(t, response.ConvertedObjects[0].Raw)); diff != "" {
+	got := restored(t, object, response.ConvertedObjects[0].Raw)
+	if diff := cmp.Diff(members(t, object), members(t, got)); diff != "" {
 		t.Errorf("the object changed (-want +got):\n%s", diff)
 	}
 }
@@ -339,7 +391,7 @@ func TestManyObjects(t *testing.T) {
 	stock := newStock(t)
 	want := answer(t, post(stock, body).Body.Bytes())
 
-	// controller-runtime's server wraps handlers in the same handler.
+	// controller-runtime's server also wraps each handler in InstrumentHandlerCounter.
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
 	server, client := serve(promhttp.InstrumentHandlerCounter(requests, newHandler()))
 	defer server.Close()
@@ -361,7 +413,8 @@ func TestManyObjects(t *testing.T) {
 		}
 		for i := range objects {
 			passed(t, objects[i], got.ConvertedObjects[i].Raw)
-			if diff := cmp.Diff(typed[v1alpha1.Machine](t, want.ConvertedObjects[i].Raw), typed[v1alpha1.Machine](t, got.ConvertedObjects[i].Raw)); diff != "" {
+			converted := restored(t, objects[i], got.ConvertedObjects[i].Raw)
+			if diff := cmp.Diff(typed[v1alpha1.Machine](t, want.ConvertedObjects[i].Raw), typed[v1alpha1.Machine](t, converted)); diff != "" {
 				t.Fatalf("object %d (-stock +ours):\n%s", i, diff)
 			}
 		}

@@ -3,8 +3,9 @@
 
 // Package conversion converts Machines between the served versions of the API.
 //
-// Only the spec differs between versions. Metadata, status and unknown fields pass through unchanged. The API server
-// restores the metadata of a converted object from its own copy, except labels and annotations.
+// Only the spec differs between versions. Status and unknown fields pass through unchanged. The API server restores the
+// metadata of a converted object from its own copy, except labels and annotations. So the answer has no other metadata
+// than these two and the name, namespace and UID, which the API server compares.
 //
 // A conversion never fails if the JSON has the types of the schema. An absent field stays absent: the API server sets
 // the defaults, which are in the schemas. The API server also sends objects without spec or without metadata, when it

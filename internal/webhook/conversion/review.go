@@ -54,10 +54,29 @@ func (o *objects) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 type object struct {
 	Kind       string         `json:"kind"`
 	APIVersion string         `json:"apiVersion"`
-	Metadata   jsontext.Value `json:"metadata"`
+	Metadata   metadata       `json:"metadata"`
 	Spec       jsontext.Value `json:"spec,omitzero"`
 	Status     jsontext.Value `json:"status,omitzero"`
 	Unknown    jsontext.Value `json:",embed"`
+}
+
+// metadata has the fields that the API server reads from a converted object. It compares the first three with its own
+// copy, and restores all other fields from there. Without them, in particular managedFields, the API server decodes
+// less (k8s.io/apiextensions-apiserver, pkg/apiserver/conversion/webhook_converter.go).
+type metadata struct {
+	Name        jsontext.Value `json:"name,omitzero"`
+	Namespace   jsontext.Value `json:"namespace,omitzero"`
+	UID         jsontext.Value `json:"uid,omitzero"`
+	Labels      jsontext.Value `json:"labels,omitzero"`
+	Annotations jsontext.Value `json:"annotations,omitzero"`
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. If an object has metadata twice, the second value replaces the
+// first one. By default, package json would merge them.
+func (m *metadata) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	type fields metadata
+	*m = metadata{}
+	return json.UnmarshalDecode(in, (*fields)(m))
 }
 
 // call converts one review.
@@ -170,9 +189,6 @@ func (c *call) convert(in *jsontext.Decoder) error {
 		}
 	}
 	o.APIVersion = c.desired
-	if o.Metadata.Kind() != '{' { // the API server accepts no object without metadata
-		o.Metadata = jsontext.Value("{}")
-	}
 	if c.converted > 0 {
 		c.out.WriteByte(',')
 	}

@@ -20,7 +20,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// interval is the time that Tutorial waits between two flips of a Machine.
+// interval is the time after which Tutorial reconciles a Machine again after a flip.
 const interval = 5 * time.Second
 
 // Tutorial is a simple controller, as in the tutorial about useless machines. It lists a Machine's Switches by their

@@ -277,7 +277,7 @@ func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	case r.By == "":
 		m.lost = append(m.lost, r.At)
 	default:
-		m.noted = latest(m.noted, instant(old))
+		m.noted = latest(m.noted, flipTime(old))
 	}
 }
 
@@ -345,7 +345,7 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 
 // flip checks a switch that the operator has turned down.
 func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bool) {
-	at := instant(sw)
+	at := flipTime(sw)
 	if at.IsZero() || sw.Spec.Position != v1beta1.PositionDown {
 		return Flip{}, false // written by another client
 	}
@@ -370,7 +370,7 @@ func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 			other = sw // the state before this revision
 		}
 		if metav1.IsControlledBy(other, m) {
-			known = latest(known, instant(other))
+			known = latest(known, flipTime(other))
 		}
 	}
 	if known.After(m.lastFlip) { // another client can set the annotation to a time after the last flip
@@ -379,8 +379,8 @@ func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	return known
 }
 
-// instant returns the flip time in the annotation of sw, or zero.
-func instant(sw *v1beta1.Switch) time.Time {
+// flipTime returns the time of the last flip in the annotation of sw, or zero.
+func flipTime(sw *v1beta1.Switch) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, flippedAt(sw))
 	return at
 }

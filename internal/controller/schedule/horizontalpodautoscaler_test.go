@@ -63,7 +63,7 @@ func TestConflict(t *testing.T) {
 			newAutoscaler(atLeast(0)), "set its minReplicas to at least 1", true},
 		"KEDA": {"KEDA enables its autoscaler after a stop", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
 			"ScaledObject events would undo a stop", true},
-		"Controlled": {"an autoscaler of another controller than KEDA stays disabled after a stop", 0,
+		"Controlled": {"an autoscaler that a controller other than KEDA manages stays disabled after a stop", 0,
 			newAutoscaler(controlledBy("example.com/v1")), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -112,8 +112,8 @@ func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) 
 	}
 }
 
-// halfHours returns the instants in a range at which the clock in a zone reaches or skips a full or half hour for the
-// first time.
+// halfHours returns instants in a range. At each of them, the clock in a zone reaches or skips a full or half hour for
+// the first time.
 func halfHours(zone *time.Location, from, to time.Time) []time.Time {
 	var all []time.Time
 	at := from.Add(-2 * time.Hour) // the clock may have been set back before from

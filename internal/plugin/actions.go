@@ -1,0 +1,221 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
+)
+
+func (o *options) newSleep() *cobra.Command {
+	var until string
+	c := &cobra.Command{
+		Use: "sleep KIND/NAME", Short: "Stop a workload until the next start of its schedule",
+		Long: "Stop a workload as the operator does. This also ends an uptime that the command wake has started.\n" +
+			"The next start of its schedule restores it. With --until, earlier starts and stops are skipped.",
+		Example: "  kubectl useless sleep deployment/web\n" +
+			"  kubectl useless sleep deployment/web --until 2026-11-30T07:00:00+01:00",
+		ValidArgsFunction: o.completeWorkload,
+		SuggestFor:        []string{"stop"},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := validUntil(until, o.clock.Now()); err != nil {
+				return err
+			}
+			// Another client may change the workload between the read and the patch.
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error { return o.sleep(args, until) })
+		},
+	}
+	c.Flags().StringVar(&until, "until", "", "a time (RFC 3339) before which no start and no stop is executed")
+	return c
+}
+
+// sleep reads a workload and stops it. With until, it also skips the earlier starts and stops.
+func (o *options) sleep(args []string, until string) error {
+	w, err := o.scheduled(args)
+	if err != nil {
+		return err
+	}
+	before := w.object.DeepCopyObject().(client.Object)
+	if err := w.Stop(); err != nil {
+		return err
+	}
+	if until != "" {
+		w.object.GetAnnotations()[v1beta1.SuspendUntilAnnotation] = until
+	}
+	patch, err := stopPatch(before, w.object)
+	if err != nil {
+		return err
+	}
+	return o.patch(w.info, patch, "stopped"+w.untilStart(o.clock.Now()))
+}
+
+// untilStart describes when a stopped workload starts again.
+func (w workload) untilStart(now time.Time) string {
+	s, _ := w.Parse()
+	if s == nil {
+		return ""
+	}
+	if w.IsDryRun() {
+		return ": a dry run applies to it, so the operator will not start it"
+	}
+	starts := *s
+	starts.Stop = nil
+	if next := w.nextEvent(&starts, schedule.Due{}, now); !next.At.IsZero() {
+		return " until " + clockTime(s, next.At)
+	}
+	return fmt.Sprintf(": to start it, use kubectl useless wake %s -n %s --for 2h", w.id(), w.object.GetNamespace())
+}
+
+func validUntil(text string, now time.Time) error {
+	if text == "" {
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return fmt.Errorf("--until %q is not a time with an offset: use for example --until %s", text,
+			now.Add(24*time.Hour).Truncate(time.Hour).Format(time.RFC3339))
+	}
+	if !at.After(now) {
+		return fmt.Errorf("--until %s is in the past: use a later time", text)
+	}
+	return nil
+}
+
+// stopPatch returns a merge patch with everything that Stop has changed. The patch contains the resourceVersion, so
+// that the API server rejects it if the object has changed since the read.
+func stopPatch(before, after client.Object) (json.RawMessage, error) {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}).Data(after)
+}
+
+const fieldManager = "kubectl-useless"
+
+func (o *options) newWake() *cobra.Command {
+	var duration string
+	c := &cobra.Command{
+		Use: "wake KIND/NAME --for DURATION", Short: "Start a workload for some time, with the annotation start-until",
+		Example:           "  kubectl useless wake deployment/web --for 2h",
+		SuggestFor:        []string{"start"},
+		ValidArgsFunction: o.completeWorkload,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if duration == "" {
+				return errors.New("--for is missing: add a duration, for example --for 2h")
+			}
+			if _, err := schedule.ParseDuration(duration); err != nil {
+				return fmt.Errorf("--for %q is not a duration from 1m to 30d: use for example --for 2h", duration)
+			}
+			w, err := o.scheduled(args)
+			if err != nil {
+				return err
+			}
+			if w.IsDryRun() {
+				return fmt.Errorf("a dry run applies to %s, so the operator would not start it: remove the annotation "+
+					"%s from it and from its Namespace", w.id(), v1beta1.DryRunAnnotation)
+			}
+			if !w.CanStart() {
+				return fmt.Errorf("no stop has saved the state of %s that a start restores: start it with\n"+
+					"  kubectl %s\nand run the command again", w.id(), w.startCommand())
+			}
+			patch := annotationPatch(map[string]string{v1beta1.StartUntilAnnotation: duration})
+			return o.patch(w.info, patch, "runs for "+duration)
+		},
+	}
+	c.Flags().StringVar(&duration, "for", "", "how long the workload runs, from 1m to 30d")
+	return c
+}
+
+// startCommand returns the arguments of a kubectl command that starts the workload without a schedule.
+func (w workload) startCommand() string {
+	replicas := int32(1)
+	if s, _ := w.Parse(); s != nil {
+		replicas = s.StopReplicas + 1
+	}
+	target := fmt.Sprintf("-n %s %s", w.object.GetNamespace(), w.id())
+	patch := "patch " + target + " --type=merge -p "
+	switch w.kind.plural {
+	case "cronjobs":
+		return patch + `'{"spec":{"suspend":false}}'`
+	case "virtualmachines":
+		return patch + `'{"spec":{"action":"active"}}'`
+	case "horizontalpodautoscalers":
+		return patch + fmt.Sprintf(`'{"spec":{"maxReplicas":%d}}'`, replicas)
+	case "scaledobjects":
+		return "annotate " + target + " autoscaling.keda.sh/paused-replicas-"
+	default:
+		return fmt.Sprintf("scale %s --replicas=%d", target, replicas)
+	}
+}
+
+// scheduled returns a workload that the operator starts and stops.
+func (o *options) scheduled(args []string) (workload, error) {
+	r, err := o.newReader()
+	if err != nil {
+		return workload{}, err
+	}
+	w, err := r.get(args)
+	switch {
+	case err != nil:
+		return workload{}, err
+	case w.IsIgnored():
+		return workload{}, fmt.Errorf("the operator ignores %s: %s", w.id(), w.ignoredBecause())
+	case w.State() == "":
+		return workload{}, noSchedule(w)
+	}
+	if s, problems := w.Parse(); s == nil {
+		_, note := schedule.Explain(problems)
+		return workload{}, fmt.Errorf("the schedule of %s is invalid: %s", w.id(), note)
+	}
+	return w, nil
+}
+
+func annotationPatch(annotations map[string]string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
+}
+
+// patch sends a merge patch. After success, it prints the name of the object and the text done.
+func (o *options) patch(info *resource.Info, patch any, done string) error {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	_, err = resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager).
+		Patch(info.Namespace, info.Name, types.MergePatchType, data, nil)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "%s/%s %s\n", info.Mapping.Resource.GroupResource(), info.Name, done)
+	return nil
+}
+
+const machines = "machines.v1beta1.useless.container.training"
+
+func (o *options) newFlip() *cobra.Command {
+	return &cobra.Command{
+		Use: "flip MACHINE", Short: "Turn all switches of a Machine up, so that the operator turns them down again",
+		Example:           "  kubectl useless flip machine-1",
+		ValidArgsFunction: o.completeMachine,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return errors.New("write the name of one Machine, for example: kubectl useless flip machine-1")
+			}
+			absent := "the cluster has no kind Machine: install the operator first"
+			info, err := o.find(machines, args[0], absent, "the Machines")
+			if err != nil {
+				return err
+			}
+			up := map[string]any{"spec": map[string]any{"position": v1beta1.PositionUp}}
+			return o.patch(info, up, "turned up")
+		},
+	}
+}

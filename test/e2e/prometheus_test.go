@@ -1,0 +1,248 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"container.training/useless/test/internal/prometheus"
+)
+
+// metricsMonitor returns the ServiceMonitor for the operator in namespace, and the CA certificates that it names. There
+// is a ServiceMonitor for OLM, and another one for all other installations. metricsMonitor selects the ServiceMonitor
+// whose Secret exists.
+func metricsMonitor(t *testing.T, namespace string) (monitor prometheus.ServiceMonitor, ca []byte) {
+	t.Helper()
+	for _, folder := range []string{"prometheus", "olm/prometheus"} {
+		monitor := renderedMonitor(t, folder)
+		verification := &monitor.Spec.Endpoints[0].TLSConfig
+		key := verification.CA.Secret
+		secrets := get[corev1.SecretList](t, "secrets", "-n", namespace, "--field-selector=metadata.name="+key.Name).Items
+		if len(secrets) == 0 {
+			continue
+		}
+		verification.ServerName = strings.Replace(verification.ServerName, "."+system+".", "."+namespace+".", 1)
+		if !x509.NewCertPool().AppendCertsFromPEM(secrets[0].Data[key.Key]) {
+			t.Fatalf("the Secret %s has no certificate %s", key.Name, key.Key)
+		}
+		return monitor, secrets[0].Data[key.Key]
+	}
+	t.Fatal("no ServiceMonitor has an existing Secret")
+	return monitor, nil
+}
+
+// renderedMonitor returns the ServiceMonitor in a folder of config.
+func renderedMonitor(t *testing.T, folder string) prometheus.ServiceMonitor {
+	t.Helper()
+	manifests := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", folder))
+	for manifest := range strings.SplitSeq(manifests, "\n---\n") {
+		if parse(t, manifest).GetKind() == "ServiceMonitor" {
+			return prometheus.ReadServiceMonitor(t, []byte(manifest))
+		}
+	}
+	t.Fatalf("config/%s has no ServiceMonitor", folder)
+	return prometheus.ServiceMonitor{}
+}
+
+// metricsToken returns a token of a new ServiceAccount that may read metrics.
+func metricsToken(t *testing.T, namespace string) string {
+	t.Helper()
+	must(t, "kubectl", "create", "serviceaccount", "-n", namespace, "scraper")
+	must(t, "kubectl", "create", "clusterrolebinding", namespace, "--clusterrole=useless-metrics-reader", "--serviceaccount="+namespace+":scraper")
+	t.Cleanup(func() { cleanUp(t, "clusterrolebinding", namespace) })
+	return strings.TrimSpace(must(t, "kubectl", "create", "token", "-n", namespace, "scraper"))
+}
+
+// scraper is a Prometheus in the node's network that scrapes the operator in a namespace.
+type scraper struct {
+	*prometheus.Server
+	namespace string
+	port      string // the name of the Service's port
+	ca        []byte
+}
+
+// startPrometheus starts a Prometheus that scrapes the operator with the options of the ServiceMonitor. It returns when
+// Prometheus reads the metrics of two Pods.
+func startPrometheus(t *testing.T, namespace string) *scraper {
+	t.Helper()
+	if node == "" {
+		t.Skip("Prometheus needs the network of the Pods; only make e2e without E2E_KUBECONFIG has it")
+	}
+	monitor, ca := metricsMonitor(t, namespace)
+	server := prometheus.Start(t, monitor, ca, metricsToken(t, newNamespace(t, "prometheus")))
+	p := &scraper{server, namespace, monitor.Spec.Endpoints[0].Port, ca}
+	p.awaitUp(t)
+	return p
+}
+
+// awaitUp waits until Prometheus reads the metrics of two Pods, and has no other target.
+func (p *scraper) awaitUp(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, func() string {
+		p.discover(t)
+		return p.missing(t, "count(up == 1) == 2 and count(up) == 2")
+	})
+}
+
+// discover scrapes the endpoints of the Services that the ServiceMonitor selects.
+func (p *scraper) discover(t *testing.T) {
+	t.Helper()
+	addresses := map[string]string{}
+	for _, slice := range get[discoveryv1.EndpointSliceList](t, "-n", p.namespace, "endpointslices", "-l", "app.kubernetes.io/name=useless-operator").Items {
+		for _, port := range slice.Ports {
+			if *port.Name != p.port {
+				continue
+			}
+			for _, endpoint := range slice.Endpoints {
+				addresses[endpoint.TargetRef.Name] = net.JoinHostPort(endpoint.Addresses[0], fmt.Sprint(*port.Port))
+			}
+		}
+	}
+	p.SetTargets(t, p.namespace, addresses)
+}
+
+// missing returns "" if a query has a result.
+func (p *scraper) missing(t *testing.T, query string) string {
+	t.Helper()
+	if series, err := p.Query(t, query); series > 0 && err == nil {
+		return ""
+	} else if err != nil {
+		return err.Error()
+	}
+	failures, err := p.ScrapeErrors(t)
+	return fmt.Sprintf("%s has no result; the errors of the last scrapes are %q, %v", query, failures, err)
+}
+
+// awaitSeries waits until a query has a result.
+func (p *scraper) awaitSeries(t *testing.T, query string) {
+	t.Helper()
+	eventually(t, time.Minute, func() string { return p.missing(t, query) })
+}
+
+func (p *scraper) awaitAlert(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, time.Minute, func() string {
+		if firing, err := p.Firing(t, name); !firing || err != nil {
+			return fmt.Sprintf("the alert %s does not fire, error %v", name, err)
+		}
+		return ""
+	})
+}
+
+// checkPrometheus lets alerts fire, and queries all panels of the dashboard. Their values come from the checks that run
+// in parallel, and from the causes of the alerts. The last check replaces the CA certificate.
+func checkPrometheus(t *testing.T, namespace string) {
+	t.Helper()
+	p := startPrometheus(t, namespace)
+	p.provoke(t)
+	for _, alert := range []string{
+		"UselessMachinesNotScaled", "UselessScheduleInvalid", "UselessScheduleLate", "UselessScheduleOverridden", "UselessVirtualMachineFailed",
+	} {
+		p.awaitAlert(t, alert)
+	}
+	panels := prometheus.DashboardQueries(t)
+	for _, title := range slices.Sorted(maps.Keys(panels)) {
+		for _, query := range panels[title] {
+			if _, err := p.Query(t, query); err != nil {
+				t.Errorf("panel %q: %v", title, err)
+			}
+			if !slices.Contains(withoutValue, title) {
+				p.awaitSeries(t, query+" > 0")
+			}
+		}
+	}
+
+	p.SetCA(t, []byte(get[corev1.ConfigMap](t, "-n", namespace, "configmap", "kube-root-ca.crt").Data["ca.crt"]))
+	eventually(t, time.Minute, func() string {
+		failures, err := p.ScrapeErrors(t)
+		if len(failures) != 2 || slices.ContainsFunc(failures, func(text string) bool { return !strings.Contains(text, "x509: ") }) {
+			return fmt.Sprintf("want two scrapes that fail because of the wrong CA, got the errors %q, %v", failures, err)
+		}
+		return p.missing(t, "count(up == 0) == 2")
+	})
+	p.SetCA(t, p.ca)
+	p.awaitUp(t)
+}
+
+// withoutValue are the panels that show errors, optional controllers, or values that are above zero for milliseconds.
+// TestDashboard in test/integration gives them a value.
+var withoutValue = []string{
+	"Busy workers", "Dropped events", "Failed usage requests", "Webhook errors", "Work queue", "ingress: annotations",
+	"ingress: changes by others", "podcount: labels",
+}
+
+// alertCauses are objects that let alerts fire. A Pod has the name that a VirtualMachine needs. A Machine has more
+// switches than the quota allows. The schedule of a Deployment is invalid. The other VirtualMachine and the other
+// Deployment have no faults.
+var alertCauses = `
+apiVersion: v1
+kind: Pod
+metadata: {name: test-vm-vm}
+spec:
+  containers: [{name: desk, image: "registry.k8s.io/pause:3.10.1"}]
+---` + virtualMachine + "---" + strings.ReplaceAll(virtualMachine, "test-vm", "measured") + "---" + newMachine + `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: invalid, annotations: {useless.container.training/stop-schedule: "Mon-Fri 25:00"}}
+spec:
+  replicas: 0` + selector + template + "---" +
+	strings.Replace(office, `3.10.1"`, `3.10.1", resources: {requests: {cpu: 1m, memory: 1Mi}}`, 1)
+
+// provoke turns a switch up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is due
+// again, and late. Each change also updates the savings. The first one creates their series, the second one increases
+// them.
+func (p *scraper) provoke(t *testing.T) {
+	t.Helper()
+	namespace, flips := newNamespace(t, "alerts"), newNamespace(t, "flips")
+	must(t, "kubectl", "create", "quota", "-n", namespace, "switches", "--hard=count/switches.useless.container.training=1")
+	must(t, "kubectl", "wait", "-n", namespace, "resourcequota/switches", "--for=jsonpath={.status.hard}", "--timeout=30s")
+	mustRead(t, alertCauses, "kubectl", "create", "-n", namespace, "-f", "-")
+	mustRead(t, newMachine, "kubectl", "create", "-n", flips, "-f", "-")
+	const deployment = "deployment/office"
+	annotateSchedule(t, namespace, deployment, clockTime(12*time.Hour), clockTime(-time.Hour))
+	for _, saved := range []string{"useless_schedule_saved_cpu_cores", "useless_schedule_saved_cpu_core_seconds_total"} {
+		p.awaitSeries(t, fmt.Sprintf("%s{namespace=%q} > 0", saved, namespace))
+		must(t, "kubectl", "annotate", "-n", namespace, "--overwrite", deployment,
+			"useless.container.training/last-schedule-time="+time.Now().UTC().Add(-30*time.Hour).Format(time.RFC3339))
+	}
+	turnUpAndWait(t, flips)
+	must(t, "kubectl", "scale", "-n", namespace, deployment, "--replicas=1")
+}
+
+// checkMonitoring renews the certificate while Prometheus scrapes the operator. Then it stops all Pods, and starts Pods
+// that cannot become the leader. Finally it releases the Lease. It does not delete the Lease, because other checks read
+// it before a Pod creates it again.
+func checkMonitoring(t *testing.T) {
+	t.Helper()
+	if node == "" {
+		checkRotation(t)
+		return
+	}
+	p := startPrometheus(t, system)
+	checkRotation(t)
+	p.awaitUp(t)
+
+	const deployment, lease = "deployment/useless-controller-manager", "leader.useless.container.training"
+	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=0")
+	p.awaitAlert(t, "UselessOperatorDown")
+	must(t, "kubectl", "wait", "-n", system, "--for=delete", "pods", "-l", "app.kubernetes.io/name=useless-operator", "--timeout=1m")
+	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"another-process","leaseDurationSeconds":3600}}`)
+	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=2")
+	p.awaitUp(t)
+	p.awaitAlert(t, "UselessNoLeader")
+	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"","leaseDurationSeconds":15}}`)
+	leader(t, system)
+}

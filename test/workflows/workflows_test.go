@@ -1,0 +1,168 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workflows checks the workflows in .github/workflows. make lint-workflows checks their syntax.
+package workflows
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const repository = "../.."
+
+// others has the beginnings of the scripts that are not make targets, and says why. All other checks must be make
+// targets, so that everyone can run them without GitHub.
+var others = map[string]string{
+	"sudo apt-get update ": "installs packages of the runner's system",
+	"docker login ":        "the password is a secret of the workflow",
+	"xargs cosign sign ":   "signs with the identity of the workflow",
+	"cosign sign-blob ":    "signs with the identity of the workflow",
+	"while IFS=@ read ":    "sets outputs of a step",
+	"gh release create ":   "uses the token of the workflow",
+}
+
+type workflow struct {
+	Permissions map[string]string `json:"permissions"`
+	Jobs        map[string]struct {
+		Strategy struct {
+			Matrix struct {
+				Target []string `json:"target"`
+			} `json:"matrix"`
+		} `json:"strategy"`
+		Steps []struct {
+			Run string            `json:"run"`
+			Env map[string]string `json:"env"`
+		} `json:"steps"`
+	} `json:"jobs"`
+}
+
+// TestWorkflows checks that jobs get no permission to write by default, and that the make targets exist.
+func TestWorkflows(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repository, ".github", "workflows", "*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("found the workflows %v, error %v", files, err)
+	}
+	makefile, used := read(t, filepath.Join(repository, "Makefile")), map[string]bool{}
+	for _, file := range files {
+		for _, problem := range problems(read(t, file), makefile, used) {
+			t.Errorf("%s: %s", filepath.Base(file), problem)
+		}
+	}
+	for begins := range others {
+		if !used[begins] {
+			t.Errorf("no script begins with %q", begins)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// problems returns what is wrong with a workflow. It adds the entries of others that match to used.
+func problems(text, makefile string, used map[string]bool) (found []string) {
+	var w workflow
+	if err := yaml.Unmarshal([]byte(text), &w); err != nil {
+		return []string{err.Error()}
+	}
+	if w.Permissions == nil {
+		found = append(found, "it has no permissions at the top level, so that a repository can grant all by default")
+	}
+	for scope, access := range w.Permissions {
+		if access != "read" && access != "none" {
+			found = append(found, fmt.Sprintf("permissions: all jobs get %s: %s", scope, access))
+		}
+	}
+	for _, job := range w.Jobs {
+		for _, step := range job.Steps {
+			if begins := other(step.Run); begins != "" {
+				used[begins] = true
+				continue
+			}
+			for line := range strings.Lines(step.Run) {
+				if problem := checkCommand(line, makefile, job.Strategy.Matrix.Target); problem != "" {
+					found = append(found, problem)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// other returns the entry of others that matches a script, or "".
+func other(script string) string {
+	for begins := range others {
+		if strings.HasPrefix(script, begins) {
+			return begins
+		}
+	}
+	return ""
+}
+
+var (
+	command = regexp.MustCompile(`^(?:sudo env (?:\w+=\S+ )*)?make ([^>&;|]+)`)
+	target  = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
+)
+
+// checkCommand returns what is wrong with a command, or "". The variable TARGET stands for each target of the matrix.
+func checkCommand(line, makefile string, matrix []string) string {
+	parts := command.FindStringSubmatch(line)
+	if parts == nil {
+		return fmt.Sprintf("%q is not a make target, and has no reason in this test", strings.TrimSpace(line))
+	}
+	known := []string{}
+	for _, rule := range target.FindAllStringSubmatch(makefile, -1) {
+		known = append(known, rule[1])
+	}
+	for word := range strings.FieldsSeq(parts[1]) {
+		names := []string{word}
+		switch {
+		case word == `"$TARGET"`:
+			names = matrix
+		case strings.Contains(word, "=") || strings.HasPrefix(word, "--"):
+			continue
+		}
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				return "the Makefile has no target " + name
+			}
+		}
+	}
+	return ""
+}
+
+// TestProblems requires exactly one problem for each mistake.
+func TestProblems(t *testing.T) {
+	const makefile = ".PHONY: lint\nlint: ## Lint\nVAR := none\n"
+	step := func(run string) string {
+		const job = "permissions: {}\njobs: {job: {strategy: {matrix: {target: [lint, other]}}, steps: [{run: '%s'}]}}"
+		return fmt.Sprintf(job, run)
+	}
+	for _, test := range []struct{ workflow, want string }{
+		{step("make lint"), ""},
+		{step(`sudo env PATH="$PATH" make --silent lint OUT=1 > none`), ""},
+		{step("make lint none"), "the Makefile has no target none"},
+		{step(`make "$TARGET"`), "the Makefile has no target other"},
+		{step("go test ./..."), `"go test ./..." is not a make target, and has no reason in this test`},
+		{"permissions: {contents: read}", ""},
+		{"permissions: {contents: write}", "permissions: all jobs get contents: write"},
+		{"jobs: {}", "it has no permissions at the top level, so that a repository can grant all by default"},
+	} {
+		if got := strings.Join(problems(test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.workflow, got, test.want)
+		}
+	}
+}
