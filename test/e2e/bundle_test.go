@@ -143,20 +143,25 @@ func checkCleanup(t *testing.T) {
 var leftByOLM = [][]string{
 	{"clusterrole", "useless-editor-role", "useless-ingress-role", "useless-metrics-reader", "useless-podcount-role", "useless-viewer-role"},
 	{"rolebinding", "-n", "kube-system", "useless-controller-manager-service-auth-reader"},
-	{"operator.operators.coreos.com", "useless-operator." + system},
 	{"namespace", system, "--timeout=2m"},
+	operatorObject,
 }
 
+// operatorObject is the object with which OLM describes an operator. While OLM's cache shows one of the operator's
+// objects, OLM creates the Operator again, as documented.
+var operatorObject = []string{"operator.operators.coreos.com", "useless-operator." + system}
+
 // checkNothingLeft deletes the objects in leftByOLM. After that, no object with useless or cloudnative.tw in its name
-// may remain. The arguments are of kubectl delete. If they are not empty, this command is repeated until nothing remains.
-func checkNothingLeft(t *testing.T, again ...string) {
+// may remain. It repeats the kubectl delete commands for the objects that OLM may create again: the Operator, and those
+// in again.
+func checkNothingLeft(t *testing.T, again ...[]string) {
 	t.Helper()
 	for _, args := range leftByOLM {
 		cleanUp(t, args...)
 	}
 	eventually(t, time.Minute, func() string {
-		if len(again) > 0 {
-			cleanUp(t, again...)
+		for _, args := range append(again, operatorObject) {
+			cleanUp(t, args...)
 		}
 		if left := leftovers(t); len(left) > 0 {
 			return "these objects remain: " + strings.Join(left, ", ")

@@ -116,7 +116,7 @@ func checkUninstall(t *testing.T) {
 	must(t, "kubectl", "delete", "catalogsource", "-n", "olm", "useless")
 	// Shortly after an upgrade, OLM can execute its InstallPlan again from an old cache, and create the
 	// CustomResourceDefinitions again. Users then delete them again.
-	checkNothingLeft(t, append([]string{"crd", "--timeout=1m"}, crds...)...)
+	checkNothingLeft(t, append([]string{"crd", "--timeout=1m"}, crds...))
 }
 
 // addToCatalog adds a bundle to the catalog in a folder, as a release does.
