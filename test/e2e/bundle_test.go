@@ -10,12 +10,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"container.training/useless/test/internal/executable"
@@ -81,11 +84,44 @@ func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded waits until a ClusterServiceVersion has the phase Succeeded. OLM may leave this phase and install
-// again, so one read is not enough.
+// checkSucceeded waits until OLM has installed a version and does not change its objects any more. Before that, the
+// phase Succeeded can end again, because OLM can execute an InstallPlan twice, see awaitInstallPlans.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
-	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "clusterserviceversion/"+packageName+".v"+version, "--timeout=4m")
+	csv := "clusterserviceversion/" + packageName + ".v" + version
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", csv, "--timeout=4m")
+	awaitInstallPlans(t, namespace)
+	for _, name := range crds {
+		eventually(t, time.Minute, func() string {
+			conversion := get[apiextensionsv1.CustomResourceDefinition](t, "crd", name).Spec.Conversion
+			if conversion.Webhook != nil && len(conversion.Webhook.ClientConfig.CABundle) == 0 {
+				return name + " has no CA certificate for its conversion webhook"
+			}
+			return ""
+		})
+	}
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", csv, "--timeout=4m")
+}
+
+// awaitInstallPlans waits until OLM has executed the approved InstallPlans for the last time. OLM reads an InstallPlan
+// from a cache. If the cache does not show the result of an execution yet, OLM executes the InstallPlan again. This
+// removes the CA certificates from the CustomResourceDefinitions until OLM adds them again, and it creates deleted
+// objects again. The executions of an InstallPlan follow each other. So if OLM has logged that it read the phase
+// Complete, it does not execute this InstallPlan again.
+func awaitInstallPlans(t *testing.T, namespace string) {
+	t.Helper()
+	for _, plan := range get[operatorsv1alpha1.InstallPlanList](t, "-n", namespace, "installplans").Items {
+		if !plan.Spec.Approved {
+			continue
+		}
+		complete := regexp.MustCompile(`msg=syncing .*ip=` + plan.Name + ` .*phase=Complete`)
+		eventually(t, 2*time.Minute, func() string {
+			if complete.MatchString(stdout(t, "kubectl", "logs", "-n", "olm", "deployment/catalog-operator", "--since=15m")) {
+				return ""
+			}
+			return "OLM did not read that the InstallPlan " + plan.Name + " is complete"
+		})
+	}
 }
 
 // checkScorecard runs all scorecard tests of the bundle.
