@@ -19,7 +19,7 @@ func CRD(t testing.TB, repository string) string {
 	download.Dir = filepath.Join(repository, "hack", "tools")
 	out, err := download.Output()
 	if err != nil {
-		t.Fatal("download KEDA: ", err)
+		t.Fatalf("download KEDA: %v\n%s", err, out) // with -json, go prints errors on stdout
 	}
 	var module struct{ Dir string }
 	if err := json.Unmarshal(out, &module); err != nil {
