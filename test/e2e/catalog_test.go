@@ -17,56 +17,27 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// subscription contains the manifests that a user applies. As examples of configuration, it sets a limit on switches
-// and a time interval.
-const subscription = `
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: useless-system
-  labels: {pod-security.kubernetes.io/enforce: restricted}
----
-apiVersion: operators.coreos.com/v1alpha1
-kind: CatalogSource
-metadata: {name: useless, namespace: olm}
-spec:
-  sourceType: grpc
-  image: CATALOG
-  displayName: Useless things
-  grpcPodConfig: {securityContextConfig: restricted}
----
-apiVersion: operators.coreos.com/v1
-kind: OperatorGroup
-metadata: {name: global, namespace: useless-system}
-spec: {}
----
-apiVersion: operators.coreos.com/v1alpha1
-kind: Subscription
-metadata: {name: useless-operator, namespace: useless-system}
-spec:
-  name: useless-operator
-  channel: candidate
-  source: useless
-  sourceNamespace: olm
-  installPlanApproval: Automatic
-  config:
-    env: [{name: USELESS_MAX_SWITCHES, value: "7"}, {name: USELESS_VM_USAGE_INTERVAL, value: 5s}]
-`
+// documentedSubscription returns the manifests that docs/installing.md applies. As configuration, they contain a limit
+// on switches. The function adds a time interval, so that checkUsage waits less.
+func documentedSubscription(t *testing.T) string {
+	t.Helper()
+	commands := documented(t, "make catalog ", usageInterval...)
+	_, manifests, _ := strings.Cut(commands[len(commands)-1], "<<END\n")
+	return strings.TrimSuffix(manifests, "\nEND")
+}
+
+// usageInterval adds an environment variable to the Subscription in docs/installing.md.
+var usageInterval = []string{`value: "50"}`, `value: "50"}, {name: USELESS_VM_USAGE_INTERVAL, value: 5s}`}
 
 // TestCatalog installs the operator from a catalog, and upgrades it with OLM.
 func TestCatalog(t *testing.T) {
-	catalog := filepath.Join(t.TempDir(), "catalog")
-	if err := os.CopyFS(catalog, os.DirFS(filepath.Join(repository, "catalog"))); err != nil {
-		t.Fatal(err)
-	}
-	if node == "" { // the published catalog does not name the test's registry
-		addToCatalog(t, catalog, currentVersion, absolute(t, repository, "bundle"))
-	}
-	makeImage(t, "catalog", "CATALOG_DIR="+catalog, "CATALOG_IMG="+catalogImage(currentVersion))
-	output := mustRead(t, strings.Replace(subscription, "CATALOG", catalogImage(currentVersion), 1), "kubectl", "apply", "-f", "-")
+	dir := t.TempDir()
+	catalog := filepath.Join(dir, "catalog")
 	t.Cleanup(func() { sweep(t) })
 	t.Cleanup(func() { cleanUp(t, "catalogsource", "-n", "olm", "useless") })
-	if strings.Contains(output, "Warning") {
+	runDocumented(t, "make bundle ", "/tmp/useless", dir)
+	output := runDocumented(t, "make catalog ", append(usageInterval, "/tmp/useless", dir)...)
+	if strings.Contains(output, "Warning:") {
 		t.Errorf("the API server warns:\n%s", output)
 	}
 	awaitVersion(t, currentVersion)
@@ -114,9 +85,8 @@ func checkUninstall(t *testing.T) {
 	must(t, append([]string{"kubectl", "delete", "crd", "--timeout=1m"}, crds...)...)
 	must(t, "kubectl", "delete", "clusterserviceversion", "--all", "-n", system, "--timeout=1m")
 	must(t, "kubectl", "delete", "catalogsource", "-n", "olm", "useless")
-	// Shortly after an upgrade, OLM can execute its InstallPlan again from an old cache, and create the
-	// CustomResourceDefinitions again. Users then delete them again.
-	checkNothingLeft(t, append([]string{"crd", "--timeout=1m"}, crds...))
+	runDocumented(t, "kubectl delete clusterrole useless-editor-role ")
+	checkNothingLeft(t)
 }
 
 // addToCatalog adds a bundle to the catalog in a folder, as a release does.
@@ -176,10 +146,10 @@ func checkPackageManifest(t *testing.T) {
 // checkConfiguration checks that the operator has the limit on switches that the Subscription sets.
 func checkConfiguration(t *testing.T) {
 	t.Helper()
-	awaitConfiguration(t, environmentOf(t, subscription))
+	awaitConfiguration(t, environmentOf(t, documentedSubscription(t)))
 	namespace := newNamespace(t, "configuration")
-	output, err := try(t, strings.Replace(newMachine, "count: 2", "count: 8", 1), "kubectl", "create", "-n", namespace, "-f", "-")
-	if err == nil || !strings.Contains(output, "must be at most 7") {
-		t.Errorf("got error %v, want an error that names the limit of 7:\n%s", err, output)
+	output, err := try(t, strings.Replace(newMachine, "count: 2", "count: 51", 1), "kubectl", "create", "-n", namespace, "-f", "-")
+	if err == nil || !strings.Contains(output, "must be at most 50") {
+		t.Errorf("got error %v, want an error that names the limit of 50:\n%s", err, output)
 	}
 }

@@ -8,11 +8,15 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"container.training/useless/hack/console"
 	"container.training/useless/test/internal/executable"
 )
 
@@ -48,6 +52,48 @@ func mustRead(t *testing.T, stdin string, command ...string) string {
 		t.Fatalf("%s: %v\n%s", command[0], err, output)
 	}
 	return output
+}
+
+// runDocumented runs the commands that documented returns. They must succeed. It returns their combined output.
+func runDocumented(t *testing.T, begins string, replacements ...string) string {
+	t.Helper()
+	script := strings.Join(documented(t, begins, replacements...), "\n")
+	return must(t, "bash", "-e", "-c", script)
+}
+
+// documented returns commands of docs/installing.md: the first one that begins with a text, and those after it in its
+// block. It replaces the name of the registry, and the old texts in replacements by the new ones. The block must contain
+// all old texts.
+func documented(t *testing.T, begins string, replacements ...string) []string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "installing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replacer := strings.NewReplacer(append(replacements, "registry.example.com", registry)...)
+	for _, block := range console.Blocks(string(page)) {
+		first := slices.IndexFunc(block.Commands, func(c console.Command) bool { return strings.HasPrefix(c.Text, begins) })
+		if first < 0 {
+			continue
+		}
+		var original, commands []string
+		for _, c := range block.Commands[first:] {
+			original = append(original, c.WithoutRemark())
+			command := replacer.Replace(c.WithoutRemark())
+			if arguments, isMake := strings.CutPrefix(command, "make "); isMake {
+				command = "make -s -C " + absolute(t, repository) + " " + arguments
+			}
+			commands = append(commands, command)
+		}
+		for pair := range slices.Chunk(replacements, 2) {
+			if !strings.Contains(strings.Join(original, "\n"), pair[0]) {
+				t.Fatalf("the block with %q in docs/installing.md does not contain %q", begins, pair[0])
+			}
+		}
+		return commands
+	}
+	t.Fatalf("docs/installing.md has no block with the command %q", begins)
+	return nil
 }
 
 // stdout runs a command that must succeed, and returns its standard output without warnings.

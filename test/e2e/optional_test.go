@@ -36,7 +36,7 @@ func checkOptional(t *testing.T) {
 	for _, binding := range bindings {
 		must(t, "kubectl", "create", "clusterrolebinding", binding, "--clusterrole", binding+"-role", "--serviceaccount", system+":useless-controller-manager")
 	}
-	configured := environmentOf(t, subscription)
+	configured := environmentOf(t, documentedSubscription(t))
 	configure(t, append(slices.Clone(configured),
 		corev1.EnvVar{Name: "USELESS_CONTROLLERS", Value: "*,podcount,ingress"},
 		corev1.EnvVar{Name: "USELESS_INGRESS_ANNOTATION", Value: "foo=bar"},

@@ -129,8 +129,8 @@ func TestReleaseCatalog(t *testing.T) {
 	checkReleases(t, inCatalog, func(r releaseFolder, first bool) {
 		if first {
 			// checkOperator expects the default limits of the operator.
-			manifests, _, _ := strings.Cut(subscription, "  config:")
-			mustRead(t, strings.Replace(manifests, "CATALOG", catalogImage(r.version), 1), "kubectl", "apply", "-f", "-")
+			manifests, _, _ := strings.Cut(documentedSubscription(t), "  config:")
+			mustRead(t, strings.Replace(manifests, catalogImage(currentVersion), catalogImage(r.version), 1), "kubectl", "apply", "-f", "-")
 			t.Cleanup(func() { sweep(t) })
 			t.Cleanup(func() { cleanUp(t, "catalogsource", "-n", "olm", "useless") })
 		} else {
