@@ -51,8 +51,8 @@ func TestCatalog(t *testing.T) {
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine/machine", "--timeout=30s")
 	t.Run("usage", func(t *testing.T) { checkUsage(t, user) })
 	pod := awaitActive(t, user)
+	oldLists := startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, 1))
 	uninterrupted := []*poll{
-		startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, 1)),
 		startPoll(t, "lists in v1beta1", listMachines("v1beta1", user, 1)),
 		startPoll(t, "gets in v1beta1", getMachine("v1beta1", user, "machine")),
 	}
@@ -69,6 +69,7 @@ func TestCatalog(t *testing.T) {
 	for _, p := range uninterrupted {
 		p.mustNotHaveFailed(t)
 	}
+	oldLists.mustHaveWaitedFor(t, converted[0])
 	for _, p := range converted {
 		p.mustHaveFailedAtMost(t, converterBound)
 	}

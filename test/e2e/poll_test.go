@@ -132,6 +132,25 @@ func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	}
 }
 
+// clientRetries limits how long client-go repeats a request that the API server answers with Retry-After: 1. It repeats
+// the request ten times.
+const clientRetries = 10 * time.Second
+
+// mustHaveWaitedFor stops both polls. While the API server cannot convert objects, it asks clients to repeat a list, but
+// a get fails at once. So a list may fail only in the outages of gets in the same version that last longer than
+// clientRetries.
+func (p *poll) mustHaveWaitedFor(t *testing.T, gets *poll) {
+	t.Helper()
+	gets.stop()
+	var bound time.Duration
+	for _, o := range gets.outages {
+		if length := o.to.Sub(o.from); length > clientRetries {
+			bound += length
+		}
+	}
+	p.mustHaveFailedAtMost(t, bound)
+}
+
 // workInBothVersions starts three polls. Two of them read the only machine of a namespace, each in a different version.
 // The third poll creates machines in v1alpha1, as a dry run.
 func workInBothVersions(t *testing.T, namespace string) []*poll {
