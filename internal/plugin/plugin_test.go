@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -629,6 +630,16 @@ func TestStopPatch(t *testing.T) {
 		if controller.NewWorkload(k.plural, patched, nil, time.UTC, now).Running(s) {
 			t.Errorf("%s: the workload runs after the patch %s", k.plural, patch)
 		}
+	}
+}
+
+// TestStopOfAutoscaler stops an autoscaler whose schedule has only starts, and therefore needs no stop-replicas.
+func TestStopOfAutoscaler(t *testing.T) {
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 9}}
+	hpa.SetAnnotations(map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00"})
+	err := controller.NewWorkload("horizontalpodautoscalers", hpa, nil, time.UTC, now).Stop()
+	if err == nil || !strings.Contains(err.Error(), `stop-replicas to "1" or more`) || hpa.Spec.MaxReplicas != 9 {
+		t.Errorf("error %v, maxReplicas is %d", err, hpa.Spec.MaxReplicas)
 	}
 }
 

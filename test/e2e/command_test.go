@@ -61,9 +61,9 @@ func runDocumented(t *testing.T, begins string, replacements ...string) string {
 	return must(t, "bash", "-e", "-c", script)
 }
 
-// documented returns commands of docs/installing.md: the first one that begins with a text, and those after it in its
-// block. It replaces the name of the registry, and the old texts in replacements by the new ones. The block must contain
-// all old texts.
+// documented returns commands of docs/installing.md: the first command that begins with a text, and the commands after
+// it in its block. It replaces the name of the registry, and the old texts in replacements by the new ones. The block
+// must contain all old texts.
 func documented(t *testing.T, begins string, replacements ...string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "installing.md"))

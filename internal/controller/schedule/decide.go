@@ -342,7 +342,10 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 		return
 	}
 	if !edited || p.level > p.record.Original {
-		p.record.Original, p.record.Least = p.level, nil
+		p.record.Original = p.level
+		if least == nil || *least > target { // otherwise, an earlier stop has lowered it
+			p.record.Least = nil
+		}
 	}
 	p.outcome, p.level = scaled, target
 	if least != nil && *least > target { // a stop never raises the lower bound, because that could add replicas

@@ -149,9 +149,12 @@ func trimPod(pod *corev1.PodSpec) (trimmed corev1.PodSpec) {
 }
 
 // trimMeta returns metadata without the managed fields and the last applied configuration, which repeat the whole
-// object.
+// object. The key of the last applied configuration stays. Otherwise, a merge patch that removes the other annotations
+// would contain "annotations": null, and the API server would also remove the last applied configuration.
 func trimMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
 	meta.ManagedFields = nil
-	delete(meta.Annotations, corev1.LastAppliedConfigAnnotation)
+	if _, found := meta.Annotations[corev1.LastAppliedConfigAnnotation]; found {
+		meta.Annotations[corev1.LastAppliedConfigAnnotation] = ""
+	}
 	return meta
 }

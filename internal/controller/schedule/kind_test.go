@@ -83,6 +83,22 @@ func TestStopAndStart(t *testing.T) {
 	}
 }
 
+// TestSecondStopKeepsMinReplicas stops an autoscaler again, after a user has raised only maxReplicas.
+func TestSecondStopKeepsMinReplicas(t *testing.T) {
+	hpa := newWorkload(horizontalPodAutoscalers, 9)
+	before := *horizontalPodAutoscalers.least(hpa)
+	execute(t, horizontalPodAutoscalers, hpa, "2026-11-20 20:00")
+	horizontalPodAutoscalers.setLevel(hpa, 12)
+	execute(t, horizontalPodAutoscalers, hpa, "2026-11-23 20:00")
+	if got, want := savedIn(hpa), "original-replicas=12,original-min-replicas=4"; got != want {
+		t.Errorf("the second stop saves %q, want %q", got, want)
+	}
+	execute(t, horizontalPodAutoscalers, hpa, "2026-11-24 07:00")
+	if level, least := horizontalPodAutoscalers.level(hpa), *horizontalPodAutoscalers.least(hpa); level != 12 || least != before {
+		t.Errorf("after the start, minReplicas is %d and maxReplicas is %d, want %d and 12", least, level, before)
+	}
+}
+
 // execute executes the last event of a workload, and returns the description of the change, or an empty string.
 func execute(t *testing.T, k *kind, o client.Object, now string) string {
 	t.Helper()
@@ -280,7 +296,8 @@ func TestTrim(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := trimmed.(client.Object)
-			if diff := cmp.Diff(map[string]string{"other": "kept"}, o.GetAnnotations()); diff != "" {
+			want := map[string]string{corev1.LastAppliedConfigAnnotation: "", "other": "kept"}
+			if diff := cmp.Diff(want, o.GetAnnotations()); diff != "" {
 				t.Errorf("annotations (-want +got):\n%s", diff)
 			}
 			if o.GetManagedFields() != nil || o.GetName() != "w" {

@@ -110,6 +110,10 @@ func (w Workload) Stop() error {
 		_, note := schedule.Explain(problems)
 		return errors.New(note)
 	}
+	if w.kind.least != nil && s.StopReplicas == 0 {
+		return errors.New("a HorizontalPodAutoscaler has at least 1 replica: " +
+			"set " + v1beta1.StopReplicasAnnotation + " to \"1\" or more, or stop its workload")
+	}
 	now := w.in.now.UTC().Truncate(time.Second)
 	due := s.Due(w.Record(), false, now)
 	if due.IsUptime {

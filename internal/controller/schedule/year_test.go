@@ -987,10 +987,13 @@ func (w *world) soonest() time.Time {
 }
 
 // lower lowers the level to stopReplicas, and records the previous level. If an edit repeats the stop, the higher level
-// stays in the record.
+// stays in the record. If the lower bound is still that of an earlier stop, the bound before that stop stays too.
 func (w *world) lower(wasEdited bool) {
 	if !wasEdited || w.level > w.original {
-		w.original, w.originalLeast = w.level, 0
+		w.original = w.level
+		if w.least > w.stopReplicas {
+			w.originalLeast = 0
+		}
 	}
 	if w.level = w.stopReplicas; w.least > w.level {
 		if w.originalLeast == 0 {
