@@ -224,10 +224,12 @@ func testPodCountReverted(t *testing.T, namespace string) {
 
 // TestPodCountWrites lets kube-controller-manager create 500 Pods and delete them, at its default rate of about 20 per
 // second. The operator writes the label when the Pods have not changed for half a second, and after ten seconds of
-// changes. On a busy computer, kube-controller-manager pauses more often, and takes longer.
+// changes. On a busy computer, kube-controller-manager pauses more often, and takes longer. The operator can also
+// receive events half a second later than this test, so one write for 100 changes is always allowed. The unit tests of
+// package podcount check the times exactly.
 func TestPodCountWrites(t *testing.T) {
 	const bursts = 3 // the new ReplicaSet, its 500 Pods, and their deletion
-	const pause, longestDelay = 400 * time.Millisecond, 10 * time.Second
+	const pause, longestDelay = 100 * time.Millisecond, 10 * time.Second
 	useExclusiveCluster(t)
 	requests := countPods(t)
 	namespace := newNamespace(t)
@@ -244,16 +246,17 @@ func TestPodCountWrites(t *testing.T) {
 	}
 	waitUntilPodCountProcessed(t, namespace)
 	writes := requests.of(namespace)["PATCH replicasets"] - 1 // without the write to the barrier ReplicaSet
-	pauses := 0
-	for i, changes := 1, pods.all(t); i < len(changes); i++ {
+	pauses, changes := 0, pods.all(t)
+	for i := 1; i < len(changes); i++ {
 		if changes[i].at.Sub(changes[i-1].at) >= pause {
 			pauses++
 		}
 	}
 	took := time.Since(start)
 	t.Logf("%d writes and %d pauses in %s", writes, pauses, took.Round(time.Second))
-	if most := bursts + int(took/longestDelay) + pauses; writes > most {
-		t.Errorf("%d writes of the label in %s with %d pauses, want at most %d", writes, took.Round(time.Second), pauses, most)
+	if most := max(bursts+int(took/longestDelay)+pauses, len(changes)/100); writes > most {
+		t.Errorf("%d writes of the label for %d changes in %s with %d pauses, want at most %d",
+			writes, len(changes), took.Round(time.Second), pauses, most)
 	}
 }
 
