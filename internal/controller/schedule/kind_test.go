@@ -4,6 +4,7 @@
 package schedule
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,38 @@ func savedIn(o client.Object) string {
 		}
 	}
 	return strings.Join(saved, ",")
+}
+
+// TestRemovalKeepsLastApplied removes a schedule from a workload that has only the annotations of kubectl apply and of
+// the operator. The patch must not remove the annotation of kubectl apply.
+func TestRemovalKeepsLastApplied(t *testing.T) {
+	annotations := map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
+	schedule.Record{State: v1beta1.ScheduleStopped, Original: 3, Last: now.Add(-time.Hour)}.Write(annotations, false)
+	read, err := statefulSets.transform(&appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "s", ResourceVersion: "7", Annotations: annotations},
+		Spec:       appsv1.StatefulSetSpec{Replicas: new(int32(0))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cached := read.(client.Object)
+	written := cached.DeepCopyObject().(client.Object)
+	statefulSets.apply(written, decideAt(statefulSets, cached, nil, now))
+	body, err := client.MergeFrom(cached).Data(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var patch struct {
+		Metadata struct{ Annotations map[string]*string }
+		Spec     struct{ Replicas int32 }
+	}
+	if err := json.Unmarshal(body, &patch); err != nil {
+		t.Fatal(err)
+	}
+	_, removed := patch.Metadata.Annotations[corev1.LastAppliedConfigAnnotation]
+	if patch.Spec.Replicas != 3 || patch.Metadata.Annotations == nil || removed {
+		t.Errorf("the patch is %s, want 3 replicas, and null for each annotation of the operator only", body)
+	}
 }
 
 func TestRemovalRestoresEachKind(t *testing.T) {

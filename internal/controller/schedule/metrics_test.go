@@ -5,7 +5,6 @@ package schedule
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -29,7 +28,6 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/internal/events"
 	"container.training/useless/internal/queue"
-	"container.training/useless/internal/schedule"
 )
 
 // cachedDeployments is a cache with these Deployments.
@@ -267,38 +265,6 @@ func resources(cpu, memory string) corev1.ResourceList {
 
 func inNamespace(namespace string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Namespace = namespace }
-}
-
-// TestRemovalKeepsLastApplied removes a schedule from a workload that has only the annotations of kubectl apply and of the
-// operator. The patch must not remove those of kubectl apply.
-func TestRemovalKeepsLastApplied(t *testing.T) {
-	annotations := map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
-	schedule.Record{State: v1beta1.ScheduleStopped, Original: 3, Last: now.Add(-time.Hour)}.Write(annotations, false)
-	read, err := statefulSets.transform(&appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "s", ResourceVersion: "7", Annotations: annotations},
-		Spec:       appsv1.StatefulSetSpec{Replicas: new(int32(0))},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cached := read.(client.Object)
-	written := cached.DeepCopyObject().(client.Object)
-	statefulSets.apply(written, decideAt(statefulSets, cached, nil, now))
-	body, err := client.MergeFrom(cached).Data(written)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var patch struct {
-		Metadata struct{ Annotations map[string]*string }
-		Spec     struct{ Replicas int32 }
-	}
-	if err := json.Unmarshal(body, &patch); err != nil {
-		t.Fatal(err)
-	}
-	_, removed := patch.Metadata.Annotations[corev1.LastAppliedConfigAnnotation]
-	if patch.Spec.Replicas != 3 || patch.Metadata.Annotations == nil || removed {
-		t.Errorf("the patch is %s, want 3 replicas, and null for each annotation of the operator only", body)
-	}
 }
 
 func TestTrimDeployment(t *testing.T) {
