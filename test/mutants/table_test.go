@@ -218,7 +218,7 @@ var mutants = []mutant{
 		{schedule, "input.skip", binary, "isOfDryRun", `false`},
 	}},
 	{mistake: "In a dry run, the start after an announced stop is not announced", edits: []edit{
-		{schedule, "kind.decideSchedule", ifStatement, "isDryRun", ``},
+		{schedule, "input.current", binary, "isDryRun", `true`},
 	}},
 	{mistake: "A start that a user has undone is reported as the present state", edits: []edit{
 		{schedule, "kind.isOverridden", binary, "ScheduleStarted", `false`},

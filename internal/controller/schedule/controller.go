@@ -285,6 +285,9 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		c.announceDryRun(o, p)
 		return nil
 	}
+	if c.memory.Of(o).dryRun.simulated.is { // the next dry run begins with the state of the workload
+		c.memory.Update(o, func(r *remembered) { r.dryRun.simulated = simulated{} })
+	}
 	if p.outcome == nothing {
 		return nil
 	}
@@ -370,9 +373,9 @@ func (c *Controller) announce(o client.Object, p plan) {
 func (c *Controller) announceDryRun(o client.Object, p plan) {
 	kept := c.memory.Of(o).dryRun
 	isNew := p.key() != kept.event && p.outcome == scaled
-	kept.at, kept.event, kept.since = c.clock.Now(), p.key(), p.record.RunningSince
-	if p.outcome == scaled {
-		kept.announced = announced{true, p.level, p.record.Original, p.record.Least}
+	kept.at, kept.event = c.clock.Now(), p.key()
+	if p.transition != "" {
+		kept.simulated = simulated{true, c.kind.level(o), p.level, p.record}
 	}
 	c.memory.Update(o, func(r *remembered) { r.dryRun = kept })
 	if !isNew {

@@ -95,6 +95,9 @@ func (k *kind) decide(in input) plan {
 		p = k.decideSchedule(in, s)
 	}
 	p.annotations, p.isDryRun = annotations, in.isDryRun()
+	if p.isDryRun && p.transition == removal {
+		p.wakeUp = in.now.Add(longestWait) // optional kinds do not watch the Namespace, which may end the dry run
+	}
 	if p.isDryRun && p.warning.reason != v1beta1.EventAutoscalerConflict {
 		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
 	}
@@ -143,8 +146,7 @@ func (k *kind) remove(o client.Object) plan {
 // decideSchedule returns the plan for the last event of a schedule. Each event is handled once. If an autoscaler would
 // undo a stop, the stop waits.
 func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
-	record := in.recordOf()
-	level := k.level(in.object)
+	level, record := in.current(k)
 	p := plan{transition: start, before: level, level: level, record: record}
 	due := s.Due(record, level > k.stopLevel(s), in.now)
 	p.event, p.wakeUp = due.Event, wakeUp(due, in.now)
@@ -161,26 +163,16 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 		p.track(due)
 		p.warning = cmp.Or(p.warning, stopsSoon(s, p.record, due, in.now), k.overridden(s, p, in.now))
 	default:
-		if in.isDryRun() {
-			p.continueDryRun(in.lastDryRun.announced, k.stopLevel(s))
-		}
 		k.execute(&p, in, s, due, skipped)
+		due = s.Due(p.record, p.level > k.stopLevel(s), in.now)
+		p.wakeUp = wakeUp(due, in.now)
 		// If the plan does not change the end, it must contain the warning again. Otherwise, the next plan repeats the
 		// event.
-		if due = s.Due(p.record, p.level > k.stopLevel(s), in.now); due.Expiry.Equal(record.ExpiresAt) {
+		if due.Expiry.Equal(record.ExpiresAt) {
 			p.warning = cmp.Or(p.warning, stopsSoon(s, p.record, due, in.now))
 		}
 	}
 	return p
-}
-
-// continueDryRun changes the level and the record to the result of the last announced start or stop. It changes nothing
-// if the workload is already in that state. So a start follows each announced stop.
-func (p *plan) continueDryRun(last announced, stopLevel int32) {
-	if last.is && (last.level > stopLevel) != (p.level > stopLevel) {
-		p.before, p.level = last.level, last.level
-		p.record.Original, p.record.Least = last.original, last.least
-	}
 }
 
 // isOfDryRun reports whether an event was due before the end of the last dry run. A dry run by flag does not apply to a
@@ -190,13 +182,18 @@ func (in input) isOfDryRun(at time.Time) bool {
 	return !at.After(in.lastDryRun.at) || !at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
 }
 
-// recordOf returns the record of the workload. A dry run does not write RunningSince, so recordOf takes it from memory.
-func (in input) recordOf() schedule.Record {
-	record := schedule.ReadRecord(in.object.GetAnnotations())
-	if record.RunningSince.IsZero() && in.isDryRun() {
-		record.RunningSince = in.lastDryRun.since
+// current returns the level and the record of the workload. A dry run writes neither, so during a dry run, they come
+// from memory. Only a level that another client has changed since then comes from the workload.
+func (in input) current(k *kind) (level int32, record schedule.Record) {
+	level, record = k.level(in.object), schedule.ReadRecord(in.object.GetAnnotations())
+	last := in.lastDryRun.simulated
+	if !in.isDryRun() || !last.is {
+		return level, record
 	}
-	return record
+	if last.actual == level {
+		level = last.level
+	}
+	return level, last.record
 }
 
 // skip returns the outcome of an event that must be recorded but not executed. It returns the outcome "nothing" if the

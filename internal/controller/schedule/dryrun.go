@@ -16,6 +16,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"container.training/useless/internal/schedule"
 )
 
 // dryRunLease is the name of a Lease in the operator's namespace. Its renew time is the last time at which the operator
@@ -29,17 +31,15 @@ const dryRunRenewal = 10 * time.Second
 type dryRunMemory struct {
 	at        time.Time // the time of the last decision in the dry run
 	event     string    // the last event that was announced
-	since     time.Time // RunningSince
-	announced announced
+	simulated simulated
 }
 
-// announced describes a workload as if a dry run had executed the last announced start or stop. The zero value means
-// that nothing was announced.
-type announced struct {
-	is       bool
-	level    int32
-	original int32  // the level before the stop
-	least    *int32 // the lower bound before the stop
+// simulated describes a workload as if the dry run had executed all plans. The zero value means that there was no plan.
+type simulated struct {
+	is     bool
+	actual int32 // the level of the workload
+	level  int32 // the level that the workload would have
+	record schedule.Record
 }
 
 // dryRunEnd reads the end of the last dry run by flag, and keeps it in memory.

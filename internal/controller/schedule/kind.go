@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -123,27 +124,51 @@ func scaledReplicas(before, after int32) string {
 	return fmt.Sprintf("Scaled %s from %d to %d replicas", direction, before, after)
 }
 
-// requestsOf returns the CPU and memory requests of a Pod. If a container has no request, its limit is the request.
+// requestsOf returns the CPU and memory requests of a Pod while it runs: the requests of its containers and sidecars. A
+// request of the Pod itself replaces them. If a container has no request, its limit is the request. See
+// https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers.
 func requestsOf(pod *corev1.PodSpec) corev1.ResourceList {
 	sum := corev1.ResourceList{}
-	for _, container := range pod.Containers {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		total := resource.Quantity{}
+		for _, container := range slices.Concat(pod.Containers, sidecars(pod)) {
 			quantity, ok := container.Resources.Requests[name]
 			if !ok {
 				quantity = container.Resources.Limits[name]
 			}
-			total := sum[name]
 			total.Add(quantity)
-			sum[name] = total
 		}
+		if ofPod := pod.Resources; ofPod != nil {
+			if quantity, ok := ofPod.Requests[name]; ok {
+				total = quantity
+			} else if total.IsZero() {
+				total = ofPod.Limits[name]
+			}
+		}
+		sum[name] = total
 	}
 	return sum
 }
 
-// trimPod returns a Pod with only the resources of its containers.
-func trimPod(pod *corev1.PodSpec) (trimmed corev1.PodSpec) {
+// sidecars returns the init containers that run until the Pod ends.
+func sidecars(pod *corev1.PodSpec) (containers []corev1.Container) {
+	for _, c := range pod.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			containers = append(containers, c)
+		}
+	}
+	return containers
+}
+
+// trimPod returns a Pod with only the fields that requestsOf reads.
+func trimPod(pod *corev1.PodSpec) corev1.PodSpec {
+	trimmed := corev1.PodSpec{Resources: pod.Resources}
 	for _, c := range pod.Containers {
 		trimmed.Containers = append(trimmed.Containers, corev1.Container{Resources: c.Resources})
+	}
+	for _, c := range sidecars(pod) {
+		trimmed.InitContainers = append(trimmed.InitContainers,
+			corev1.Container{Resources: c.Resources, RestartPolicy: c.RestartPolicy})
 	}
 	return trimmed
 }

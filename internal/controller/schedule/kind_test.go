@@ -14,6 +14,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -380,6 +381,41 @@ func TestSaved(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 		}
 	}
+}
+
+// TestRequestsOf also checks that the cache keeps the fields from which the requests are computed.
+func TestRequestsOf(t *testing.T) {
+	const always = corev1.ContainerRestartPolicyAlways
+	one, two := resources("1", "1Gi"), resources("2", "2Gi")
+	pod := func(ofPod *corev1.ResourceRequirements, ofInit *corev1.ContainerRestartPolicy) *corev1.PodSpec {
+		return &corev1.PodSpec{
+			Resources:      ofPod,
+			InitContainers: []corev1.Container{{Resources: requirements(two, nil), RestartPolicy: ofInit}},
+			Containers:     []corev1.Container{{Resources: requirements(one, nil)}, {Resources: requirements(nil, one)}},
+		}
+	}
+	for _, c := range []struct {
+		reason string
+		pod    *corev1.PodSpec
+		want   corev1.ResourceList
+	}{
+		{"a limit is the request of a container without one, and an init container ends", pod(nil, nil), two},
+		{"a sidecar runs as long as the Pod", pod(nil, new(always)), resources("4", "4Gi")},
+		{"requests of the Pod include all containers", pod(new(requirements(one, nil)), new(always)), one},
+		{"limits of the Pod are not requests if a container has requests", pod(new(requirements(nil, one)), nil), two},
+		{"limits of the Pod are requests if no container has any",
+			&corev1.PodSpec{Resources: new(requirements(nil, one)), Containers: []corev1.Container{{}}}, one},
+	} {
+		for _, pod := range []*corev1.PodSpec{c.pod, new(trimPod(c.pod))} {
+			if got := requestsOf(pod); !apiequality.Semantic.DeepEqual(got, c.want) {
+				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
+			}
+		}
+	}
+}
+
+func requirements(requests, limits corev1.ResourceList) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
 func TestKindsNamed(t *testing.T) {

@@ -148,6 +148,8 @@ func TestDryRunDecision(t *testing.T) {
 func TestDryRunIsAnnounced(t *testing.T) {
 	const stops, starts = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due `,
 		`Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 07:00", due `
+	const stopsAfter, uptimes = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-after "4h", due `,
+		`Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (start-until "2026-11-18T06:00:00Z", until `
 	for _, c := range []struct {
 		reason     string
 		deployment *appsv1.Deployment
@@ -166,6 +168,22 @@ func TestDryRunIsAnnounced(t *testing.T) {
 		{"a second stop without a start changes nothing", newDeployment(3, with(v1beta1.StartScheduleAnnotation, "Mon 07:00"),
 			observed(v1beta1.ScheduleStarted, "2026-11-17 07:00")), []string{stops + "2026-11-17T20:00:00Z)"},
 			"stop deployments dry-run 1"},
+		{"stop-after counts from the announced start", newDeployment(3, with(v1beta1.StopScheduleAnnotation, ""),
+			with(v1beta1.StopAfterAnnotation, "4h"), observed(v1beta1.ScheduleStarted, "2026-11-17 07:00"),
+			with(v1beta1.RunningSinceAnnotation, "2026-11-17T07:00:00Z"), with(v1beta1.ExpiresAtAnnotation, "2026-11-17T11:00:00Z")),
+			[]string{stopsAfter + "2026-11-17T11:00:00Z)", starts + "2026-11-18T07:00:00Z)", stopsAfter + "2026-11-18T11:00:00Z)",
+				starts + "2026-11-19T07:00:00Z)", stopsAfter + "2026-11-19T11:00:00Z)"},
+			"start deployments dry-run 2 stop deployments dry-run 3"},
+		{"the last regular stop follows an uptime on demand", newDeployment(3, with(v1beta1.StartUntilAnnotation, "2026-11-17T22:00:00Z"),
+			observed(v1beta1.ScheduleStarted, "2026-11-17 07:00")),
+			[]string{stops + "2026-11-17T20:00:00Z)", starts + "2026-11-18T07:00:00Z)", stops + "2026-11-18T20:00:00Z)",
+				starts + "2026-11-19T07:00:00Z)"},
+			"start deployments dry-run 2 stop deployments dry-run 2"},
+		{"a stop and a start follow an uptime on demand of a stopped workload", newDeployment(0, original(3), with(v1beta1.StartUntilAnnotation, "2026-11-18T06:00:00Z"),
+			observed(v1beta1.ScheduleStopped, "2026-11-16 20:00")),
+			[]string{uptimes + "2026-11-18T06:00:00Z)", stops + "2026-11-17T20:00:00Z)", starts + "2026-11-18T07:00:00Z)",
+				stops + "2026-11-18T20:00:00Z)", starts + "2026-11-19T07:00:00Z)"},
+			"start deployments dry-run 3 stop deployments dry-run 2"},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			with(v1beta1.DryRunAnnotation, "true")(c.deployment)
