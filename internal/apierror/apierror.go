@@ -39,6 +39,12 @@ func IsUnanswered(err error) bool {
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
 }
 
+// IsNotAdmitted reports whether a request had no effect because the API server could not call an admission webhook.
+// Only the message of the error contains the cause.
+func IsNotAdmitted(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
+}
+
 // IsQuotaExceeded reports whether a ResourceQuota rejected a request. Only the message of the error contains the cause.
 func IsQuotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")

@@ -34,7 +34,7 @@ const (
 	// flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is the delay until the controller retries a refused flip. It must be less than
+	// refusedFlipRetry is the delay until the controller retries a flip that had no effect. It must be less than
 	// v1beta1.MaxClockSkew, because the controller ignores times that are further in the future.
 	refusedFlipRetry = 5 * time.Second
 )
@@ -42,6 +42,7 @@ const (
 // outcome is the result of the method act.
 type outcome struct {
 	stale   bool  // the objects that were read are outdated, so the next reconcile writes the status
+	urgent  bool  // no Switch was created or deleted, because others were due
 	scaling error // why Switches could not be created, deleted, adopted or released
 	raised  bool  // every Switch was turned up, or the API server refused that
 }
@@ -53,7 +54,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	a := &action{Controller: c, machine: m}
 	if p.isUrgent() {
 		err := errors.Join(a.flip(ctx, p.flip), a.notice(ctx, p.notice, microTime(c.clock.Now())), a.settle(ctx))
-		return outcome{stale: a.wrote()}, err
+		return outcome{stale: a.wrote(), urgent: true}, err
 	}
 	missing := a.missing(p)
 	if p.confirm {
@@ -268,14 +269,14 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 			a.metrics.lateness.Observe(a.clock.Since(d.due).Seconds())
 			a.events.Normal(a.machine, d.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", d.sw.Name)
 		})
-		if apierror.IsUnanswered(err) {
-			a.attempted.Keep(a.machine, a.clock.Now())
-		}
-		if apierror.IsRefused(err) {
+		switch {
+		case apierror.IsRefused(err) || apierror.IsNotAdmitted(err):
 			// Change seenAt so that this Switch is due again after refusedFlipRetry. The other Switches do not wait for
 			// this Switch.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))
 			return errors.Join(err, a.notice(ctx, []*v1beta1.Switch{d.sw}, microTime(again)))
+		case apierror.IsUnanswered(err):
+			a.attempted.Keep(a.machine, a.clock.Now())
 		}
 		return err
 	})

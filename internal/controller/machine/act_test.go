@@ -5,7 +5,10 @@ package machine
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/semaphore"
@@ -13,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -74,5 +78,64 @@ func TestDeletionHasPreconditions(t *testing.T) {
 	want := []*metav1.Preconditions{{UID: &sw.UID, ResourceVersion: &sw.ResourceVersion}}
 	if diff := cmp.Diff(want, api.sent); diff != "" {
 		t.Errorf("preconditions (-want +got):\n%s", diff)
+	}
+}
+
+// A failing client answers each change of a spec with an error, and keeps the statuses that it receives.
+type failing struct {
+	client.Client
+	err      error
+	statuses []v1beta1.SwitchStatus
+}
+
+func (f *failing) Status() client.SubResourceWriter { return &failingStatus{failing: f} }
+
+func (f *failing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return f.err
+}
+
+type failingStatus struct {
+	client.SubResourceWriter
+	*failing
+}
+
+func (f *failingStatus) Patch(
+	_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption,
+) error {
+	f.statuses = append(f.statuses, o.(*v1beta1.Switch).Status)
+	return nil
+}
+
+// TestFailedFlip checks when the operator tries again to turn a Switch down after an error.
+func TestFailedFlip(t *testing.T) {
+	webhook := errors.New(`failed calling webhook "policy.example.com": connection refused`)
+	notExecuted := []v1beta1.SwitchStatus{{ObservedGeneration: 1, SeenAt: microTime(now.Add(-5 * time.Second))}}
+	for _, c := range []struct {
+		reason    string
+		err       error
+		statuses  []v1beta1.SwitchStatus // a flip with a delay of 10 s is due again after 5 s
+		attempted bool                   // the flip interval begins
+	}{
+		{"the API server rejects the change", apierrors.NewBadRequest("no"), notExecuted, false},
+		{"the API server cannot call a webhook", apierrors.NewInternalError(webhook), notExecuted, false},
+		{"the API server may have executed the change", apierrors.NewInternalError(io.EOF), nil, true},
+		{"the Switch has changed", apierrors.NewConflict(schema.GroupResource{}, "m-0", io.EOF), nil, false},
+	} {
+		api := &failing{err: c.err}
+		a := &action{
+			Controller: &Controller{client: api, clock: clocktesting.NewFakePassiveClock(now)},
+			machine:    newMachine(1, flipTimes(10, 60)),
+		}
+		sw := newTestSwitch("m-0", seen(10*time.Second))
+		sw.Generation = 1
+		if err := a.flip(t.Context(), []dueSwitch{{sw, now}}); !errors.Is(err, c.err) {
+			t.Errorf("%s: got the error %v", c.reason, err)
+		}
+		if diff := cmp.Diff(c.statuses, api.statuses); diff != "" {
+			t.Errorf("%s: statuses (-want +got):\n%s", c.reason, diff)
+		}
+		if got := !a.attempted.Of(a.machine).IsZero(); got != c.attempted {
+			t.Errorf("%s: got attempted %t, want %t", c.reason, got, c.attempted)
+		}
 	}
 }

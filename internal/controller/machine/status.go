@@ -39,7 +39,7 @@ func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.
 		status.Position = m.Spec.Position
 	}
 	status.LastFlipTime = keepEqual(status.LastFlipTime, microTime(p.lastFlip))
-	setConditions(&status, wanted(m), done.scaling, now)
+	setConditions(&status, wanted(m), done, now)
 	return status
 }
 
@@ -78,9 +78,9 @@ func keepEqual(old, updated *metav1.MicroTime) *metav1.MicroTime {
 	return updated
 }
 
-func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, now time.Time) {
+func setConditions(status *v1beta1.MachineStatus, wanted int32, done outcome, now time.Time) {
 	set := conditionSetter(status, now)
-	counts := status.Switches
+	counts, scaling := status.Switches, done.scaling
 
 	scaled, reason := metav1.ConditionTrue, v1beta1.ReasonCountReached
 	message := fmt.Sprintf("%d of %d switches", counts.Total, wanted)
@@ -93,6 +93,9 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 		message = sameFailure(status, message, scaling)
 	case counts.Total != wanted:
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScaling
+		if before := failure(status); before != nil && done.urgent { // the next plan tries again
+			reason, message = before.Reason, before.Message
+		}
 	}
 	set(v1beta1.ConditionScaled, scaled, reason, message)
 
@@ -117,12 +120,22 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, scaling error, n
 // details, such as a port number. A different message would change the status, and each status change would cause an
 // immediate retry.
 func sameFailure(status *v1beta1.MachineStatus, counts string, scaling error) string {
-	before := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
-	if before != nil && before.Reason == v1beta1.ReasonScalingFailed &&
-		before.ObservedGeneration == status.ObservedGeneration && strings.HasPrefix(before.Message, counts+": ") {
+	before := failure(status)
+	if before != nil && before.Reason == v1beta1.ReasonScalingFailed && strings.HasPrefix(before.Message, counts+": ") {
 		return before.Message
 	}
 	return counts + ": " + events.Truncate(scaling.Error())
+}
+
+// failure returns the condition Scaled if an error prevented the last change of the number of Switches, and if the spec
+// has not changed since then. Otherwise, it returns nil.
+func failure(status *v1beta1.MachineStatus) *metav1.Condition {
+	scaled := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionScaled)
+	if scaled != nil && scaled.ObservedGeneration == status.ObservedGeneration &&
+		(scaled.Reason == v1beta1.ReasonScalingFailed || scaled.Reason == v1beta1.ReasonQuotaExceeded) {
+		return scaled
+	}
+	return nil
 }
 
 func scaledReason(m *v1beta1.Machine) string {

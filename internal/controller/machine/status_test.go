@@ -143,6 +143,33 @@ func planOf(t *testing.T, m *v1beta1.Machine, switches []*v1beta1.Switch, lastFl
 	return plan{selector: selector, mine: switches, lastFlip: lastFlip}
 }
 
+// TestUrgentPlanKeepsFailure writes a status after an urgent plan, which creates no Switches.
+func TestUrgentPlanKeepsFailure(t *testing.T) {
+	const quota = "1 of 2 switches: a ResourceQuota rejects further switches"
+	for _, c := range []struct {
+		reason     string
+		before     string // the reason of the condition Scaled
+		generation int64  // at the time of this reason
+		done       outcome
+		want       string // the message of the condition
+	}{
+		{"the quota still rejects Switches", v1beta1.ReasonQuotaExceeded, 1, outcome{urgent: true}, quota},
+		{"another error still prevents the creation", v1beta1.ReasonScalingFailed, 1, outcome{urgent: true}, quota},
+		{"there was no error", v1beta1.ReasonScaling, 1, outcome{urgent: true}, "1 of 2 switches"},
+		{"the spec has changed", v1beta1.ReasonQuotaExceeded, 0, outcome{urgent: true}, "1 of 2 switches"},
+		{"a plan that was not urgent had no error", v1beta1.ReasonQuotaExceeded, 1, outcome{}, "1 of 2 switches"},
+	} {
+		m, switches := newMachine(2), []*v1beta1.Switch{newTestSwitch("m-0")}
+		m.Status.Conditions = []metav1.Condition{{
+			Type: v1beta1.ConditionScaled, Status: metav1.ConditionFalse, Reason: c.before, Message: quota, ObservedGeneration: c.generation,
+		}}
+		status := newStatus(m, planOf(t, m, switches, time.Time{}), c.done, now)
+		if got := status.Conditions[0].Message; got != c.want {
+			t.Errorf("%s: got the message %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
 // TestNewStatusIsStable checks that the status does not change with time, or with the text of a repeated error.
 func TestNewStatusIsStable(t *testing.T) {
 	m := newMachine(2)
