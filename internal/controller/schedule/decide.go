@@ -81,7 +81,7 @@ func (k *kind) decide(in input) plan {
 	var p plan
 	switch {
 	case schedule.IsUnscheduled(annotations) && schedule.HasRecord(own):
-		p = k.remove(in.object)
+		p = k.remove(in)
 	case !schedule.HasAny(annotations):
 		return plan{}
 	default:
@@ -95,9 +95,6 @@ func (k *kind) decide(in input) plan {
 		p = k.decideSchedule(in, s)
 	}
 	p.annotations, p.isDryRun = annotations, in.isDryRun()
-	if p.isDryRun && p.transition == removal {
-		p.wakeUp = in.now.Add(longestWait) // optional kinds do not watch the Namespace, which may end the dry run
-	}
 	if p.isDryRun && p.warning.reason != v1beta1.EventAutoscalerConflict {
 		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
 	}
@@ -135,11 +132,14 @@ func (k *kind) effective(own, defaults map[string]string) (annotations map[strin
 }
 
 // remove returns a plan that undoes a stop and removes the record.
-func (k *kind) remove(o client.Object) plan {
+func (k *kind) remove(in input) plan {
+	o := in.object
 	level := k.level(o)
 	p := plan{transition: removal, before: level, level: level, record: schedule.ReadRecord(o.GetAnnotations())}
 	p.raise(p.record.Original, k.leastOf(o))
-	p.record = schedule.Record{}
+	if p.record = (schedule.Record{}); in.isDryRun() {
+		p.wakeUp = in.now.Add(longestWait) // optional kinds do not watch the Namespace, which may end the dry run
+	}
 	return p
 }
 
