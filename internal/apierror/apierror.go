@@ -30,18 +30,18 @@ func IsRefused(err error) bool {
 }
 
 // IsUnanswered reports whether the API server may have executed a failed request: the answer was lost, or the answer is
-// a server error. It returns false for nil.
+// a server error. It returns false for nil, and if the API server could not call an admission webhook.
 func IsUnanswered(err error) bool {
-	if err == nil || utilnet.IsConnectionRefused(err) {
+	if err == nil || utilnet.IsConnectionRefused(err) || isNotAdmitted(err) {
 		return false
 	}
 	status := apierrors.APIStatus(nil)
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
 }
 
-// IsNotAdmitted reports whether a request had no effect because the API server could not call an admission webhook.
-// Only the message of the error contains the cause.
-func IsNotAdmitted(err error) bool {
+// isNotAdmitted reports whether the API server could not call an admission webhook. The request then had no effect. Only
+// the message of the error contains the cause.
+func isNotAdmitted(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 

@@ -23,12 +23,15 @@ func TestIsUnanswered(t *testing.T) {
 	failed := func(errno syscall.Errno) error {
 		return &url.Error{Op: "Patch", URL: "https://127.0.0.1", Err: os.NewSyscallError("read", errno)}
 	}
+	// The API server wraps the error of a webhook in the same way, see the package apiserver/pkg/util/webhook.
+	webhook := errors.New(`failed calling webhook "policy.example.com": connect: connection refused`)
 	for _, test := range []struct {
 		reason string
 		err    error
 		want   bool
 	}{
 		{"the request succeeded", nil, false},
+		{"a webhook could not be called", fmt.Errorf("turn: %w", apierrors.NewInternalError(webhook)), false},
 		{"the connection was reset", failed(syscall.ECONNRESET), true},
 		{"there was no connection", failed(syscall.ECONNREFUSED), false},
 		{"the connection was closed", &url.Error{Op: "Patch", Err: io.EOF}, true},
@@ -40,25 +43,6 @@ func TestIsUnanswered(t *testing.T) {
 		{"too many requests", apierrors.NewTooManyRequests("later", 1), false},
 	} {
 		if got := IsUnanswered(test.err); got != test.want {
-			t.Errorf("%s: got %t for %v", test.reason, got, test.err)
-		}
-	}
-}
-
-func TestIsNotAdmitted(t *testing.T) {
-	// The API server wraps the error of a webhook in the same way, see the package apiserver/pkg/util/webhook.
-	webhook := errors.New(`failed calling webhook "policy.example.com": connect: connection refused`)
-	for _, test := range []struct {
-		reason string
-		err    error
-		want   bool
-	}{
-		{"no error", nil, false},
-		{"the webhook did not answer", fmt.Errorf("turn: %w", apierrors.NewInternalError(webhook)), true},
-		{"another internal error", apierrors.NewInternalError(io.EOF), false},
-		{"an error without an answer", webhook, false},
-	} {
-		if got := IsNotAdmitted(test.err); got != test.want {
 			t.Errorf("%s: got %t for %v", test.reason, got, test.err)
 		}
 	}

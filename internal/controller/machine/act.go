@@ -34,7 +34,7 @@ const (
 	// flips.
 	maxConcurrent = 64
 
-	// refusedFlipRetry is the delay until the controller retries a flip that had no effect. It must be less than
+	// refusedFlipRetry is the delay until the controller retries a refused flip. It must be less than
 	// v1beta1.MaxClockSkew, because the controller ignores times that are further in the future.
 	refusedFlipRetry = 5 * time.Second
 )
@@ -270,7 +270,7 @@ func (a *action) flip(ctx context.Context, due []dueSwitch) error {
 			a.events.Normal(a.machine, d.sw, v1beta1.EventFlipped, "Flip", "Turned switch %s down", d.sw.Name)
 		})
 		switch {
-		case apierror.IsRefused(err) || apierror.IsNotAdmitted(err):
+		case apierror.IsRefused(err):
 			// Change seenAt so that this Switch is due again after refusedFlipRetry. The other Switches do not wait for
 			// this Switch.
 			again := a.clock.Now().Add(refusedFlipRetry - seconds(a.machine.Spec.Flip.DelaySeconds))

@@ -109,15 +109,15 @@ func (f *failingStatus) Patch(
 // TestFailedFlip checks when the operator tries again to turn a Switch down after an error.
 func TestFailedFlip(t *testing.T) {
 	webhook := errors.New(`failed calling webhook "policy.example.com": connection refused`)
-	notExecuted := []v1beta1.SwitchStatus{{ObservedGeneration: 1, SeenAt: microTime(now.Add(-5 * time.Second))}}
+	refused := []v1beta1.SwitchStatus{{ObservedGeneration: 1, SeenAt: microTime(now.Add(-5 * time.Second))}}
 	for _, c := range []struct {
 		reason    string
 		err       error
 		statuses  []v1beta1.SwitchStatus // a flip with a delay of 10 s is due again after 5 s
 		attempted bool                   // the flip interval begins
 	}{
-		{"the API server rejects the change", apierrors.NewBadRequest("no"), notExecuted, false},
-		{"the API server cannot call a webhook", apierrors.NewInternalError(webhook), notExecuted, false},
+		{"the API server rejects the change", apierrors.NewBadRequest("no"), refused, false},
+		{"the API server cannot call a webhook", apierrors.NewInternalError(webhook), nil, false},
 		{"the API server may have executed the change", apierrors.NewInternalError(io.EOF), nil, true},
 		{"the Switch has changed", apierrors.NewConflict(schema.GroupResource{}, "m-0", io.EOF), nil, false},
 	} {
