@@ -610,7 +610,8 @@ func TestAllocations(t *testing.T) {
 	}
 	ours := newHandler()
 	for _, count := range []int{1, 100} {
-		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3 {
+		// For a single object, the dropped buffers of the race detector cause about 15 more allocations.
+		if ours, stock := perObject(ours, count), perObject(stock, count); ours > stock/3+2 {
 			t.Errorf("%d objects: %.1f allocations per object, and %.1f with controller-runtime's handler", count, ours, stock)
 		}
 	}
