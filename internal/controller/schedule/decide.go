@@ -146,7 +146,7 @@ func (k *kind) remove(in input) plan {
 // decideSchedule returns the plan for the last event of a schedule. Each event is handled once. If an autoscaler would
 // undo a stop, the stop waits.
 func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
-	level, record := in.current(k)
+	level, record := in.current(k, k.stopLevel(s))
 	p := plan{transition: start, before: level, level: level, record: record}
 	due := s.Due(record, level > k.stopLevel(s), in.now)
 	p.event, p.wakeUp = due.Event, wakeUp(due, in.now)
@@ -183,14 +183,16 @@ func (in input) isOfDryRun(at time.Time) bool {
 }
 
 // current returns the level and the record of the workload. A dry run writes neither, so during a dry run, they come
-// from memory. Only a level that another client has changed since then comes from the workload.
-func (in input) current(k *kind) (level int32, record schedule.Record) {
+// from memory. If another client has stopped, started or scaled the workload since then, the level comes from the
+// workload. But while the dry run assumes that the workload is stopped, an autoscaler may scale it.
+func (in input) current(k *kind, stopLevel int32) (level int32, record schedule.Record) {
 	level, record = k.level(in.object), schedule.ReadRecord(in.object.GetAnnotations())
 	last := in.lastDryRun.simulated
 	if !in.isDryRun() || !last.is {
 		return level, record
 	}
-	if last.actual == level {
+	running := level > stopLevel
+	if running == (last.actual > stopLevel) && (level == last.actual || running != (last.level > stopLevel)) {
 		level = last.level
 	}
 	return level, last.record

@@ -205,6 +205,32 @@ func TestDryRunIsAnnounced(t *testing.T) {
 	}
 }
 
+// TestLevelInDryRun checks the level from which a dry run continues. The level after a stop is 0.
+func TestLevelInDryRun(t *testing.T) {
+	for _, c := range []struct {
+		reason          string
+		actual, assumed int32 // the level of the workload, and the level that the last plan assumed
+		level           int32 // the present level of the workload
+		want            int32
+	}{
+		{"the dry run has announced a stop", 3, 0, 3, 0},
+		{"an autoscaler scales a workload after an announced stop", 3, 0, 4, 0},
+		{"a user stops a workload after an announced stop", 3, 0, 0, 0},
+		{"a user starts a workload after its stop", 0, 0, 3, 3},
+		{"the dry run has announced a start", 0, 3, 0, 3},
+		{"a user starts a workload after an announced start", 0, 3, 2, 2},
+		{"the dry run has announced a start with more replicas", 3, 5, 3, 5},
+		{"a user scales a workload after an announced start", 3, 5, 4, 4},
+		{"a user stops a running workload", 3, 3, 0, 0},
+	} {
+		in := input{object: newDeployment(c.level), dryRun: true}
+		in.lastDryRun.simulated = simulated{is: true, actual: c.actual, level: c.assumed}
+		if got, _ := in.current(deployments, 0); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.reason, got, c.want)
+		}
+	}
+}
+
 // TestEndOfDryRun ends a dry run during which a stop was due or the schedule was removed. Only a replica of the operator
 // that has led in the dry run remembers it.
 func TestEndOfDryRun(t *testing.T) {
