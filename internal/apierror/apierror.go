@@ -39,8 +39,8 @@ func IsUnanswered(err error) bool {
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
 }
 
-// isNotAdmitted reports whether the API server could not call an admission webhook. The request then had no effect. Only
-// the message of the error contains the cause.
+// isNotAdmitted reports whether the API server could not call an admission webhook. The request then had no effect.
+// Only the message of the error contains the cause.
 func isNotAdmitted(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
