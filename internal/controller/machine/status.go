@@ -93,7 +93,8 @@ func setConditions(status *v1beta1.MachineStatus, wanted int32, done outcome, no
 		message = sameFailure(status, message, scaling)
 	case counts.Total != wanted:
 		scaled, reason = metav1.ConditionFalse, v1beta1.ReasonScaling
-		if before := failure(status); before != nil && done.urgent { // the next plan tries again
+		before := failure(status)
+		if before != nil && done.urgent && strings.HasPrefix(before.Message, message) { // the next plan tries again
 			reason, message = before.Reason, before.Message
 		}
 	}

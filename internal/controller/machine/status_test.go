@@ -151,15 +151,17 @@ func TestUrgentPlanKeepsFailure(t *testing.T) {
 		before     string // the reason of the condition Scaled
 		generation int64  // at the time of this reason
 		done       outcome
+		switches   int    // that exist
 		want       string // the message of the condition
 	}{
-		{"the quota still rejects Switches", v1beta1.ReasonQuotaExceeded, 1, outcome{urgent: true}, quota},
-		{"another error still prevents the creation", v1beta1.ReasonScalingFailed, 1, outcome{urgent: true}, quota},
-		{"there was no error", v1beta1.ReasonScaling, 1, outcome{urgent: true}, "1 of 2 switches"},
-		{"the spec has changed", v1beta1.ReasonQuotaExceeded, 0, outcome{urgent: true}, "1 of 2 switches"},
-		{"a plan that was not urgent had no error", v1beta1.ReasonQuotaExceeded, 1, outcome{}, "1 of 2 switches"},
+		{"the quota still rejects Switches", v1beta1.ReasonQuotaExceeded, 1, outcome{urgent: true}, 1, quota},
+		{"another error still prevents the creation", v1beta1.ReasonScalingFailed, 1, outcome{urgent: true}, 1, quota},
+		{"a user has deleted a Switch meanwhile", v1beta1.ReasonQuotaExceeded, 1, outcome{urgent: true}, 0, "0 of 2 switches"},
+		{"there was no error", v1beta1.ReasonScaling, 1, outcome{urgent: true}, 1, "1 of 2 switches"},
+		{"the spec has changed", v1beta1.ReasonQuotaExceeded, 0, outcome{urgent: true}, 1, "1 of 2 switches"},
+		{"a plan that was not urgent had no error", v1beta1.ReasonQuotaExceeded, 1, outcome{}, 1, "1 of 2 switches"},
 	} {
-		m, switches := newMachine(2), []*v1beta1.Switch{newTestSwitch("m-0")}
+		m, switches := newMachine(2), []*v1beta1.Switch{newTestSwitch("m-0")}[:c.switches]
 		m.Status.Conditions = []metav1.Condition{{
 			Type: v1beta1.ConditionScaled, Status: metav1.ConditionFalse, Reason: c.before, Message: quota, ObservedGeneration: c.generation,
 		}}

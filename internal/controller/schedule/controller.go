@@ -286,7 +286,7 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		return nil
 	}
 	if c.memory.Of(o).dryRun.simulated.is { // the next dry run begins with the state of the workload
-		c.memory.Update(o, func(r *remembered) { r.dryRun.simulated = simulated{} })
+		c.memory.Update(o, func(r *remembered) { r.dryRun.event, r.dryRun.simulated = "", simulated{} })
 	}
 	if p.outcome == nothing {
 		return nil
@@ -373,9 +373,11 @@ func (c *Controller) announce(o client.Object, p plan) {
 func (c *Controller) announceDryRun(o client.Object, p plan) {
 	kept := c.memory.Of(o).dryRun
 	isNew := p.key() != kept.event && p.outcome == scaled
-	kept.at, kept.event = c.clock.Now(), p.key()
-	if p.transition != "" {
-		kept.simulated = simulated{true, c.kind.level(o), p.level, p.record}
+	if kept.at = c.clock.Now(); p.outcome == scaled {
+		kept.event = p.key()
+	}
+	if kept.simulated = (simulated{true, c.kind.level(o), p.level, p.record}); p.transition == "" { // no schedule
+		kept.event, kept.simulated = "", simulated{}
 	}
 	c.memory.Update(o, func(r *remembered) { r.dryRun = kept })
 	if !isNew {

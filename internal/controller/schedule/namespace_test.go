@@ -14,6 +14,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -202,6 +204,50 @@ func TestDryRunIsAnnounced(t *testing.T) {
 				t.Errorf("counted transitions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDryRunOfEditedSchedule edits a Deployment in a dry run. A stop that is due again must be announced again.
+func TestDryRunOfEditedSchedule(t *testing.T) {
+	const stopped = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T20:00:00Z)`
+	scheduled := func(start, stop string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			with(v1beta1.StartScheduleAnnotation, start)(d)
+			with(v1beta1.StopScheduleAnnotation, stop)(d)
+		}
+	}
+	scaled := func(replicas int32) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas }
+	}
+	for _, c := range []struct {
+		reason     string
+		deployment *appsv1.Deployment
+		edits      []func(*appsv1.Deployment) // before the reconciles at 21:00, 22:00 and so on
+		want       []string
+	}{
+		{"a user starts a stopped workload, and edits its schedule later",
+			newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
+			[]func(*appsv1.Deployment){scaled(0), scaled(3), scheduled("08:00", "Mon-Fri 20:00")}, []string{stopped}},
+		{"a user removes the schedule and adds it again", newDeployment(3),
+			[]func(*appsv1.Deployment){scaled(3), scheduled("", ""), scheduled("Mon-Fri 07:00", "Mon-Fri 20:00")},
+			[]string{stopped, stopped}},
+	} {
+		with(v1beta1.DryRunAnnotation, "true")(c.deployment)
+		api := &fakeClient{}
+		controller, clock, recorder := newController(deployments, api, prometheus.NewRegistry())
+		for i, edit := range c.edits {
+			edit(c.deployment)
+			api.store(c.deployment)
+			api.cached = api.stored
+			clock.SetTime(at("2026-11-20 21:00").Add(time.Duration(i) * time.Hour))
+			request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c.deployment)}
+			if _, err := controller.Reconcile(t.Context(), request); err != nil {
+				t.Errorf("%s: %v", c.reason, err)
+			}
+		}
+		if diff := cmp.Diff(c.want, eventsIn(recorder)); diff != "" || api.writes > 0 {
+			t.Errorf("%s: %d writes, events (-want +got):\n%s", c.reason, api.writes, diff)
+		}
 	}
 }
 
