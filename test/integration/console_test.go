@@ -56,7 +56,9 @@ const (
 // stuckMachine creates a Machine that nothing but the block removes. No webhook of the installation runs.
 const stuckMachine = `kubectl delete validatingwebhookconfigurations --all
 kubectl create -f - <<END
-{apiVersion: useless.container.training/v1beta1, kind: Machine, metadata: {name: stuck, finalizers: [example.com/stuck]}}
+apiVersion: useless.container.training/v1beta1
+kind: Machine
+metadata: {name: stuck, finalizers: [example.com/stuck]}
 END
 kubectl delete machine stuck --wait=false`
 
