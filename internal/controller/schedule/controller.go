@@ -325,7 +325,7 @@ func (c *Controller) warn(ctx context.Context, o client.Object, w warning) {
 
 // key identifies the start or stop of a plan.
 func (p plan) key() string {
-	key := string(p.transition) + p.annotations[p.event.Cause]
+	key := string(p.transition) + p.annotations[p.event.Cause] + p.record.Observed
 	if p.event.Cause != v1beta1.StartUntilAnnotation { // its start is always due now
 		key += schedule.FormatTime(p.event.At)
 	}
@@ -376,7 +376,8 @@ func (c *Controller) announceDryRun(o client.Object, p plan) {
 	if kept.at = c.clock.Now(); p.outcome == scaled {
 		kept.event = p.key()
 	}
-	if kept.simulated = (simulated{true, c.kind.level(o), p.level, p.record}); p.transition == "" { // no schedule
+	kept.simulated = simulated{true, schedule.ReadRecord(o.GetAnnotations()), c.kind.level(o), p.level, p.record}
+	if p.transition == "" { // no schedule
 		kept.event, kept.simulated = "", simulated{}
 	}
 	c.memory.Update(o, func(r *remembered) { r.dryRun = kept })

@@ -6,6 +6,7 @@ package schedule
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -188,8 +189,8 @@ func (in input) isOfDryRun(at time.Time) bool {
 func (in input) current(k *kind, stopLevel int32) (level int32, record schedule.Record) {
 	level, record = k.level(in.object), schedule.ReadRecord(in.object.GetAnnotations())
 	last := in.lastDryRun.simulated
-	if !in.isDryRun() || !last.is {
-		return level, record
+	if !in.isDryRun() || !last.is || !reflect.DeepEqual(record, last.stored) {
+		return level, record // for example, kubectl useless sleep has changed the record
 	}
 	running := level > stopLevel
 	if running == (last.actual > stopLevel) && (level == last.actual || running != (last.level > stopLevel)) {

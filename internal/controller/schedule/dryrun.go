@@ -37,8 +37,9 @@ type dryRunMemory struct {
 // simulated describes a workload as if the dry run had executed all plans. The zero value means that there was no plan.
 type simulated struct {
 	is     bool
-	actual int32 // the level of the workload
-	level  int32 // the level that the workload would have
+	stored schedule.Record // in the annotations of the workload
+	actual int32           // the level of the workload
+	level  int32           // the level that the workload would have
 	record schedule.Record
 }
 

@@ -191,6 +191,7 @@ func (k *kind) saved(o client.Object) corev1.ResourceList {
 		return saved
 	}
 	for name, quantity := range k.requests(o) {
+		quantity = quantity.DeepCopy() // a large or fractional quantity shares memory with the cached object
 		quantity.Mul(int64(levels))
 		saved[name] = quantity
 	}

@@ -210,6 +210,7 @@ func TestDryRunIsAnnounced(t *testing.T) {
 // TestDryRunOfEditedSchedule edits a Deployment in a dry run. A stop that is due again must be announced again.
 func TestDryRunOfEditedSchedule(t *testing.T) {
 	const stopped = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T20:00:00Z)`
+	const started = `Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 22:30", due 2026-11-20T22:30:00Z)`
 	scheduled := func(start, stop string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
 			with(v1beta1.StartScheduleAnnotation, start)(d)
@@ -228,6 +229,12 @@ func TestDryRunOfEditedSchedule(t *testing.T) {
 		{"a user starts a stopped workload, and edits its schedule later",
 			newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
 			[]func(*appsv1.Deployment){scaled(0), scaled(3), scheduled("08:00", "Mon-Fri 20:00")}, []string{stopped}},
+		{"kubectl useless sleep records the level before the stop",
+			newDeployment(3, scheduled("Mon-Fri 22:30", "Mon-Fri 06:00"), observed(v1beta1.ScheduleStopped, "2026-11-20 06:00")),
+			[]func(*appsv1.Deployment){scaled(3), func(d *appsv1.Deployment) {
+				scaled(0)(d)
+				original(3)(d)
+			}, scaled(0)}, []string{started}},
 		{"a user removes the schedule and adds it again", newDeployment(3),
 			[]func(*appsv1.Deployment){scaled(3), scheduled("", ""), scheduled("Mon-Fri 07:00", "Mon-Fri 20:00")},
 			[]string{stopped, stopped}},
