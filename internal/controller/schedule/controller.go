@@ -377,7 +377,7 @@ func (c *Controller) announceDryRun(o client.Object, p plan) {
 		kept.event = p.key()
 	}
 	kept.simulated = simulated{true, schedule.ReadRecord(o.GetAnnotations()), c.kind.level(o), p.level, p.record}
-	if p.transition == "" { // no schedule
+	if p.transition == "" { // there is no valid schedule
 		kept.event, kept.simulated = "", simulated{}
 	}
 	c.memory.Update(o, func(r *remembered) { r.dryRun = kept })
