@@ -285,8 +285,8 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		c.announceDryRun(o, p)
 		return nil
 	}
-	if c.memory.Of(o).dryRun.simulated.is { // the next dry run begins with the state of the workload
-		c.memory.Update(o, func(r *remembered) { r.dryRun.event, r.dryRun.simulated = "", simulated{} })
+	if last := c.memory.Of(o).dryRun; last != (dryRunMemory{}) {
+		c.memory.Update(o, func(r *remembered) { r.dryRun = last.after(p) })
 	}
 	if p.outcome == nothing {
 		return nil

@@ -41,6 +41,7 @@ type plan struct {
 	annotations map[string]string // the annotations of the schedule, which may come from the Namespace
 	fired       bool              // the transition is due because of the time, not because of a new or edited schedule
 	isDryRun    bool              // the plan is only announced
+	isInvalid   bool              // there is no plan, because the schedule is invalid
 	before      int32             // the level (see kind) before the transition
 	level       int32             // the level after the transition
 	least       *int32            // the lower bound of the level after the transition; nil if it does not change
@@ -81,7 +82,7 @@ func (k *kind) decide(in input) plan {
 	annotations, isDefault := k.effective(own, in.defaults)
 	var p plan
 	switch {
-	case schedule.IsUnscheduled(annotations) && schedule.HasRecord(own):
+	case schedule.IsUnscheduled(annotations) && in.hasRecord():
 		p = k.remove(in)
 	case !schedule.HasAny(annotations):
 		return plan{}
@@ -91,7 +92,7 @@ func (k *kind) decide(in input) plan {
 			s, problems = nil, schedule.Own(problems, own)
 		}
 		if s == nil || schedule.IsUnscheduled(annotations) {
-			return plan{warning: invalid(problems), isDryRun: in.isDryRun()}
+			return plan{warning: invalid(problems), isDryRun: in.isDryRun(), isInvalid: s == nil}
 		}
 		p = k.decideSchedule(in, s)
 	}
@@ -134,10 +135,9 @@ func (k *kind) effective(own, defaults map[string]string) (annotations map[strin
 
 // remove returns a plan that undoes a stop and removes the record.
 func (k *kind) remove(in input) plan {
-	o := in.object
-	level := k.level(o)
-	p := plan{transition: removal, before: level, level: level, record: schedule.ReadRecord(o.GetAnnotations())}
-	p.raise(p.record.Original, k.leastOf(o))
+	level, record := in.current(k, 0)
+	p := plan{transition: removal, before: level, level: level, record: record}
+	p.raise(record.Original, k.leastOf(in.object))
 	if p.record = (schedule.Record{}); in.isDryRun() {
 		p.wakeUp = in.now.Add(longestWait) // optional kinds do not watch the Namespace, which may end the dry run
 	}
@@ -199,6 +199,12 @@ func (in input) current(k *kind, stopLevel int32) (level int32, record schedule.
 	return level, last.record
 }
 
+// hasRecord reports whether an earlier plan is recorded, or the dry run assumes this.
+func (in input) hasRecord() bool {
+	return schedule.HasRecord(in.object.GetAnnotations()) ||
+		in.isDryRun() && in.lastDryRun.simulated.record != (schedule.Record{})
+}
+
 // skip returns the outcome of an event that must be recorded but not executed. It returns the outcome "nothing" if the
 // event must be executed.
 func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.Due) outcome {
@@ -207,7 +213,7 @@ func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.
 		at = end // the event is due again because an uptime has ended
 	}
 	switch {
-	case !in.isDryRun() && in.isOfDryRun(at):
+	case !in.isDryRun() && !due.IsUptime && in.isOfDryRun(at):
 		return noted // at the end of a dry run, nothing happens until the next event
 	case !due.IsUptime && (s.Suspended || due.At.Before(s.SuspendUntil)):
 		return suspended

@@ -435,7 +435,7 @@ func TestDecideInvalid(t *testing.T) {
 	got := decideAt(deployments, d, nil, at("2026-11-23 07:00"))
 	note := `useless.container.training/start-schedule "25:00": 25:00 is not a time of day from 00:00 to 23:59; ` +
 		`use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5"`
-	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}}); !reflect.DeepEqual(got, want) {
+	if want := (plan{warning: warning{v1beta1.EventInvalidSchedule, "Parse", note}, isInvalid: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

@@ -34,6 +34,15 @@ type dryRunMemory struct {
 	simulated simulated
 }
 
+// after returns the memory after a plan outside the dry run. A start or a stop that was due in the dry run must not be
+// executed. So the memory contains the time of the dry run until the operator has recorded that start or stop.
+func (m dryRunMemory) after(p plan) dryRunMemory {
+	if p.outcome == nothing && !p.isInvalid {
+		return dryRunMemory{}
+	}
+	return dryRunMemory{at: m.at} // the next dry run begins with the state of the workload
+}
+
 // simulated describes a workload as if the dry run had executed all plans. The zero value means that there was no plan.
 type simulated struct {
 	is     bool

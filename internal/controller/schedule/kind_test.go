@@ -366,12 +366,16 @@ func TestSaved(t *testing.T) {
 	}
 	vm := stopped(virtualMachines).(*v1alpha1.VirtualMachine)
 	vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("2"), resource.MustParse("4Gi")
+	fractional := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"))
+	fractional.Spec.Template.Spec.Resources = new(requirements(resources("2", "1.5Gi"), nil))
 	for _, c := range []struct {
 		reason string
 		kind   *kind
 		object client.Object
 		want   corev1.ResourceList
 	}{
+		{"three stopped replicas save the triple", deployments, fractional, resources("6", "4.5Gi")},
+		{"the requests in the cache do not change", deployments, fractional, resources("6", "4.5Gi")},
 		{"a stopped VirtualMachine saves everything that it requested", virtualMachines, vm, resources("2", "4Gi")},
 		{"a running VirtualMachine saves nothing", virtualMachines, newWorkload(virtualMachines, 1),
 			corev1.ResourceList{}},

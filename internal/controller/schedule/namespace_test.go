@@ -139,6 +139,11 @@ func TestDryRunDecision(t *testing.T) {
 	if diff := cmp.Diff(stopped, summarize(deployments.decide(later))); diff != "" {
 		t.Errorf("a workload that was created after the dry run (-want +got):\n%s", diff)
 	}
+	uptime := input{object: newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
+		with(v1beta1.StartUntilAnnotation, "2026-11-20T23:00:00Z")), zone: time.UTC, now: after, dryRunEnd: after}
+	if p := deployments.decide(uptime); p.transition != start || p.outcome != scaled {
+		t.Errorf("an uptime on demand in the seconds after a dry run by flag: got %+v, want a start", p)
+	}
 	invalid := input{object: newDeployment(3, with(v1beta1.DryRunAnnotation, "yes")), zone: time.UTC, now: after}
 	if p := deployments.decide(invalid); p.outcome != nothing || p.warning.reason != v1beta1.EventInvalidSchedule {
 		t.Errorf("an invalid value must cause only a warning, got %+v", p)
@@ -211,6 +216,7 @@ func TestDryRunIsAnnounced(t *testing.T) {
 func TestDryRunOfEditedSchedule(t *testing.T) {
 	const stopped = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T20:00:00Z)`
 	const started = `Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 22:30", due 2026-11-20T22:30:00Z)`
+	const removed = `Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (the schedule is gone)`
 	scheduled := func(start, stop string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
 			with(v1beta1.StartScheduleAnnotation, start)(d)
@@ -237,23 +243,73 @@ func TestDryRunOfEditedSchedule(t *testing.T) {
 			}, scaled(0)}, []string{started}},
 		{"a user removes the schedule and adds it again", newDeployment(3),
 			[]func(*appsv1.Deployment){scaled(3), scheduled("", ""), scheduled("Mon-Fri 07:00", "Mon-Fri 20:00")},
+			[]string{stopped, removed, stopped}},
+		{"a user starts a workload after an announced stop, and edits its schedule later", newDeployment(3),
+			[]func(*appsv1.Deployment){scaled(3), scaled(0), scaled(3), scheduled("08:00", "Mon-Fri 20:00")},
 			[]string{stopped, stopped}},
 	} {
 		with(v1beta1.DryRunAnnotation, "true")(c.deployment)
-		api := &fakeClient{}
-		controller, clock, recorder := newController(deployments, api, prometheus.NewRegistry())
-		for i, edit := range c.edits {
-			edit(c.deployment)
-			api.store(c.deployment)
-			api.cached = api.stored
-			clock.SetTime(at("2026-11-20 21:00").Add(time.Duration(i) * time.Hour))
-			request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c.deployment)}
-			if _, err := controller.Reconcile(t.Context(), request); err != nil {
-				t.Errorf("%s: %v", c.reason, err)
+		api, events := reconcileEdits(t, c.deployment, c.edits)
+		if diff := cmp.Diff(c.want, events); diff != "" || api.writes > 0 {
+			t.Errorf("%s: %d writes, events (-want +got):\n%s", c.reason, api.writes, diff)
+		}
+	}
+}
+
+// reconcileEdits reconciles a Deployment after each edit, at 21:00, 22:00 and so on. It returns the API server and the
+// events.
+func reconcileEdits(t *testing.T, d *appsv1.Deployment, edits []func(*appsv1.Deployment)) (*fakeClient, []string) {
+	t.Helper()
+	api := &fakeClient{}
+	controller, clock, recorder := newController(deployments, api, prometheus.NewRegistry())
+	api.store(d)
+	for i, edit := range edits {
+		edited := api.stored.DeepCopyObject().(*appsv1.Deployment)
+		edit(edited)
+		api.store(edited)
+		api.cached = api.stored
+		clock.SetTime(at("2026-11-20 21:00").Add(time.Duration(i) * time.Hour))
+		request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}
+		if _, err := controller.Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return api, eventsIn(recorder)
+}
+
+// TestEditAfterDryRun ends a dry run, and edits the schedule later. The Deployment must be stopped, unless a stop that
+// was due in the dry run is not recorded yet.
+func TestEditAfterDryRun(t *testing.T) {
+	edit := func(annotations ...string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			for i := 0; i < len(annotations); i += 2 {
+				with(annotations[i], annotations[i+1])(d)
 			}
 		}
-		if diff := cmp.Diff(c.want, eventsIn(recorder)); diff != "" || api.writes > 0 {
-			t.Errorf("%s: %d writes, events (-want +got):\n%s", c.reason, api.writes, diff)
+	}
+	nothing, end := edit(), edit(v1beta1.DryRunAnnotation, "")
+	for _, c := range []struct {
+		reason string
+		last   string // the last start or stop before the dry run
+		edits  []func(*appsv1.Deployment)
+		want   int32
+	}{
+		{"nothing was due in the dry run", "2026-11-20 20:00",
+			[]func(*appsv1.Deployment){nothing, end, edit(v1beta1.StartScheduleAnnotation, "08:00")}, 0},
+		{"a stop was due in the dry run, and is recorded at its end", "2026-11-20 07:00",
+			[]func(*appsv1.Deployment){nothing, end, edit(v1beta1.StartScheduleAnnotation, "08:00")}, 0},
+		{"the schedule is edited at the end of the dry run", "2026-11-20 20:00",
+			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.StartScheduleAnnotation, "08:00")}, 3},
+		{"the schedule is not valid at the end of the dry run", "2026-11-20 07:00",
+			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.TimeZoneAnnotation, "Mars"),
+				edit(v1beta1.TimeZoneAnnotation, "")}, 3},
+		{"the schedule is removed at the end of the dry run, and added again", "2026-11-20 20:00",
+			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.StartScheduleAnnotation, "",
+				v1beta1.StopScheduleAnnotation, ""), edit(v1beta1.StopScheduleAnnotation, "Mon-Fri 20:00")}, 0},
+	} {
+		d := newDeployment(3, observed(v1beta1.ScheduleStarted, c.last), with(v1beta1.DryRunAnnotation, "true"))
+		if api, _ := reconcileEdits(t, d, c.edits); deployments.level(api.stored) != c.want {
+			t.Errorf("%s: got %d replicas, want %d", c.reason, deployments.level(api.stored), c.want)
 		}
 	}
 }
@@ -303,8 +359,8 @@ func TestEndOfDryRun(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			with(v1beta1.DryRunAnnotation, "true")(c.deployment)
 			in := input{object: c.deployment, zone: time.UTC, now: now}
-			if p := deployments.decide(in); !p.isDryRun {
-				t.Errorf("got plan %+v, want a dry run", p)
+			if p := deployments.decide(in); !p.isDryRun || p.wakeUp.IsZero() {
+				t.Errorf("got plan %+v, want a dry run and another reconcile", p)
 			}
 			if c.remembered {
 				in.lastDryRun.at = now

@@ -667,7 +667,6 @@ func (w *world) operator() (wrote bool) {
 	w.checkRecord()
 	w.checkOverridden()
 	if wrote {
-		w.dryRunAt = time.Time{}
 		if w.isCrashed {
 			w.crashes++
 			w.restart()
@@ -680,6 +679,8 @@ func (w *world) operator() (wrote bool) {
 	}
 	if w.isDryRun() {
 		w.dryRuns++
+	} else {
+		w.dryRunAt = time.Time{}
 	}
 	return wrote
 }
@@ -889,11 +890,7 @@ func (w *world) executeUptime(since time.Time) bool {
 		return wrote
 	}
 	w.nextEvent, w.executed = w.afterUptime(since), true
-	if w.isOfDryRun(w.now) {
-		w.track(since)
-	} else {
-		w.begin(since)
-	}
+	w.begin(since)
 	w.lastEvent, w.expiresAt, w.edited = time.Time{}, w.startUntil, false
 	return true
 }
