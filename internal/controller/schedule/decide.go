@@ -91,8 +91,8 @@ func (k *kind) decide(in input) plan {
 		if isDefault && len(schedule.ProblemsOfNamespace(in.defaults, in.zone)) > 0 {
 			s, problems = nil, schedule.Own(problems, own)
 		}
-		if s == nil || schedule.IsUnscheduled(annotations) {
-			return plan{warning: invalid(problems), isDryRun: in.isDryRun(), isInvalid: s == nil}
+		if isUnscheduled := schedule.IsUnscheduled(annotations); s == nil || isUnscheduled {
+			return plan{warning: invalid(problems), isDryRun: in.isDryRun(), isInvalid: !isUnscheduled}
 		}
 		p = k.decideSchedule(in, s)
 	}
