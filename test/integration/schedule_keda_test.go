@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/internal/schedule"
 	"container.training/useless/test/internal/keda"
 )
 
@@ -47,6 +48,7 @@ func TestScaledObjects(t *testing.T) {
 	for range rounds {
 		crd := installKEDA(t)
 		checkScaledObject(t, namespace)
+		checkDryRunOfScaledObject(t, newNamespace(t))
 		mustKubectl(t, "", "delete", "-f", crd)
 		eventually(t, defaultTimeout, func() (bool, string) {
 			log := operator.Log()
@@ -71,6 +73,43 @@ func checkDeploymentStops(t *testing.T, namespace, name string) {
 // ScaledObject again, and one event must name the field manager.
 func checkScaledObject(t *testing.T, namespace string) {
 	t.Helper()
+	o := createScaledObject(t, namespace)
+	o = waitForWorkload(t, o, "paused", func(o *metav1.PartialObjectMetadata) bool { return o.Annotations[pausedReplicas] == "1" })
+	checkEvents(t, o, v1beta1.EventScheduledStop, "Set the annotation "+pausedReplicas+" "+causeOf(o, "stop-schedule"))
+
+	annotate(t, o, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	o = waitForWorkload(t, o, "resumed", func(o *metav1.PartialObjectMetadata) bool {
+		return o.Annotations[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStarted
+	})
+	if got, ok := o.Annotations[pausedReplicas]; ok {
+		t.Errorf("after the start, the annotation %s is %q", pausedReplicas, got)
+	}
+	checkEvents(t, o, v1beta1.EventScheduledStart, "Removed the annotation "+pausedReplicas+" "+causeOf(o, "start-schedule"))
+
+	mustKubectl(t, "", "annotate", "scaledobject", "events", "-n", namespace, pausedReplicas+"=0")
+	waitForEvent(t, o, v1beta1.EventScheduleOverridden)
+	const want = "The workload is stopped, although its schedule has started it: kubectl-annotate changed it at "
+	if events := eventsOn(t, o, v1beta1.EventScheduleOverridden); len(events) != 1 || !strings.HasPrefix(events[0].Note, want) {
+		t.Errorf("got %d events, the first %q; want one event whose note begins with %q", len(events), events[0].Note, want)
+	}
+}
+
+// checkDryRunOfScaledObject checks that the operator notices the end of a Namespace's dry run at once.
+func checkDryRunOfScaledObject(t *testing.T, namespace string) {
+	t.Helper()
+	annotateNamespace(t, namespace, v1beta1.DryRunAnnotation, "true")
+	o := createScaledObject(t, namespace)
+	waitForEvent(t, o, v1beta1.EventWouldStop)
+	annotateNamespace(t, namespace, v1beta1.DryRunAnnotation, "")
+	o = waitForWorkload(t, o, "recorded", func(o *metav1.PartialObjectMetadata) bool { return schedule.HasRecord(o.Annotations) })
+	if got, ok := o.Annotations[pausedReplicas]; ok {
+		t.Errorf("after the dry run, the annotation %s is %q", pausedReplicas, got)
+	}
+}
+
+// createScaledObject creates a ScaledObject whose last event was a stop.
+func createScaledObject(t *testing.T, namespace string) *metav1.PartialObjectMetadata {
+	t.Helper()
 	mustKubectl(t, `
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
@@ -91,22 +130,5 @@ spec:
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"})
 	o.SetNamespace(namespace)
 	o.SetName("events")
-	o = waitForWorkload(t, o, "paused", func(o *metav1.PartialObjectMetadata) bool { return o.Annotations[pausedReplicas] == "1" })
-	checkEvents(t, o, v1beta1.EventScheduledStop, "Set the annotation "+pausedReplicas+" "+causeOf(o, "stop-schedule"))
-
-	annotate(t, o, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
-	o = waitForWorkload(t, o, "resumed", func(o *metav1.PartialObjectMetadata) bool {
-		return o.Annotations[v1beta1.ScheduleStateAnnotation] == v1beta1.ScheduleStarted
-	})
-	if got, ok := o.Annotations[pausedReplicas]; ok {
-		t.Errorf("after the start, the annotation %s is %q", pausedReplicas, got)
-	}
-	checkEvents(t, o, v1beta1.EventScheduledStart, "Removed the annotation "+pausedReplicas+" "+causeOf(o, "start-schedule"))
-
-	mustKubectl(t, "", "annotate", "scaledobject", "events", "-n", namespace, pausedReplicas+"=0")
-	waitForEvent(t, o, v1beta1.EventScheduleOverridden)
-	const want = "The workload is stopped, although its schedule has started it: kubectl-annotate changed it at "
-	if events := eventsOn(t, o, v1beta1.EventScheduleOverridden); len(events) != 1 || !strings.HasPrefix(events[0].Note, want) {
-		t.Errorf("got %d events, the first %q; want one event whose note begins with %q", len(events), events[0].Note, want)
-	}
+	return waitForWorkload(t, o, "created", func(*metav1.PartialObjectMetadata) bool { return true })
 }

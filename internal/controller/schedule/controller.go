@@ -189,8 +189,10 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
-		Named(Name + "-" + c.kind.name).
+		Named(Name+"-"+c.kind.name).
 		WatchesRawSource(c.alarms.Source()).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.workloadsIn),
+			builder.WithPredicates(redefined)).
 		WithOptions(queue.Options(workers))
 	if c.absent.Store(c.kind.isOptional); c.kind.isOptional {
 		running, err := b.Build(c)
@@ -204,8 +206,6 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		return err
 	}
 	b = b.For(c.kind.object, builder.WithPredicates(pause.Predicate(), c.scheduled()))
-	b = b.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.workloadsIn),
-		builder.WithPredicates(redefined))
 	if c.kind.isScalable {
 		b = b.Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(c.targetOf),
 			builder.WithPredicates(retargeted))
@@ -286,7 +286,7 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		return nil
 	}
 	if last := c.memory.Of(o).dryRun; last != (dryRunMemory{}) {
-		c.memory.Update(o, func(r *remembered) { r.dryRun = last.after(p) })
+		c.memory.Update(o, func(r *remembered) { r.dryRun = last.after(p, c.clock.Now()) })
 	}
 	if p.outcome == nothing {
 		return nil
@@ -373,12 +373,15 @@ func (c *Controller) announce(o client.Object, p plan) {
 func (c *Controller) announceDryRun(o client.Object, p plan) {
 	kept := c.memory.Of(o).dryRun
 	isNew := p.key() != kept.event && p.outcome == scaled
-	if kept.at = c.clock.Now(); p.outcome == scaled {
+	if kept.isRunning = true; isNew {
 		kept.event = p.key()
 	}
-	kept.simulated = simulated{true, schedule.ReadRecord(o.GetAnnotations()), c.kind.level(o), p.level, p.record}
-	if p.transition == "" { // there is no valid schedule
-		kept.event, kept.simulated = "", simulated{}
+	switch {
+	case p.isInvalid: // nothing changes
+	case p.transition == "": // there is no schedule
+		kept = dryRunMemory{isRunning: true}
+	default:
+		kept.simulated = simulated{true, schedule.ReadRecord(o.GetAnnotations()), c.kind.level(o), p.level, p.record}
 	}
 	c.memory.Update(o, func(r *remembered) { r.dryRun = kept })
 	if !isNew {

@@ -76,13 +76,26 @@ const (
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
 
-// decide returns the plan for a workload. If the schedule is invalid, the operator waits until a user changes it.
+// decide returns the plan for a workload.
 func (k *kind) decide(in input) plan {
+	p := k.plan(in)
+	if p.isDryRun = in.isDryRun(); !p.isDryRun {
+		p.wakeUp = earlier(p.wakeUp, in.lastDryRun.forgottenAt(in.now))
+		return p
+	}
+	if p.transition != "" && p.warning.reason != v1beta1.EventAutoscalerConflict {
+		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
+	}
+	return p
+}
+
+// plan returns the plan for a workload without a dry run. If the schedule is invalid, the operator waits until a user
+// changes it.
+func (k *kind) plan(in input) (p plan) {
 	own := in.object.GetAnnotations()
 	annotations, isDefault := k.effective(own, in.defaults)
-	var p plan
-	switch {
-	case schedule.IsUnscheduled(annotations) && in.hasRecord():
+	switch isUnscheduled := schedule.IsUnscheduled(annotations); {
+	case isUnscheduled && in.hasRecord():
 		p = k.remove(in)
 	case !schedule.HasAny(annotations):
 		return plan{}
@@ -91,16 +104,12 @@ func (k *kind) decide(in input) plan {
 		if isDefault && len(schedule.ProblemsOfNamespace(in.defaults, in.zone)) > 0 {
 			s, problems = nil, schedule.Own(problems, own)
 		}
-		if isUnscheduled := schedule.IsUnscheduled(annotations); s == nil || isUnscheduled {
-			return plan{warning: invalid(problems), isDryRun: in.isDryRun(), isInvalid: !isUnscheduled}
+		if s == nil || isUnscheduled {
+			return plan{warning: invalid(problems), isInvalid: !isUnscheduled}
 		}
 		p = k.decideSchedule(in, s)
 	}
-	p.annotations, p.isDryRun = annotations, in.isDryRun()
-	if p.isDryRun && p.warning.reason != v1beta1.EventAutoscalerConflict {
-		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
-	}
-	if isDefault && p.warning != (warning{}) {
+	if p.annotations = annotations; isDefault && p.warning != (warning{}) {
 		p.warning.note += fmt.Sprintf(" (the schedule is the default of Namespace %s)", in.object.GetNamespace())
 	}
 	return p
@@ -138,9 +147,7 @@ func (k *kind) remove(in input) plan {
 	level, record := in.current(k, 0)
 	p := plan{transition: removal, before: level, level: level, record: record}
 	p.raise(record.Original, k.leastOf(in.object))
-	if p.record = (schedule.Record{}); in.isDryRun() {
-		p.wakeUp = in.now.Add(longestWait) // optional kinds do not watch the Namespace, which may end the dry run
-	}
+	p.record = schedule.Record{}
 	return p
 }
 
@@ -176,11 +183,12 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	return p
 }
 
-// isOfDryRun reports whether an event was due before the end of the last dry run. A dry run by flag does not apply to a
-// workload that was created after its end.
+// isOfDryRun reports whether an event was due before the end of the last dry run, which may end now. A dry run by flag
+// does not apply to a workload that was created after its end.
 func (in input) isOfDryRun(at time.Time) bool {
 	created := in.object.GetCreationTimestamp()
-	return !at.After(in.lastDryRun.at) || !at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
+	return in.lastDryRun.isRunning || !at.After(in.lastDryRun.end) ||
+		!at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
 }
 
 // current returns the level and the record of the workload. A dry run writes neither, so during a dry run, they come

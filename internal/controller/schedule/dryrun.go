@@ -25,22 +25,41 @@ import (
 // the flag would treat all schedules as new.
 const dryRunLease = "schedule-dry-run.useless.container.training"
 
+// dryRunRenewal is the time between two renewals of the Lease.
 const dryRunRenewal = 10 * time.Second
 
 // dryRunMemory is the data in memory about the last dry run of a workload. A dry run does not write it to the workload.
 type dryRunMemory struct {
-	at        time.Time // the time of the last decision in the dry run
+	isRunning bool      // the last plan was in a dry run
+	end       time.Time // the time of the first plan after the dry run; zero for none
 	event     string    // the last event that was announced
 	simulated simulated
 }
 
 // after returns the memory after a plan outside the dry run. A start or a stop that was due in the dry run must not be
-// executed. So the memory contains the time of the dry run until the operator has recorded that start or stop.
-func (m dryRunMemory) after(p plan) dryRunMemory {
-	if p.outcome == nothing && !p.isInvalid {
+// executed. So the memory contains the end of the dry run until that start or stop is recorded.
+func (m dryRunMemory) after(p plan, now time.Time) dryRunMemory {
+	if m.isRunning {
+		m = dryRunMemory{end: now} // the next dry run begins with the state of the workload
+	}
+	if p.outcome == nothing && !p.isInvalid && !now.Before(m.end.Add(dryRunRenewal)) {
 		return dryRunMemory{}
 	}
-	return dryRunMemory{at: m.at} // the next dry run begins with the state of the workload
+	return m
+}
+
+// forgottenAt returns when the memory can end; zero if it has no end. The end of the dry run can be known before an
+// edit that a user made in it: one can be in the Namespace, and the other in the workload. So the memory remains for a
+// few seconds, even if nothing is due.
+func (m dryRunMemory) forgottenAt(now time.Time) time.Time {
+	switch at := m.end.Add(dryRunRenewal); {
+	case m.isRunning:
+		return now.Add(dryRunRenewal)
+	case at.After(now):
+		return at
+	default:
+		return time.Time{}
+	}
 }
 
 // simulated describes a workload as if the dry run had executed all plans. The zero value means that there was no plan.

@@ -103,11 +103,15 @@ func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 }
 
 // defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache and must not be
-// changed. For a Namespace that cannot have a default schedule, defaults returns only DryRunAnnotation.
+// changed. For a Namespace that cannot have a default schedule, defaults returns only DryRunAnnotation. It returns an
+// error if the cache does not have the Namespace yet, because it may have a dry run.
 func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]string, error) {
 	namespace := &corev1.Namespace{}
 	err := n.client.Get(ctx, client.ObjectKey{Name: name}, namespace, client.UnsafeDisableDeepCopy)
-	return defaultsOf(name, namespace.Annotations, n.system), client.IgnoreNotFound(err)
+	if err != nil {
+		return nil, fmt.Errorf("read the Namespace: %w", err)
+	}
+	return defaultsOf(name, namespace.Annotations, n.system), nil
 }
 
 // defaultsOf returns the annotations of a Namespace, or a copy that has only DryRunAnnotation for a system Namespace.
@@ -161,6 +165,11 @@ func (d *defaulted) update(o client.Object) bool {
 func (c *Controller) workloadsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
 	if !c.defaulted.update(namespace) || c.absent.Load() {
 		return nil
+	}
+	if c.kind.isOptional { // the kind may just be removed, and then List would wait for its informer forever
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, checkInterval)
+		defer cancel()
 	}
 	list := c.kind.list.DeepCopyObject().(client.ObjectList)
 	err := c.client.List(ctx, list, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy)

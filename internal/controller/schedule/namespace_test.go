@@ -4,6 +4,7 @@
 package schedule
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -79,6 +82,31 @@ func TestRemovalIsConfirmed(t *testing.T) {
 	}
 }
 
+// withoutNamespaces is a fakeClient whose cache does not have the Namespaces yet.
+type withoutNamespaces struct{ *fakeClient }
+
+func (c withoutNamespaces) Get(
+	ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption,
+) error {
+	if _, ok := into.(*corev1.Namespace); ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, key.Name)
+	}
+	return c.fakeClient.Get(ctx, key, into, options...)
+}
+
+// TestUnknownNamespace requires that the operator does not stop a workload before it knows whether its Namespace has a
+// dry run.
+func TestUnknownNamespace(t *testing.T) {
+	api := &fakeClient{}
+	api.store(newDeployment(3))
+	api.cached = api.stored
+	controller, _, _ := newController(deployments, withoutNamespaces{api}, prometheus.NewRegistry())
+	_, err := controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(api.stored)})
+	if !apierrors.IsNotFound(err) || api.writes > 0 {
+		t.Errorf("got error %v and %d writes, want an error that the Namespace is not found and no write", err, api.writes)
+	}
+}
+
 // TestStartUntilIsExecutedOnce sets start-until to values that the operator cannot record exactly. The start must be
 // executed only once.
 func TestStartUntilIsExecutedOnce(t *testing.T) {
@@ -120,9 +148,9 @@ func TestDryRunDecision(t *testing.T) {
 		{"a dry run by flag", input{dryRun: true}, "", true, stopped},
 		{"a dry run by the annotation of the Namespace",
 			input{defaults: map[string]string{v1beta1.DryRunAnnotation: "true"}}, "", true, stopped},
-		{"a stop that was due during a dry run is only recorded", input{lastDryRun: dryRunMemory{at: at("2026-11-20 20:30")}}, "", false, recorded},
+		{"a stop that was due during a dry run is only recorded", input{lastDryRun: dryRunMemory{end: at("2026-11-20 20:30")}}, "", false, recorded},
 		{"a stop that was due during a dry run by flag is only recorded", input{dryRunEnd: at("2026-11-20 20:30")}, "", false, recorded},
-		{"a stop that was due after the dry run is executed", input{lastDryRun: dryRunMemory{at: at("2026-11-20 19:30")}}, "", false, stopped},
+		{"a stop that was due after the dry run is executed", input{lastDryRun: dryRunMemory{end: at("2026-11-20 19:30")}}, "", false, stopped},
 		{"a stop that was due after the dry run by flag is executed", input{dryRunEnd: at("2026-11-20 19:30")}, "", false, stopped},
 	} {
 		c.in.object, c.in.zone, c.in.now = newDeployment(3, with(v1beta1.DryRunAnnotation, c.value)), time.UTC, after
@@ -216,6 +244,8 @@ func TestDryRunIsAnnounced(t *testing.T) {
 func TestDryRunOfEditedSchedule(t *testing.T) {
 	const stopped = `Normal WouldStop Dry run: Scaled in from 3 to 0 replicas (stop-schedule "Mon-Fri 20:00", due 2026-11-20T20:00:00Z)`
 	const started = `Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (start-schedule "Mon-Fri 22:30", due 2026-11-20T22:30:00Z)`
+	const unknown = `Warning UnknownTimeZone useless.container.training/time-zone "Mars": it is not in the time zone database; use for example "Europe/Berlin" or "UTC"`
+	const useless = `Warning InvalidSchedule useless.container.training/exclude-dates "2026-12-25": it needs a start-schedule; use for example start-schedule "Mon-Fri 07:00" in addition`
 	const removed = `Normal WouldStart Dry run: Scaled out from 0 to 3 replicas (the schedule is gone)`
 	scheduled := func(start, stop string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
@@ -247,6 +277,11 @@ func TestDryRunOfEditedSchedule(t *testing.T) {
 		{"a user starts a workload after an announced stop, and edits its schedule later", newDeployment(3),
 			[]func(*appsv1.Deployment){scaled(3), scaled(0), scaled(3), scheduled("08:00", "Mon-Fri 20:00")},
 			[]string{stopped, stopped}},
+		{"a user corrects a time zone that is not valid", newDeployment(3), []func(*appsv1.Deployment){scaled(3),
+			with(v1beta1.TimeZoneAnnotation, "Mars"), with(v1beta1.TimeZoneAnnotation, "")}, []string{stopped, unknown}},
+		{"a user removes one annotation after the other", newDeployment(3, with(v1beta1.ExcludeDatesAnnotation, "2026-12-25")),
+			[]func(*appsv1.Deployment){scaled(3), scheduled("", "Mon-Fri 20:00"), scheduled("", ""),
+				with(v1beta1.ExcludeDatesAnnotation, "")}, []string{stopped, useless, removed}},
 	} {
 		with(v1beta1.DryRunAnnotation, "true")(c.deployment)
 		api, events := reconcileEdits(t, c.deployment, c.edits)
@@ -256,22 +291,28 @@ func TestDryRunOfEditedSchedule(t *testing.T) {
 	}
 }
 
-// reconcileEdits reconciles a Deployment after each edit, at 21:00, 22:00 and so on. It returns the API server and the
-// events.
+// reconcileEdits reconciles a Deployment after each edit, at 21:00, 22:00 and so on, and at the alarms between them. It
+// returns the API server and the events.
 func reconcileEdits(t *testing.T, d *appsv1.Deployment, edits []func(*appsv1.Deployment)) (*fakeClient, []string) {
 	t.Helper()
 	api := &fakeClient{}
 	controller, clock, recorder := newController(deployments, api, prometheus.NewRegistry())
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}
+	reconcileAt := func(at time.Time) {
+		clock.SetTime(at)
+		api.cached = api.stored
+		if _, err := controller.Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
 	api.store(d)
 	for i, edit := range edits {
 		edited := api.stored.DeepCopyObject().(*appsv1.Deployment)
 		edit(edited)
 		api.store(edited)
-		api.cached = api.stored
-		clock.SetTime(at("2026-11-20 21:00").Add(time.Duration(i) * time.Hour))
-		request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}
-		if _, err := controller.Reconcile(t.Context(), request); err != nil {
-			t.Fatal(err)
+		next := at("2026-11-20 21:00").Add(time.Duration(i) * time.Hour)
+		for end := next.Add(time.Hour); next.After(clock.Now()) && next.Before(end); next = controller.alarms.Next(request) {
+			reconcileAt(next)
 		}
 	}
 	return api, eventsIn(recorder)
@@ -298,6 +339,14 @@ func TestEditAfterDryRun(t *testing.T) {
 			[]func(*appsv1.Deployment){nothing, end, edit(v1beta1.StartScheduleAnnotation, "08:00")}, 0},
 		{"a stop was due in the dry run, and is recorded at its end", "2026-11-20 07:00",
 			[]func(*appsv1.Deployment){nothing, end, edit(v1beta1.StartScheduleAnnotation, "08:00")}, 0},
+		{"a stop was due in the dry run while the schedule was not valid", "2026-11-20 20:00", []func(*appsv1.Deployment){
+			edit(v1beta1.StopScheduleAnnotation, "22:30"), edit(v1beta1.TimeZoneAnnotation, "Mars"), end,
+			edit(v1beta1.TimeZoneAnnotation, "")}, 3},
+		{"a stop was due in the dry run while the workload was excluded", "2026-11-20 20:00", []func(*appsv1.Deployment){
+			edit(v1beta1.StopScheduleAnnotation, "22:30"), edit(v1beta1.ScheduleAnnotation, "none"),
+			edit(v1beta1.ScheduleAnnotation, "", v1beta1.DryRunAnnotation, "")}, 3},
+		{"the schedule gets a stop in the last minutes of the dry run, at its end", "2026-11-20 20:00",
+			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.StopScheduleAnnotation, "21:59")}, 3},
 		{"the schedule is edited at the end of the dry run", "2026-11-20 20:00",
 			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.StartScheduleAnnotation, "08:00")}, 3},
 		{"the schedule is not valid at the end of the dry run", "2026-11-20 07:00",
@@ -347,6 +396,35 @@ func TestLevelInDryRun(t *testing.T) {
 	}
 }
 
+// TestDryRunMemory checks whether the controller forgets a dry run that has ended at 21:00.
+func TestDryRunMemory(t *testing.T) {
+	end := at("2026-11-20 21:00")
+	for _, c := range []struct {
+		reason string
+		after  time.Duration // after the end
+		plan   plan
+		want   bool
+	}{
+		{"the cache may not have all edits yet", 9 * time.Second, plan{transition: stop}, false},
+		{"nothing is due", 10 * time.Second, plan{transition: stop}, true},
+		{"there is no schedule", 10 * time.Second, plan{}, true},
+		{"a record must be written first", 10 * time.Second, plan{transition: stop, outcome: noted}, false},
+		{"what is due is not known", 10 * time.Second, plan{isInvalid: true}, false},
+	} {
+		ended := dryRunMemory{isRunning: true, event: "e", simulated: simulated{is: true}}.after(plan{outcome: noted}, end)
+		if diff := cmp.Diff(dryRunMemory{end: end}, ended, cmp.AllowUnexported(dryRunMemory{}, simulated{})); diff != "" {
+			t.Errorf("after the first plan (-want +got):\n%s", diff)
+		}
+		now := end.Add(c.after)
+		if got := ended.after(c.plan, now) == (dryRunMemory{}); got != c.want {
+			t.Errorf("%s: the dry run is forgotten: %t, want %t", c.reason, got, c.want)
+		}
+	}
+	if got := (dryRunMemory{isRunning: true}).forgottenAt(end); !got.Equal(end.Add(10 * time.Second)) {
+		t.Errorf("got the next reconcile at %s, want it ten seconds after the end", got)
+	}
+}
+
 // TestEndOfDryRun ends a dry run during which a stop was due or the schedule was removed. Only a replica of the operator
 // that has led in the dry run remembers it.
 func TestEndOfDryRun(t *testing.T) {
@@ -366,11 +444,11 @@ func TestEndOfDryRun(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			with(v1beta1.DryRunAnnotation, "true")(c.deployment)
 			in := input{object: c.deployment, zone: time.UTC, now: now}
-			if p := deployments.decide(in); !p.isDryRun || p.wakeUp.IsZero() {
-				t.Errorf("got plan %+v, want a dry run and another reconcile", p)
+			if p := deployments.decide(in); !p.isDryRun {
+				t.Errorf("got plan %+v, want a dry run", p)
 			}
 			if c.remembered {
-				in.lastDryRun.at = now
+				in.lastDryRun.isRunning = true
 			}
 			with(v1beta1.DryRunAnnotation, "")(c.deployment)
 			in.now = now.Add(time.Minute)

@@ -205,7 +205,8 @@ type world struct {
 	since, expiresAt     time.Time // of stop-after and start-until
 	edited               bool
 	executed             bool      // the last reconcile executed or skipped a start or stop
-	dryRunAt             time.Time // the operator's memory of the last dry run
+	wasDryRun            bool      // the operator's memory: its last reconcile was in a dry run
+	dryRunEnd            time.Time // the operator's memory: its first reconcile after the last dry run
 	flagEnd              time.Time // ten seconds after the Lease was renewed
 
 	next time.Time // the next event, or 24 h from now without a schedule
@@ -638,7 +639,7 @@ func (w *world) restart() {
 	c.memory = memory.Memory[remembered]{}
 	c.alarms.Set(w.request(), time.Time{})
 	c.dryRun, c.dryRunEnd = w.flag, &dryRunEnd{reader: w.api, lease: leaseKey}
-	w.dryRunAt = time.Time{}
+	w.wasDryRun, w.dryRunEnd = false, time.Time{}
 }
 
 func (w *world) request() reconcile.Request {
@@ -673,16 +674,28 @@ func (w *world) operator() (wrote bool) {
 		}
 		w.settle()
 	}
+	w.remember(wrote)
 	w.plan(w.controller.alarms.Next(w.request()))
 	if wrote && w.pick(5) {
 		w.reconcileStale(before)
 	}
+	return wrote
+}
+
+// remember updates the oracle's copy of what the operator remembers about a dry run. A write ends it. If nothing is due,
+// it ends ten seconds after the dry run.
+func (w *world) remember(wrote bool) {
 	if w.isDryRun() {
 		w.dryRuns++
-	} else {
-		w.dryRunAt = time.Time{}
+		w.wasDryRun = true
+		return
 	}
-	return wrote
+	if w.wasDryRun {
+		w.dryRunEnd = w.now
+	}
+	if w.wasDryRun = false; wrote || !w.now.Before(w.dryRunEnd.Add(10*time.Second)) {
+		w.dryRunEnd = time.Time{}
+	}
 }
 
 // errCrash is the error of a request during which the operator crashes.
@@ -701,7 +714,7 @@ func (w *world) crashBeforeWrite() {
 	case err != nil:
 		w.failf("%v", err)
 	case w.isDryRun():
-		w.dryRunAt = w.now
+		w.wasDryRun = true
 	}
 }
 
@@ -787,10 +800,10 @@ func (w *world) plan(got time.Time) {
 		w.next = w.soonest()
 		want = w.now.Add(min(w.next.Sub(w.now), 10*time.Minute))
 	}
+	if end := w.dryRunEnd.Add(10 * time.Second); !w.dryRunEnd.IsZero() && end.Before(w.next) {
+		w.next, want = end, end
+	}
 	if w.isDryRun() { // the oracle does not follow the memory of a dry run
-		if w.start == "" {
-			want = w.now.Add(10 * time.Minute)
-		}
 		if got.After(want) {
 			w.failf("the alarm is at %s, want %s at the latest", got, want)
 		}
@@ -816,7 +829,6 @@ func (w *world) reconcileStale(before client.Object) {
 // rule updates the expected state, and reports whether a write is due.
 func (w *world) rule() bool {
 	if w.executed = false; w.isDryRun() {
-		w.dryRunAt = w.now
 		return false
 	}
 	if w.start == "" {
@@ -962,7 +974,7 @@ func (w *world) track(since time.Time) {
 // isOfDryRun reports whether an event was due in a dry run that has ended, or before it. The operator forgets a dry run
 // by annotation when it restarts.
 func (w *world) isOfDryRun(event time.Time) bool {
-	return !event.After(w.dryRunAt) || !event.After(w.flagEnd)
+	return w.wasDryRun || !event.After(w.dryRunEnd) || !event.After(w.flagEnd)
 }
 
 func (w *world) isSuspendedAt(event time.Time) bool {
