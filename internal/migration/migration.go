@@ -44,6 +44,9 @@ const (
 	// store objects in the old version. It receives the change through a watch, and Kubernetes allows 5 s for that.
 	// A request in progress can last another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
+
+	// fieldManager is required in an apply. The migration owns no fields, so it does not appear in managed fields.
+	fieldManager = client.FieldOwner("useless-operator-migration")
 )
 
 // Resource is a kind of object that is migrated.
@@ -264,16 +267,22 @@ func continueAfter(err error) string {
 	return status.Status().Continue
 }
 
-// rewrite sends a patch without changes, and reports whether the API server wrote the object. An object that has
-// changed since it was listed is already stored in the new version.
+// rewrite sends a server-side apply without fields, and reports whether the API server wrote the object. An object that
+// has changed since it was listed is already stored in the new version.
+//
+// If the conversion webhook does not answer, the API server rejects an apply. But it executes any other patch of an
+// object in its watch cache, and removes all managed fields of the object. The UID prevents that the apply creates an
+// object that was deleted.
 func (m *Migrator) rewrite(
 	ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata,
 ) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.Namespace, object.Name = listed.Namespace, listed.Name
 	object.SetGroupVersionKind(kind)
-	unlessChanged := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q}}`, listed.ResourceVersion)
-	err := m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, unlessChanged))
+	unlessChanged := fmt.Appendf(nil,
+		`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"uid":%q,"resourceVersion":%q}}`,
+		kind.GroupVersion(), kind.Kind, listed.Name, listed.UID, listed.ResourceVersion)
+	err := m.client.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, unlessChanged), fieldManager)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil
 	}

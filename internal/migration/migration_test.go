@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -101,8 +102,11 @@ func (s *server) List(_ context.Context, list client.ObjectList, options ...clie
 	return nil
 }
 
-// Patch implements client.Writer.
-func (s *server) Patch(_ context.Context, object client.Object, _ client.Patch, _ ...client.PatchOption) error {
+// Patch implements client.Writer. It accepts only an apply, see rewrite.
+func (s *server) Patch(_ context.Context, object client.Object, patch client.Patch, _ ...client.PatchOption) error {
+	if patch.Type() != types.ApplyPatchType {
+		return fmt.Errorf("got a patch of the type %s, want %s", patch.Type(), types.ApplyPatchType)
+	}
 	if err := s.refuses[object.GetName()]; err != nil {
 		return err
 	}

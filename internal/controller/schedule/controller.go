@@ -373,7 +373,7 @@ func (c *Controller) announce(o client.Object, p plan) {
 func (c *Controller) announceDryRun(o client.Object, p plan) {
 	kept := c.memory.Of(o).dryRun
 	isNew := p.key() != kept.event && p.outcome == scaled
-	if kept.isRunning = true; isNew {
+	if kept.isRunning, kept.end = true, (time.Time{}); isNew {
 		kept.event = p.key()
 	}
 	switch {

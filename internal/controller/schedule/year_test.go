@@ -687,7 +687,7 @@ func (w *world) operator() (wrote bool) {
 func (w *world) remember(wrote bool) {
 	if w.isDryRun() {
 		w.dryRuns++
-		w.wasDryRun = true
+		w.wasDryRun, w.dryRunEnd = true, time.Time{}
 		return
 	}
 	if w.wasDryRun {
@@ -714,7 +714,7 @@ func (w *world) crashBeforeWrite() {
 	case err != nil:
 		w.failf("%v", err)
 	case w.isDryRun():
-		w.wasDryRun = true
+		w.wasDryRun, w.dryRunEnd = true, time.Time{}
 	}
 }
 
