@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,11 +129,28 @@ func (o *options) newWake() *cobra.Command {
 					"  kubectl %s\nand run the command again", w.id(), w.startCommand())
 			}
 			patch := annotationPatch(map[string]string{v1beta1.StartUntilAnnotation: duration})
-			return o.patch(w.info, patch, "runs for "+duration)
+			return o.patch(w.info, patch, "runs for "+duration+w.afterWake(duration, o.clock.Now()))
 		},
 	}
 	c.Flags().StringVar(&duration, "for", "", "how long the workload runs, from 1m to 30d")
 	return c
+}
+
+// afterWake says if starts and stops are suspended at the end of an uptime, so that no stop follows.
+func (w workload) afterWake(uptime string, now time.Time) string {
+	s, _ := w.Parse()
+	duration, err := schedule.ParseDuration(uptime)
+	switch {
+	case s == nil || err != nil:
+		return ""
+	case s.Suspended:
+		return ", and then until you stop it, because starts and stops are suspended"
+	case s.SuspendUntil.After(now.Add(duration)):
+		return ", and then until you stop it, because starts and stops are suspended until " +
+			clockTime(s, s.SuspendUntil)
+	default:
+		return ""
+	}
 }
 
 // startCommand returns the arguments of a kubectl command that starts the workload without a schedule.
@@ -206,11 +224,12 @@ func (o *options) newFlip() *cobra.Command {
 		Example:           "  kubectl useless flip machine-1",
 		ValidArgsFunction: o.completeMachine,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" {
+			name := machineNamed(args)
+			if name == "" {
 				return errors.New("write the name of one Machine, for example: kubectl useless flip machine-1")
 			}
 			absent := "the cluster has no kind Machine: install the operator first"
-			info, err := o.find(machines, args[0], absent, "the Machines")
+			info, err := o.find(machines, name, absent, "the Machines")
 			if err != nil {
 				return err
 			}
@@ -218,4 +237,21 @@ func (o *options) newFlip() *cobra.Command {
 			return o.patch(info, up, "turned up")
 		},
 	}
+}
+
+// machineNamed returns the name of a Machine in the argument NAME or machine/NAME. It returns an empty string for other
+// arguments.
+func machineNamed(args []string) string {
+	if len(args) != 1 {
+		return ""
+	}
+	kind, name, found := strings.Cut(args[0], "/")
+	if !found {
+		return args[0]
+	}
+	singular, _, _ := strings.Cut(strings.ToLower(kind), ".")
+	if strings.Contains(name, "/") || singular != "machine" && singular != "machines" {
+		return ""
+	}
+	return name
 }

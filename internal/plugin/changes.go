@@ -201,10 +201,11 @@ func (i *importer) checked(changes []change) (all []change) {
 	return all
 }
 
-// isUntranslated reports whether the annotations of a workload have no translation, so that the default of its
+// isUntranslated reports whether something in the annotations of a workload has no translation, and the default of its
 // Namespace would apply to it.
 func (c *change) isUntranslated() bool {
-	if c.info == nil || len(c.Reasons) == 0 || len(c.Annotations) > 0 {
+	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
+	if c.info == nil || len(c.Reasons) == 0 || isExcluded || !schedule.IsUnscheduled(c.Annotations) {
 		return false
 	}
 	u := c.info.Object.(*unstructured.Unstructured)

@@ -73,7 +73,7 @@ func (o *options) check(documents []document, zone *time.Location) error {
 	found, mistakes := 0, 0
 	for _, d := range documents {
 		s, source, problems := c.parse(d)
-		if s != nil || len(d.annotations) > 0 {
+		if s != nil || len(d.annotations) > 0 || len(d.mistakes) > 0 {
 			found++
 		}
 		if d.addProblems(problems); len(d.mistakes) == 0 && s != nil {
@@ -256,14 +256,14 @@ func appendDocuments(documents []document, file string, object *yaml.Node) ([]do
 		return nil, err
 	}
 	if list.Items == nil {
-		return append(documents, newDocument(file, object.Line, list)), nil
+		return append(documents, newDocument(file, object, list)), nil
 	}
 	for _, item := range list.Items {
 		var m manifest
 		if err := item.Decode(&m); err != nil {
 			return nil, err
 		}
-		documents = append(documents, newDocument(file, item.Line, m))
+		documents = append(documents, newDocument(file, &item, m))
 	}
 	return documents, nil
 }
@@ -271,9 +271,9 @@ func appendDocuments(documents []document, file string, object *yaml.Node) ([]do
 const prefix = "useless.container.training/"
 
 // newDocument reads the annotations of this project.
-func newDocument(file string, line int, m manifest) document {
+func newDocument(file string, object *yaml.Node, m manifest) document {
 	d := document{
-		file: file, line: line, apiVersion: m.APIVersion, kind: m.Kind,
+		file: file, line: object.Line, apiVersion: m.APIVersion, kind: m.Kind,
 		namespace: m.Metadata.Namespace, name: m.Metadata.Name,
 		annotations: map[string]string{}, lines: map[string]int{},
 	}
@@ -285,12 +285,32 @@ func newDocument(file string, line int, m manifest) document {
 	if len(d.lines) > 0 {
 		d.line = slices.Min(slices.Collect(maps.Values(d.lines)))
 	}
+	if _, err := kindOf(d.apiVersion, d.kind); err == nil || d.isNamespace() {
+		d.reportMisplaced(object, "")
+	}
 	if d.isNamespace() && !schedule.IsUnscheduled(d.annotations) &&
 		schedule.IsUnscheduled(controller.DefaultsOf(d.name, d.annotations)) {
 		d.mistakes = append(d.mistakes, mistake{d.line,
 			fmt.Sprintf("Namespace %s cannot have a default schedule: annotate its workloads", d.name)})
 	}
 	return d
+}
+
+// reportMisplaced reports the keys of schedules in metadata and spec that are not in metadata.annotations, for example
+// in the Pod template. The path is that of the node.
+func (d *document) reportMisplaced(node *yaml.Node, path string) {
+	for i := 0; i+1 < len(node.Content) && node.Kind == yaml.MappingNode; i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		isElsewhere := path == "" && key.Value != "metadata" && key.Value != "spec"
+		if isElsewhere || path == ".metadata" && key.Value == "annotations" {
+			continue
+		}
+		if slices.Contains(schedule.Keys(), key.Value) {
+			d.mistakes = append(d.mistakes, mistake{key.Line, fmt.Sprintf("%s has no effect here: write it under "+
+				"metadata.annotations of the %s", key.Value, d.kind)})
+		}
+		d.reportMisplaced(value, path+"."+key.Value)
+	}
 }
 
 func (d *document) isNamespace() bool { return isNamespace(d.apiVersion, d.kind) }

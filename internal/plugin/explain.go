@@ -6,6 +6,8 @@ package plugin
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +44,20 @@ func (o *options) newExplain() *cobra.Command {
 
 // noSchedule returns an error about a workload without a schedule.
 func noSchedule(w workload) error {
+	annotations := w.object.GetAnnotations()
+	if annotations[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone {
+		return fmt.Errorf("%s is excluded from schedules: remove the annotation with\n"+
+			"  kubectl annotate -n %s %[1]s %[3]s-", w.id(), w.object.GetNamespace(), v1beta1.ScheduleAnnotation)
+	}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(key, prefix) && !isKnown(key) {
+			return fmt.Errorf("%s has no schedule: the annotation %s", w.id(), unknownKey(key))
+		}
+	}
+	if _, problems := w.Parse(); len(problems) > 0 {
+		_, note := schedule.Explain(problems)
+		return fmt.Errorf("%s has no schedule: %s", w.id(), note)
+	}
 	return fmt.Errorf("%[1]s has no schedule: add one with\n  kubectl annotate -n %[2]s %[1]s %[3]q", w.id(),
 		w.object.GetNamespace(), v1beta1.StopScheduleAnnotation+"=Mon-Fri 20:00")
 }

@@ -85,6 +85,8 @@ func (o *options) describeEmptyList(all bool) error {
 	case all:
 		fmt.Fprintln(o.ErrOut, "No workload has a schedule. To add one:")
 		namespace = "NAMESPACE"
+	case o.checkNamespace(namespace) != nil:
+		return o.checkNamespace(namespace)
 	default:
 		fmt.Fprintf(o.ErrOut, "No workload in namespace %s has a schedule. -A lists all namespaces. To add one:\n",
 			namespace)

@@ -86,6 +86,9 @@ func (o *options) find(resourceType, name, absent, others string) (*resource.Inf
 	case isAbsent(err):
 		return nil, errors.New(absent)
 	case apierrors.IsNotFound(err):
+		if err := o.checkNamespace(namespace); err != nil {
+			return nil, err
+		}
 		plural, _, _ := strings.Cut(resourceType, ".")
 		return nil, fmt.Errorf("%w in namespace %s: kubectl get %s -n %[2]s lists %[4]s; -n selects another namespace",
 			err, namespace, plural, others)
@@ -93,6 +96,15 @@ func (o *options) find(resourceType, name, absent, others string) (*resource.Inf
 		return nil, err
 	}
 	return infos[0], nil
+}
+
+// checkNamespace returns an error if a namespace does not exist.
+func (o *options) checkNamespace(name string) error {
+	_, err := resource.NewBuilder(o.config).Unstructured().ResourceNames("namespaces", name).Latest().Do().Infos()
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: kubectl get namespaces lists them", err)
+	}
+	return nil // with another error, such as a missing permission, it is not known
 }
 
 // list returns all objects of a resource, in the namespace of the command or in all namespaces.

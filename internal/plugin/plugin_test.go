@@ -246,6 +246,46 @@ func TestUntilStart(t *testing.T) {
 	}
 }
 
+// TestAfterWake describes what follows an uptime on demand of two hours.
+func TestAfterWake(t *testing.T) {
+	for _, c := range []struct{ reason, key, value, want string }{
+		{"the stop follows", v1beta1.SuspendAnnotation, "false", ""},
+		{"a suspension that ends earlier does not skip the stop", v1beta1.SuspendUntilAnnotation, "2026-10-22T11:00:00Z", ""},
+		{"a suspension until a later time", v1beta1.SuspendUntilAnnotation, "2026-10-26T07:00:00Z",
+			", and then until you stop it, because starts and stops are suspended until Mon 2026-10-26 07:00 UTC"},
+		{"a suspension without an end", v1beta1.SuspendAnnotation, "true",
+			", and then until you stop it, because starts and stops are suspended"},
+	} {
+		d := stopped(schedule.Record{}, map[string]string{v1beta1.StopScheduleAnnotation: "20:00", c.key: c.value})
+		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		if got := w.afterWake("2h", now); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
+// TestNoSchedule requires that the error about a workload without a schedule names what to change.
+func TestNoSchedule(t *testing.T) {
+	for _, c := range []struct{ reason, key, value, want string }{
+		{"no annotation", "example.com/a", "b", "deployment/web has no schedule: add one with\n" +
+			"  kubectl annotate -n dev deployment/web \"useless.container.training/stop-schedule=Mon-Fri 20:00\""},
+		{"excluded from the default of the Namespace", v1beta1.ScheduleAnnotation, "none",
+			"deployment/web is excluded from schedules: remove the annotation with\n" +
+				"  kubectl annotate -n dev deployment/web useless.container.training/schedule-"},
+		{"a misspelled annotation", prefix + "stop-shedule", "20:00", "deployment/web has no schedule: the annotation " +
+			"useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?"},
+		{"only a setting", v1beta1.StopReplicasAnnotation, "1", "deployment/web has no schedule: " +
+			"useless.container.training/stop-replicas \"1\": there is no start-schedule, stop-schedule or stop-after; " +
+			"use for example stop-schedule \"Mon-Fri 20:00\" in addition"},
+	} {
+		d := stopped(schedule.Record{}, map[string]string{c.key: c.value})
+		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		if got := noSchedule(w).Error(); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
 // TestSavedHours describes a Deployment of 3 replicas at 10:05. Each replica requests 1 core and 1 GiB. Its schedule
 // starts it at 07:00 and stops it at 20:00.
 func TestSavedHours(t *testing.T) {
@@ -397,6 +437,11 @@ func TestCheck(t *testing.T) {
 		{"quotes do not make an invalid value valid", object("Deployment", "stop-after: 5"),
 			"-:5: useless.container.training/stop-after \"5\": it is not a duration from 1m to 30d; " +
 				"use for example \"4h\", \"90m\" or \"7d\"\n", true},
+		{"a schedule in the Pod template is a mistake", "kind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    metadata:\n" +
+			"      annotations:\n        useless.container.training/stop-schedule: '20:00'\n",
+			"-:7: useless.container.training/stop-schedule has no effect here: write it under metadata.annotations of the Deployment\n", true},
+		{"a schedule without annotations: is a mistake", "kind: Namespace\nmetadata:\n  useless.container.training/stop-after: 4h\n",
+			"-:3: useless.container.training/stop-after has no effect here: write it under metadata.annotations of the Namespace\n", true},
 		{"a misspelled annotation is a mistake", object("Deployment", "stop-shedule: 20:00"),
 			"-:5: useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?", true},
 		{"a kind without schedules is a mistake", object("Job", `stop-after: 4h`),
@@ -551,6 +596,8 @@ func TestWrongArguments(t *testing.T) {
 		{"flip", "write the name of one Machine"},
 		{"flip a b", "write the name of one Machine"},
 		{"flip ''", "write the name of one Machine"},
+		{"flip deployment/web", "write the name of one Machine"},
+		{"flip machine/a/b", "write the name of one Machine"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			args := strings.Fields(c.args)
@@ -693,6 +740,21 @@ metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas
 			annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-replicas=1' " +
 			"'stop-schedule=Mon-Fri 20:00' 'time-zone=Europe/Berlin'\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=Europe/Berlin'\n"},
+		{"a default must not stop a workload whose times are not translated", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: Mon-Fri 08:00-20:00 UTC}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: dev
+  annotations: {downscaler/uptime: Mon-Fre 08:00-23:00, downscaler/exclude-until: "2026-12-01T07:00:00Z"}
+`, "# deployment/web: uptime is not translated: \"Mon-Fre 08:00-23:00\" has a day of the week that does not exist; use for example Mon-Fri\n" +
+			annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
+			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=UTC'\n"},
 		{"a kind without schedules", `
 apiVersion: batch/v1
 kind: Job

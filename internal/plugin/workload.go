@@ -145,6 +145,8 @@ func (r *reader) get(args []string) (workload, error) {
 func (r *reader) workloads(k kind, all bool) ([]workload, error) {
 	infos, err := r.list(k.resource, all)
 	switch {
+	case isAbsent(err) && k.title == "ScaledObject":
+		return nil, nil // most clusters do not have KEDA
 	case isAbsent(err):
 		fmt.Fprintf(r.ErrOut, "note: %s are skipped: the cluster does not have this kind\n", k.plural)
 		return nil, nil

@@ -56,15 +56,15 @@ func TestBadValues(t *testing.T) {
 		"07:60":                    "07:60 is not a time of day",
 		"7:5":                      "7:5 is not a time of day",
 		"07:00:00":                 "07:00:00 is not a time of day",
-		"07:00 Mon-Fri":            "expected exactly 5 fields, found 2",
-		"Mon-Fri":                  "expected exactly 5 fields, found 1",
+		"07:00 Mon-Fri":            "nor the five fields of cron",
+		"Mon-Fri":                  "nor the five fields of cron",
 		"Monday 07:00":             "monday is neither a day of the week",
 		"Mon- 07:00":               "mon- is neither a day of the week",
-		"Mon,,Tue 07:00":           "is neither a day of the week",
+		"Mon,,Tue 07:00":           "a day is missing before or after a comma",
 		"1-5 07:00":                "1-5 is neither a day of the week",
-		"Mon - Fri 07:00":          "expected exactly 5 fields, found 4",
-		"0 7 * *":                  "expected exactly 5 fields, found 4",
-		"0 0 7 * * *":              "expected exactly 5 fields, found 6",
+		"Mon - Fri 07:00":          "nor the five fields of cron",
+		"0 7 * *":                  "nor the five fields of cron",
+		"0 0 7 * * *":              "nor the five fields of cron",
 		"60 7 * * *":               "above maximum",
 		"0 24 * * *":               "above maximum",
 		"0 7 0 * *":                "below minimum",
@@ -74,7 +74,7 @@ func TestBadValues(t *testing.T) {
 		"0 7 * * mon-5-6":          "too many hyphens",
 		"*/0 7 * * *":              "should be a positive number",
 		"-1 7 * * *":               "failed to parse int",
-		"seven":                    "expected exactly 5 fields, found 1",
+		"seven":                    "nor the five fields of cron",
 		"TZ=UTC 0 7 * * *":         "use the annotation time-zone for a time zone",
 		"CRON_TZ=UTC 0 7 * * *":    "use the annotation time-zone for a time zone",
 		"TZ=UTC":                   "use the annotation time-zone for a time zone", // makes the library panic
@@ -90,7 +90,7 @@ func TestBadValues(t *testing.T) {
 		"0 7 , * *":                "a list is empty",
 		"0 7 * , *":                "a list is empty",
 		"0 7 1 * ,":                "a list is empty",
-		strings.Repeat("0", 10000): "expected exactly 5 fields, found 1",
+		strings.Repeat("0", 10000): "nor the five fields of cron",
 	}
 	replicas := map[string]string{
 		"": "not a whole number", "two": "not a whole number", "-1": "not a whole number", "1.5": "not a whole number",
@@ -225,7 +225,7 @@ func TestContradictions(t *testing.T) {
 		"Several": {
 			"all problems are in one note",
 			map[string]string{v1beta1.StartScheduleAnnotation: "7", v1beta1.TimeZoneAnnotation: "Mars", v1beta1.SuspendAnnotation: "no!"},
-			`useless.container.training/start-schedule "7": expected exactly 5 fields, found 1: [7]; use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5". ` +
+			`useless.container.training/start-schedule "7": it is neither a time of day, nor days and a time of day, nor the five fields of cron; use for example "Mon-Fri 07:00", "07:00" or "0 7 * * 1-5". ` +
 				`useless.container.training/time-zone "Mars": it is not in the time zone database; use for example "Europe/Berlin" or "UTC". ` +
 				`useless.container.training/suspend "no!": it is neither true nor false; use for example "true" or "false"`,
 		},

@@ -107,8 +107,11 @@ func expand(text string) (string, error) {
 		return "", errors.New("it is empty")
 	}
 	days, clock := "*", fields[len(fields)-1]
-	if len(fields) > 2 || !strings.Contains(clock, ":") {
+	switch {
+	case len(fields) == 5 || strings.HasPrefix(fields[0], "@"):
 		return strings.Join(fields, " "), nil
+	case len(fields) > 2 || !strings.Contains(clock, ":"):
+		return "", errors.New("it is neither a time of day, nor days and a time of day, nor the five fields of cron")
 	}
 	at, err := time.Parse("15:04", clock)
 	if err != nil {
@@ -129,6 +132,9 @@ var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 func expandDays(text string) (string, error) {
 	var numbers []string
 	for part := range strings.SplitSeq(strings.ToLower(text), ",") {
+		if part == "" {
+			return "", errors.New("a day is missing before or after a comma")
+		}
 		from, to, ranged := strings.Cut(part, "-")
 		if !ranged {
 			to = from

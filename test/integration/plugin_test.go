@@ -36,6 +36,7 @@ func TestPlugin(t *testing.T) {
 		{"a deployment that sleeps until a time skips earlier starts", testPluginSleepUntil},
 		{"a workload in a dry run cannot wake", testPluginDryRun},
 		{"an import changes the workload only with --apply", testPluginImport},
+		{"a namespace that does not exist", testPluginUnknownNamespace},
 		{"flip turns the switches of a machine up", testPluginFlip},
 		{"a HorizontalPodAutoscaler wakes and sleeps", testPluginAutoscaler},
 		{"names are completed", testPluginCompletion},
@@ -107,8 +108,17 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 		}
 	}
 	if stdout, stderr, err := useless(t, namespace, "schedule", "list"); err != nil || stdout != "" ||
-		!strings.Contains(stderr, "note: scaledobjects are skipped") || !strings.Contains(stderr, "To add one") {
+		strings.Contains(stderr, "note: ") || !strings.Contains(stderr, "To add one") {
 		t.Errorf("an empty list: error %v, stdout %q, stderr %q", err, stdout, stderr)
+	}
+}
+
+func testPluginUnknownNamespace(t *testing.T, _ string) {
+	const want = `"not-there" not found: kubectl get namespaces lists them`
+	for _, args := range [][]string{{"schedule", "list"}, {"sleep", "deploy/web"}, {"flip", "m"}} {
+		if _, _, err := useless(t, "not-there", args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want %s", args, err, want)
+		}
 	}
 }
 

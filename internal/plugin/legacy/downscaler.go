@@ -111,6 +111,8 @@ func forceUptime(t *Translation, value string, isNamespace bool) {
 		t.omit("force-uptime", "only true and false have an equivalent")
 	case forced && isNamespace:
 		t.omit("force-uptime", "on a Namespace, set start-until to a time")
+	case forced && t.has(v1beta1.StartUntilAnnotation):
+		t.omit("force-uptime", "exclude-until already sets start-until; keep only one of them")
 	case forced:
 		t.set(v1beta1.StartUntilAnnotation, "3h")
 		t.Reasons = append(t.Reasons, "force-uptime: the uptime ends after 3 hours; 30d is the maximum")

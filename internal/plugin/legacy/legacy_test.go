@@ -101,6 +101,8 @@ func TestDownscaler(t *testing.T) {
 		{"a day that does not exist", m{"downscaler/uptime": "Mon-Fre 08:00-12:00"}, nil, false, m{}, "use for example Mon-Fri"},
 		{"a time that does not exist", m{"downscaler/uptime": "Mon-Fri 08:60-12:00"}, nil, false, m{}, "use 00:00 to 24:00"},
 		{"an unknown zone is not translated", m{"downscaler/uptime": "Mon-Fri 08:00-20:00 Moon"}, nil, false, m{}, "database"},
+		{"two annotations with an uptime on demand", m{"downscaler/force-uptime": "true", "downscaler/exclude-until": "2026-12-01"}, nil,
+			false, m{"start-until": "2026-12-01T00:00:00Z"}, "exclude-until already sets start-until"},
 		{"an unknown annotation has no equivalent", m{"downscaler/scale-children": "true"}, nil, false, m{}, "no equivalent"},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
@@ -176,9 +178,18 @@ func TestSleepInfo(t *testing.T) {
 	if got := info.Translate(); len(got.Reasons) != 1 || !strings.HasPrefix(got.Reasons[0], "patches is not translated") {
 		t.Errorf("the reasons do not name the patches: %q", got.Reasons)
 	}
-	info.Spec.SleepAt = "20"
-	if got := info.Translate(); got.Annotations != nil {
-		t.Errorf("an invalid time was translated: %v", got.Annotations)
+	for _, c := range []struct{ weekdays, sleepAt, wakeUpAt, want string }{
+		{"1-5", "20", "", `spec.sleepAt "20" is invalid; use for example "20:00"`},
+		{"1-5", "", "08:00", `spec.sleepAt is missing; use for example "20:00"`},
+		{"", "20:00", "", `spec.weekdays is missing; use for example "1-5"`},
+		{"1-8", "20:00", "", `spec.weekdays "1-8" is invalid; use for example "1-5"`},
+		{"1-5", "20:00", "25:00", `spec.wakeUpAt "25:00" is invalid; use for example "08:00"`},
+	} {
+		info.Spec.Weekdays, info.Spec.SleepAt, info.Spec.WakeUpAt = c.weekdays, c.sleepAt, c.wakeUpAt
+		want := Translation{Reasons: []string{"nothing is translated: " + c.want}}
+		if diff := cmp.Diff(want, info.Translate()); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

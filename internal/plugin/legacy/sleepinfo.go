@@ -4,6 +4,7 @@
 package legacy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -41,6 +42,9 @@ type ref struct {
 // Translate returns the annotations of the schedule. HasIncludes says where they belong.
 func (i SleepInfo) Translate() Translation {
 	t := Translation{Annotations: map[string]string{}}
+	if reason := i.invalid(); reason != "" {
+		return Translation{Reasons: []string{"nothing is translated: " + reason}}
+	}
 	t.set(v1beta1.StopScheduleAnnotation, cron(i.Spec.Weekdays, i.Spec.SleepAt))
 	if i.Spec.WakeUpAt != "" {
 		t.set(v1beta1.StartScheduleAnnotation, cron(i.Spec.Weekdays, i.Spec.WakeUpAt))
@@ -53,6 +57,26 @@ func (i SleepInfo) Translate() Translation {
 			"others have no equivalent")
 	}
 	return t.validated("")
+}
+
+// invalid describes the first field with an invalid value; empty for none.
+func (i SleepInfo) invalid() string {
+	for _, field := range []struct{ name, value, cron, example string }{
+		{"weekdays", i.Spec.Weekdays, cron(i.Spec.Weekdays, "00:00"), "1-5"},
+		{"sleepAt", i.Spec.SleepAt, cron("*", i.Spec.SleepAt), "20:00"},
+		{"wakeUpAt", i.Spec.WakeUpAt, cron("*", i.Spec.WakeUpAt), "08:00"},
+	} {
+		isOptional := field.name == "wakeUpAt"
+		isValid := len(problemsOf("", map[string]string{v1beta1.StopScheduleAnnotation: field.cron})) == 0
+		switch {
+		case field.value == "" && isOptional || isValid:
+		case field.value == "":
+			return fmt.Sprintf("spec.%s is missing; use for example %q", field.name, field.example)
+		default:
+			return fmt.Sprintf("spec.%s %q is invalid; use for example %q", field.name, field.value, field.example)
+		}
+	}
+	return ""
 }
 
 // HasIncludes reports whether the schedule is for single workloads, and not the default of the Namespace.
