@@ -80,7 +80,7 @@ func (w workload) ignoredBecause() string {
 		return "it is being deleted: choose another workload"
 	case owner != nil:
 		return fmt.Sprintf("%s %s controls it: change that object", owner.Kind, owner.Name)
-	case w.kind.title == "ScaledObject":
+	case w.kind.title == scaledObjectKind:
 		return remove("autoscaling.keda.sh/paused")
 	default:
 		return fmt.Sprintf("its rollout is paused: resume the rollout with\n"+

@@ -20,7 +20,7 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-const namespaceKind = "Namespace"
+const namespaceKind, scaledObjectKind = "Namespace", "ScaledObject"
 
 // kind has the names of a kind of workload that users can write.
 type kind struct {
@@ -37,7 +37,7 @@ var kinds = []kind{
 	{"virtualmachines", "virtualmachine", "vm", "VirtualMachine", "virtualmachines.v1alpha1.cloudnative.tw", true},
 	{"horizontalpodautoscalers", "horizontalpodautoscaler", "hpa", "HorizontalPodAutoscaler",
 		"horizontalpodautoscalers.v2.autoscaling", false},
-	{"scaledobjects", "scaledobject", "so", "ScaledObject", "scaledobjects.v1alpha1.keda.sh", false},
+	{"scaledobjects", "scaledobject", "so", scaledObjectKind, "scaledobjects.v1alpha1.keda.sh", false},
 }
 
 // kindNamed returns the kind with a name in the format of kubectl, such as deploy or deployments.v1.apps. If the name
@@ -145,7 +145,7 @@ func (r *reader) get(args []string) (workload, error) {
 func (r *reader) workloads(k kind, all bool) ([]workload, error) {
 	infos, err := r.list(k.resource, all)
 	switch {
-	case isAbsent(err) && k.title == "ScaledObject":
+	case isAbsent(err) && k.title == scaledObjectKind:
 		return nil, nil // most clusters do not have KEDA
 	case isAbsent(err):
 		fmt.Fprintf(r.ErrOut, "note: %s are skipped: the cluster does not have this kind\n", k.plural)
