@@ -142,16 +142,25 @@ func (o *options) advise(err error) error {
 		return fmt.Errorf("%w: log in to the cluster, or select another context with --context", err)
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("%w: run the command again", err)
-	case clientcmd.IsConfigurationInvalid(err), clientcmd.IsContextNotFound(err),
-		strings.Contains(err.Error(), "does not exist") && strings.HasPrefix(err.Error(), "context "):
+	case clientcmd.IsConfigurationInvalid(err), clientcmd.IsContextNotFound(err), isMissing(err, "context "):
 		return fmt.Errorf("%w: kubectl config get-contexts lists the contexts; select one with --context", err)
+	case isMissing(err, "auth info "):
+		return fmt.Errorf("%w: kubectl config get-users lists the users; select one with --user", err)
 	case errors.As(err, &path) && path.Path == *o.config.KubeConfig:
 		return fmt.Errorf("%w: use --kubeconfig with an existing file", err)
+	case strings.HasPrefix(err.Error(), "error loading config file"):
+		return fmt.Errorf("%w: use --kubeconfig with a valid file", err)
 	case errors.As(err, &network):
 		return fmt.Errorf("cannot reach the cluster: %w: check it with kubectl cluster-info, or select another one "+
 			"with --context or --kubeconfig", err)
 	}
 	return err
+}
+
+// isMissing reports whether an error means that the kubeconfig does not have an entry of a kind. These errors have no
+// type.
+func isMissing(err error, kind string) bool {
+	return strings.HasPrefix(err.Error(), kind) && strings.Contains(err.Error(), "does not exist")
 }
 
 // adviseAll lets a command and its subcommands return errors with advice.

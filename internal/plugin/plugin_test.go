@@ -876,6 +876,10 @@ func TestAdvice(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(unreachable), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	notAConfig := filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(notAConfig, []byte("buy milk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ args, want string }{
 		{"schedule list", "select another one with --context"},
 		{"schedule import", "select another one with --context"},
@@ -885,6 +889,9 @@ func TestAdvice(t *testing.T) {
 		{"flip machine-1", "select another one with --context"},
 		{"flip machine-1 --context=none", "kubectl config get-contexts lists the contexts"},
 		{"flip machine-1 --kubeconfig=/no/such/file", "use --kubeconfig with an existing file"},
+		{"flip machine-1 --kubeconfig=" + filepath.Dir(notAConfig), "use --kubeconfig with a"},
+		{"flip machine-1 --kubeconfig=" + notAConfig, "use --kubeconfig with a valid file"},
+		{"flip machine-1 --user=nobody", "kubectl config get-users lists the users"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			args := append([]string{"--cache-dir", t.TempDir(), "--kubeconfig", kubeconfig}, strings.Fields(c.args)...)
