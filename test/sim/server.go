@@ -51,6 +51,7 @@ type Server struct {
 	mu       sync.Mutex
 	kinds    map[schema.GroupResource]*Kind
 	objects  map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured
+	initial  map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured // at revision 0
 	history  []Change
 	revision int64
 	uids     int
@@ -68,6 +69,16 @@ func NewServer(kinds ...*Kind) *Server {
 		s.objects[k.GroupResource()] = map[types.NamespacedName]*unstructured.Unstructured{}
 	}
 	return s
+}
+
+// addInitial adds an object that exists before the first revision.
+func (s *Server) addInitial(object *unstructured.Unstructured, resource schema.GroupResource) {
+	object.SetUID("00000000-0000-4000-8000-000000000000")
+	object.SetResourceVersion("0")
+	s.objects[resource][keyOf(object)] = object
+	s.initial = map[schema.GroupResource]map[types.NamespacedName]*unstructured.Unstructured{
+		resource: maps.Clone(s.objects[resource]),
+	}
 }
 
 // History returns all changes, the oldest first.
@@ -89,6 +100,7 @@ func (s *Server) at(k *Kind, revision int64) []*unstructured.Unstructured {
 	found := maps.Clone(s.objects[k.GroupResource()])
 	if revision < s.revision {
 		clear(found)
+		maps.Copy(found, s.initial[k.GroupResource()])
 		for _, change := range s.history {
 			if change.Revision > revision {
 				break

@@ -24,6 +24,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -135,9 +137,14 @@ type pending struct {
 	outcome  chan Outcome
 }
 
-// NewWorld returns a world without operators.
+// NewWorld returns a world without operators. It has only the Namespace default.
 func NewWorld(kinds ...*Kind) (*World, error) {
 	w := &World{Server: NewServer(kinds...), wakeup: make(chan struct{}, 1), Ends: map[string][]int64{}}
+	namespace := &unstructured.Unstructured{}
+	namespace.SetAPIVersion("v1")
+	namespace.SetKind("Namespace")
+	namespace.SetName(metav1.NamespaceDefault)
+	w.addInitial(namespace, corev1.Resource("namespaces"))
 	var err error
 	w.Admin, err = client.New(w.Connect("user").Config(), client.Options{Scheme: scheme, Mapper: w.Mapper()})
 	return w, err
