@@ -272,7 +272,7 @@ func continueAfter(err error) string {
 //
 // If the conversion webhook does not answer, the API server rejects an apply. But it executes any other patch of an
 // object in its watch cache, and removes all managed fields of the object. The UID prevents that the apply creates an
-// object that was deleted.
+// object that was deleted. For an object without managed fields, the API server adds the manager before-first-apply.
 func (m *Migrator) rewrite(
 	ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata,
 ) (bool, error) {

@@ -136,21 +136,21 @@ func (o *options) newWake() *cobra.Command {
 	return c
 }
 
-// afterWake says if starts and stops are suspended at the end of an uptime, so that no stop follows.
+// afterWake says if no stop follows an uptime, because stops are suspended.
 func (w workload) afterWake(uptime string, now time.Time) string {
 	s, _ := w.Parse()
 	duration, err := schedule.ParseDuration(uptime)
-	switch {
-	case s == nil || err != nil:
-		return ""
-	case s.Suspended:
-		return ", and then until you stop it, because starts and stops are suspended"
-	case s.SuspendUntil.After(now.Add(duration)):
-		return ", and then until you stop it, because starts and stops are suspended until " +
-			clockTime(s, s.SuspendUntil)
-	default:
+	if s == nil || err != nil {
 		return ""
 	}
+	if s.Suspended {
+		return ", and then until you stop it, because starts and stops are suspended"
+	}
+	if end := s.Due(schedule.Record{}, true, now.Add(duration)); end.IsStop && end.At.Before(s.SuspendUntil) {
+		return ", and then until the first stop after " + clockTime(s, s.SuspendUntil) +
+			", because earlier ones are suspended"
+	}
+	return ""
 }
 
 // startCommand returns the arguments of a kubectl command that starts the workload without a schedule.

@@ -250,9 +250,11 @@ func TestUntilStart(t *testing.T) {
 func TestAfterWake(t *testing.T) {
 	for _, c := range []struct{ reason, key, value, want string }{
 		{"the stop follows", v1beta1.SuspendAnnotation, "false", ""},
-		{"a suspension that ends earlier does not skip the stop", v1beta1.SuspendUntilAnnotation, "2026-10-22T11:00:00Z", ""},
+		{"a suspension that ended before the last stop", v1beta1.SuspendUntilAnnotation, "2026-10-21T11:00:00Z", ""},
+		{"a suspension that ends before the uptime also skips the last stop", v1beta1.SuspendUntilAnnotation, "2026-10-22T11:00:00Z",
+			", and then until the first stop after Thu 2026-10-22 11:00 UTC, because earlier ones are suspended"},
 		{"a suspension until a later time", v1beta1.SuspendUntilAnnotation, "2026-10-26T07:00:00Z",
-			", and then until you stop it, because starts and stops are suspended until Mon 2026-10-26 07:00 UTC"},
+			", and then until the first stop after Mon 2026-10-26 07:00 UTC, because earlier ones are suspended"},
 		{"a suspension without an end", v1beta1.SuspendAnnotation, "true",
 			", and then until you stop it, because starts and stops are suspended"},
 	} {
@@ -891,7 +893,7 @@ func TestAdvice(t *testing.T) {
 		{"flip machine-1 --kubeconfig=/no/such/file", "use --kubeconfig with an existing file"},
 		{"flip machine-1 --kubeconfig=" + filepath.Dir(notAConfig), "use --kubeconfig with a"},
 		{"flip machine-1 --kubeconfig=" + notAConfig, "use --kubeconfig with a valid file"},
-		{"flip machine-1 --user=nobody", "kubectl config get-users lists the users"},
+		{"flip machine-1 --user=guest", "kubectl config get-users lists the users"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			args := append([]string{"--cache-dir", t.TempDir(), "--kubeconfig", kubeconfig}, strings.Fields(c.args)...)

@@ -274,7 +274,8 @@ func testDryRun(t *testing.T, namespace string) {
 	if *d.Spec.Replicas != 3 {
 		t.Errorf("at the end of the dry run, the deployment was scaled to %d", *d.Spec.Replicas)
 	}
-	annotate(t, d, v1beta1.StopReplicasAnnotation, "1") // an edit takes effect immediately
+	time.Sleep(3 * time.Second) // earlier, an edit could be a late part of the dry run
+	annotate(t, d, v1beta1.StopReplicasAnnotation, "1")
 	waitForReplicas(t, d, 1)
 }
 

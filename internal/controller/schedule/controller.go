@@ -126,6 +126,8 @@ type Controller struct {
 	metrics *metrics
 	alarms  *queue.Alarms
 	absent  atomic.Bool // the API server does not serve the kind, so the cache does not watch it
+	// isSynced reports whether the cache has all workloads; nil if the kind is not optional.
+	isSynced func(context.Context) bool
 
 	namespaces *Namespaces
 	defaulted  defaulted
@@ -163,7 +165,7 @@ func (o Options) Setup(
 	}
 	controllers := make([]*Controller, 0, len(enabled))
 	for _, k := range enabled {
-		controllers = append(controllers, &Controller{
+		c := &Controller{
 			kind:   k,
 			client: client.WithFieldOwner(mgr.GetClient(), string(fieldManager)),
 			clock:  clock,
@@ -172,7 +174,9 @@ func (o Options) Setup(
 			alarms: queue.NewAlarms(clock),
 
 			namespaces: namespaces, api: mgr.GetAPIReader(), dryRun: o.DryRun, dryRunEnd: dryRunEnd,
-		})
+		}
+		c.absent.Store(k.isOptional)
+		controllers = append(controllers, c)
 	}
 	metrics := newMetrics(registerer, collector{mgr.GetCache(), controllers})
 	for _, c := range controllers {
@@ -194,7 +198,7 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.workloadsIn),
 			builder.WithPredicates(redefined)).
 		WithOptions(queue.Options(workers))
-	if c.absent.Store(c.kind.isOptional); c.kind.isOptional {
+	if c.kind.isOptional {
 		running, err := b.Build(c)
 		if err != nil {
 			return err
@@ -213,11 +217,13 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	return b.Complete(c)
 }
 
-// scheduled accepts the events of workloads that have a schedule, or had one before the event.
+// scheduled accepts the events of workloads that have a schedule, or had one before the event. A workload can lose its
+// schedule during a dry run while it is paused. So scheduled also accepts its next event.
 func (c *Controller) scheduled() predicate.Predicate {
 	funcs := predicate.NewPredicateFuncs(c.mayHaveSchedule)
 	funcs.UpdateFunc = func(e event.UpdateEvent) bool {
-		return c.mayHaveSchedule(e.ObjectOld) || c.mayHaveSchedule(e.ObjectNew)
+		return c.mayHaveSchedule(e.ObjectOld) || c.mayHaveSchedule(e.ObjectNew) ||
+			c.memory.Of(e.ObjectNew).dryRun.isRunning
 	}
 	return funcs
 }
@@ -294,7 +300,7 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	_, err := patch.Object(ctx, c.client, o, func(o client.Object) { c.kind.apply(o, p) })
 	switch {
 	case err == nil:
-		c.memory.Update(o, func(r *remembered) { r.dryRun, r.failure = dryRunMemory{}, "" })
+		c.memory.Update(o, func(r *remembered) { r.failure = "" })
 		c.announce(o, p)
 	case apierrors.IsNotFound(err):
 		return nil

@@ -28,6 +28,10 @@ const dryRunLease = "schedule-dry-run.useless.container.training"
 // dryRunRenewal is the time between two renewals of the Lease.
 const dryRunRenewal = 10 * time.Second
 
+// cacheDelay is a time in which the caches of workloads and Namespaces receive a change. Usually, they need some
+// milliseconds.
+const cacheDelay = 2 * time.Second
+
 // dryRunMemory is the data in memory about the last dry run of a workload. A dry run does not write it to the workload.
 type dryRunMemory struct {
 	isRunning bool      // the last plan was in a dry run
@@ -37,24 +41,24 @@ type dryRunMemory struct {
 }
 
 // after returns the memory after a plan outside the dry run. A start or a stop that was due in the dry run must not be
-// executed. So the memory contains the end of the dry run until that start or stop is recorded.
+// executed. So the memory contains the end of the dry run until that start or stop is recorded, and for cacheDelay.
 func (m dryRunMemory) after(p plan, now time.Time) dryRunMemory {
 	if m.isRunning {
 		m = dryRunMemory{end: now} // the next dry run begins with the state of the workload
 	}
-	if p.outcome == nothing && !p.isInvalid && !now.Before(m.end.Add(dryRunRenewal)) {
+	if p.outcome == nothing && !p.isInvalid && !now.Before(m.end.Add(cacheDelay)) {
 		return dryRunMemory{}
 	}
 	return m
 }
 
 // forgottenAt returns when the memory can end; zero if it has no end. The end of the dry run can be known before an
-// edit that a user made in it: one can be in the Namespace, and the other in the workload. So the memory remains for a
-// few seconds, even if nothing is due.
+// edit that a user made in it: one can be in the Namespace, and the other in the workload. So the memory remains for
+// cacheDelay, even if nothing is due.
 func (m dryRunMemory) forgottenAt(now time.Time) time.Time {
-	switch at := m.end.Add(dryRunRenewal); {
+	switch at := m.end.Add(cacheDelay); {
 	case m.isRunning:
-		return now.Add(dryRunRenewal)
+		return now.Add(cacheDelay)
 	case at.After(now):
 		return at
 	default:

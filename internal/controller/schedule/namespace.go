@@ -166,10 +166,8 @@ func (c *Controller) workloadsIn(ctx context.Context, namespace client.Object) (
 	if !c.defaulted.update(namespace) || c.absent.Load() {
 		return nil
 	}
-	if c.kind.isOptional { // the kind may just be removed, and then List would wait for its informer forever
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, checkInterval)
-		defer cancel()
+	if c.kind.isOptional && !c.isSynced(ctx) { // List would wait; later, all workloads are reconciled anyway
+		return nil
 	}
 	list := c.kind.list.DeepCopyObject().(client.ObjectList)
 	err := c.client.List(ctx, list, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy)

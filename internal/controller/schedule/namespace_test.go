@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -396,6 +397,55 @@ func TestLevelInDryRun(t *testing.T) {
 	}
 }
 
+// TestTwoCaches ends a dry run of a workload with the default of its Namespace. The default was edited before, but the
+// operator notices this one second later. The operator must not stop the workload.
+func TestTwoCaches(t *testing.T) {
+	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, ""),
+		with(v1beta1.DryRunAnnotation, "true"))
+	defaults := func(stop string) map[string]string {
+		return map[string]string{v1beta1.StartScheduleAnnotation: "07:00", v1beta1.StopScheduleAnnotation: stop}
+	}
+	api := &fakeClient{}
+	controller, clock, _ := newController(deployments, api, prometheus.NewRegistry())
+	api.store(d)
+	for _, step := range []struct {
+		at     string
+		stop   string
+		dryRun string
+	}{{"2026-11-20 21:00:00", "23:00", "true"}, {"2026-11-20 21:10:00", "23:00", ""}, {"2026-11-20 21:10:01", "20:00", ""}} {
+		edited := api.stored.DeepCopyObject().(*appsv1.Deployment)
+		with(v1beta1.DryRunAnnotation, step.dryRun)(edited)
+		api.store(edited)
+		now, err := time.Parse(time.DateTime, step.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock.SetTime(now)
+		api.cached, api.defaults = api.stored, defaults(step.stop)
+		if _, err := controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := deployments.level(api.stored); got != 3 || api.writes != 2 {
+		t.Errorf("got %d replicas after %d writes, want 3 after 2", got, api.writes)
+	}
+}
+
+// TestScheduleRemovedWhilePaused removes the schedule of a paused workload during a dry run. The operator must see that
+// the pause has ended. Otherwise, it would not execute a later schedule.
+func TestScheduleRemovedWhilePaused(t *testing.T) {
+	paused := newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, ""))
+	controller, _, _ := newController(deployments, &fakeClient{}, prometheus.NewRegistry())
+	resumed := event.UpdateEvent{ObjectOld: paused, ObjectNew: paused.DeepCopy()}
+	if controller.scheduled().Update(resumed) {
+		t.Error("an event of a workload without a schedule is not dropped")
+	}
+	controller.memory.Update(paused, func(r *remembered) { r.dryRun.isRunning = true })
+	if !controller.scheduled().Update(resumed) {
+		t.Error("an event of a workload without a schedule is dropped, although a dry run is remembered")
+	}
+}
+
 // TestDryRunMemory checks whether the controller forgets a dry run that has ended at 21:00.
 func TestDryRunMemory(t *testing.T) {
 	end := at("2026-11-20 21:00")
@@ -405,11 +455,11 @@ func TestDryRunMemory(t *testing.T) {
 		plan   plan
 		want   bool
 	}{
-		{"the cache may not have all edits yet", 9 * time.Second, plan{transition: stop}, false},
-		{"nothing is due", 10 * time.Second, plan{transition: stop}, true},
-		{"there is no schedule", 10 * time.Second, plan{}, true},
-		{"a record must be written first", 10 * time.Second, plan{transition: stop, outcome: noted}, false},
-		{"what is due is not known", 10 * time.Second, plan{isInvalid: true}, false},
+		{"the cache may not have all edits yet", time.Second, plan{transition: stop}, false},
+		{"nothing is due", 2 * time.Second, plan{transition: stop}, true},
+		{"there is no schedule", 2 * time.Second, plan{}, true},
+		{"a record must be written first", 2 * time.Second, plan{transition: stop, outcome: noted}, false},
+		{"what is due is not known", 2 * time.Second, plan{isInvalid: true}, false},
 	} {
 		ended := dryRunMemory{isRunning: true, event: "e", simulated: simulated{is: true}}.after(plan{outcome: noted}, end)
 		if diff := cmp.Diff(dryRunMemory{end: end}, ended, cmp.AllowUnexported(dryRunMemory{}, simulated{})); diff != "" {
@@ -420,8 +470,8 @@ func TestDryRunMemory(t *testing.T) {
 			t.Errorf("%s: the dry run is forgotten: %t, want %t", c.reason, got, c.want)
 		}
 	}
-	if got := (dryRunMemory{isRunning: true}).forgottenAt(end); !got.Equal(end.Add(10 * time.Second)) {
-		t.Errorf("got the next reconcile at %s, want it ten seconds after the end", got)
+	if got := (dryRunMemory{isRunning: true}).forgottenAt(end); !got.Equal(end.Add(2 * time.Second)) {
+		t.Errorf("got the next reconcile at %s, want it two seconds after the end", got)
 	}
 }
 

@@ -51,6 +51,7 @@ func (c *Controller) addPresence(mgr ctrl.Manager, running controller.Controller
 		return err
 	}
 	c.client = client.WithFieldOwner(reading, string(fieldManager))
+	c.isSynced = c.newSynced(mgr.GetCache())
 	p := &presence{c, api, mgr.GetCache(), running.Watch, mgr.GetLogger().WithName(Name)}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // runs on the leader only
 		wait.UntilWithContext(ctx, p.check, checkInterval)
@@ -71,6 +72,14 @@ func (p *presence) check(ctx context.Context) {
 	}
 	if err != nil && ctx.Err() == nil {
 		p.log.Error(err, "Cannot check whether a kind of workload is installed", "kind", p.gvk.Kind)
+	}
+}
+
+// newSynced returns a function that reports whether the cache has all workloads of an optional kind. It does not wait.
+func (c *Controller) newSynced(informers cache.Informers) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		informer, err := informers.GetInformer(ctx, c.kind.object, cache.BlockUntilSynced(false))
+		return err == nil && informer.HasSynced()
 	}
 }
 

@@ -674,7 +674,7 @@ func (w *world) operator() (wrote bool) {
 		}
 		w.settle()
 	}
-	w.remember(wrote)
+	w.remember()
 	w.plan(w.controller.alarms.Next(w.request()))
 	if wrote && w.pick(5) {
 		w.reconcileStale(before)
@@ -682,9 +682,9 @@ func (w *world) operator() (wrote bool) {
 	return wrote
 }
 
-// remember updates the oracle's copy of what the operator remembers about a dry run. A write ends it. If nothing is due,
-// it ends ten seconds after the dry run.
-func (w *world) remember(wrote bool) {
+// remember updates the oracle's copy of what the operator remembers about a dry run. It ends two seconds after the dry
+// run, when nothing is due.
+func (w *world) remember() {
 	if w.isDryRun() {
 		w.dryRuns++
 		w.wasDryRun, w.dryRunEnd = true, time.Time{}
@@ -693,7 +693,7 @@ func (w *world) remember(wrote bool) {
 	if w.wasDryRun {
 		w.dryRunEnd = w.now
 	}
-	if w.wasDryRun = false; wrote || !w.now.Before(w.dryRunEnd.Add(10*time.Second)) {
+	if w.wasDryRun = false; !w.now.Before(w.dryRunEnd.Add(2 * time.Second)) {
 		w.dryRunEnd = time.Time{}
 	}
 }
@@ -800,7 +800,7 @@ func (w *world) plan(got time.Time) {
 		w.next = w.soonest()
 		want = w.now.Add(min(w.next.Sub(w.now), 10*time.Minute))
 	}
-	if end := w.dryRunEnd.Add(10 * time.Second); !w.dryRunEnd.IsZero() && end.Before(w.next) {
+	if end := w.dryRunEnd.Add(2 * time.Second); !w.dryRunEnd.IsZero() && end.Before(w.next) {
 		w.next, want = end, end
 	}
 	if w.isDryRun() { // the oracle does not follow the memory of a dry run
