@@ -217,20 +217,21 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
 	return b.Complete(c)
 }
 
-// scheduled accepts the events of workloads that have a schedule, or had one before the event. A workload can lose its
-// schedule during a dry run while it is paused. So scheduled also accepts its next event.
+// scheduled accepts the events of workloads that have a schedule, or had one before the event.
 func (c *Controller) scheduled() predicate.Predicate {
 	funcs := predicate.NewPredicateFuncs(c.mayHaveSchedule)
 	funcs.UpdateFunc = func(e event.UpdateEvent) bool {
-		return c.mayHaveSchedule(e.ObjectOld) || c.mayHaveSchedule(e.ObjectNew) ||
-			c.memory.Of(e.ObjectNew).dryRun.isRunning
+		return c.mayHaveSchedule(e.ObjectOld) || c.mayHaveSchedule(e.ObjectNew)
 	}
 	return funcs
 }
 
-// mayHaveSchedule reports whether a workload has annotations of a schedule, or its Namespace has a default schedule.
+// mayHaveSchedule reports whether a workload has annotations of a schedule, or its Namespace has a default schedule. If
+// a workload loses its schedule in a dry run while it is paused, the memory must end after the pause. So the result is
+// also true for a workload with such a memory.
 func (c *Controller) mayHaveSchedule(o client.Object) bool {
-	return schedule.HasAny(o.GetAnnotations()) || c.defaulted.has(o.GetNamespace())
+	return schedule.HasAny(o.GetAnnotations()) || c.defaulted.has(o.GetNamespace()) ||
+		c.memory.Of(o).dryRun.isRunning
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
