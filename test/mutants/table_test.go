@@ -261,6 +261,17 @@ var mutants = []mutant{
 		{policy, "", text, deploymentFields, deploymentFields + "          '/spec/template',\n"},
 		{manifests, "", text, deploymentFields, deploymentFields + "          '/spec/template',\n"},
 	}, tests: []string{"./test/integration -run ^TestAdmissionPolicies$"}},
+
+	// Dry runs and migration.
+	{mistake: "After a dry run in which nothing was due, an edit of the schedule is not executed", edits: []edit{
+		{schedule, "dryRunMemory.after", ifStatement, "isInvalid", ``},
+	}},
+	{mistake: "The operator forgets a dry run although a stop in it is not recorded yet", edits: []edit{
+		{schedule, "dryRunMemory.after", binary, "nothing", `true`},
+	}},
+	{mistake: "Without the conversion webhook, the migration removes the managed fields", edits: []edit{
+		{"internal/migration", "Migrator.rewrite", call, "RawPatch", `client.RawPatch(types.MergePatchType, $2)`},
+	}, tests: []string{"./internal/migration"}},
 }
 
 // replaceController replaces the operator's controllers in simulations by a controller of package baseline.
