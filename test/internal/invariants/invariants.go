@@ -42,13 +42,16 @@ func Check(revisions []Revision) []error {
 	return c.Violations()
 }
 
+// leaderLag is the time in which a second leader may not know of a write by the first one.
+const leaderLag = 100 * time.Millisecond
+
 // A Checker takes revisions one by one and collects violations. The operator may act on an outdated spec of a Machine.
 // It may be the previous spec, or any spec since the status's observedGeneration. The violations are:
 //   - A switch is created, and the Machine then has more switches than its spec asks for. An adoption may exceed the
 //     spec. A Machine adopts all matching switches and then deletes the surplus, as a ReplicaSet does with Pods.
 //   - The operator deletes a switch that no Machine controls, or that is not surplus. A switch that another client
 //     removed still counts until the operator knows of the removal. The operator knows of it when it creates a switch,
-//     or when the status has the current number of switches.
+//     or when the status has the current number of switches. A switch that a second leader removed counts for leaderLag.
 //   - The operator creates a switch for a deleted Machine.
 //   - A switch is created or adopted with an owner reference that does not match the Machine.
 //   - The operator turns down a switch that is already down.
@@ -104,10 +107,16 @@ type machine struct {
 
 	asked    []generation // specs that the operator may act on; the last one is the current spec
 	switches int32        // number of switches that it controls and that are not being deleted
-	lost     []time.Time  // when other clients removed switches; only removals that the operator may not know of
+	lost     []removal    // of its switches; only removals that a process of the operator may not know of
 	lastFlip time.Time
 	flips    map[string]time.Time // the last flip by each process
 	noted    time.Time            // the last flip of the switches that the operator deleted or released
+}
+
+// removal is the removal of a switch.
+type removal struct {
+	by string // the operator process; empty for another client
+	at time.Time
 }
 
 // generation is one spec of a Machine.
@@ -136,7 +145,7 @@ func (m *machine) forget(since time.Time) {
 
 // knows records that the operator knows of all removals of the Machine's switches up to the time until.
 func (m *machine) knows(until time.Time) {
-	m.lost = slices.DeleteFunc(m.lost, func(at time.Time) bool { return !at.After(until) })
+	m.lost = slices.DeleteFunc(m.lost, func(r removal) bool { return !r.at.After(until) })
 }
 
 // values calls get with each spec that the operator may act on, and returns the results.
@@ -275,8 +284,9 @@ func (c *Checker) lose(r Revision, old, sw *v1beta1.Switch) {
 	switch {
 	case m == nil || c.machineOf(sw) == m:
 	case r.By == "":
-		m.lost = append(m.lost, r.At)
+		m.lost = append(m.lost, removal{at: r.At})
 	default:
+		m.lost = append(m.lost, removal{r.By, r.At})
 		m.noted = latest(m.noted, flipTime(old))
 	}
 }
@@ -338,9 +348,22 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 	if c.lag > 0 {
 		m.knows(r.At.Add(-c.lag))
 	}
-	if least := slices.Min(values(m, wanted)); m.switches+int32(len(m.lost)) <= least {
+	if least := slices.Min(values(m, wanted)); m.switches+c.unknown(m, r) <= least {
 		c.fault(sw, "the operator deleted it: the Machine has %d switches and asks for %d", m.switches, least)
 	}
+}
+
+// unknown returns how many removals the process that wrote a revision may not know of. A process knows of its own
+// removals at once. It may notice a removal by another process, which believes that it is the leader too, later: after
+// leaderLag or the Checker's lag.
+func (c *Checker) unknown(m *machine, r Revision) (n int32) {
+	for _, removed := range m.lost {
+		isRecent := r.At.Sub(removed.at) < max(c.lag, leaderLag)
+		if removed.by == "" || removed.by != r.By && isRecent {
+			n++
+		}
+	}
+	return n
 }
 
 // flip checks a switch that the operator has turned down.

@@ -146,6 +146,26 @@ func TestCheck(t *testing.T) {
 		},
 		want: "the Machine has 2 switches and asks for 2",
 	}, {
+		reason: "the operator deletes the last switch after the surplus switch",
+		revisions: []Revision{
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
+			deleted("m-0", unchanged), deleted("m-1", unchanged),
+		},
+		want: "the Machine has 1 switches and asks for 1",
+	}, {
+		reason: "each of two leaders deletes a surplus switch before it knows of the other deletion",
+		revisions: []Revision{
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
+			deleted("m-0", unchanged), byAnother(deleted("m-1", unchanged)),
+		},
+	}, {
+		reason: "a second leader deletes the last switch although it knows of the other deletion",
+		revisions: []Revision{
+			two, aSwitch("m-0", unchanged), aSwitch("m-1", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
+			deleted("m-0", unchanged), later(byAnother(deleted("m-1", unchanged))),
+		},
+		want: "the Machine has 1 switches and asks for 1",
+	}, {
 		reason:    "a switch without owner is deleted",
 		revisions: []Revision{two, aSwitch("other", withoutOwner), deleted("other", withoutOwner)},
 		want:      "no Machine controls it",
@@ -365,6 +385,12 @@ func TestUnknownFlip(t *testing.T) {
 			t.Errorf("%s: got %v, want %d", test.reason, faults, test.faults)
 		}
 	}
+}
+
+// later returns a revision that another leader writes when it knows of all earlier revisions.
+func later(r Revision) Revision {
+	r.At = r.At.Add(leaderLag)
+	return r
 }
 
 // byAnother sets the author to another process of the operator.
