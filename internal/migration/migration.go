@@ -270,7 +270,7 @@ func continueAfter(err error) string {
 // rewrite sends a server-side apply without fields, and reports whether the API server wrote the object. An object that
 // has changed since it was listed is already stored in the new version.
 //
-// If the conversion webhook does not answer, the API server rejects an apply. But it executes any other patch of an
+// If the conversion webhook does not answer, the API server rejects an apply. But it executes a merge patch of an
 // object in its watch cache, and removes all managed fields of the object. The UID prevents that the apply creates an
 // object that was deleted. For an object without managed fields, the API server adds the manager before-first-apply.
 func (m *Migrator) rewrite(

@@ -79,14 +79,15 @@ func (o *options) newList() *cobra.Command {
 // describeEmptyList writes to stderr that there are no workloads with a schedule, and what to do.
 func (o *options) describeEmptyList(all bool) error {
 	namespace, err := o.namespace()
+	if err == nil && !all {
+		err = o.checkNamespace(namespace)
+	}
 	switch {
 	case err != nil:
 		return err
 	case all:
 		fmt.Fprintln(o.ErrOut, "No workload has a schedule. To add one:")
 		namespace = "NAMESPACE"
-	case o.checkNamespace(namespace) != nil:
-		return o.checkNamespace(namespace)
 	default:
 		fmt.Fprintf(o.ErrOut, "No workload in namespace %s has a schedule. -A lists all namespaces. To add one:\n",
 			namespace)

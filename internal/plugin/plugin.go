@@ -104,7 +104,7 @@ func (o *options) checkNamespace(name string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: kubectl get namespaces lists them", err)
 	}
-	return nil // with another error, such as a missing permission, it is not known
+	return nil // another error, such as a missing permission, does not mean that the namespace is missing
 }
 
 // list returns all objects of a resource, in the namespace of the command or in all namespaces.

@@ -89,8 +89,8 @@ func (k *kind) decide(in input) plan {
 	return p
 }
 
-// plan returns the plan for a workload without a dry run. If the schedule is invalid, the operator waits until a user
-// changes it.
+// plan returns the plan for a workload. In a dry run, it continues from the simulated state. If the schedule is
+// invalid, the operator waits until a user changes it.
 func (k *kind) plan(in input) (p plan) {
 	own := in.object.GetAnnotations()
 	annotations, isDefault := k.effective(own, in.defaults)
