@@ -129,8 +129,8 @@ func uninstall(t *testing.T, installation string) {
 const certificates = "useless-webhook-server-cert"
 
 // checkRotation lets the operator renew a certificate that expires. Meanwhile, a client must be able to use both
-// versions.
-func checkRotation(t *testing.T) {
+// versions. First, the operator cannot write the new certificate. checkRotation calls whileExpiring during this time.
+func checkRotation(t *testing.T, whileExpiring func()) {
 	t.Helper()
 	namespace := newNamespace(t, "rotation")
 	mustRead(t, newMachine, "kubectl", "create", "-n", namespace, "-f", "-")
@@ -143,7 +143,10 @@ func checkRotation(t *testing.T) {
 	}
 
 	polls := workInBothVersions(t, namespace)
+	allow := rejectOperator(t, system, "", "secrets", certificates)
 	must(t, "kubectl", "patch", "-n", system, "secret", certificates, "--type=merge", "-p", string(patch))
+	whileExpiring()
+	allow()
 	var renewed []byte
 	eventually(t, time.Minute, func() string {
 		renewed = get[corev1.Secret](t, "-n", system, "secret", certificates).Data[corev1.TLSCertKey]

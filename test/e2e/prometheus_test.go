@@ -148,9 +148,7 @@ func checkPrometheus(t *testing.T, namespace string) {
 	t.Helper()
 	p := startPrometheus(t, namespace)
 	p.provoke(t)
-	for _, alert := range []string{
-		"UselessMachinesNotScaled", "UselessScheduleInvalid", "UselessScheduleLate", "UselessScheduleOverridden", "UselessVirtualMachineFailed",
-	} {
+	for _, alert := range sharedAlerts {
 		p.awaitAlert(t, alert)
 	}
 	panels := prometheus.DashboardQueries(t)
@@ -182,67 +180,4 @@ func checkPrometheus(t *testing.T, namespace string) {
 var withoutValue = []string{
 	"Busy workers", "Dropped events", "Failed usage requests", "Webhook errors", "Work queue", "ingress: annotations",
 	"ingress: changes by others", "podcount: labels",
-}
-
-// alertCauses are objects that let alerts fire. A Pod has the name that a VirtualMachine needs. A Machine has more
-// switches than the quota allows. The schedule of a Deployment is invalid. The other VirtualMachine and the other
-// Deployment have no faults.
-var alertCauses = `
-apiVersion: v1
-kind: Pod
-metadata: {name: test-vm-vm}
-spec:
-  containers: [{name: desk, image: "registry.k8s.io/pause:3.10.1"}]
----` + virtualMachine + "---" + strings.ReplaceAll(virtualMachine, "test-vm", "measured") + "---" + newMachine + `---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: invalid, annotations: {useless.container.training/stop-schedule: "Mon-Fri 25:00"}}
-spec:
-  replicas: 0` + selector + template + "---" +
-	strings.Replace(office, `3.10.1"`, `3.10.1", resources: {requests: {cpu: 1m, memory: 1Mi}}`, 1)
-
-// provoke turns a switch up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is due
-// again, and late. Each change also updates the savings. The first one creates their series, the second one increases
-// them.
-func (p *scraper) provoke(t *testing.T) {
-	t.Helper()
-	namespace, flips := newNamespace(t, "alerts"), newNamespace(t, "flips")
-	must(t, "kubectl", "create", "quota", "-n", namespace, "switches", "--hard=count/switches.useless.container.training=1")
-	must(t, "kubectl", "wait", "-n", namespace, "resourcequota/switches", "--for=jsonpath={.status.hard}", "--timeout=30s")
-	mustRead(t, alertCauses, "kubectl", "create", "-n", namespace, "-f", "-")
-	mustRead(t, newMachine, "kubectl", "create", "-n", flips, "-f", "-")
-	const deployment = "deployment/office"
-	annotateSchedule(t, namespace, deployment, clockTime(12*time.Hour), clockTime(-time.Hour))
-	for _, saved := range []string{"useless_schedule_saved_cpu_cores", "useless_schedule_saved_cpu_core_seconds_total"} {
-		p.awaitSeries(t, fmt.Sprintf("%s{namespace=%q} > 0", saved, namespace))
-		must(t, "kubectl", "annotate", "-n", namespace, "--overwrite", deployment,
-			"useless.container.training/last-schedule-time="+time.Now().UTC().Add(-30*time.Hour).Format(time.RFC3339))
-	}
-	turnUpAndWait(t, flips)
-	must(t, "kubectl", "scale", "-n", namespace, deployment, "--replicas=1")
-}
-
-// checkMonitoring renews the certificate while Prometheus scrapes the operator. Then it stops all Pods, and starts Pods
-// that cannot become the leader. Finally it releases the Lease. It does not delete the Lease, because other checks read
-// it before a Pod creates it again.
-func checkMonitoring(t *testing.T) {
-	t.Helper()
-	if node == "" {
-		checkRotation(t)
-		return
-	}
-	p := startPrometheus(t, system)
-	checkRotation(t)
-	p.awaitUp(t)
-
-	const deployment, lease = "deployment/useless-controller-manager", "leader.useless.container.training"
-	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=0")
-	p.awaitAlert(t, "UselessOperatorDown")
-	must(t, "kubectl", "wait", "-n", system, "--for=delete", "pods", "-l", "app.kubernetes.io/name=useless-operator", "--timeout=1m")
-	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"another-process","leaseDurationSeconds":3600}}`)
-	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=2")
-	p.awaitUp(t)
-	p.awaitAlert(t, "UselessNoLeader")
-	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"","leaseDurationSeconds":15}}`)
-	leader(t, system)
 }

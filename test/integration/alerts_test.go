@@ -4,16 +4,13 @@
 package integration
 
 import (
-	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net/http"
 	"os"
@@ -35,6 +32,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/hack/cluster/standin"
 	"container.training/useless/test/internal/prometheus"
+	"container.training/useless/test/internal/slowclient"
 )
 
 // series is one line of the operator's metrics.
@@ -274,41 +272,10 @@ func exceedQuota(t *testing.T, namespace string) {
 	waitForQuotaExceeded(t, namespace, "m")
 }
 
-const blockedWebhook = "/validate-useless-container-training-v1beta1-machine"
-
-// blockWebhook sends the headers of large reviews at the same time, and never sends the bodies. The webhook reads two
-// of them until their time limit. The other reviews wait. The webhook must answer some of them with 503 when their time
-// limit ends.
+// blockWebhook blocks the webhook of the operator that serves the webhooks of the control plane.
 func blockWebhook(t *testing.T) {
 	t.Helper()
-	const head = "POST " + blockedWebhook + " HTTP/1.1\r\nHost: webhook\r\n" +
-		"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
-	connections := make([]*tls.Conn, 30)
-	for i := range connections {
-		connection, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer connection.Close()
-		connections[i] = connection
-	}
-	for _, connection := range connections {
-		if _, err := io.WriteString(connection, head); err != nil {
-			t.Fatal(err)
-		}
-	}
-	statuses := map[int]int{}
-	for _, connection := range connections {
-		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		statuses[response.StatusCode]++
-	}
-	if statuses[http.StatusServiceUnavailable] == 0 {
-		t.Errorf("number of answers by status: %v, want some with 503", statuses)
-	}
+	slowclient.Block(t, fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort))
 }
 
 // testCertificateExpires replaces the webhooks' certificate by a certificate that expires in ten hours.

@@ -31,6 +31,7 @@ import (
 	"container.training/useless/internal/controller/ingress"
 	"container.training/useless/internal/controller/podcount"
 	"container.training/useless/test/internal/prometheus"
+	"container.training/useless/test/internal/slowclient"
 )
 
 // A cause is an action that gives panels of the dashboard a value above zero, and lets alerts fire.
@@ -86,8 +87,8 @@ var causes = []cause{
 			blockWebhook(t) // increases it
 		},
 		alerts: map[string]alertLabels{
-			"UselessWebhookFails": {"webhook": blockedWebhook},
-			"UselessWebhookSlow":  {"webhook": blockedWebhook},
+			"UselessWebhookFails": {"webhook": slowclient.Webhook},
+			"UselessWebhookSlow":  {"webhook": slowclient.Webhook},
 		},
 	},
 	{

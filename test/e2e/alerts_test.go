@@ -1,0 +1,206 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"container.training/useless/test/internal/prometheus"
+	"container.training/useless/test/internal/slowclient"
+)
+
+// checkPrometheus lets sharedAlerts fire beside other checks. checkMonitoring lets exclusiveAlerts fire while no other
+// check runs, because their causes disturb the operator.
+var (
+	sharedAlerts = []string{
+		"UselessMachinesNotScaled", "UselessOperatorFails", "UselessScheduleFails", "UselessScheduleInvalid",
+		"UselessScheduleLate", "UselessScheduleOverridden", "UselessVirtualMachineFailed",
+	}
+	exclusiveAlerts = []string{
+		"UselessCertificateExpires", "UselessFlipsLate", "UselessMigrationFails", "UselessNoLeader", "UselessOperatorDown",
+		"UselessWebhookFails", "UselessWebhookSlow",
+	}
+)
+
+// alertCauses are objects that let alerts fire. A Pod has the name that a VirtualMachine needs. A Machine has more
+// switches than the quota allows. The schedule of a Deployment is invalid. The API server rejects the stop of a
+// StatefulSet. The other VirtualMachine and the other Deployment have no faults.
+var alertCauses = `
+apiVersion: v1
+kind: Pod
+metadata: {name: test-vm-vm}
+spec:
+  containers: [{name: desk, image: "registry.k8s.io/pause:3.10.1"}]
+---` + virtualMachine + "---" + strings.ReplaceAll(virtualMachine, "test-vm", "measured") + "---" + newMachine + `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: invalid, annotations: {useless.container.training/stop-schedule: "Mon-Fri 25:00"}}
+spec:
+  replicas: 0` + selector + template + `---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: rejected}
+spec:
+  serviceName: rejected
+  replicas: 1` + selector + template + "---" +
+	strings.Replace(office, `3.10.1"`, `3.10.1", resources: {requests: {cpu: 1m, memory: 1Mi}}`, 1)
+
+// provoke turns a switch up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is due
+// again, and late. Each change also updates the savings. The first one creates their series, the second one increases
+// them.
+func (p *scraper) provoke(t *testing.T) {
+	t.Helper()
+	namespace, flips := newNamespace(t, "alerts"), newNamespace(t, "flips")
+	must(t, "kubectl", "create", "quota", "-n", namespace, "switches", "--hard=count/switches.useless.container.training=1")
+	must(t, "kubectl", "wait", "-n", namespace, "resourcequota/switches", "--for=jsonpath={.status.hard}", "--timeout=30s")
+	mustRead(t, alertCauses, "kubectl", "create", "-n", namespace, "-f", "-")
+	mustRead(t, newMachine, "kubectl", "create", "-n", flips, "-f", "-")
+	const deployment, statefulSet = "deployment/office", "statefulset/rejected"
+	rejectUpdates(t, namespace, "apps", "statefulsets", "object.spec.replicas > 0",
+		"kubectl", "patch", "-n", namespace, statefulSet, "--type=merge", "-p", `{"spec":{"replicas":0}}`)
+	for _, workload := range []string{deployment, statefulSet} {
+		annotateSchedule(t, namespace, workload, clockTime(12*time.Hour), clockTime(-time.Hour))
+	}
+	for _, saved := range []string{"useless_schedule_saved_cpu_cores", "useless_schedule_saved_cpu_core_seconds_total"} {
+		p.awaitSeries(t, fmt.Sprintf("%s{namespace=%q} > 0", saved, namespace))
+		must(t, "kubectl", "annotate", "-n", namespace, "--overwrite", deployment,
+			"useless.container.training/last-schedule-time="+time.Now().UTC().Add(-30*time.Hour).Format(time.RFC3339))
+	}
+	turnUpAndWait(t, flips)
+	must(t, "kubectl", "scale", "-n", namespace, deployment, "--replicas=1")
+}
+
+// rejectUpdates lets the API server reject updates of a resource in a namespace, unless they satisfy a CEL expression. It
+// returns when the API server rejects probe, a kubectl command. The function that it returns allows the updates again.
+func rejectUpdates(t *testing.T, namespace, group, resource, expression string, probe ...string) (allow func()) {
+	t.Helper()
+	name := namespace + "-" + resource
+	allow = func() {
+		cleanUp(t, "validatingadmissionpolicy,validatingadmissionpolicybinding", name)
+	}
+	t.Cleanup(allow)
+	mustRead(t, fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
+    resourceRules: [{apiGroups: [%[3]q], apiVersions: ["*"], resources: [%[4]s], operations: [UPDATE]}]
+  validations: [{expression: %[5]q}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, name, namespace, group, resource, expression), "kubectl", "create", "-f", "-")
+	eventually(t, time.Minute, func() string {
+		output, err := quietly("", append(probe, "--dry-run=server")...)
+		if err == nil || !strings.Contains(output, "ValidatingAdmissionPolicy '"+name+"'") {
+			return fmt.Sprintf("the policy %s does not reject an update, error %v\n%s", name, err, output)
+		}
+		return ""
+	})
+	return allow
+}
+
+// rejectOperator lets the API server reject the operator's updates of a resource in a namespace. object is one of them.
+func rejectOperator(t *testing.T, namespace, group, resource, object string) (allow func()) {
+	t.Helper()
+	accounts := "system:serviceaccounts:" + system
+	return rejectUpdates(t, namespace, group, resource, fmt.Sprintf("!(%q in request.userInfo.groups)", accounts),
+		"kubectl", "annotate", "-n", namespace, resource, object, "probe=true",
+		"--as=probe", "--as-group=system:masters", "--as-group="+accounts)
+}
+
+// checkMonitoring lets exclusiveAlerts fire, one after the other.
+func checkMonitoring(t *testing.T) {
+	t.Helper()
+	if node == "" {
+		checkRotation(t, func() {})
+		return
+	}
+	all := slices.Sorted(slices.Values(slices.Concat(sharedAlerts, exclusiveAlerts)))
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(prometheus.Alerts(t))), all); diff != "" {
+		t.Errorf("the alerts that this test expects (-want +got):\n%s", diff)
+	}
+	p := startPrometheus(t, system)
+	checkRotation(t, func() { p.awaitAlert(t, "UselessCertificateExpires") })
+	p.awaitUp(t)
+	p.stopOperator(t)
+	p.blockWebhook(t)
+	p.awaitSeries(t, `useless_storage_migration{state="complete"} == 1`)
+	for _, alert := range exclusiveAlerts {
+		if !p.Alerts[alert] {
+			t.Errorf("the alert %s did not fire", alert)
+		}
+	}
+}
+
+// stopOperator stops all Pods while switches are up, and starts Pods that cannot become the leader. Then it releases the
+// Lease. The new leader turns the switches down, but it cannot rewrite the Machine in the storage version. stopOperator
+// does not delete the Lease, because other checks read it before a Pod creates it again.
+func (p *scraper) stopOperator(t *testing.T) {
+	t.Helper()
+	const deployment, lease = "deployment/useless-controller-manager", "leader.useless.container.training"
+	namespace := newNamespace(t, "late")
+	due := turnUpLater(t, namespace)
+	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=0")
+	p.awaitAlert(t, "UselessOperatorDown")
+	must(t, "kubectl", "wait", "-n", system, "--for=delete", "pods", "-l", "app.kubernetes.io/name=useless-operator", "--timeout=1m")
+	allow := rejectOperator(t, namespace, "useless.container.training", "machines", "machine")
+	must(t, "kubectl", "patch", "crd", crds[0], "--subresource=status", "--type=merge", "-p", `{"status":{"storedVersions":["v1alpha1","v1beta1"]}}`)
+	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"another-process","leaseDurationSeconds":3600}}`)
+	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=2")
+	p.awaitUp(t)
+	p.awaitAlert(t, "UselessNoLeader")
+	time.Sleep(time.Until(due.Add(8 * time.Second))) // UselessFlipsLate needs a delay of more than 5 s
+	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"","leaseDurationSeconds":15}}`)
+	leader(t, system)
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.spec.position}=down", "switch", "--all", "--timeout=1m")
+	p.awaitAlert(t, "UselessFlipsLate")
+	p.awaitAlert(t, "UselessMigrationFails")
+	allow()
+}
+
+// turnUpLater turns all switches of a new Machine up. It returns when the operator has noticed them, before they are
+// due.
+func turnUpLater(t *testing.T, namespace string) (due time.Time) {
+	t.Helper()
+	const delay = 15 * time.Second
+	machine := strings.NewReplacer("count: 2", "count: 5", "delaySeconds: 3", fmt.Sprintf("delaySeconds: %.0f", delay.Seconds()),
+		"intervalSeconds: 1", "intervalSeconds: 0").Replace(newMachine)
+	mustRead(t, machine, "kubectl", "create", "-n", namespace, "-f", "-")
+	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=30s")
+	for i := range 5 {
+		must(t, "kubectl", "patch", "-n", namespace, "switch", fmt.Sprintf("machine-%d", i), "--type=merge", "-p", `{"spec":{"position":"up"}}`)
+	}
+	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.status.seenAt}", "switch", "--all", "--timeout=10s")
+	return time.Now().Add(delay)
+}
+
+// blockWebhook lets the webhooks of a Pod fail. The first time creates the series of the errors, the second time
+// increases it.
+func (p *scraper) blockWebhook(t *testing.T) {
+	t.Helper()
+	address := net.JoinHostPort(operatorPods(t, system)[0].Status.PodIP, "9443")
+	slowclient.Block(t, address)
+	p.awaitSeries(t, `controller_runtime_webhook_requests_total{code="503"} > 0`)
+	slowclient.Block(t, address)
+	p.awaitAlert(t, "UselessWebhookFails")
+	p.awaitAlert(t, "UselessWebhookSlow")
+	for _, query := range prometheus.DashboardQueries(t)["Webhook errors"] {
+		p.awaitSeries(t, query+" > 0")
+	}
+}
