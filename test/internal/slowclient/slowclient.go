@@ -15,9 +15,9 @@ import (
 // Webhook is the path of the webhook that Block blocks.
 const Webhook = "/validate-useless-container-training-v1beta1-machine"
 
-// Block sends the headers of large reviews to the webhook server at address (host:port), and never sends the bodies. The
-// webhook reads two of them until their time limit of 5 s. The other reviews wait. The webhook must answer some of them
-// with 503 when their time limit ends.
+// Block sends the headers of large reviews to the webhook server at address (host:port), and never sends the bodies.
+// The webhook reads two of them until their time limit of 5 s. The other reviews wait. The webhook must answer some of
+// them with 503 when their time limit ends.
 func Block(t *testing.T, address string) {
 	t.Helper()
 	const head = "POST " + Webhook + " HTTP/1.1\r\nHost: webhook\r\n" +
