@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"container.training/useless/test/internal/prometheus"
 	"container.training/useless/test/internal/slowclient"
@@ -56,16 +57,28 @@ spec:
   replicas: 1` + selector + template + "---" +
 	strings.Replace(office, `3.10.1"`, `3.10.1", resources: {requests: {cpu: 1m, memory: 1Mi}}`, 1)
 
-// provoke turns a switch up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is due
-// again, and late. Each change also updates the savings. The first one creates their series, the second one increases
-// them.
+// manyFlips is a Machine whose switches are turned up and down at the same time. The operator drops some of their
+// events.
+const manyFlips = `
+apiVersion: useless.container.training/v1beta1
+kind: Machine
+metadata: {name: many}
+spec:
+  switches: {count: 100}
+  position: up
+  flip: {delaySeconds: 0, intervalSeconds: 0}
+`
+
+// provoke turns switches up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is
+// due again, and late. Each change also updates the savings. The first one creates their series, the second one
+// increases them.
 func (p *scraper) provoke(t *testing.T) {
 	t.Helper()
 	namespace, flips := newNamespace(t, "alerts"), newNamespace(t, "flips")
 	must(t, "kubectl", "create", "quota", "-n", namespace, "switches", "--hard=count/switches.useless.container.training=1")
 	must(t, "kubectl", "wait", "-n", namespace, "resourcequota/switches", "--for=jsonpath={.status.hard}", "--timeout=30s")
 	mustRead(t, alertCauses, "kubectl", "create", "-n", namespace, "-f", "-")
-	mustRead(t, newMachine, "kubectl", "create", "-n", flips, "-f", "-")
+	mustRead(t, newMachine+"---"+manyFlips, "kubectl", "create", "-n", flips, "-f", "-")
 	const deployment, statefulSet = "deployment/office", "statefulset/rejected"
 	rejectUpdates(t, namespace, "apps", "statefulsets", "object.spec.replicas > 0",
 		"kubectl", "patch", "-n", namespace, statefulSet, "--type=merge", "-p", `{"spec":{"replicas":0}}`)
@@ -81,8 +94,9 @@ func (p *scraper) provoke(t *testing.T) {
 	must(t, "kubectl", "scale", "-n", namespace, deployment, "--replicas=1")
 }
 
-// rejectUpdates lets the API server reject updates of a resource in a namespace, unless they satisfy a CEL expression. It
-// returns when the API server rejects probe, a kubectl command. The function that it returns allows the updates again.
+// rejectUpdates lets the API server reject updates of a resource in a namespace, unless they satisfy a CEL expression.
+// It returns when the API server rejects probe, a kubectl command. The function that it returns allows the updates
+// again.
 func rejectUpdates(t *testing.T, namespace, group, resource, expression string, probe ...string) (allow func()) {
 	t.Helper()
 	name := namespace + "-" + resource
@@ -115,7 +129,8 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	return allow
 }
 
-// rejectOperator lets the API server reject the operator's updates of a resource in a namespace. object is one of them.
+// rejectOperator lets the API server reject the operator's updates of a resource in a namespace. object is one of
+// them.
 func rejectOperator(t *testing.T, namespace, group, resource, object string) (allow func()) {
 	t.Helper()
 	accounts := "system:serviceaccounts:" + system
@@ -135,11 +150,13 @@ func checkMonitoring(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(prometheus.Alerts(t))), all); diff != "" {
 		t.Errorf("the alerts that this test expects (-want +got):\n%s", diff)
 	}
-	p := startPrometheus(t, system)
+	p := startPrometheus(t, system, 2)
 	checkRotation(t, func() { p.awaitAlert(t, "UselessCertificateExpires") })
 	p.awaitUp(t)
 	p.stopOperator(t)
 	p.blockWebhook(t)
+	p.removeMetricsAPI(t)
+	p.awaitPanels(t, exclusivePanels...)
 	p.awaitSeries(t, `useless_storage_migration{state="complete"} == 1`)
 	for _, alert := range exclusiveAlerts {
 		if !p.Alerts[alert] {
@@ -148,9 +165,9 @@ func checkMonitoring(t *testing.T) {
 	}
 }
 
-// stopOperator stops all Pods while switches are up, and starts Pods that cannot become the leader. Then it releases the
-// Lease. The new leader turns the switches down, but it cannot rewrite the Machine in the storage version. stopOperator
-// does not delete the Lease, because other checks read it before a Pod creates it again.
+// stopOperator stops all Pods while switches are up, and starts Pods that cannot become the leader. Then it releases
+// the Lease. The new leader turns the switches down, but it cannot rewrite the Machine in the storage version.
+// stopOperator does not delete the Lease, because other checks read it before a Pod creates it again.
 func (p *scraper) stopOperator(t *testing.T) {
 	t.Helper()
 	const deployment, lease = "deployment/useless-controller-manager", "leader.useless.container.training"
@@ -200,7 +217,29 @@ func (p *scraper) blockWebhook(t *testing.T) {
 	slowclient.Block(t, address)
 	p.awaitAlert(t, "UselessWebhookFails")
 	p.awaitAlert(t, "UselessWebhookSlow")
-	for _, query := range prometheus.DashboardQueries(t)["Webhook errors"] {
-		p.awaitSeries(t, query+" > 0")
+}
+
+// removeMetricsAPI removes the metrics API while a VirtualMachine runs. It restores the API when the operator has
+// failed to read the usage.
+func (p *scraper) removeMetricsAPI(t *testing.T) {
+	t.Helper()
+	namespace := newNamespace(t, "usage")
+	mustRead(t, virtualMachine, "kubectl", "create", "-n", namespace, "-f", "-")
+	must(t, "kubectl", "wait", "-n", namespace, "virtualmachine/test-vm", "--for=jsonpath={.status.phase}=Active", "--timeout=1m")
+	const name = "v1beta1.metrics.k8s.io"
+	service := get[unstructured.Unstructured](t, "apiservice", name)
+	for _, field := range []string{"uid", "resourceVersion"} {
+		unstructured.RemoveNestedField(service.Object, "metadata", field)
 	}
+	manifest, err := service.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if output, err := quietly(string(manifest), "kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+			t.Errorf("restore the metrics API: %v\n%s", err, output)
+		}
+	})
+	must(t, "kubectl", "delete", "apiservice", name)
+	p.awaitSeries(t, "useless_vm_usage_errors_total > 0")
 }

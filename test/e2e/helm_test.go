@@ -40,6 +40,7 @@ func TestHelm(t *testing.T) {
 		"--set=controllers.ingress.enabled=true,ingress.annotations.foo=bar")
 	must(t, "kubectl", "wait", "-n", system, "replicasets", "--all", "--for=jsonpath={.metadata.labels.pod-count}", "--timeout=1m")
 	must(t, "kubectl", "wait", "-n", user, "ingress/front-door", "--for=jsonpath={.metadata.annotations.foo}=bar", "--timeout=1m")
+	t.Run("panels", checkOptionalPanels)
 	helm(t, "rollback", "1", "--wait")
 	must(t, "kubectl", "wait", "--for=delete", "clusterrolebinding/useless-ingress-rolebinding", "clusterrolebinding/useless-podcount-rolebinding", "--timeout=10s")
 	operatorPods(t, system) // waits until two Pods remain

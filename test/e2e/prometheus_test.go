@@ -21,9 +21,9 @@ import (
 	"container.training/useless/test/internal/prometheus"
 )
 
-// metricsMonitor returns the ServiceMonitor for the operator in namespace, and the CA certificates that it names. There
-// is a ServiceMonitor for OLM, and another one for all other installations. metricsMonitor selects the ServiceMonitor
-// whose Secret exists.
+// metricsMonitor returns the ServiceMonitor for the operator in namespace, and the CA certificates that it names.
+// There is a ServiceMonitor for OLM, and another one for all other installations. metricsMonitor selects the
+// ServiceMonitor whose Secret exists.
 func metricsMonitor(t *testing.T, namespace string) (monitor prometheus.ServiceMonitor, ca []byte) {
 	t.Helper()
 	for _, folder := range []string{"prometheus", "olm/prometheus"} {
@@ -70,30 +70,31 @@ func metricsToken(t *testing.T, namespace string) string {
 type scraper struct {
 	*prometheus.Server
 	namespace string
+	pods      int    // the number of the operator's Pods
 	port      string // the name of the Service's port
 	ca        []byte
 }
 
-// startPrometheus starts a Prometheus that scrapes the operator with the options of the ServiceMonitor. It returns when
-// Prometheus reads the metrics of two Pods.
-func startPrometheus(t *testing.T, namespace string) *scraper {
+// startPrometheus starts a Prometheus that scrapes the operator with the options of the ServiceMonitor. It returns
+// when Prometheus reads the metrics of all Pods.
+func startPrometheus(t *testing.T, namespace string, pods int) *scraper {
 	t.Helper()
 	if node == "" {
 		t.Skip("Prometheus needs the network of the Pods; only make e2e without E2E_KUBECONFIG has it")
 	}
 	monitor, ca := metricsMonitor(t, namespace)
 	server := prometheus.Start(t, monitor, ca, metricsToken(t, newNamespace(t, "prometheus")))
-	p := &scraper{server, namespace, monitor.Spec.Endpoints[0].Port, ca}
+	p := &scraper{server, namespace, pods, monitor.Spec.Endpoints[0].Port, ca}
 	p.awaitUp(t)
 	return p
 }
 
-// awaitUp waits until Prometheus reads the metrics of two Pods, and has no other target.
+// awaitUp waits until Prometheus reads the metrics of all Pods, and has no other target.
 func (p *scraper) awaitUp(t *testing.T) {
 	t.Helper()
 	eventually(t, time.Minute, func() string {
 		p.discover(t)
-		return p.missing(t, "count(up == 1) == 2 and count(up) == 2")
+		return p.missing(t, fmt.Sprintf("count(up == 1) == %[1]d and count(up) == %[1]d", p.pods))
 	})
 }
 
@@ -142,11 +143,11 @@ func (p *scraper) awaitAlert(t *testing.T, name string) {
 	})
 }
 
-// checkPrometheus lets alerts fire, and queries all panels of the dashboard. Their values come from the checks that run
-// in parallel, and from the causes of the alerts. The last check replaces the CA certificate.
+// checkPrometheus lets alerts fire, and queries all panels of the dashboard. Their values come from the checks that
+// run in parallel, and from the causes of the alerts. The last check replaces the CA certificate.
 func checkPrometheus(t *testing.T, namespace string) {
 	t.Helper()
-	p := startPrometheus(t, namespace)
+	p := startPrometheus(t, namespace, 2)
 	p.provoke(t)
 	for _, alert := range sharedAlerts {
 		p.awaitAlert(t, alert)
@@ -157,9 +158,9 @@ func checkPrometheus(t *testing.T, namespace string) {
 			if _, err := p.Query(t, query); err != nil {
 				t.Errorf("panel %q: %v", title, err)
 			}
-			if !slices.Contains(withoutValue, title) {
-				p.awaitSeries(t, query+" > 0")
-			}
+		}
+		if !slices.Contains(withoutValue, title) {
+			p.awaitPanels(t, title)
 		}
 	}
 
@@ -175,9 +176,36 @@ func checkPrometheus(t *testing.T, namespace string) {
 	p.awaitUp(t)
 }
 
-// withoutValue are the panels that show errors, optional controllers, or values that are above zero for milliseconds.
-// TestDashboard in test/integration gives them a value.
-var withoutValue = []string{
-	"Busy workers", "Dropped events", "Failed usage requests", "Webhook errors", "Work queue", "ingress: annotations",
-	"ingress: changes by others", "podcount: labels",
+// Panels whose values checkPrometheus does not check. optionalPanels show optional controllers, and TestHelm checks
+// them. checkMonitoring checks exclusivePanels. The values of the other panels are above zero only for milliseconds.
+// TestDashboard in test/integration checks those.
+var (
+	optionalPanels  = []string{"ingress: annotations", "ingress: changes by others", "podcount: labels"}
+	exclusivePanels = []string{"Failed usage requests", "Webhook errors"}
+	withoutValue    = slices.Concat(optionalPanels, exclusivePanels, []string{"Busy workers", "Work queue"})
+)
+
+// awaitPanels waits until each query of the panels has a result above zero.
+func (p *scraper) awaitPanels(t *testing.T, titles ...string) {
+	t.Helper()
+	panels := prometheus.DashboardQueries(t)
+	for _, title := range titles {
+		if len(panels[title]) == 0 {
+			t.Errorf("the dashboard has no panel %q", title)
+		}
+		for _, query := range panels[title] {
+			p.awaitSeries(t, query+" > 0")
+		}
+	}
+}
+
+// checkOptionalPanels lets the optional controllers write, and lets another client change an annotation.
+func checkOptionalPanels(t *testing.T) {
+	t.Helper()
+	p := startPrometheus(t, system, 1)
+	namespace := newNamespace(t, "panels")
+	mustRead(t, office+"---"+frontDoor, "kubectl", "create", "-n", namespace, "-f", "-")
+	must(t, "kubectl", "wait", "-n", namespace, "ingress/front-door", "--for=jsonpath={.metadata.annotations.foo}=bar", "--timeout=1m")
+	must(t, "kubectl", "annotate", "-n", namespace, "--overwrite", "ingress/front-door", "foo=theirs")
+	p.awaitPanels(t, optionalPanels...)
 }
