@@ -363,18 +363,21 @@ func FuzzParse(f *testing.F) {
 		"", "Sat-Sun 24:00", "1-1,2-2/3 */5 ? jan-dec sun",
 	} {
 		f.Add(seed, "20:00", "Europe/Berlin", "0", "3", "true", "2026-11-23T07:00:00Z", "2026-12-25,2000-01-01/9999-12-31",
-			"4h", "2026-11-23T07:00:00Z", "true", "none", int64(1_763_640_000))
+			"4h", "2026-11-23T07:00:00Z", "true", "-", int64(1_763_640_000))
 	}
 	f.Fuzz(func(t *testing.T, start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude,
 		stopAfter, startUntil, dryRun, schedule string, unix int64) {
-		values := []string{start, stop, zone, stopReplicas, startReplicas, suspend, until, exclude,
-			stopAfter, startUntil, dryRun, schedule}
-		annotations := map[string]string{}
-		for i, f := range fields {
-			if values[i] != "-" {
-				annotations[f.key] = values[i]
-			}
+		annotations := map[string]string{
+			v1beta1.StartScheduleAnnotation: start, v1beta1.StopScheduleAnnotation: stop, v1beta1.TimeZoneAnnotation: zone,
+			v1beta1.StopReplicasAnnotation: stopReplicas, v1beta1.StartReplicasAnnotation: startReplicas,
+			v1beta1.SuspendAnnotation: suspend, v1beta1.SuspendUntilAnnotation: until, v1beta1.ExcludeDatesAnnotation: exclude,
+			v1beta1.StopAfterAnnotation: stopAfter, v1beta1.StartUntilAnnotation: startUntil,
+			v1beta1.DryRunAnnotation: dryRun, v1beta1.ScheduleAnnotation: schedule,
 		}
+		if len(annotations) != len(fields) {
+			t.Errorf("the test sets %d annotations, want %d", len(annotations), len(fields))
+		}
+		maps.DeleteFunc(annotations, func(_, value string) bool { return value == "-" })
 		s, problems := Parse(annotations, time.UTC)
 		if _, note := Explain(problems); len(note) > maxNote {
 			t.Errorf("the note has %d bytes", len(note))
