@@ -137,10 +137,11 @@ type Controller struct {
 	memory     memory.Memory[remembered]
 }
 
-// remembered is the data in memory about a workload. With the warning and the failure, the controller emits each event
-// only once. After a restart, it emits them again.
+// remembered is the data in memory about a workload. With the warning, the notice and the failure, the controller emits
+// each event only once. After a restart, it emits them again.
 type remembered struct {
-	warning warning // the last one
+	warning warning // of the last plan
+	notice  warning // of the last plan
 	failure string  // the key of the last failed start or stop
 	dryRun  dryRunMemory
 	saving  saving
@@ -287,7 +288,7 @@ func (c *Controller) read(ctx context.Context, o client.Object) (in input, err e
 
 // act executes a plan in one request, and emits its events.
 func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
-	c.warn(ctx, o, p.warning)
+	c.warn(ctx, o, p)
 	if p.isDryRun {
 		c.announceDryRun(o, p)
 		return nil
@@ -315,19 +316,23 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	return err
 }
 
-// warn emits an event if a warning differs from the last one. The zero warning means that there is no problem any more.
-func (c *Controller) warn(ctx context.Context, o client.Object, w warning) {
-	if w == c.memory.Of(o).warning {
+// warn emits the warning and the notice of a plan if they differ from the last ones. The zero value means that there is
+// no problem any more.
+func (c *Controller) warn(ctx context.Context, o client.Object, p plan) {
+	last := c.memory.Of(o)
+	if p.warning == last.warning && p.notice == last.notice {
 		return
 	}
-	c.memory.Update(o, func(r *remembered) { r.warning = w })
-	if w == (warning{}) {
-		return
+	c.memory.Update(o, func(r *remembered) { r.warning, r.notice = p.warning, p.notice })
+	if p.warning != last.warning && p.warning.reason == v1beta1.EventScheduleOverridden {
+		p.warning.note += c.author(ctx, o) + ". Nothing happens until the next start or stop"
 	}
-	if w.reason == v1beta1.EventScheduleOverridden {
-		w.note += c.author(ctx, o) + ". Nothing happens until the next start or stop"
+	if p.warning != last.warning && p.warning != (warning{}) {
+		c.events.Warning(o, p.warning.reason, p.warning.action, "%s", p.warning.note)
 	}
-	c.events.Warning(o, w.reason, w.action, "%s", w.note)
+	if p.notice != last.notice && p.notice != (warning{}) {
+		c.events.Warning(o, p.notice.reason, p.notice.action, "%s", p.notice.note)
+	}
 }
 
 // key identifies the start or stop of a plan.

@@ -47,7 +47,8 @@ type plan struct {
 	least       *int32            // the lower bound of the level after the transition; nil if it does not change
 	until       time.Time         // replaces a duration in StartUntilAnnotation; zero for no change
 	record      schedule.Record   // the annotations after the transition
-	warning     warning           // an event for the user; zero for none
+	warning     warning           // a problem of the schedule; zero for none
+	notice      warning           // the stop that comes soon; zero for none
 	wakeUp      time.Time         // when to reconcile next; zero means after the next change of the workload
 }
 
@@ -84,7 +85,7 @@ func (k *kind) decide(in input) plan {
 		return p
 	}
 	if p.transition != "" && p.warning.reason != v1beta1.EventAutoscalerConflict {
-		p.warning = warning{} // the other warnings are about stops, and a dry run stops nothing
+		p.warning, p.notice = warning{}, warning{} // they are about stops, and a dry run stops nothing
 	}
 	return p
 }
@@ -109,8 +110,12 @@ func (k *kind) plan(in input) (p plan) {
 		}
 		p = k.decideSchedule(in, s)
 	}
-	if p.annotations = annotations; isDefault && p.warning != (warning{}) {
-		p.warning.note += fmt.Sprintf(" (the schedule is the default of Namespace %s)", in.object.GetNamespace())
+	if p.annotations = annotations; isDefault {
+		for _, w := range []*warning{&p.warning, &p.notice} {
+			if *w != (warning{}) {
+				w.note += fmt.Sprintf(" (the schedule is the default of Namespace %s)", in.object.GetNamespace())
+			}
+		}
 	}
 	return p
 }
@@ -169,15 +174,16 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	switch {
 	case !due.IsDue || due.IsStop && note != "" && skipped == nothing:
 		p.track(due)
-		p.warning = cmp.Or(p.warning, stopsSoon(s, p.record, due, in.now), k.overridden(s, p, in.now))
+		p.announceStop(s, due, in.now)
+		p.warning = cmp.Or(p.warning, k.overridden(s, p, in.now))
 	default:
 		k.execute(&p, in, s, due, skipped)
 		due = s.Due(p.record, p.level > k.stopLevel(s), in.now)
 		p.wakeUp = wakeUp(due, in.now)
-		// If the plan does not change the end, it must contain the warning again. Otherwise, the next plan repeats the
+		// If the plan does not change the end, it must contain the notice again. Otherwise, the next plan repeats the
 		// event.
 		if due.Expiry.Equal(record.ExpiresAt) {
-			p.warning = cmp.Or(p.warning, stopsSoon(s, p.record, due, in.now))
+			p.announceStop(s, due, in.now)
 		}
 	}
 	return p
@@ -307,13 +313,14 @@ func lastEvent(due schedule.Due, handled time.Time) time.Time {
 // noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.
 const noticePeriod = 15 * time.Minute
 
-// stopsSoon returns a warning about a workload that stops soon because of StartUntil or StopAfter; zero for none.
-func stopsSoon(s *schedule.Schedule, record schedule.Record, due schedule.Due, now time.Time) warning {
-	if now.Before(due.Expiry.Add(-noticePeriod)) || !s.StopsAtExpiry(record, due, now) {
-		return warning{}
+// announceStop sets the notice if the workload stops soon because of StartUntil or StopAfter. If an autoscaler would
+// undo the stop, the stop waits, so there is no notice.
+func (p *plan) announceStop(s *schedule.Schedule, due schedule.Due, now time.Time) {
+	isSoon := !now.Before(due.Expiry.Add(-noticePeriod)) && s.StopsAtExpiry(p.record, due, now)
+	if isSoon && p.warning.reason != v1beta1.EventAutoscalerConflict {
+		p.notice = warning{v1beta1.EventStopsSoon, "Stop", fmt.Sprintf("The workload stops at %s: "+
+			"to extend its uptime, change start-until or stop-after", schedule.FormatTime(due.Expiry))}
 	}
-	return warning{v1beta1.EventStopsSoon, "Stop", fmt.Sprintf("The workload stops at %s: "+
-		"to extend its uptime, change start-until or stop-after", schedule.FormatTime(due.Expiry))}
 }
 
 // overridden returns a warning about a workload whose last start or stop was undone; zero for none.

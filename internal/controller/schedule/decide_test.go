@@ -508,8 +508,8 @@ func TestStopsSoon(t *testing.T) {
 				deployments.apply(d, p)
 			}
 			got := decideAt(deployments, d, nil, now)
-			if soon := got.warning.reason == v1beta1.EventStopsSoon; soon != c.want {
-				t.Errorf("stops soon: %t, want %t; warning %+v", soon, c.want, got.warning)
+			if soon := got.notice.reason == v1beta1.EventStopsSoon; soon != c.want {
+				t.Errorf("stops soon: %t, want %t; notice %+v", soon, c.want, got.notice)
 			}
 			stopped, cause := nextStop(d)
 			if stopped != c.stopped || cause != c.cause {

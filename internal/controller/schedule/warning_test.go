@@ -159,6 +159,25 @@ func TestStopsSoonIsEmittedOnce(t *testing.T) {
 	}
 }
 
+// TestOverriddenWorkloadStopsSoon reconciles a workload that a user has started after its stop, and that StopAfter stops
+// soon. Neither event replaces the other.
+func TestOverriddenWorkloadStopsSoon(t *testing.T) {
+	d := newDeployment(3, with(v1beta1.StopScheduleAnnotation, "Mon-Fri 11:00"),
+		with(v1beta1.StopAfterAnnotation, "1h5m"), with(v1beta1.RunningSinceAnnotation, "2026-11-20T11:05:00Z"),
+		with(v1beta1.ExpiresAtAnnotation, "2026-11-20T12:10:00Z"), observed(v1beta1.ScheduleStopped, "2026-11-20 11:00"))
+	api := &fakeClient{}
+	api.store(d)
+	api.cached = api.stored
+	got := eventsAfterReconciles(t, deployments, api, d, nil, prometheus.NewRegistry())
+	want := []string{
+		"Warning ScheduleOverridden The workload runs, although its schedule has stopped it",
+		"Warning StopsSoon The workload stops at 2026-11-20T12:10:00Z: ",
+	}
+	if len(got) != 2 || !strings.HasPrefix(got[0], want[0]) || !strings.HasPrefix(got[1], want[1]) {
+		t.Errorf("got events %q, want %q", got, want)
+	}
+}
+
 // eventsAfterReconciles reconciles a workload three times, and its Namespace as well. It returns the emitted events.
 func eventsAfterReconciles(
 	t *testing.T, k *kind, api client.Client, o client.Object, wantErr error, registry *prometheus.Registry,
@@ -193,7 +212,7 @@ func newController(k *kind, api client.Client, registry *prometheus.Registry) (
 	clock, recorder := clocktesting.NewFakePassiveClock(now), clientevents.NewFakeRecorder(100)
 	recorded := events.NewRecorder(keptEvents{FakeRecorder: recorder})
 	return &Controller{
-		kind: k, client: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock), events: recorded,
+		kind: k, client: api, api: api, clock: clock, zone: time.UTC, alarms: queue.NewAlarms(clock), events: recorded,
 		metrics: newMetrics(registry, collector{}), dryRunEnd: &dryRunEnd{},
 		namespaces: &Namespaces{client: api, api: api, zone: time.UTC, events: recorded},
 	}, clock, recorder

@@ -764,7 +764,7 @@ func (w *world) checkOverridden() {
 	undone := w.state == "Stopped" && w.level > w.stopReplicas || w.state == "Started" && w.level <= w.stopReplicas
 	want := undone && w.start != "" && !w.executed && !w.isDryRun() && !w.isSuspendedAt(w.now)
 	got := w.controller.memory.Of(w.api.stored).warning.reason
-	if (got == "ScheduleOverridden") != want && got != "StopsSoon" { // a warning before a stop replaces it
+	if (got == "ScheduleOverridden") != want {
 		w.failf("got the warning %q, want one about an overridden schedule: %t", got, want)
 	}
 }
