@@ -31,13 +31,15 @@ func TestScheduleOnDemand(t *testing.T) {
 		{"a changed default costs one write for each workload that it changes", testCostOfDefault},
 		{"a CronJob has the times of its Namespace, but not the replicas", testDefaultOfCronJob},
 		{"a StatefulSet and a VirtualMachine have the default of their Namespace, but an autoscaler does not", testDefaultOfKinds},
-		{"kube-public cannot have a default", testSystemNamespace},
+		{"Namespaces of the system cannot have a default", testSystemNamespaces},
 		{"an invalid default causes one warning on the Namespace, and nothing is stopped", testInvalidDefault},
 		{"a stopped deployment runs on demand, and stops again", testStartUntil},
 		{"a deployment stops some time after a user started it", testStopAfter},
 		{"a dry run emits an event and changes nothing, also when it ends", testDryRun},
+		{"a dry run announces the start that follows the stop", testDryRunOfStart},
 		{"a dry run of a Namespace applies to workloads with their own schedule", testDryRunOfNamespace},
 		{"a stop that a user undoes causes one warning with the field manager", testOverridden},
+		{"the same applies to a StatefulSet, a CronJob and a VirtualMachine", testOverriddenKinds},
 	})
 }
 
@@ -149,18 +151,20 @@ func testDefaultOfKinds(t *testing.T, namespace string) {
 	})
 }
 
-func testSystemNamespace(t *testing.T, _ string) {
-	system := annotateNamespace(t, metav1.NamespacePublic, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
-	defer annotate(t, system, v1beta1.StopScheduleAnnotation, "")
-	d := createDeployment(t, system.Name, "info", unscheduled)
-	defer func() {
-		if err := admin(t).DeleteAllOf(t.Context(), &appsv1.Deployment{}, client.InNamespace(system.Name)); err != nil {
-			t.Error(err)
-		}
-	}()
-	system.Namespace = metav1.NamespaceDefault // of the events about a cluster-scoped object
-	checkEvents(t, system, v1beta1.EventScheduleIgnored, "Namespace kube-public cannot have a default schedule: annotate its workloads")
-	checkUnchanged(t, d, "in kube-public")
+func testSystemNamespaces(t *testing.T, _ string) {
+	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		system := annotateNamespace(t, name, v1beta1.StopScheduleAnnotation, timeOfDayIn(-time.Hour))
+		defer annotate(t, system, v1beta1.StopScheduleAnnotation, "")
+		d := createDeployment(t, name, "info", unscheduled)
+		defer func() {
+			if err := admin(t).Delete(t.Context(), d); err != nil {
+				t.Error(err)
+			}
+		}()
+		system.Namespace = metav1.NamespaceDefault // of the events about a cluster-scoped object
+		checkEvents(t, system, v1beta1.EventScheduleIgnored, "Namespace "+name+" cannot have a default schedule: annotate its workloads")
+		checkUnchanged(t, d, "in "+name)
+	}
 }
 
 func testInvalidDefault(t *testing.T, namespace string) {
@@ -279,6 +283,14 @@ func testDryRun(t *testing.T, namespace string) {
 	waitForReplicas(t, d, 1)
 }
 
+func testDryRunOfStart(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) { d.Annotations[v1beta1.DryRunAnnotation] = "true" })
+	waitForEvent(t, d, v1beta1.EventWouldStop)
+	annotate(t, d, v1beta1.StopScheduleAnnotation, timeOfDayIn(time.Hour))
+	waitForEvent(t, d, v1beta1.EventWouldStart)
+	checkUnchanged(t, d, "of a dry run")
+}
+
 func testDryRunOfNamespace(t *testing.T, namespace string) {
 	annotateNamespace(t, namespace, v1beta1.DryRunAnnotation, "true")
 	d := createDeployment(t, namespace, "d", nil)
@@ -297,6 +309,28 @@ func testOverridden(t *testing.T, namespace string) {
 	const want = "The workload runs, although its schedule has stopped it: kubectl changed it at "
 	if len(events) != 1 || !strings.HasPrefix(events[0].Note, want) {
 		t.Errorf("got %d events, the first %q; want one event whose note begins with %q", len(events), events[0].Note, want)
+	}
+}
+
+func testOverriddenKinds(t *testing.T, namespace string) {
+	vm := newVirtualMachine(namespace, "vm")
+	vm.Annotations = newDeployment(namespace, "vm").Annotations
+	for _, c := range []struct {
+		object      client.Object
+		name, patch string
+	}{
+		{newStatefulSet(namespace, "s"), "statefulset/s", `{"spec":{"replicas":2}}`},
+		{newCronJob(namespace, "c"), "cronjob/c", `{"spec":{"suspend":false}}`},
+		{vm, "virtualmachine/vm", `{"spec":{"action":"active"}}`},
+	} {
+		createObject(t, c.object)
+		waitForEvent(t, c.object, v1beta1.EventScheduledStop)
+		mustKubectl(t, "", "patch", "-n", namespace, c.name, "--type=merge", "-p", c.patch)
+		waitForEvent(t, c.object, v1beta1.EventScheduleOverridden)
+		note := eventsOn(t, c.object, v1beta1.EventScheduleOverridden)[0].Note
+		if want := ": kubectl-patch changed it at "; !strings.Contains(note, want) {
+			t.Errorf("%s: got the event %q, want %q in it", c.name, note, want)
+		}
 	}
 }
 
