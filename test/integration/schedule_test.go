@@ -469,7 +469,7 @@ func testScaleRefused(t *testing.T, namespace string) {
 	waitForReplicas(t, d, 0)
 	waitForEvent(t, d, v1beta1.EventScheduledStop)
 	failures := eventsOn(t, d, v1beta1.EventScaleFailed)
-	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, "Could not stop: ") {
+	if len(failures) != 1 || failures[0].Series != nil || !strings.Contains(failures[0].Note, `Could not stop (stop-schedule "`) {
 		t.Errorf("events about the rejected stop: %+v; want one event with the reason of the failure", failures)
 	}
 }

@@ -310,7 +310,7 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 		c.metrics.count(c.kind, p.transition, failed)
 		if failure := p.key(); failure != c.memory.Of(o).failure {
 			c.memory.Update(o, func(r *remembered) { r.failure = failure })
-			c.events.Warning(o, v1beta1.EventScaleFailed, "Scale", "%s: %s", p.attempt(), err)
+			c.events.Warning(o, v1beta1.EventScaleFailed, "Scale", "%s: %s", attempt(o, p), err)
 		}
 	}
 	return err
@@ -344,17 +344,17 @@ func (p plan) key() string {
 	return key
 }
 
-// attempt describes the change that failed.
-func (p plan) attempt() string {
+// attempt describes the change that failed, such as "Could not stop (stop-schedule "Mon-Fri 20:00", due ...)".
+func attempt(o client.Object, p plan) string {
 	switch {
 	case p.transition == removal && p.outcome != scaled:
 		return "Could not remove the annotations of the removed schedule"
 	case p.outcome != scaled:
 		return "Could not record when the next start or stop is due"
 	case p.transition == stop:
-		return "Could not stop"
+		return fmt.Sprintf("Could not stop (%s)", cause(o, p, 0))
 	default:
-		return "Could not start"
+		return fmt.Sprintf("Could not start (%s)", cause(o, p, 0))
 	}
 }
 

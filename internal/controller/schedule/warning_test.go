@@ -69,9 +69,9 @@ func TestWarnings(t *testing.T) {
 		want       string // the beginning of the only event; empty for none
 	}{
 		{"a start is rejected", newDeployment(0, with(v1beta1.StartReplicasAnnotation, "3")), forbidden,
-			`Warning ScaleFailed Could not start: `},
+			`Warning ScaleFailed Could not start (start-schedule "Mon-Fri 07:00", due 2026-11-20T07:00:00Z): `},
 		{"the removal of a record is rejected", newDeployment(0, stopped...), forbidden,
-			`Warning ScaleFailed Could not start: `},
+			`Warning ScaleFailed Could not start (the schedule is gone): `},
 		{"the removal of a record without a change of the replicas is rejected", newDeployment(3, stopped...),
 			forbidden, `Warning ScaleFailed Could not remove the annotations of the removed schedule: `},
 		{"the first record is rejected", newDeployment(3, yearly...), forbidden,
