@@ -51,7 +51,7 @@ const (
 )
 
 // VirtualMachine runs one Pod with a fixed amount of CPU and memory. The Pod's name is the VirtualMachine's name with
-// the suffix "-vm".
+// the suffix "-vm". The name of a VirtualMachine has at most 60 characters.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -133,7 +133,8 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// phase summarizes the state for people. Programs should read the conditions.
+	// phase summarizes the state for people: Creating, Active, Failed, Stopped or Terminating. Programs should read the
+	// conditions.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 

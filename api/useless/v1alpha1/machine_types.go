@@ -9,7 +9,8 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// Machine has switches. When someone turns a switch up, the operator turns it back down.
+// Machine has switches. When someone turns a switch up, the operator turns it back down. The name of a Machine has at
+// most 63 characters.
 //
 // +genclient
 // +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale

@@ -30,7 +30,8 @@ const (
 	PositionDown Position = "down"
 )
 
-// Machine has switches. When someone turns a switch up, the operator turns it back down.
+// Machine has switches. When someone turns a switch up, the operator turns it back down. The name of a Machine has at
+// most 63 characters.
 //
 // +genclient
 // +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
@@ -220,7 +221,7 @@ type MachineStatus struct {
 	// +optional
 	Positions string `json:"positions,omitempty"`
 
-	// position is the last spec.position that the operator applied.
+	// position is the last spec.position that the operator applied: up or down.
 	// +optional
 	Position Position `json:"position,omitempty"`
 
