@@ -135,12 +135,16 @@ func (p *scraper) awaitSeries(t *testing.T, query string) {
 
 func (p *scraper) awaitAlert(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, time.Minute, func() string {
-		if firing, err := p.Firing(t, name); !firing || err != nil {
-			return fmt.Sprintf("the alert %s does not fire, error %v", name, err)
-		}
-		return ""
-	})
+	eventually(t, time.Minute, func() string { return p.silent(t, name) })
+}
+
+// silent returns "" if an alert fires.
+func (p *scraper) silent(t *testing.T, alert string) string {
+	t.Helper()
+	if firing, err := p.Firing(t, alert); !firing || err != nil {
+		return fmt.Sprintf("the alert %s does not fire, error %v", alert, err)
+	}
+	return ""
 }
 
 // checkPrometheus lets alerts fire, and queries all panels of the dashboard. Their values come from the checks that
@@ -176,7 +180,7 @@ func checkPrometheus(t *testing.T, namespace string) {
 	p.awaitUp(t)
 }
 
-// Panels whose values checkPrometheus does not check. optionalPanels show optional controllers, and TestHelm checks
+// These are the panels whose values checkPrometheus does not check. optionalPanels show optional controllers, and TestHelm checks
 // them. checkMonitoring checks exclusivePanels. The values of the other panels are above zero only for milliseconds.
 // TestDashboard in test/integration checks those.
 var (

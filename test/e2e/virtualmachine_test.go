@@ -86,6 +86,21 @@ func checkUsage(t *testing.T, namespace string) {
 	})
 	checkRow(t, namespace, `test-vm +Active +\d+ +\d+ +\d+s`)
 
+	removeMetricsAPI(t)
+	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", "--for=condition=UsageAvailable=Unknown", "--timeout=2m")
+	vm := get[v1alpha1.VirtualMachine](t, "-n", namespace, "vm", "test-vm")
+	if condition := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionUsageAvailable); condition.Reason != v1alpha1.ReasonMetricsAPIUnavailable {
+		t.Errorf("the condition's reason is %s, want %s", condition.Reason, v1alpha1.ReasonMetricsAPIUnavailable)
+	}
+	if vm.Status.Phase != v1alpha1.PhaseActive || vm.Status.Server.Usage != nil {
+		t.Errorf("want phase Active without usage, got %+v", vm.Status)
+	}
+	checkRow(t, namespace, `test-vm +Active +\d+s`)
+}
+
+// removeMetricsAPI removes the metrics API until the end of the test.
+func removeMetricsAPI(t *testing.T) {
+	t.Helper()
 	const metricsAPI = "v1beta1.metrics.k8s.io"
 	service := get[unstructured.Unstructured](t, "apiservice", metricsAPI)
 	delete(service.Object, "status")
@@ -96,15 +111,6 @@ func checkUsage(t *testing.T, namespace string) {
 	}
 	must(t, "kubectl", "delete", "apiservice", metricsAPI)
 	t.Cleanup(func() { mustRead(t, string(manifest), "kubectl", "create", "-f", "-") })
-	must(t, "kubectl", "wait", "-n", namespace, "vm/test-vm", "--for=condition=UsageAvailable=Unknown", "--timeout=2m")
-	vm := get[v1alpha1.VirtualMachine](t, "-n", namespace, "vm", "test-vm")
-	if condition := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionUsageAvailable); condition.Reason != v1alpha1.ReasonMetricsAPIUnavailable {
-		t.Errorf("the condition's reason is %s, want %s", condition.Reason, v1alpha1.ReasonMetricsAPIUnavailable)
-	}
-	if vm.Status.Phase != v1alpha1.PhaseActive || vm.Status.Server.Usage != nil {
-		t.Errorf("want phase Active without usage, got %+v", vm.Status)
-	}
-	checkRow(t, namespace, `test-vm +Active +\d+s`)
 }
 
 // measure returns the Pod's usage from the metrics API, in percent of its limits.

@@ -316,8 +316,8 @@ func (c *Controller) act(ctx context.Context, o client.Object, p plan) error {
 	return err
 }
 
-// warn emits the warning and the notice of a plan if they differ from the last ones. The zero value means that there is
-// no problem any more.
+// warn emits the warning and the notice of a plan if they differ from those of the last plan. A zero value causes no
+// event.
 func (c *Controller) warn(ctx context.Context, o client.Object, p plan) {
 	last := c.memory.Of(o)
 	if p.warning == last.warning && p.notice == last.notice {

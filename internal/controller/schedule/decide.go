@@ -310,7 +310,7 @@ func lastEvent(due schedule.Due, handled time.Time) time.Time {
 	return due.At
 }
 
-// noticePeriod is the time between a warning and the stop after StartUntil or StopAfter.
+// noticePeriod is the time between a notice and the stop after StartUntil or StopAfter.
 const noticePeriod = 15 * time.Minute
 
 // announceStop sets the notice if the workload stops soon because of StartUntil or StopAfter. If an autoscaler would
@@ -343,7 +343,7 @@ func (k *kind) isOverridden(s *schedule.Schedule, record schedule.Record, level 
 		record.State == v1beta1.ScheduleStarted && !running)
 }
 
-// wakeUp returns the time of the next reconcile: the next event, the warning before it, or now plus longestWait.
+// wakeUp returns the time of the next reconcile: the next event, the notice before it, or now plus longestWait.
 func wakeUp(due schedule.Due, now time.Time) time.Time {
 	earliest := now.Add(longestWait)
 	for _, at := range []time.Time{due.Next, due.Expiry, due.Expiry.Add(-noticePeriod)} {

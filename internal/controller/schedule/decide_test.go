@@ -452,7 +452,7 @@ func TestStartKeepsRunningSince(t *testing.T) {
 }
 
 // TestStopsSoon decides at 12:00 about a workload that has been running since 07:50, and then follows it until 12:15.
-// The warning is correct only if the workload then stops because of stop-after or start-until.
+// The notice is correct only if the workload then stops because of stop-after or start-until.
 func TestStopsSoon(t *testing.T) {
 	const startKey, stopKey, untilKey = v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation,
 		v1beta1.SuspendUntilAnnotation

@@ -178,6 +178,26 @@ func TestOverriddenWorkloadStopsSoon(t *testing.T) {
 	}
 }
 
+// TestNoNotice decides about workloads whose StopAfter ends in ten minutes. There is no notice, because nothing stops.
+func TestNoNotice(t *testing.T) {
+	timer := []func(*appsv1.Deployment){with(v1beta1.StopAfterAnnotation, "5h10m"),
+		with(v1beta1.RunningSinceAnnotation, "2026-11-20T07:00:00Z"),
+		with(v1beta1.ExpiresAtAnnotation, "2026-11-20T12:10:00Z"), observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")}
+	if got := decideAt(deployments, newDeployment(3, timer...), nil, now); got.notice.reason != v1beta1.EventStopsSoon {
+		t.Fatalf("got the notice %+v, want %s", got.notice, v1beta1.EventStopsSoon)
+	}
+	dryRun := newDeployment(3, append(timer, with(v1beta1.DryRunAnnotation, "true"))...)
+	if got := decideAt(deployments, dryRun, nil, now); got.notice != (warning{}) {
+		t.Errorf("in a dry run, got the notice %+v", got.notice)
+	}
+	conflicting := newDeployment(3, append(timer, with(v1beta1.StopReplicasAnnotation, "1"))...)
+	autoscalers := []autoscalingv2.HorizontalPodAutoscaler{*newAutoscaler()}
+	got := decideAt(deployments, conflicting, autoscalers, now)
+	if got.notice != (warning{}) || got.warning.reason != v1beta1.EventAutoscalerConflict {
+		t.Errorf("with an autoscaler, got the notice %+v and the warning %+v", got.notice, got.warning)
+	}
+}
+
 // eventsAfterReconciles reconciles a workload three times, and its Namespace as well. It returns the emitted events.
 func eventsAfterReconciles(
 	t *testing.T, k *kind, api client.Client, o client.Object, wantErr error, registry *prometheus.Registry,
@@ -338,11 +358,18 @@ func TestDefaultIsNamed(t *testing.T) {
 				maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return defaults[key] != "" })
 			}
 			p := deployments.decide(input{object: d, defaults: defaults, autoscalers: autoscalers, zone: time.UTC, now: now})
-			text := p.warning.note
-			if text == "" {
+			var text string
+			w := p.warning
+			if p.notice != (warning{}) {
+				w = p.notice
+			}
+			switch {
+			case c.reason == v1beta1.EventScheduledStart || c.reason == v1beta1.EventScheduledStop:
 				text = cause(d, p, 0)
-			} else if p.warning.reason != c.reason {
-				t.Errorf("got warning %+v, want %s", p.warning, c.reason)
+			case w.reason != c.reason:
+				t.Errorf("got warning %+v, want %s", w, c.reason)
+			default:
+				text = w.note
 			}
 			if strings.Contains(text, "Namespace default") != isDefault {
 				t.Errorf("%s: is the default: %t, but the event is %q", c.reason, isDefault, text)

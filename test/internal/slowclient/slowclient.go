@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 )
 
 // Webhook is the path of the webhook that Block blocks.
@@ -29,6 +30,9 @@ func Block(t *testing.T, address string) {
 			t.Fatal(err)
 		}
 		defer connection.Close()
+		if err := connection.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
 		connections[i] = connection
 	}
 	for _, connection := range connections {
