@@ -168,6 +168,25 @@ func newTimetables(t *testing.T) timetables {
 	return all
 }
 
+// traits are the properties of a kind in docs/schedule.md. The oracle does not read them from the controller.
+type traits struct {
+	takesDefaults bool // the annotations of a Namespace apply to the kind
+	onOff         bool // it has no replicas
+	isScalable    bool // an autoscaler can scale it
+	hasLeast      bool // it has a minimum besides the maximum
+}
+
+var traitsOf = map[*kind]traits{
+	deployments:              {takesDefaults: true, isScalable: true},
+	statefulSets:             {takesDefaults: true, isScalable: true},
+	cronJobs:                 {takesDefaults: true, onOff: true},
+	virtualMachines:          {takesDefaults: true, onOff: true},
+	horizontalPodAutoscalers: {hasLeast: true},
+	scaledObjects:            {onOff: true},
+}
+
+func (w *world) traits() traits { return traitsOf[w.kind] }
+
 // A world is a workload, its users, the operator, and the expected state.
 type world struct {
 	*testing.T
@@ -301,7 +320,7 @@ func newWorld(t *testing.T, timetables timetables, seed uint64, name int) *world
 	w.least = min(4, w.level)
 	w.api = &fakeClient{defaults: map[string]string{}}
 	w.api.store(newWorkload(w.kind, int32(w.level)))
-	if w.isDefault = w.kind.takesDefaults && w.pick(2); w.isDefault {
+	if w.isDefault = w.traits().takesDefaults && w.pick(2); w.isDefault {
 		w.change(func(o client.Object) { o.SetAnnotations(nil) })
 	}
 	w.clock = clocktesting.NewFakePassiveClock(w.now)
@@ -409,7 +428,7 @@ func set(o client.Object, key, value string) {
 
 func (w *world) anyLevel() int {
 	switch {
-	case w.kind.onOff:
+	case w.traits().onOff:
 		return w.random.IntN(2)
 	case w.kind == horizontalPodAutoscalers:
 		return 1 + w.random.IntN(6)
@@ -573,13 +592,13 @@ func (w *world) edit() {
 		for w.start == w.stop {
 			w.stop = w.someRecurrence()
 		}
-		if w.stopReplicas, w.startReplicas = 0, 0; !w.kind.onOff {
+		if w.stopReplicas, w.startReplicas = 0, 0; !w.traits().onOff {
 			w.stopReplicas = w.random.IntN(3)
 		}
 		if w.kind == horizontalPodAutoscalers {
 			w.stopReplicas = max(1, w.stopReplicas)
 		}
-		if w.kind.isScalable && w.pick(3) {
+		if w.traits().isScalable && w.pick(3) {
 			w.startReplicas = w.stopReplicas + 1 + w.random.IntN(4)
 		}
 		w.exclude = [2]string{}
@@ -610,7 +629,7 @@ func (w *world) annotate(o client.Object) {
 		stopAfter = fmt.Sprintf("%dh", w.stopAfter/time.Hour)
 	}
 	set(o, v1beta1.StopAfterAnnotation, stopAfter) // a change of it does not execute the last event again
-	if !w.kind.onOff {
+	if !w.traits().onOff {
 		wanted[v1beta1.StopReplicasAnnotation] = strconv.Itoa(w.stopReplicas)
 	}
 	if w.startReplicas > 0 {
@@ -771,7 +790,7 @@ func (w *world) checkOverridden() {
 
 // originalReplicas returns the expected annotation, or an empty string.
 func (w *world) originalReplicas() string {
-	if w.kind.onOff || w.original == 0 {
+	if w.traits().onOff || w.original == 0 {
 		return ""
 	}
 	return strconv.Itoa(w.original)
@@ -779,7 +798,7 @@ func (w *world) originalReplicas() string {
 
 // originalMinReplicas returns the expected annotation, or an empty string.
 func (w *world) originalMinReplicas() string {
-	if w.kind.least == nil || w.originalLeast == 0 {
+	if !w.traits().hasLeast || w.originalLeast == 0 {
 		return ""
 	}
 	return strconv.Itoa(w.originalLeast)
@@ -787,7 +806,7 @@ func (w *world) originalMinReplicas() string {
 
 // originalState returns the expected annotation, or an empty string.
 func (w *world) originalState() string {
-	if !w.kind.onOff || w.original == 0 {
+	if !w.traits().onOff || w.original == 0 {
 		return ""
 	}
 	return "Active"
