@@ -149,7 +149,7 @@ func (w workload) reason(s *schedule.Schedule, due schedule.Due, now time.Time) 
 	case now.Before(s.SuspendUntil) && !due.IsUptime:
 		return "starts and stops are skipped until " + clockTime(s, s.SuspendUntil)
 	case due.IsDue && !due.At.IsZero():
-		return fmt.Sprintf("%s, but the operator has not executed it yet: the reason can be an event\n"+
+		return fmt.Sprintf("%s, but the operator has not executed it yet: its events can show the reason\n"+
 			"  kubectl events -n %s --for %s", last, w.object.GetNamespace(), w.id())
 	}
 	return last + w.contradiction(s, due)

@@ -127,7 +127,7 @@ func TestExplain(t *testing.T) {
 		{"a user has undone the start", 0, schedule.Record{Last: at(7), State: v1beta1.ScheduleStarted}, "", "",
 			started + undone, "start"},
 		{"the start is late", 0, schedule.Record{Last: at(6), State: v1beta1.ScheduleStopped}, "", "",
-			started + ", but the operator has not executed it yet: the reason can be an event\n" +
+			started + ", but the operator has not executed it yet: its events can show the reason\n" +
 				"  kubectl events -n dev --for deployment/web\n", "start"},
 		{"a dry run does not start it", 0, schedule.Record{}, v1beta1.DryRunAnnotation, "true",
 			started + ", but a dry run does not execute it\n", "start"},

@@ -180,9 +180,9 @@ func checkPrometheus(t *testing.T, namespace string) {
 	p.awaitUp(t)
 }
 
-// These are the panels whose values checkPrometheus does not check. optionalPanels show optional controllers, and TestHelm checks
-// them. checkMonitoring checks exclusivePanels. The values of the other panels are above zero only for milliseconds.
-// TestDashboard in test/integration checks those.
+// checkPrometheus does not check the values of these panels. optionalPanels show optional controllers, and TestHelm
+// checks them. checkMonitoring checks exclusivePanels. The other panels are above zero only for milliseconds, so only
+// TestDashboard in test/integration checks them.
 var (
 	optionalPanels  = []string{"ingress: annotations", "ingress: changes by others", "podcount: labels"}
 	exclusivePanels = []string{"Failed usage requests", "Webhook errors"}
