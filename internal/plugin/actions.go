@@ -125,8 +125,7 @@ func (o *options) newWake() *cobra.Command {
 					"%s from it and from its Namespace", w.id(), v1beta1.DryRunAnnotation)
 			}
 			if !w.CanStart() {
-				return fmt.Errorf("no stop has saved the state of %s that a start restores: start it with\n"+
-					"  kubectl %s\nand run the command again", w.id(), w.startCommand())
+				return cannotStart(w)
 			}
 			patch := annotationPatch(map[string]string{v1beta1.StartUntilAnnotation: duration})
 			return o.patch(w.info, patch, "runs for "+duration+w.afterWake(duration, o.clock.Now()))
@@ -134,6 +133,16 @@ func (o *options) newWake() *cobra.Command {
 	}
 	c.Flags().StringVar(&duration, "for", "", "how long the workload runs, from 1m to 30d")
 	return c
+}
+
+// cannotStart returns the error about a workload that wake cannot start.
+func cannotStart(w workload) error {
+	command, err := w.StartCommand(w.target())
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("no stop has saved the state of %s that a start restores: start it with\n"+
+		"  kubectl %s\nand run the command again", w.id(), command)
 }
 
 // afterWake says if no stop follows an uptime, because stops are suspended.
@@ -151,28 +160,6 @@ func (w workload) afterWake(uptime string, now time.Time) string {
 			", because earlier ones are suspended"
 	}
 	return ""
-}
-
-// startCommand returns the arguments of a kubectl command that starts the workload without a schedule.
-func (w workload) startCommand() string {
-	replicas := int32(1)
-	if s, _ := w.Parse(); s != nil {
-		replicas = s.StopReplicas + 1
-	}
-	target := fmt.Sprintf("-n %s %s", w.object.GetNamespace(), w.id())
-	patch := "patch " + target + " --type=merge -p "
-	switch w.kind.plural {
-	case "cronjobs":
-		return patch + `'{"spec":{"suspend":false}}'`
-	case "virtualmachines":
-		return patch + `'{"spec":{"action":"active"}}'`
-	case "horizontalpodautoscalers":
-		return patch + fmt.Sprintf(`'{"spec":{"maxReplicas":%d}}'`, replicas)
-	case "scaledobjects":
-		return "annotate " + target + " autoscaling.keda.sh/paused-replicas-"
-	default:
-		return fmt.Sprintf("scale %s --replicas=%d", target, replicas)
-	}
 }
 
 // scheduled returns a workload that the operator starts and stops.

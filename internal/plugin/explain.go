@@ -65,26 +65,22 @@ func noSchedule(w workload) error {
 // id returns KIND/NAME.
 func (w workload) id() string { return w.kind.singular + "/" + w.object.GetName() }
 
+// target returns the arguments of kubectl for the workload, for example "-n dev deployment/web".
+func (w workload) target() string { return "-n " + w.object.GetNamespace() + " " + w.id() }
+
 // ignoredBecause says why the operator ignores a workload, and what to do.
 func (w workload) ignoredBecause() string {
-	namespace, annotations := w.object.GetNamespace(), w.object.GetAnnotations()
-	remove := func(key string) string {
-		return fmt.Sprintf("it has the annotation %s: remove the annotation with\n"+
-			"  kubectl annotate -n %s %s %[1]s-", key, namespace, w.id())
-	}
-	paused, _ := strconv.ParseBool(annotations[v1beta1.PausedAnnotation])
+	paused, _ := strconv.ParseBool(w.object.GetAnnotations()[v1beta1.PausedAnnotation])
 	switch owner := metav1.GetControllerOfNoCopy(w.object); {
 	case paused:
-		return remove(v1beta1.PausedAnnotation)
+		return fmt.Sprintf("it has the annotation %s: remove the annotation with\n"+
+			"  kubectl annotate %s %[1]s-", v1beta1.PausedAnnotation, w.target())
 	case !w.object.GetDeletionTimestamp().IsZero():
 		return "it is being deleted: choose another workload"
 	case owner != nil:
 		return fmt.Sprintf("%s %s controls it: change that object", owner.Kind, owner.Name)
-	case w.kind.title == scaledObjectKind:
-		return remove("autoscaling.keda.sh/paused")
 	default:
-		return fmt.Sprintf("its rollout is paused: resume the rollout with\n"+
-			"  kubectl rollout resume -n %s %s", namespace, w.id())
+		return "it is paused: resume it with\n  kubectl " + w.ResumeCommand(w.target())
 	}
 }
 

@@ -345,11 +345,10 @@ func TestIgnoredBecause(t *testing.T) {
 			o.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Shop", Name: "blue", Controller: new(true)}})
 		}, "Shop blue controls it: change that object"},
 		{"a paused rollout", "deployments", func(o client.Object) { o.(*appsv1.Deployment).Spec.Paused = true },
-			"its rollout is paused: resume the rollout with\n  kubectl rollout resume -n dev deployment/web"},
+			"it is paused: resume it with\n  kubectl rollout resume -n dev deployment/web"},
 		{"paused by KEDA", "scaledobjects", func(o client.Object) {
 			o.SetAnnotations(map[string]string{"autoscaling.keda.sh/paused": "true"})
-		}, "it has the annotation autoscaling.keda.sh/paused: remove the annotation with\n" +
-			"  kubectl annotate -n dev scaledobject/web autoscaling.keda.sh/paused-"},
+		}, "it is paused: resume it with\n  kubectl annotate -n dev scaledobject/web autoscaling.keda.sh/paused-"},
 	} {
 		k, err := kindNamed(c.kind)
 		if err != nil {
@@ -628,20 +627,44 @@ func TestKindNamed(t *testing.T) {
 	}
 }
 
-// TestKindsOfController requires that the plugin knows all kinds of the controller, and which of them have defaults.
-func TestKindsOfController(t *testing.T) {
-	var names []string
+// TestStartCommand requires the command that starts a stopped workload of each kind.
+func TestStartCommand(t *testing.T) {
+	commands := map[string]string{
+		"deployments":     "scale -n dev deployment/web --replicas=1",
+		"statefulsets":    "scale -n dev statefulset/web --replicas=1",
+		"cronjobs":        `patch -n dev cronjob/web --type=merge -p '{"spec":{"suspend":false}}'`,
+		"virtualmachines": `patch -n dev virtualmachine/web --type=merge -p '{"spec":{"action":"active"}}'`,
+		"horizontalpodautoscalers": `patch -n dev horizontalpodautoscaler/web --type=merge ` +
+			`-p '{"spec":{"maxReplicas":2}}'`,
+		"scaledobjects": `patch -n dev scaledobject/web --type=merge ` +
+			`-p '{"metadata":{"annotations":{"autoscaling.keda.sh/paused-replicas":null}}}'`,
+	}
 	for _, k := range kinds {
-		names = append(names, k.plural)
-		w := controller.NewWorkload(k.plural, controller.NewObject(k.plural),
-			map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}, time.UTC, now)
-		if _, isDefault := w.Annotations(); isDefault != k.takesDefaults {
-			t.Errorf("%s: the plugin applies defaults: %t, the controller: %t", k.plural, k.takesDefaults, isDefault)
-		}
+		t.Run(k.plural, func(t *testing.T) {
+			w := stoppedByUser(t, k)
+			err := cannotStart(w)
+			if want := "start it with\n  kubectl " + commands[k.plural] + "\n"; !strings.Contains(err.Error(), want) {
+				t.Errorf("got %q, want %q", err, want)
+			}
+		})
 	}
-	if diff := cmp.Diff(controller.Kinds(), names); diff != "" {
-		t.Errorf("kinds (-controller +plugin):\n%s", diff)
+}
+
+// stoppedByUser returns a workload of a kind that a user has stopped.
+func stoppedByUser(t *testing.T, k kind) workload {
+	t.Helper()
+	o := controller.NewObject(k.plural)
+	o.SetNamespace("dev")
+	o.SetName("web")
+	o.SetAnnotations(map[string]string{v1beta1.StopScheduleAnnotation: "20:00"})
+	if k.title == "HorizontalPodAutoscaler" {
+		o.GetAnnotations()[v1beta1.StopReplicasAnnotation] = "1"
 	}
+	w := workload{controller.NewWorkload(k.plural, o, nil, time.UTC, now), k, o, nil}
+	if err := w.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // TestStopPatch stops a running workload of each kind, and applies the patch to a copy of it. The copy must be stopped.

@@ -20,7 +20,7 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-const namespaceKind, scaledObjectKind = "Namespace", "ScaledObject"
+const namespaceKind = "Namespace"
 
 // kind has the names of a kind of workload that users can write.
 type kind struct {
@@ -28,16 +28,20 @@ type kind struct {
 	// resource is plural.version.group, so that kubectl does not select the kind of another API group.
 	resource      string
 	takesDefaults bool // the annotations of a Namespace are the default of the kind
+	isOptional    bool // a cluster with the operator may not have the kind
 }
 
-var kinds = []kind{
-	{"deployments", "deployment", "deploy", "Deployment", "deployments.v1.apps", true},
-	{"statefulsets", "statefulset", "sts", "StatefulSet", "statefulsets.v1.apps", true},
-	{"cronjobs", "cronjob", "cj", "CronJob", "cronjobs.v1.batch", true},
-	{"virtualmachines", "virtualmachine", "vm", "VirtualMachine", "virtualmachines.v1alpha1.cloudnative.tw", true},
-	{"horizontalpodautoscalers", "horizontalpodautoscaler", "hpa", "HorizontalPodAutoscaler",
-		"horizontalpodautoscalers.v2.autoscaling", false},
-	{"scaledobjects", "scaledobject", "so", scaledObjectKind, "scaledobjects.v1alpha1.keda.sh", false},
+var kinds = kindsOfController()
+
+func kindsOfController() (all []kind) {
+	for _, k := range controller.Describe() {
+		all = append(all, kind{
+			plural: k.Name, singular: strings.ToLower(k.Kind), short: k.ShortName, title: k.Kind,
+			resource:      strings.Join([]string{k.Name, k.Version, k.Group}, "."),
+			takesDefaults: k.TakesDefaults, isOptional: k.IsOptional,
+		})
+	}
+	return all
 }
 
 // kindNamed returns the kind with a name in the format of kubectl, such as deploy or deployments.v1.apps. If the name
@@ -145,7 +149,7 @@ func (r *reader) get(args []string) (workload, error) {
 func (r *reader) workloads(k kind, all bool) ([]workload, error) {
 	infos, err := r.list(k.resource, all)
 	switch {
-	case isAbsent(err) && k.title == scaledObjectKind:
+	case isAbsent(err) && k.isOptional:
 		return nil, nil // most clusters do not have KEDA
 	case isAbsent(err):
 		fmt.Fprintf(r.ErrOut, "note: %s are skipped: the cluster does not have this kind\n", k.plural)

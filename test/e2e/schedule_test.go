@@ -6,12 +6,14 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/test/internal/keda"
 )
 
@@ -138,12 +140,17 @@ spec:
 func checkSchedule(t *testing.T) {
 	t.Helper()
 	installScaledObjects(t)
+	untested := schedule.Kinds()
 	for _, k := range scheduledKinds {
 		kind, _, _ := strings.Cut(k.resource, "/")
+		untested = slices.DeleteFunc(untested, func(name string) bool { return name == kind+"s" })
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			k.check(t, newNamespace(t, "schedule-"+kind)) // tests that run in parallel need different names
 		})
+	}
+	if len(untested) > 0 {
+		t.Errorf("scheduledKinds lacks %q", untested)
 	}
 }
 

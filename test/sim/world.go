@@ -260,6 +260,17 @@ func (w *World) Start(name string, controllers ...string) (*Operator, error) {
 	return w.StartWithView(nil, name, controllers...)
 }
 
+// requiredKinds returns the kinds of workload that are in each cluster. The simulated API server has no other kinds, and
+// the check for them would wake the operator every 10 s.
+func requiredKinds() (names []string) {
+	for _, k := range schedule.Describe() {
+		if !k.IsOptional {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
 // StartWithView starts a process of the operator whose caches see at most the revision that view returns.
 func (w *World) StartWithView(view func(*Kind, int64) int64, name string, controllers ...string) (*Operator, error) {
 	o := &Operator{Client: w.Connect(name), controllers: controllers, ended: make(chan error, 1)}
@@ -272,10 +283,7 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 		Machine:        machine.Options{ConcurrentSyncs: 2},
 		VirtualMachine: virtualmachine.Options{UsageInterval: time.Minute},
 		Ingress:        ingress.Options{Annotations: ingress.Annotations{IngressAnnotation: "yes"}},
-		// The simulated API server has no ScaledObjects, and the check for them would wake the operator every 10 s.
-		Schedule: schedule.Options{Kinds: slices.DeleteFunc(schedule.Kinds(), func(name string) bool {
-			return name == "scaledobjects"
-		})},
+		Schedule:       schedule.Options{Kinds: requiredKinds()},
 	}
 	caches, err := options.CacheOptions(scheme)
 	if err != nil {

@@ -25,14 +25,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -118,7 +116,6 @@ func (o Options) CacheOptions() map[client.Object]cache.ByObject {
 // Controller reconciles the workloads of one kind that have a schedule.
 type Controller struct {
 	kind    *kind
-	gvk     schema.GroupVersionKind
 	client  client.Client
 	clock   clock.PassiveClock
 	zone    *time.Location
@@ -189,10 +186,7 @@ func (o Options) Setup(
 	return namespaces.setup(mgr)
 }
 
-func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) (err error) {
-	if c.gvk, err = apiutil.GVKForObject(c.kind.object, mgr.GetScheme()); err != nil {
-		return err
-	}
+func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(Name+"-"+c.kind.name).
 		WatchesRawSource(c.alarms.Source()).
@@ -434,7 +428,7 @@ func cause(o client.Object, p plan, late time.Duration) string {
 // server.
 func (c *Controller) author(ctx context.Context, o client.Object) string {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(c.gvk)
+	list.SetGroupVersionKind(c.kind.gvk)
 	if err := c.api.List(ctx, list, client.InNamespace(o.GetNamespace()),
 		client.MatchingFields{metav1.ObjectNameField: o.GetName()}); err != nil || len(list.Items) == 0 {
 		return ""

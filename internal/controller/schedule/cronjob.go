@@ -17,6 +17,8 @@ import (
 // cronJobs is the kind CronJob. A stop suspends a CronJob, but its running Jobs finish.
 var cronJobs = &kind{
 	name:          "cronjobs",
+	shortName:     "cj",
+	gvk:           batchv1.SchemeGroupVersion.WithKind("CronJob"),
 	object:        &batchv1.CronJob{},
 	list:          &batchv1.CronJobList{},
 	onOff:         true,

@@ -16,6 +16,8 @@ import (
 
 var deployments = &kind{
 	name:          "deployments",
+	shortName:     "deploy",
+	gvk:           appsv1.SchemeGroupVersion.WithKind("Deployment"),
 	object:        &appsv1.Deployment{},
 	list:          &appsv1.DeploymentList{},
 	takesDefaults: true,
@@ -28,6 +30,7 @@ var deployments = &kind{
 		return requestsOf(&o.(*appsv1.Deployment).Spec.Template.Spec)
 	},
 	isPaused: func(o client.Object) bool { return o.(*appsv1.Deployment).Spec.Paused },
+	resume:   "rollout resume {}",
 	trim: func(o client.Object) client.Object {
 		d := o.(*appsv1.Deployment)
 		spec := appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Paused: d.Spec.Paused}

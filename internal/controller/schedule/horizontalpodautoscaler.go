@@ -30,13 +30,15 @@ import (
 // stop-replicas. If minReplicas is greater than stop-replicas, the stop lowers minReplicas too. The kind has no
 // resource requests.
 var horizontalPodAutoscalers = &kind{
-	name:     "horizontalpodautoscalers",
-	object:   &autoscalingv2.HorizontalPodAutoscaler{},
-	list:     &autoscalingv2.HorizontalPodAutoscalerList{},
-	field:    fieldpath.MakePathOrDie("spec", "maxReplicas"),
-	level:    func(o client.Object) int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas },
-	setLevel: func(o client.Object, most int32) { o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas = most },
-	least:    func(o client.Object) *int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas },
+	name:      "horizontalpodautoscalers",
+	shortName: "hpa",
+	gvk:       autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"),
+	object:    &autoscalingv2.HorizontalPodAutoscaler{},
+	list:      &autoscalingv2.HorizontalPodAutoscalerList{},
+	field:     fieldpath.MakePathOrDie("spec", "maxReplicas"),
+	level:     func(o client.Object) int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas },
+	setLevel:  func(o client.Object, most int32) { o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas = most },
+	least:     func(o client.Object) *int32 { return o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas },
 	setLeast: func(o client.Object, least int32) {
 		o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas = &least
 	},
@@ -115,7 +117,7 @@ func (c *Controller) autoscalersOf(
 	}
 	list := &autoscalingv2.HorizontalPodAutoscalerList{}
 	err := c.client.List(ctx, list, client.InNamespace(o.GetNamespace()),
-		client.MatchingFields{autoscalersByTarget: c.gvk.Kind + "/" + o.GetName()}, client.UnsafeDisableDeepCopy)
+		client.MatchingFields{autoscalersByTarget: c.kind.gvk.Kind + "/" + o.GetName()}, client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
@@ -132,7 +134,7 @@ func target(o client.Object) string {
 
 // targetOf returns the request for the workload of this kind that an autoscaler scales.
 func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Request {
-	if name, ok := strings.CutPrefix(target(o), c.gvk.Kind+"/"); ok {
+	if name, ok := strings.CutPrefix(target(o), c.kind.gvk.Kind+"/"); ok {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -23,10 +24,12 @@ import (
 //
 // To add a kind, write a file such as cronjob.go and add a line to kinds.
 type kind struct {
-	name   string // in --schedule-kinds: the plural in lower case
-	object client.Object
-	list   client.ObjectList
-	onOff  bool // the kind has no replicas
+	name      string // in --schedule-kinds: the plural in lower case
+	shortName string // in kubectl
+	gvk       schema.GroupVersionKind
+	object    client.Object
+	list      client.ObjectList
+	onOff     bool // the kind has no replicas
 
 	// isScalable means that a HorizontalPodAutoscaler can scale the kind.
 	isScalable bool
@@ -52,6 +55,8 @@ type kind struct {
 	requests func(client.Object) corev1.ResourceList
 	// isPaused reports whether a field of the kind pauses the workload. Nil means that the kind has no such field.
 	isPaused func(client.Object) bool
+	// resume is the kubectl command that ends this pause, with {} for the namespace and the workload.
+	resume string
 	// trim returns a copy with only the fields that the functions read. Nil means that the cache keeps all fields.
 	trim func(client.Object) client.Object
 }

@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
@@ -420,6 +425,27 @@ func TestRequestsOf(t *testing.T) {
 
 func requirements(requests, limits corev1.ResourceList) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
+}
+
+// TestKindTypes requires that the names and types of each kind belong together, also in the API.
+func TestKindTypes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		object, objectErr := apiutil.GVKForObject(k.object, scheme)
+		list, listErr := apiutil.GVKForObject(k.list, scheme)
+		if object != k.gvk || list != k.gvk.GroupVersion().WithKind(k.gvk.Kind+"List") || objectErr != nil || listErr != nil {
+			t.Errorf("%s: object %s (%v), list %s (%v), want %s", k.name, object, objectErr, list, listErr, k.gvk)
+		}
+		if plural, _ := meta.UnsafeGuessKindToResource(k.gvk); plural.Resource != k.name {
+			t.Errorf("%s: the plural of %s is %s", k.name, k.gvk.Kind, plural.Resource)
+		}
+		if (k.isPaused == nil) != (k.resume == "") {
+			t.Errorf("%s: the kind has only one of isPaused and resume", k.name)
+		}
+	}
 }
 
 func TestKindsNamed(t *testing.T) {

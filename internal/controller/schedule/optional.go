@@ -65,13 +65,13 @@ func (p *presence) check(ctx context.Context) {
 	switch {
 	case err != nil:
 	case served == p.absent.Load():
-		p.log.Info("A kind of workload was installed or removed", "kind", p.gvk.Kind, "installed", served)
+		p.log.Info("A kind of workload was installed or removed", "kind", p.kind.gvk.Kind, "installed", served)
 		err = p.change(ctx, served)
 	case !served:
 		err = p.cache.RemoveInformer(ctx, p.kind.object) // a concurrent read may have started another one
 	}
 	if err != nil && ctx.Err() == nil {
-		p.log.Error(err, "Cannot check whether a kind of workload is installed", "kind", p.gvk.Kind)
+		p.log.Error(err, "Cannot check whether a kind of workload is installed", "kind", p.kind.gvk.Kind)
 	}
 }
 
@@ -85,12 +85,12 @@ func (c *Controller) newSynced(informers cache.Informers) func(context.Context) 
 
 // isServed reports whether the API server serves the kind.
 func (p *presence) isServed(ctx context.Context) (bool, error) {
-	resources, err := p.api.ServerResourcesForGroupVersionWithContext(ctx, p.gvk.GroupVersion().String())
+	resources, err := p.api.ServerResourcesForGroupVersionWithContext(ctx, p.kind.gvk.GroupVersion().String())
 	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool {
-		return r.Kind == p.gvk.Kind
+		return r.Kind == p.kind.gvk.Kind
 	}), nil
 }
 

@@ -18,6 +18,8 @@ import (
 
 // +kubebuilder:rbac:groups=keda.sh,resources=scaledobjects,verbs=list;watch;patch
 
+var kedaVersion = schema.GroupVersion{Group: "keda.sh", Version: "v1alpha1"}
+
 // pausedReplicas is KEDA's annotation for a ScaledObject that keeps a fixed number of replicas.
 // See https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling.
 const pausedReplicas = "autoscaling.keda.sh/paused-replicas"
@@ -30,8 +32,10 @@ const pausedAutoscaling = "autoscaling.keda.sh/paused"
 // The kind has no resource requests. The cache has only its metadata.
 var scaledObjects = &kind{
 	name:       "scaledobjects",
-	object:     scaledObject("ScaledObject"),
-	list:       &metav1.PartialObjectMetadataList{TypeMeta: scaledObject("ScaledObjectList").TypeMeta},
+	shortName:  "so",
+	gvk:        kedaVersion.WithKind("ScaledObject"),
+	object:     &metav1.PartialObjectMetadata{TypeMeta: kedaType("ScaledObject")},
+	list:       &metav1.PartialObjectMetadataList{TypeMeta: kedaType("ScaledObjectList")},
 	onOff:      true,
 	isOptional: true,
 	problems:   schedule.ProblemsOfScaledObject,
@@ -53,6 +57,7 @@ var scaledObjects = &kind{
 		paused, err := strconv.ParseBool(value)
 		return set && (err != nil || paused)
 	},
+	resume: "annotate {} " + pausedAutoscaling + "-",
 	describe: func(_, after int32) string {
 		if after == 0 {
 			return "Set the annotation " + pausedReplicas
@@ -61,8 +66,6 @@ var scaledObjects = &kind{
 	},
 }
 
-func scaledObject(kind string) *metav1.PartialObjectMetadata {
-	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: kind})
-	return o
+func kedaType(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: kedaVersion.String(), Kind: kind}
 }

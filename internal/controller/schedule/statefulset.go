@@ -16,6 +16,8 @@ import (
 
 var statefulSets = &kind{
 	name:          "statefulsets",
+	shortName:     "sts",
+	gvk:           appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
 	object:        &appsv1.StatefulSet{},
 	list:          &appsv1.StatefulSetList{},
 	takesDefaults: true,

@@ -18,6 +18,8 @@ import (
 // controller of VirtualMachines reads them.
 var virtualMachines = &kind{
 	name:          "virtualmachines",
+	shortName:     "vm",
+	gvk:           v1alpha1.GroupVersion.WithKind("VirtualMachine"),
 	object:        &v1alpha1.VirtualMachine{},
 	list:          &v1alpha1.VirtualMachineList{},
 	onOff:         true,

@@ -5,10 +5,13 @@ package schedule
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
@@ -21,6 +24,23 @@ import (
 type Workload struct {
 	kind *kind
 	in   input
+}
+
+// Kind describes a kind of workload to users of kubectl.
+type Kind struct {
+	schema.GroupVersionKind
+	Name          string // the plural in lower case
+	ShortName     string
+	TakesDefaults bool // the default schedule of a Namespace applies to the kind
+	IsOptional    bool // a cluster with the operator may not have the kind
+}
+
+// Describe returns all kinds, in the order of Kinds.
+func Describe() (described []Kind) {
+	for _, k := range kinds {
+		described = append(described, Kind{k.gvk, k.name, k.shortName, k.takesDefaults, k.isOptional})
+	}
+	return described
 }
 
 // NewObject returns an empty object of a kind in Kinds, or nil.
@@ -135,4 +155,27 @@ func (w Workload) CanStart() bool {
 	p := w.kind.decide(copied)
 	s, _ := w.Parse()
 	return s != nil && p.transition == start && p.level > w.kind.stopLevel(s)
+}
+
+// StartCommand returns the arguments of a kubectl command that starts a stopped workload without its schedule. They
+// contain the target, for example "-n dev deployment/web".
+func (w Workload) StartCommand(target string) (string, error) {
+	s, _ := w.Parse()
+	if s == nil {
+		s = &schedule.Schedule{}
+	}
+	level := w.kind.stopLevel(s) + 1
+	if w.kind.isScalable {
+		return fmt.Sprintf("scale %s --replicas=%d", target, level), nil
+	}
+	started := w.in.object.DeepCopyObject().(client.Object)
+	w.kind.setLevel(started, level)
+	patch, err := client.MergeFrom(w.in.object).Data(started)
+	return fmt.Sprintf("patch %s --type=merge -p '%s'", target, patch), err
+}
+
+// ResumeCommand returns the arguments of a kubectl command that ends the pause of a workload by a field of its kind. It
+// is empty if the kind has no such field.
+func (w Workload) ResumeCommand(target string) string {
+	return strings.Replace(w.kind.resume, "{}", target, 1)
 }

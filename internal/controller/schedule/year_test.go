@@ -59,6 +59,9 @@ var short = testing.Short
 // overridden schedule if and only if a user or a tool has undone the last start or stop.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
+	if len(traitsOf) != len(kinds) {
+		t.Fatalf("traitsOf has %d kinds, want %d", len(traitsOf), len(kinds))
+	}
 	seeds, workloads := 5, 1000
 	if short() {
 		seeds, workloads = 1, 100
@@ -457,8 +460,10 @@ func scale(o client.Object, level, least int) {
 		o.Spec.Action = []v1alpha1.Action{"inactive", "active"}[level]
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		o.Spec.MaxReplicas, o.Spec.MinReplicas = int32(level), new(int32(least))
-	default: // ScaledObject
+	case *metav1.PartialObjectMetadata: // ScaledObject
 		set(annotated(o), "autoscaling.keda.sh/paused-replicas", []string{"0", ""}[level])
+	default:
+		panic(fmt.Sprintf("scale and scaleOf lack the type %T", o))
 	}
 }
 

@@ -181,11 +181,11 @@ func hasTimes(annotations map[string]string) bool {
 func (t Translation) validated(kind string) Translation {
 	const key = v1beta1.StopReplicasAnnotation
 	value, given := t.Annotations[key]
-	switch isOnOff := kind == "cronjobs" || kind == "virtualmachines"; {
+	switch {
 	case given && schedule.IsUnscheduled(t.Annotations):
 		t.omit("downtime-replicas", "there is no schedule")
 		delete(t.Annotations, key)
-	case given && isOnOff:
+	case given && !hasReplicas(kind):
 		if value != "0" {
 			t.omit("downtime-replicas", "this kind of workload has no replicas")
 		}
@@ -196,6 +196,13 @@ func (t Translation) validated(kind string) Translation {
 		t.Annotations, t.Reasons = nil, append(t.Reasons, "nothing is translated: "+note)
 	}
 	return t
+}
+
+// hasReplicas reports whether a kind accepts stop-replicas.
+func hasReplicas(kind string) bool {
+	return len(problemsOf(kind, map[string]string{
+		v1beta1.StopScheduleAnnotation: "00:00", v1beta1.StopReplicasAnnotation: "1",
+	})) == 0
 }
 
 // problemsOf returns the problems of annotations for a kind. Without times, it assumes that the default of the
