@@ -202,9 +202,16 @@ control-plane:
 prometheus:
 	@go run ./hack/cluster/build prometheus
 
+# Several packages run these tools. Without test-tools, each of them would compile helm on the first run, at the same
+# time as the others.
+.PHONY: test-tools
+test-tools:
+	@echo "Compiling kustomize and helm for the tests, if they have changed" >&2
+	@for tool in kustomize helm; do go tool -n -modfile="$(CURDIR)/hack/tools/$$tool.mod" $$tool > /dev/null || exit; done
+
 # With -short, a long test runs only a fixed part of its cases. The tests do not run go vet, because make lint runs it.
 .PHONY: test
-test: control-plane ## Run all tests, but only a part of the long tests; TESTFLAGS="-run Machine" passes flags to go test
+test: control-plane test-tools ## Run all tests, but only a part of the long tests; TESTFLAGS="-run Machine" passes flags to go test
 	@hack/gotest test -short -vet=off -timeout 30m $(PACKAGES_AT_ONCE) $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
@@ -215,7 +222,7 @@ test-unit: ## Run the tests that do not need a control plane
 # two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
 # Therefore they run again without the race detector, with all cases.
 .PHONY: test-all
-test-all: prometheus ## Run all tests at full length, with the race detector
+test-all: prometheus test-tools ## Run all tests at full length, with the race detector
 	@CGO_ENABLED=$(CGO) hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
 	@CGO_ENABLED=$(CGO) hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim ./internal/controller/schedule)
