@@ -303,6 +303,57 @@ func TestPod(t *testing.T) {
 	}
 }
 
+// TestAdditions checks the values that add labels or annotations. Those of the chart must stay.
+func TestAdditions(t *testing.T) {
+	const deployment = "Deployment useless-controller-manager"
+	for _, c := range []struct {
+		value, enable string // enable sets the value without which the object does not exist
+		object        string
+		field         []string
+	}{
+		{"podLabels", "", deployment, []string{"spec", "template", "metadata", "labels"}},
+		{"podAnnotations", "", deployment, []string{"spec", "template", "metadata", "annotations"}},
+		{"metrics.serviceMonitor.labels", "metrics.serviceMonitor.enabled=true",
+			"ServiceMonitor useless-controller-manager", []string{"metadata", "labels"}},
+		{"metrics.rules.labels", "metrics.rules.enabled=true",
+			"PrometheusRule useless-controller-manager", []string{"metadata", "labels"}},
+		{"dashboards.labels", "dashboards.enabled=true", "ConfigMap useless-dashboard", []string{"metadata", "labels"}},
+	} {
+		t.Run(c.value, func(t *testing.T) {
+			t.Parallel()
+			added := func(set ...string) map[string]string {
+				object := rendered(t, append(set, strings.Fields(c.enable)...)...)[c.object]
+				if object == nil {
+					t.Fatalf("there is no %s", c.object)
+				}
+				got, found, err := unstructured.NestedStringMap(object.Object, c.field...)
+				if err != nil || !found {
+					t.Fatalf("%s: %v", c.field, err)
+				}
+				return got
+			}
+			want := added()
+			if len(want) == 0 {
+				t.Errorf("the chart has no %s", c.field)
+			}
+			want["team"] = "useless"
+			if diff := gocmp.Diff(want, added(c.value+".team=useless")); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.field, diff)
+			}
+		})
+	}
+}
+
+// TestExtraEnv adds an environment variable.
+func TestExtraEnv(t *testing.T) {
+	t.Parallel()
+	want := append(container(t, rendered(t))["env"].([]any), map[string]any{"name": "HTTPS_PROXY", "value": "proxy"})
+	got := container(t, rendered(t, "extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=proxy"))["env"]
+	if diff := gocmp.Diff(any(want), got); diff != "" {
+		t.Errorf("environment variables (-want +got):\n%s", diff)
+	}
+}
+
 // TestExamples renders each file in ci, as make helm-lint does. The README of the chart contains these files.
 func TestExamples(t *testing.T) {
 	examples, err := filepath.Glob(installer.Chart + "/ci/*-values.yaml")
