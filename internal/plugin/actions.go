@@ -113,7 +113,8 @@ func (o *options) newWake() *cobra.Command {
 			if duration == "" {
 				return errors.New("--for is missing: add a duration, for example --for 2h")
 			}
-			if _, err := schedule.ParseDuration(duration); err != nil {
+			uptime, err := schedule.ParseDuration(duration)
+			if err != nil {
 				return fmt.Errorf("--for %q is not a duration from 1m to 30d: use for example --for 2h", duration)
 			}
 			w, err := o.scheduled(args)
@@ -127,8 +128,9 @@ func (o *options) newWake() *cobra.Command {
 			if !w.CanStart() {
 				return cannotStart(w)
 			}
+			now := o.clock.Now()
 			patch := annotationPatch(map[string]string{v1beta1.StartUntilAnnotation: duration})
-			return o.patch(w.info, patch, "runs for "+duration+w.afterWake(duration, o.clock.Now()))
+			return o.patch(w.info, patch, "runs for "+duration+w.afterWake(now, now.Add(uptime)))
 		},
 	}
 	c.Flags().StringVar(&duration, "for", "", "how long the workload runs, from 1m to 30d")
@@ -141,25 +143,39 @@ func cannotStart(w workload) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("no stop has saved the state of %s that a start restores: start it with\n"+
-		"  kubectl %s\nand run the command again", w.id(), command)
+	return fmt.Errorf("the operator has not stopped %s, so it does not know what to restore: start it, for example "+
+		"with\n  kubectl %s\nand run the command again", w.id(), command)
 }
 
-// afterWake says if no stop follows an uptime, because stops are suspended.
-func (w workload) afterWake(uptime string, now time.Time) string {
-	s, _ := w.Parse()
-	duration, err := schedule.ParseDuration(uptime)
-	if s == nil || err != nil {
+// afterWake describes until when the workload runs after an uptime from now to end. It is empty if the workload stops
+// at the end.
+func (w workload) afterWake(now, end time.Time) string {
+	parsed, _ := w.Parse()
+	if parsed == nil {
 		return ""
 	}
-	if s.Suspended {
+	s := *parsed
+	s.StartUntil, s.StartFor = time.Time{}, 0 // the new uptime replaces an earlier one
+	since := w.Record().RunningSince
+	if since.IsZero() || !w.Running(&s) {
+		since = now
+	}
+	atEnd := s.Due(schedule.Record{RunningSince: since}, true, end)
+	stops := s
+	stops.Start = nil
+	next := w.nextEvent(&stops, atEnd, end)
+	switch {
+	case s.Suspended:
 		return ", and then until you stop it, because starts and stops are suspended"
+	case atEnd.IsDue && atEnd.IsStop && !atEnd.At.Before(s.SuspendUntil):
+		return ""
+	case next.At.IsZero():
+		return ", and then until you stop it"
+	case s.SuspendUntil.After(end):
+		return ", and then until " + clockTime(&s, next.At) + ", because earlier stops are suspended"
+	default:
+		return ", and then until the stop on " + clockTime(&s, next.At)
 	}
-	if end := s.Due(schedule.Record{}, true, now.Add(duration)); end.IsStop && end.At.Before(s.SuspendUntil) {
-		return ", and then until the first stop after " + clockTime(s, s.SuspendUntil) +
-			", because earlier ones are suspended"
-	}
-	return ""
 }
 
 // scheduled returns a workload that the operator starts and stops.
@@ -179,7 +195,11 @@ func (o *options) scheduled(args []string) (workload, error) {
 	}
 	if s, problems := w.Parse(); s == nil {
 		_, note := schedule.Explain(problems)
-		return workload{}, fmt.Errorf("the schedule of %s is invalid: %s", w.id(), note)
+		name := "the schedule of " + w.id()
+		if _, isDefault := w.Annotations(); isDefault {
+			name = "the default schedule of Namespace " + w.object.GetNamespace()
+		}
+		return workload{}, fmt.Errorf("%s is invalid: %s", name, note)
 	}
 	return w, nil
 }

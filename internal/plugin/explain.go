@@ -58,8 +58,19 @@ func noSchedule(w workload) error {
 		_, note := schedule.Explain(problems)
 		return fmt.Errorf("%s has no schedule: %s", w.id(), note)
 	}
-	return fmt.Errorf("%[1]s has no schedule: add one with\n  kubectl annotate -n %[2]s %[1]s %[3]q", w.id(),
-		w.object.GetNamespace(), v1beta1.StopScheduleAnnotation+"=Mon-Fri 20:00")
+	return fmt.Errorf("%s has no schedule: add one, for example with\n%s", w.id(), w.kind.addSchedule(w.target()))
+}
+
+// addSchedule returns a kubectl command that adds a schedule to a workload of the kind, and its effect.
+func (k kind) addSchedule(target string) string {
+	annotations := fmt.Sprintf("%q %q", v1beta1.StartScheduleAnnotation+"=Mon-Fri 07:00",
+		v1beta1.StopScheduleAnnotation+"=Mon-Fri 20:00")
+	if k.needsReplicas {
+		annotations += " " + v1beta1.StopReplicasAnnotation + "=1"
+	}
+	return "  kubectl annotate " + target + " " + annotations + "\n" +
+		"The operator executes the last start or stop of a new schedule at once. With " + v1beta1.DryRunAnnotation +
+		"=true, it only emits an event."
 }
 
 // id returns KIND/NAME.
@@ -74,15 +85,17 @@ func (w workload) ignoredBecause() string {
 	switch owner := metav1.GetControllerOfNoCopy(w.object); {
 	case paused:
 		return fmt.Sprintf("it has the annotation %s: remove the annotation with\n"+
-			"  kubectl annotate %s %[1]s-", v1beta1.PausedAnnotation, w.target())
+			"  kubectl annotate %[2]s %[1]s-", v1beta1.PausedAnnotation, w.target()) + afterPause
 	case !w.object.GetDeletionTimestamp().IsZero():
 		return "it is being deleted: choose another workload"
 	case owner != nil:
 		return fmt.Sprintf("%s %s controls it: change that object", owner.Kind, owner.Name)
 	default:
-		return "it is paused: resume it with\n  kubectl " + w.ResumeCommand(w.target())
+		return "it is paused: resume it with\n  kubectl " + w.ResumeCommand(w.target()) + afterPause
 	}
 }
+
+const afterPause = "\nThe operator then executes the last start or stop that it missed."
 
 // explain writes the state of a workload, its cause, and a timeline.
 func explain(out io.Writer, w workload, now time.Time) {
@@ -95,21 +108,20 @@ func explain(out io.Writer, w workload, now time.Time) {
 		return
 	}
 	field("State", "%s", w.State())
-	source := "its own annotations"
-	if _, isDefault := w.Annotations(); isDefault {
-		source = "Namespace " + w.object.GetNamespace()
-	}
 	s, problems := w.Parse()
 	if s == nil {
 		for _, p := range problems {
 			field("Mistake", "%s", p)
 		}
-		field("Source", "%s", source)
+		field("Source", "%s", w.source())
 		return
 	}
 	due := s.Due(w.Record(), w.Running(s), now)
 	field("Because", "%s", w.reason(s, due, now))
-	field("Source", "%s", source)
+	field("Source", "%s", w.source())
+	if w.IsDryRun() {
+		field("Dry run", "the operator only emits events about starts and stops (%s)", v1beta1.DryRunAnnotation)
+	}
 	if next := w.nextEvent(s, due, now); !next.At.IsZero() {
 		_, name := described(next)
 		_, key, _ := strings.Cut(next.Cause, "/")
@@ -125,6 +137,14 @@ func explain(out io.Writer, w workload, now time.Time) {
 	}
 }
 
+// source says which annotations have the schedule.
+func (w workload) source() string {
+	if _, isDefault := w.Annotations(); isDefault {
+		return "Namespace " + w.object.GetNamespace()
+	}
+	return "its own annotations"
+}
+
 // describeSavedHours describes the savings since the last stop.
 func (w workload) describeSavedHours(s *schedule.Schedule, now time.Time) string {
 	coreHours, gibHours, isKnown := w.savedHours(s, now)
@@ -136,14 +156,17 @@ func (w workload) describeSavedHours(s *schedule.Schedule, now time.Time) string
 
 // reason returns text for users that explains the state of a workload.
 func (w workload) reason(s *schedule.Schedule, due schedule.Due, now time.Time) string {
-	last := w.describeLast(s, due)
+	last, runs := w.describeLast(s, due), "it is stopped"
+	if w.Running(s) {
+		runs = "it runs"
+	}
 	switch {
 	case due.IsDue && !due.At.IsZero() && w.IsDryRun():
 		return last + ", but a dry run does not execute it"
 	case s.Suspended && !due.IsUptime:
-		return `suspend is "true", so starts and stops are skipped`
+		return runs + `, and starts and stops are skipped because suspend is "true"`
 	case now.Before(s.SuspendUntil) && !due.IsUptime:
-		return "starts and stops are skipped until " + clockTime(s, s.SuspendUntil)
+		return runs + ", and starts and stops are skipped until " + clockTime(s, s.SuspendUntil) + " (suspend-until)"
 	case due.IsDue && !due.At.IsZero():
 		return fmt.Sprintf("%s, but the operator has not executed it yet: its events can show the reason\n"+
 			"  kubectl events -n %s --for %s", last, w.object.GetNamespace(), w.id())
@@ -161,6 +184,8 @@ func (w workload) describeLast(s *schedule.Schedule, due schedule.Due) string {
 		return "stop-after counts from " + clockTime(s, due.Since)
 	case last.At.IsZero():
 		return "nothing was due yet"
+	case last.Cause == "" && s.StopAfter == 0:
+		return "kubectl useless sleep stopped it on " + clockTime(s, last.At)
 	case last.Cause == "":
 		return "stop-after or kubectl useless sleep stopped it on " + clockTime(s, last.At)
 	}
@@ -169,14 +194,19 @@ func (w workload) describeLast(s *schedule.Schedule, due schedule.Due) string {
 	return fmt.Sprintf("%s %q was due on %s", key, schedule.Truncate(annotations[last.Cause]), clockTime(s, last.At))
 }
 
-// lastEvent returns the last start or stop. If a stop was recorded after the last regular event, stop-after or the
+// lastEvent returns the last start or stop. It is zero if start-until keeps the workload running, because the operator
+// does not record when it started the workload. If a stop was recorded after the last regular event, stop-after or the
 // command sleep has stopped the workload. The stop then has no cause.
 func (w workload) lastEvent(due schedule.Due) schedule.Event {
 	r := w.Record()
-	if !due.IsDue && !due.IsUptime && r.State == v1beta1.ScheduleStopped && r.Last.After(due.At) {
+	switch {
+	case due.IsUptime:
+		return schedule.Event{}
+	case !due.IsDue && r.State == v1beta1.ScheduleStopped && r.Last.After(due.At):
 		return schedule.Event{At: r.Last, IsStop: true}
+	default:
+		return due.Event
 	}
-	return due.Event
 }
 
 // contradiction explains why the workload runs after a stop, or does not run after a start. It is empty if the last
@@ -190,7 +220,7 @@ func (w workload) contradiction(s *schedule.Schedule, due schedule.Due) string {
 	case last.IsStop == (r.State == v1beta1.ScheduleStopped) && r.State != "":
 		return ", but a user or a tool has undone it"
 	case !last.IsStop && r.Original == 0 && s.StartReplicas == 0:
-		return ", but no stop has saved the state that it restores"
+		return ", but the operator had not stopped it, so there was nothing to restore"
 	default:
 		return ", but a suspension or a dry run has skipped it"
 	}

@@ -85,7 +85,8 @@ func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string
 		switch {
 		case isAbsent(err):
 		case apierrors.IsForbidden(err):
-			fmt.Fprintf(o.ErrOut, "note: %s are skipped: you do not have permission to read them\n", name)
+			plural, _, _ := strings.Cut(name, ".")
+			fmt.Fprintf(o.ErrOut, "note: %s are skipped: you do not have permission to read them\n", plural)
 			forbidden = err
 			if k, err := kindNamed(name); err == nil && k.takesDefaults {
 				unread = append(unread, k.plural)

@@ -32,6 +32,7 @@ type row struct {
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
 	State     string       `json:"state"`
+	DryRun    bool         `json:"dryRun,omitempty"`
 	Last      *metav1.Time `json:"lastTime,omitempty"`
 	LastEvent string       `json:"lastEvent,omitempty"`
 	Next      *metav1.Time `json:"nextTime,omitempty"`
@@ -86,14 +87,13 @@ func (o *options) describeEmptyList(all bool) error {
 	case err != nil:
 		return err
 	case all:
-		fmt.Fprintln(o.ErrOut, "No workload has a schedule. To add one:")
+		fmt.Fprintln(o.ErrOut, "No workload has an active schedule. To add one, for example:")
 		namespace = "NAMESPACE"
 	default:
-		fmt.Fprintf(o.ErrOut, "No workload in namespace %s has a schedule. -A lists all namespaces. To add one:\n",
-			namespace)
+		fmt.Fprintf(o.ErrOut, "No workload in namespace %s has an active schedule. -A lists all namespaces. "+
+			"To add one, for example:\n", namespace)
 	}
-	fmt.Fprintf(o.ErrOut, "  kubectl annotate -n %s deployment NAME %q\n", namespace,
-		v1beta1.StopScheduleAnnotation+"=Mon-Fri 20:00")
+	fmt.Fprintln(o.ErrOut, kinds[0].addSchedule("-n "+namespace+" "+kinds[0].singular+" NAME"))
 	return nil
 }
 
@@ -133,7 +133,7 @@ func newRow(w workload, now time.Time) row {
 	_, isDefault := w.Annotations()
 	out := row{
 		Kind: w.kind.title, Namespace: w.object.GetNamespace(), Name: w.object.GetName(), State: w.State(),
-		Source: "own", Cores: saved.Cpu().String(), Memory: saved.Memory().String(),
+		DryRun: w.IsDryRun(), Source: "own", Cores: saved.Cpu().String(), Memory: saved.Memory().String(),
 	}
 	if isDefault {
 		out.Source = namespaceKind
@@ -248,7 +248,11 @@ func table(rows []row, now time.Time, namespaces bool) *metav1.Table {
 		if r.Next != nil {
 			next = fmt.Sprintf("%s in %s", r.NextEvent, duration.HumanDuration(r.Next.Sub(now)))
 		}
-		cells := []any{r.Kind, r.Name, r.State, last, next, r.Source, r.Cores, r.Memory,
+		state := r.State
+		if r.DryRun {
+			state += ",dry-run"
+		}
+		cells := []any{r.Kind, r.Name, state, last, next, r.Source, r.Cores, r.Memory,
 			known(r.CoreHours), known(r.GiBHours), r.TimeZone}
 		if namespaces {
 			cells = append([]any{r.Namespace}, cells...)

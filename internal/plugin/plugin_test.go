@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -134,17 +135,26 @@ func TestExplain(t *testing.T) {
 		{"the start was suspended", 0, schedule.Record{Last: at(7), State: v1beta1.ScheduleStopped, Original: 3}, "", "",
 			started + ", but a suspension or a dry run has skipped it\n", "start"},
 		{"the replicas before the stop are not known", 0, schedule.Record{Last: at(7)}, "", "",
-			started + ", but no stop has saved the state that it restores\n", "start"},
+			started + ", but the operator had not stopped it, so there was nothing to restore\n", "start"},
+		{"it is suspended while it runs", 3, schedule.Record{Last: at(7), State: v1beta1.ScheduleStarted},
+			v1beta1.SuspendUntilAnnotation, "2026-10-24T07:00:00Z",
+			"it runs, and starts and stops are skipped until Sat 2026-10-24 07:00 UTC (suspend-until)\n", "start"},
+		{"it is suspended while it is stopped", 0, schedule.Record{Last: at(7), State: v1beta1.ScheduleStarted},
+			v1beta1.SuspendAnnotation, "true",
+			"it is stopped, and starts and stops are skipped because suspend is \"true\"\n", "start"},
+		{"the command sleep has stopped it", 0,
+			schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3}, "", "",
+			"kubectl useless sleep stopped it on Thu 2026-10-22 08:00 UTC\n", "stop"},
 		{"stop-after has stopped it", 0, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
 			v1beta1.StopAfterAnnotation, "1h", byTimer + "\n", "stop"},
 		{"a user starts it after that", 3, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
 			v1beta1.StopAfterAnnotation, "1h", byTimer + undone, "stop"},
 		{"it runs on demand", 3, schedule.Record{ExpiresAt: at(12), State: v1beta1.ScheduleStarted},
 			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z",
-			"start-until keeps it running until Thu 2026-10-22 12:00 UTC\n", "start"},
+			"start-until keeps it running until Thu 2026-10-22 12:00 UTC\n", ""},
 		{"a user stops it while it runs on demand", 0, schedule.Record{ExpiresAt: at(12), State: v1beta1.ScheduleStarted},
 			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z",
-			"start-until keeps it running until Thu 2026-10-22 12:00 UTC" + undone, "start"},
+			"start-until keeps it running until Thu 2026-10-22 12:00 UTC" + undone, ""},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			annotations := map[string]string{
@@ -161,7 +171,7 @@ func TestExplain(t *testing.T) {
 				t.Errorf("want %q in:\n%s", c.because, out.String())
 			}
 			if got := newRow(w, now).LastEvent; got != c.last {
-				t.Errorf("the list shows that the last event is a %s, want %s", got, c.last)
+				t.Errorf("the list shows the last event %q, want %q", got, c.last)
 			}
 		})
 	}
@@ -247,21 +257,34 @@ func TestUntilStart(t *testing.T) {
 	}
 }
 
-// TestAfterWake describes what follows an uptime on demand of two hours.
+// TestAfterWake describes what follows an uptime on demand from Thursday at 10:05 to 12:05.
 func TestAfterWake(t *testing.T) {
-	for _, c := range []struct{ reason, key, value, want string }{
-		{"the stop follows", v1beta1.SuspendAnnotation, "false", ""},
-		{"a suspension that ended before the last stop", v1beta1.SuspendUntilAnnotation, "2026-10-21T11:00:00Z", ""},
-		{"a suspension that ends before the uptime also skips the last stop", v1beta1.SuspendUntilAnnotation, "2026-10-22T11:00:00Z",
-			", and then until the first stop after Thu 2026-10-22 11:00 UTC, because earlier ones are suspended"},
-		{"a suspension until a later time", v1beta1.SuspendUntilAnnotation, "2026-10-26T07:00:00Z",
-			", and then until the first stop after Mon 2026-10-26 07:00 UTC, because earlier ones are suspended"},
-		{"a suspension without an end", v1beta1.SuspendAnnotation, "true",
+	const start, stop, stopAfter, suspendUntil = v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation,
+		v1beta1.StopAfterAnnotation, v1beta1.SuspendUntilAnnotation
+	type m = map[string]string
+	for _, c := range []struct {
+		reason      string
+		annotations map[string]string
+		want        string
+	}{
+		{"the last event before the end is a stop", m{stop: "20:00"}, ""},
+		{"the last event before the end is a start", m{stop: "20:00", start: "07:00"},
+			", and then until the stop on Thu 2026-10-22 20:00 UTC"},
+		{"there is no stop", m{start: "07:00"}, ", and then until you stop it"},
+		{"stop-after ends during the uptime", m{stopAfter: "1h", start: "07:00"}, ""},
+		{"stop-after ends later", m{stopAfter: "4h"}, ", and then until the stop on Thu 2026-10-22 14:05 UTC"},
+		{"an earlier uptime is replaced", m{stop: "20:00", v1beta1.StartUntilAnnotation: "2026-10-25T11:00:00Z"}, ""},
+		{"a suspension that ended before the last stop", m{stop: "20:00", suspendUntil: "2026-10-21T11:00:00Z"}, ""},
+		{"a suspension that ends before the uptime also skips the last stop",
+			m{stop: "20:00", suspendUntil: "2026-10-22T11:00:00Z"}, ", and then until the stop on Thu 2026-10-22 20:00 UTC"},
+		{"a suspension until a later time", m{stop: "20:00", start: "07:00", suspendUntil: "2026-10-26T07:00:00Z"},
+			", and then until Mon 2026-10-26 20:00 UTC, because earlier stops are suspended"},
+		{"a suspension without an end", m{stop: "20:00", v1beta1.SuspendAnnotation: "true"},
 			", and then until you stop it, because starts and stops are suspended"},
 	} {
-		d := stopped(schedule.Record{}, map[string]string{v1beta1.StopScheduleAnnotation: "20:00", c.key: c.value})
+		d := stopped(schedule.Record{}, c.annotations)
 		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
-		if got := w.afterWake("2h", now); got != c.want {
+		if got := w.afterWake(now, now.Add(2*time.Hour)); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 		}
 	}
@@ -270,8 +293,10 @@ func TestAfterWake(t *testing.T) {
 // TestNoSchedule requires that the error about a workload without a schedule names what to change.
 func TestNoSchedule(t *testing.T) {
 	for _, c := range []struct{ reason, key, value, want string }{
-		{"no annotation", "example.com/a", "b", "deployment/web has no schedule: add one with\n" +
-			"  kubectl annotate -n dev deployment/web \"useless.container.training/stop-schedule=Mon-Fri 20:00\""},
+		{"no annotation", "example.com/a", "b", "deployment/web has no schedule: add one, for example with\n" +
+			"  kubectl annotate -n dev deployment/web \"useless.container.training/start-schedule=Mon-Fri 07:00\" " +
+			"\"useless.container.training/stop-schedule=Mon-Fri 20:00\"\nThe operator executes the last start or stop of a " +
+			"new schedule at once. With useless.container.training/dry-run=true, it only emits an event."},
 		{"excluded from the default of the Namespace", v1beta1.ScheduleAnnotation, "none",
 			"deployment/web is excluded from schedules: remove the annotation with\n" +
 				"  kubectl annotate -n dev deployment/web useless.container.training/schedule-"},
@@ -285,6 +310,24 @@ func TestNoSchedule(t *testing.T) {
 		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
 		if got := noSchedule(w).Error(); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
+// TestAddSchedule requires that the suggested schedule is valid for each kind.
+func TestAddSchedule(t *testing.T) {
+	quoted := regexp.MustCompile(`"?(useless\.container\.training/[a-z-]+)=([^"\n]*[^" \n])"?`)
+	for _, k := range kinds {
+		annotations := map[string]string{}
+		command, _, _ := strings.Cut(k.addSchedule("-n dev "+k.singular+" web"), "\n")
+		for _, match := range quoted.FindAllStringSubmatch(command, -1) {
+			annotations[match[1]] = match[2]
+		}
+		o := controller.NewObject(k.plural)
+		o.SetAnnotations(annotations)
+		s, problems := controller.NewWorkload(k.plural, o, nil, time.UTC, now).Parse()
+		if s == nil || s.Start == nil || s.Stop == nil {
+			t.Errorf("%s: %v\n%s", k.plural, problems, command)
 		}
 	}
 }
@@ -329,6 +372,7 @@ func TestSavedHours(t *testing.T) {
 
 // TestIgnoredBecause requires that the plugin names what makes the operator ignore a workload, and a command against it.
 func TestIgnoredBecause(t *testing.T) {
+	const missed = "\nThe operator then executes the last start or stop that it missed."
 	for _, c := range []struct {
 		reason string
 		kind   string
@@ -338,17 +382,17 @@ func TestIgnoredBecause(t *testing.T) {
 		{"paused by the annotation", "deployments", func(o client.Object) {
 			o.SetAnnotations(map[string]string{v1beta1.PausedAnnotation: "true"})
 		}, "it has the annotation useless.container.training/paused: remove the annotation with\n" +
-			"  kubectl annotate -n dev deployment/web useless.container.training/paused-"},
+			"  kubectl annotate -n dev deployment/web useless.container.training/paused-" + missed},
 		{"being deleted", "deployments", func(o client.Object) { o.SetDeletionTimestamp(new(metav1.NewTime(now))) },
 			"it is being deleted: choose another workload"},
 		{"controlled by another object", "statefulsets", func(o client.Object) {
 			o.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Shop", Name: "blue", Controller: new(true)}})
 		}, "Shop blue controls it: change that object"},
 		{"a paused rollout", "deployments", func(o client.Object) { o.(*appsv1.Deployment).Spec.Paused = true },
-			"it is paused: resume it with\n  kubectl rollout resume -n dev deployment/web"},
+			"it is paused: resume it with\n  kubectl rollout resume -n dev deployment/web" + missed},
 		{"paused by KEDA", "scaledobjects", func(o client.Object) {
 			o.SetAnnotations(map[string]string{"autoscaling.keda.sh/paused": "true"})
-		}, "it is paused: resume it with\n  kubectl annotate -n dev scaledobject/web autoscaling.keda.sh/paused-"},
+		}, "it is paused: resume it with\n  kubectl annotate -n dev scaledobject/web autoscaling.keda.sh/paused-" + missed},
 	} {
 		k, err := kindNamed(c.kind)
 		if err != nil {
@@ -643,7 +687,7 @@ func TestStartCommand(t *testing.T) {
 		t.Run(k.plural, func(t *testing.T) {
 			w := stoppedByUser(t, k)
 			err := cannotStart(w)
-			if want := "start it with\n  kubectl " + commands[k.plural] + "\n"; !strings.Contains(err.Error(), want) {
+			if want := "start it, for example with\n  kubectl " + commands[k.plural] + "\n"; !strings.Contains(err.Error(), want) {
 				t.Errorf("got %q, want %q", err, want)
 			}
 		})

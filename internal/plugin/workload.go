@@ -29,6 +29,7 @@ type kind struct {
 	resource      string
 	takesDefaults bool // the annotations of a Namespace are the default of the kind
 	isOptional    bool // a cluster with the operator may not have the kind
+	needsReplicas bool // a schedule with stops needs the annotation stop-replicas
 }
 
 var kinds = kindsOfController()
@@ -38,7 +39,7 @@ func kindsOfController() (all []kind) {
 		all = append(all, kind{
 			plural: k.Name, singular: strings.ToLower(k.Kind), short: k.ShortName, title: k.Kind,
 			resource:      strings.Join([]string{k.Name, k.Version, k.Group}, "."),
-			takesDefaults: k.TakesDefaults, isOptional: k.IsOptional,
+			takesDefaults: k.TakesDefaults, isOptional: k.IsOptional, needsReplicas: k.NeedsReplicas,
 		})
 	}
 	return all

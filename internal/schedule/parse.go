@@ -254,8 +254,11 @@ func ProblemsOfAutoscaler(annotations map[string]string) (problems []Problem) {
 	_, expires := annotations[v1beta1.StopAfterAnnotation]
 	value, given := annotations[stopKey]
 	if replicas, err := parseReplicas(value, 0); (stops || expires) && (!given || err == nil && replicas == 0) {
-		problems = append(problems, Problem{stopKey, value, `"1"`,
-			errors.New("a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload")})
+		cause := "a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload"
+		if !given {
+			cause = "it is missing, but " + cause
+		}
+		problems = append(problems, Problem{stopKey, value, `"1"`, errors.New(cause)})
 	}
 	return append(problems, forbidden(annotations, v1beta1.StartReplicasAnnotation,
 		"a start restores minReplicas and maxReplicas from before the stop")...)

@@ -585,7 +585,8 @@ func testAutoscalerWithoutStopReplicas(t *testing.T, namespace string) {
 		t.Fatal(err)
 	}
 	checkEvents(t, hpa, v1beta1.EventInvalidSchedule, `useless.container.training/stop-replicas "": `+
-		`a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload; use for example "1"`)
+		`it is missing, but a HorizontalPodAutoscaler has at least 1 replica; to stop at 0, annotate its workload; `+
+		`use for example "1"`)
 	hpa = waitForWorkload(t, hpa, "there", func(*autoscalingv2.HorizontalPodAutoscaler) bool { return true })
 	if *hpa.Spec.MinReplicas != 2 || hpa.Spec.MaxReplicas != 9 {
 		t.Errorf("its limits are %d and %d, want 2 and 9", *hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas)

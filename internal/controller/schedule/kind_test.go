@@ -282,7 +282,7 @@ func TestScaledObject(t *testing.T) {
 func TestProblemsOfAutoscaler(t *testing.T) {
 	for _, c := range []struct{ reason, key, value, want string }{
 		{"the default of 0 replicas is impossible", v1beta1.StopReplicasAnnotation, "",
-			`useless.container.training/stop-replicas "": a HorizontalPodAutoscaler has at least 1 replica; ` +
+			`useless.container.training/stop-replicas "": it is missing, but a HorizontalPodAutoscaler has at least 1 replica; ` +
 				`to stop at 0, annotate its workload; use for example "1"`},
 		{"0 replicas are impossible", v1beta1.StopReplicasAnnotation, "0",
 			`useless.container.training/stop-replicas "0": a HorizontalPodAutoscaler has at least 1 replica; ` +

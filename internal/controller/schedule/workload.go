@@ -33,12 +33,16 @@ type Kind struct {
 	ShortName     string
 	TakesDefaults bool // the default schedule of a Namespace applies to the kind
 	IsOptional    bool // a cluster with the operator may not have the kind
+	NeedsReplicas bool // a schedule with stops needs the annotation stop-replicas
 }
 
 // Describe returns all kinds, in the order of Kinds.
 func Describe() (described []Kind) {
 	for _, k := range kinds {
-		described = append(described, Kind{k.gvk, k.name, k.shortName, k.takesDefaults, k.isOptional})
+		described = append(described, Kind{
+			GroupVersionKind: k.gvk, Name: k.name, ShortName: k.shortName, TakesDefaults: k.takesDefaults,
+			IsOptional: k.isOptional, NeedsReplicas: k.least != nil,
+		})
 	}
 	return described
 }
