@@ -143,8 +143,8 @@ func cannotStart(w workload) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the operator has not stopped %s, so it does not know what to restore: start it, for example "+
-		"with\n  kubectl %s\nand run the command again", w.id(), command)
+	return fmt.Errorf("the operator has not stopped %[1]s, so it cannot restore it: start %[1]s, for example with\n"+
+		"  kubectl %[2]s\nand run wake again", w.id(), command)
 }
 
 // afterWake describes until when the workload runs after an uptime from now to end. It is empty if the workload stops
@@ -155,26 +155,20 @@ func (w workload) afterWake(now, end time.Time) string {
 		return ""
 	}
 	s := *parsed
-	s.StartUntil, s.StartFor = time.Time{}, 0 // the new uptime replaces an earlier one
-	since := w.Record().RunningSince
-	if since.IsZero() || !w.Running(&s) {
-		since = now
+	s.StartUntil, s.StartFor = end, 0 // replaces an earlier uptime
+	record := schedule.Record{RunningSince: now}
+	if since := w.Record().RunningSince; w.Running(&s) && !since.IsZero() {
+		record.RunningSince = since
 	}
-	atEnd := s.Due(schedule.Record{RunningSince: since}, true, end)
-	stops := s
-	stops.Start = nil
-	next := w.nextEvent(&stops, atEnd, end)
-	switch {
+	switch stop := next(&s, record, s.Due(record, true, now), now, firstStop); {
+	case stop.At.Equal(end):
+		return ""
 	case s.Suspended:
 		return ", and then until you stop it, because starts and stops are suspended"
-	case atEnd.IsDue && atEnd.IsStop && !atEnd.At.Before(s.SuspendUntil):
-		return ""
-	case next.At.IsZero():
+	case stop.At.IsZero():
 		return ", and then until you stop it"
-	case s.SuspendUntil.After(end):
-		return ", and then until " + clockTime(&s, next.At) + ", because earlier stops are suspended"
 	default:
-		return ", and then until the stop on " + clockTime(&s, next.At)
+		return ", and then until the stop on " + clockTime(&s, stop.At)
 	}
 }
 
@@ -193,15 +187,21 @@ func (o *options) scheduled(args []string) (workload, error) {
 	case w.State() == "":
 		return workload{}, noSchedule(w)
 	}
-	if s, problems := w.Parse(); s == nil {
-		_, note := schedule.Explain(problems)
-		name := "the schedule of " + w.id()
-		if _, isDefault := w.Annotations(); isDefault {
-			name = "the default schedule of Namespace " + w.object.GetNamespace()
-		}
-		return workload{}, fmt.Errorf("%s is invalid: %s", name, note)
+	return w, w.invalid()
+}
+
+// invalid returns an error if the schedule is invalid.
+func (w workload) invalid() error {
+	s, problems := w.Parse()
+	if s != nil {
+		return nil
 	}
-	return w, nil
+	name := "the schedule of " + w.id()
+	if len(w.ProblemsOfDefault()) > 0 {
+		name = "the default schedule of Namespace " + w.object.GetNamespace()
+	}
+	_, note := schedule.Explain(problems)
+	return fmt.Errorf("%s is invalid: %s", name, note)
 }
 
 func annotationPatch(annotations map[string]string) map[string]any {

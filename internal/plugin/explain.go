@@ -95,7 +95,7 @@ func (w workload) ignoredBecause() string {
 	}
 }
 
-const afterPause = "\nThe operator then executes the last start or stop that it missed."
+const afterPause = "\nIf it has missed a start or stop, the operator then executes the last one."
 
 // explain writes the state of a workload, its cause, and a timeline.
 func explain(out io.Writer, w workload, now time.Time) {
@@ -184,8 +184,6 @@ func (w workload) describeLast(s *schedule.Schedule, due schedule.Due) string {
 		return "stop-after counts from " + clockTime(s, due.Since)
 	case last.At.IsZero():
 		return "nothing was due yet"
-	case last.Cause == "" && s.StopAfter == 0:
-		return "kubectl useless sleep stopped it on " + clockTime(s, last.At)
 	case last.Cause == "":
 		return "stop-after or kubectl useless sleep stopped it on " + clockTime(s, last.At)
 	}

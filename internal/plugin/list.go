@@ -170,9 +170,17 @@ func (w workload) savedHours(s *schedule.Schedule, now time.Time) (coreHours, gi
 // nextEvent returns the next start or stop that the operator will execute: a regular one, or the stop at the end of
 // start-until or stop-after. It is zero if there is none.
 func (w workload) nextEvent(s *schedule.Schedule, due schedule.Due, now time.Time) schedule.Event {
-	from, timer := now, schedule.Event{}
+	return next(s, w.Record(), due, now, firstEvent)
+}
+
+// next is like nextEvent for a workload with the record r. The function regular selects the regular start or stop.
+func next(
+	s *schedule.Schedule, r schedule.Record, due schedule.Due, now time.Time,
+	regular func(*schedule.Schedule, time.Time) schedule.Event,
+) schedule.Event {
+	from := now
 	switch {
-	case due.IsUptime && s.StopsAtExpiry(w.Record(), due, now):
+	case due.IsUptime && s.StopsAtExpiry(r, due, now):
 		return schedule.Event{At: due.Expiry, IsStop: true, Cause: v1beta1.StartUntilAnnotation}
 	case s.Suspended:
 		return schedule.Event{}
@@ -182,18 +190,48 @@ func (w workload) nextEvent(s *schedule.Schedule, due schedule.Due, now time.Tim
 	if s.SuspendUntil.After(from) {
 		from = s.SuspendUntil.Add(-time.Second) // an event at the end of the suspension is executed
 	}
-	if !due.Since.IsZero() {
-		timer = schedule.Event{At: due.Since.Add(s.StopAfter), IsStop: true, Cause: v1beta1.StopAfterAnnotation}
-	}
-	regular := s.EventsAfter(from, 1)
-	switch isTimer := timer.At.After(from); {
-	case isTimer && (len(regular) == 0 || timer.At.Before(regular[0].At)):
+	event, timer := regular(s, from), timerAfter(s, due, from)
+	if event.At.IsZero() || !timer.At.IsZero() && timer.At.Before(event.At) {
 		return timer
-	case len(regular) > 0:
-		return regular[0]
-	default:
+	}
+	return event
+}
+
+// timerAfter returns the first end of stop-after after the time from; zero for none. If stop-after ends during an
+// uptime or a suspension, and the workload keeps running, stop-after begins again.
+func timerAfter(s *schedule.Schedule, due schedule.Due, from time.Time) schedule.Event {
+	if due.Since.IsZero() {
 		return schedule.Event{}
 	}
+	end := due.Since.Add(s.StopAfter)
+	if due.IsUptime && !end.After(due.Expiry) {
+		end = due.Expiry.Add(s.StopAfter)
+	}
+	if missed := from.Sub(end); missed >= 0 {
+		end = end.Add(missed.Truncate(s.StopAfter) + s.StopAfter)
+	}
+	return schedule.Event{At: end, IsStop: true, Cause: v1beta1.StopAfterAnnotation}
+}
+
+// firstEvent returns the first regular start or stop after the time from; zero for none.
+func firstEvent(s *schedule.Schedule, from time.Time) schedule.Event {
+	if events := s.EventsAfter(from, 1); len(events) > 0 {
+		return events[0]
+	}
+	return schedule.Event{}
+}
+
+// firstStop returns the first regular stop after the time from; zero for none.
+func firstStop(s *schedule.Schedule, from time.Time) schedule.Event {
+	const most = 1000 // each stop can coincide with a start, which then wins
+	stops := *s
+	stops.Start = nil
+	for _, stop := range stops.EventsAfter(from, most) {
+		if _, _, isStop := s.Events(stop.At); isStop {
+			return stop
+		}
+	}
+	return schedule.Event{}
 }
 
 func described(e schedule.Event) (*metav1.Time, string) {

@@ -143,8 +143,7 @@ func TestExplain(t *testing.T) {
 			v1beta1.SuspendAnnotation, "true",
 			"it is stopped, and starts and stops are skipped because suspend is \"true\"\n", "start"},
 		{"the command sleep has stopped it", 0,
-			schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3}, "", "",
-			"kubectl useless sleep stopped it on Thu 2026-10-22 08:00 UTC\n", "stop"},
+			schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3}, "", "", byTimer + "\n", "stop"},
 		{"stop-after has stopped it", 0, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
 			v1beta1.StopAfterAnnotation, "1h", byTimer + "\n", "stop"},
 		{"a user starts it after that", 3, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
@@ -200,8 +199,11 @@ func TestNextEvent(t *testing.T) {
 		{"stop-after ends before the regular stop", office, m{stopAfter: "2h"},
 			"stop on Thu 2026-10-22 11:00 UTC (stop-after)", "stop in 55m"},
 		{"stop-after ends later", office, m{stopAfter: "1d"}, stopOnThursday, "stop in 9h"},
-		{"stop-after ends during the suspension", office, m{stopAfter: "2h", suspendUntil: "2026-10-22T12:00:00Z"},
-			stopOnThursday, "stop in 9h"},
+		{"stop-after ends during the suspension, and begins again", office,
+			m{stopAfter: "2h", suspendUntil: "2026-10-22T12:00:00Z"}, "stop on Thu 2026-10-22 13:00 UTC (stop-after)",
+			"stop in 175m"},
+		{"stop-after begins again several times", office, m{stopAfter: "2h", suspendUntil: "2026-10-22T15:00:00Z"},
+			"stop on Thu 2026-10-22 15:00 UTC (stop-after)", "stop in 4h55m"},
 		{"an uptime ends after the regular stop", office, m{startUntil: "2026-10-22T22:00:00Z"},
 			"stop on Thu 2026-10-22 22:00 UTC (start-until)", "stop in 11h"},
 		{"an uptime ends before the regular stop", office, m{startUntil: "2026-10-22T12:00:00Z"}, stopOnThursday,
@@ -261,31 +263,76 @@ func TestUntilStart(t *testing.T) {
 func TestAfterWake(t *testing.T) {
 	const start, stop, stopAfter, suspendUntil = v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation,
 		v1beta1.StopAfterAnnotation, v1beta1.SuspendUntilAnnotation
+	const thursday = ", and then until the stop on Thu 2026-10-22 "
 	type m = map[string]string
 	for _, c := range []struct {
 		reason      string
 		annotations map[string]string
+		since       string // from when the workload has been running; empty if it is stopped
 		want        string
 	}{
-		{"the last event before the end is a stop", m{stop: "20:00"}, ""},
-		{"the last event before the end is a start", m{stop: "20:00", start: "07:00"},
-			", and then until the stop on Thu 2026-10-22 20:00 UTC"},
-		{"there is no stop", m{start: "07:00"}, ", and then until you stop it"},
-		{"stop-after ends during the uptime", m{stopAfter: "1h", start: "07:00"}, ""},
-		{"stop-after ends later", m{stopAfter: "4h"}, ", and then until the stop on Thu 2026-10-22 14:05 UTC"},
-		{"an earlier uptime is replaced", m{stop: "20:00", v1beta1.StartUntilAnnotation: "2026-10-25T11:00:00Z"}, ""},
-		{"a suspension that ended before the last stop", m{stop: "20:00", suspendUntil: "2026-10-21T11:00:00Z"}, ""},
+		{"the last event before the end is a stop", m{stop: "20:00"}, "", ""},
+		{"the last event before the end is a start", m{stop: "20:00", start: "07:00"}, "", thursday + "20:00 UTC"},
+		{"a start at the same time wins", m{stop: "0 18,20 * * *", start: "0 7,18 * * *"}, "", thursday + "20:00 UTC"},
+		{"there is no stop", m{start: "07:00"}, "", ", and then until you stop it"},
+		{"stop-after ends during the uptime", m{stopAfter: "1h", start: "07:00"}, "", ""},
+		{"stop-after ends later", m{stopAfter: "4h"}, "", thursday + "14:05 UTC"},
+		{"stop-after counts from the start of a running workload", m{stopAfter: "4h"}, "09:00", thursday + "13:00 UTC"},
+		{"a start during the uptime begins stop-after again at the end", m{stopAfter: "1h", start: "11:30"}, "",
+			thursday + "13:05 UTC"},
+		{"stop-after ends after a suspension", m{stopAfter: "4h", suspendUntil: "2026-10-25T12:00:00Z"}, "",
+			", and then until the stop on Sun 2026-10-25 14:05 UTC"},
+		{"an earlier uptime is replaced", m{stop: "20:00", v1beta1.StartUntilAnnotation: "2026-10-25T11:00:00Z"}, "", ""},
+		{"a suspension that ended before the last stop", m{stop: "20:00", suspendUntil: "2026-10-21T11:00:00Z"}, "", ""},
 		{"a suspension that ends before the uptime also skips the last stop",
-			m{stop: "20:00", suspendUntil: "2026-10-22T11:00:00Z"}, ", and then until the stop on Thu 2026-10-22 20:00 UTC"},
-		{"a suspension until a later time", m{stop: "20:00", start: "07:00", suspendUntil: "2026-10-26T07:00:00Z"},
-			", and then until Mon 2026-10-26 20:00 UTC, because earlier stops are suspended"},
-		{"a suspension without an end", m{stop: "20:00", v1beta1.SuspendAnnotation: "true"},
+			m{stop: "20:00", suspendUntil: "2026-10-22T11:00:00Z"}, "", thursday + "20:00 UTC"},
+		{"a suspension until a later time", m{stop: "20:00", start: "07:00", suspendUntil: "2026-10-26T07:00:00Z"}, "",
+			", and then until the stop on Mon 2026-10-26 20:00 UTC"},
+		{"a suspension without an end", m{stop: "20:00", v1beta1.SuspendAnnotation: "true"}, "",
 			", and then until you stop it, because starts and stops are suspended"},
 	} {
 		d := stopped(schedule.Record{}, c.annotations)
+		if c.since != "" {
+			*d.Spec.Replicas = 3
+			d.Annotations[v1beta1.RunningSinceAnnotation] = "2026-10-22T" + c.since + ":00Z"
+		}
 		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
 		if got := w.afterWake(now, now.Add(2*time.Hour)); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
+// TestDryRunIsShown requires that list and explain show a dry run.
+func TestDryRunIsShown(t *testing.T) {
+	d := stopped(schedule.Record{}, map[string]string{
+		v1beta1.StopScheduleAnnotation: "20:00", v1beta1.DryRunAnnotation: "true"})
+	w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+	var out strings.Builder
+	explain(&out, w, now)
+	if !strings.Contains(out.String(), "\nDry run:    the operator only emits events about starts and stops") {
+		t.Errorf("explain does not show the dry run:\n%s", out.String())
+	}
+	shown := newRow(w, now)
+	if got := table([]row{shown}, now, false).Rows[0].Cells[2]; got != "stopped,dry-run" || !shown.DryRun {
+		t.Errorf("the list shows %q, dryRun %t", got, shown.DryRun)
+	}
+}
+
+// TestInvalidDefault requires that the error names the object with the mistake.
+func TestInvalidDefault(t *testing.T) {
+	for _, c := range []struct{ reason, own, defaults, want string }{
+		{"the default is invalid", "", "25:00", "the default schedule of Namespace dev"},
+		{"the workload's own addition is invalid", "soon", "20:00", "the schedule of deployment/web"},
+	} {
+		d := stopped(schedule.Record{}, map[string]string{})
+		if c.own != "" {
+			d.Annotations[v1beta1.SuspendUntilAnnotation] = c.own
+		}
+		defaults := map[string]string{v1beta1.StopScheduleAnnotation: c.defaults}
+		w := workload{controller.NewWorkload("deployments", d, defaults, time.UTC, now), kinds[0], d, nil}
+		if err := w.invalid(); err == nil || !strings.HasPrefix(err.Error(), c.want+" is invalid: ") {
+			t.Errorf("%s: got %v, want %s", c.reason, err, c.want)
 		}
 	}
 }
@@ -372,7 +419,7 @@ func TestSavedHours(t *testing.T) {
 
 // TestIgnoredBecause requires that the plugin names what makes the operator ignore a workload, and a command against it.
 func TestIgnoredBecause(t *testing.T) {
-	const missed = "\nThe operator then executes the last start or stop that it missed."
+	const missed = "\nIf it has missed a start or stop, the operator then executes the last one."
 	for _, c := range []struct {
 		reason string
 		kind   string
@@ -687,7 +734,7 @@ func TestStartCommand(t *testing.T) {
 		t.Run(k.plural, func(t *testing.T) {
 			w := stoppedByUser(t, k)
 			err := cannotStart(w)
-			if want := "start it, for example with\n  kubectl " + commands[k.plural] + "\n"; !strings.Contains(err.Error(), want) {
+			if want := ", for example with\n  kubectl " + commands[k.plural] + "\nand run wake again"; !strings.Contains(err.Error(), want) {
 				t.Errorf("got %q, want %q", err, want)
 			}
 		})

@@ -89,7 +89,7 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 	for _, args := range [][]string{
 		{"wake", "deploy/web", "--for", "1h"}, {"sleep", "deploy/web"}, {"schedule", "explain", "deploy/web"},
 	} {
-		if _, _, err := useless(t, namespace, args...); err == nil || !strings.Contains(err.Error(), "add one with") {
+		if _, _, err := useless(t, namespace, args...); err == nil || !strings.Contains(err.Error(), "add one, for example with") {
 			t.Errorf("%v: error %v", args, err)
 		}
 	}
@@ -98,6 +98,7 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 		t.Errorf("after the command in the error, stop-schedule is %q", got)
 	}
 	annotate(t, d, v1beta1.StopScheduleAnnotation, "")
+	annotate(t, d, v1beta1.StartScheduleAnnotation, "")
 	for target, want := range map[string]string{
 		"sts/none": "kubectl get statefulsets -n " + namespace + " lists them",
 		"so/none":  "no kind ScaledObject",
