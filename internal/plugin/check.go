@@ -76,8 +76,9 @@ func (o *options) check(documents []document, zone *time.Location) error {
 		if s != nil || len(d.annotations) > 0 || len(d.mistakes) > 0 {
 			found++
 		}
-		if d.addProblems(problems); len(d.mistakes) == 0 && s != nil {
-			d.print(o.Out, s, source, c.now)
+		d.addProblems(problems)
+		if len(d.mistakes) == 0 {
+			o.describe(c, d, s, source)
 		}
 		for _, m := range d.mistakes {
 			fmt.Fprintf(o.Out, "%s:%d: %s\n", d.file, m.line, m.text)
@@ -91,6 +92,17 @@ func (o *options) check(documents []document, zone *time.Location) error {
 		return fmt.Errorf("%w: %d", errInvalid, mistakes)
 	}
 	return nil
+}
+
+// describe writes the schedule of an object without mistakes, or a note if only its Namespace can have a schedule.
+func (o *options) describe(c checker, d document, s *schedule.Schedule, source string) {
+	switch {
+	case s != nil:
+		d.print(o.Out, s, source, c.now)
+	case c.needsDefault(d):
+		fmt.Fprintf(o.ErrOut, "note: %s/%s (%s:%d) needs the default schedule of its Namespace: "+
+			"the Namespace is not in these files\n", strings.ToLower(d.kind), d.name, d.file, d.line)
+	}
 }
 
 // addProblems adds the problems of a schedule, and the values without quotes, to the mistakes. It sorts the mistakes by
@@ -170,6 +182,13 @@ func (c checker) parse(d document) (s *schedule.Schedule, source string, problem
 		return nil, "", schedule.Own(problems, d.annotations)
 	}
 	return s, namespaceKind + " " + namespace, problems
+}
+
+// needsDefault reports whether an object has annotations that have an effect only with a schedule, but no schedule.
+func (c checker) needsDefault(d document) bool {
+	_, known := c.defaults[cmp.Or(d.namespace, c.namespace)]
+	return !known && !d.isNamespace() && schedule.HasAny(d.annotations) && schedule.IsUnscheduled(d.annotations) &&
+		d.annotations[v1beta1.ScheduleAnnotation] == ""
 }
 
 // parseNamespace returns the default schedule of a Namespace, or its problems.

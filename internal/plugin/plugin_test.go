@@ -589,6 +589,29 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckNeedsDefault requires a note about a workload that has no schedule without the default of its Namespace.
+func TestCheckNeedsDefault(t *testing.T) {
+	for _, c := range []struct {
+		reason, manifest string
+		want             bool
+	}{
+		{"the Namespace is not in the files", inDev("Deployment", `{suspend: "true"}`), true},
+		{"the Namespace is in the files", namespaceWithDefault("20:00") + inDev("Deployment", `{suspend: "true"}`), false},
+		{"the workload has times", inDev("Deployment", `{stop-after: 4h}`), false},
+		{"the workload is excluded from the default", inDev("Deployment", `{schedule: none}`), false},
+		{"the workload has no annotations", inDev("Deployment", `{}`), false},
+	} {
+		want := ""
+		if c.want {
+			want = "note: deployment/web (-:2) needs the default schedule of its Namespace: the Namespace is not in these files\n"
+		}
+		_, stderr, err := run(c.manifest, "schedule", "check", "-f", "-")
+		if diff := cmp.Diff(want, strings.TrimPrefix(stderr, "No manifest has annotations of a schedule.\n")); err != nil || diff != "" {
+			t.Errorf("%s: error %v, stderr (-want +got):\n%s", c.reason, err, diff)
+		}
+	}
+}
+
 // TestCheckOfInvalidYAML checks manifests whose YAML is not a valid Kubernetes object.
 func TestCheckOfInvalidYAML(t *testing.T) {
 	for reason, manifest := range map[string]string{
