@@ -184,7 +184,7 @@ func (c checker) parse(d document) (s *schedule.Schedule, source string, problem
 	return s, namespaceKind + " " + namespace, problems
 }
 
-// needsDefault reports whether an object has annotations that have an effect only with a schedule, but no schedule.
+// needsDefault reports whether the annotations of an object need a schedule that only its Namespace can have.
 func (c checker) needsDefault(d document) bool {
 	_, known := c.defaults[cmp.Or(d.namespace, c.namespace)]
 	return !known && !d.isNamespace() && schedule.HasAny(d.annotations) && schedule.IsUnscheduled(d.annotations) &&

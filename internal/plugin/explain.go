@@ -95,7 +95,7 @@ func (w workload) ignoredBecause() string {
 	}
 }
 
-const afterPause = "\nIf it has missed a start or stop, the operator then executes the last one."
+const afterPause = "\nThe operator then executes the last start or stop, if it has missed one."
 
 // explain writes the state of a workload, its cause, and a timeline.
 func explain(out io.Writer, w workload, now time.Time) {

@@ -221,17 +221,18 @@ func firstEvent(s *schedule.Schedule, from time.Time) schedule.Event {
 	return schedule.Event{}
 }
 
-// firstStop returns the first regular stop after the time from; zero for none.
+// firstStop returns the first regular stop after the time from; zero for none. If a stop coincides with a start, the
+// start wins. Parse rejects a schedule in which this happens to every stop, so the loop ends.
 func firstStop(s *schedule.Schedule, from time.Time) schedule.Event {
-	const most = 1000 // each stop can coincide with a start, which then wins
 	stops := *s
 	stops.Start = nil
-	for _, stop := range stops.EventsAfter(from, most) {
-		if _, _, isStop := s.Events(stop.At); isStop {
+	for {
+		stop := firstEvent(&stops, from)
+		if _, _, isStop := s.Events(stop.At); isStop || stop.At.IsZero() {
 			return stop
 		}
+		from = stop.At
 	}
-	return schedule.Event{}
 }
 
 func described(e schedule.Event) (*metav1.Time, string) {

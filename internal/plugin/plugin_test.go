@@ -275,6 +275,8 @@ func TestAfterWake(t *testing.T) {
 		{"the last event before the end is a start", m{stop: "20:00", start: "07:00"}, "", thursday + "20:00 UTC"},
 		{"a start at the same time wins", m{stop: "0 18,20 * * *", start: "0 7,18 * * *"}, "", thursday + "20:00 UTC"},
 		{"there is no stop", m{start: "07:00"}, "", ", and then until you stop it"},
+		{"the stop is years later", m{stop: "0 20 29 2 *", start: "07:00"}, "",
+			", and then until the stop on Tue 2028-02-29 20:00 UTC"},
 		{"stop-after ends during the uptime", m{stopAfter: "1h", start: "07:00"}, "", ""},
 		{"stop-after ends later", m{stopAfter: "4h"}, "", thursday + "14:05 UTC"},
 		{"stop-after counts from the start of a running workload", m{stopAfter: "4h"}, "09:00", thursday + "13:00 UTC"},
@@ -419,7 +421,7 @@ func TestSavedHours(t *testing.T) {
 
 // TestIgnoredBecause requires that the plugin names what makes the operator ignore a workload, and a command against it.
 func TestIgnoredBecause(t *testing.T) {
-	const missed = "\nIf it has missed a start or stop, the operator then executes the last one."
+	const missed = "\nThe operator then executes the last start or stop, if it has missed one."
 	for _, c := range []struct {
 		reason string
 		kind   string
