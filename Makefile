@@ -367,7 +367,7 @@ build: ## Build bin/manager
 
 .PHONY: kubectl-useless
 kubectl-useless: ## Build the kubectl plugin bin/kubectl-useless
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/kubectl-useless ./cmd/kubectl-useless
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o bin/kubectl-useless ./cmd/kubectl-useless
 
 # The platforms of the image. The labels and the node affinity in config/ must name the same platforms.
 PLATFORMS ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x

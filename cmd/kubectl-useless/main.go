@@ -17,12 +17,18 @@ import (
 	"container.training/useless/internal/plugin"
 )
 
+// version is set by the linker.
+var version = "unknown"
+
 func main() {
 	// client-go logs each failed attempt to reach a cluster. The error at the end is enough.
 	klog.SetLogger(logr.Discard())
 	rest.SetDefaultWarningHandler(rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true}))
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	if err := plugin.New(streams, clock.RealClock{}).Execute(); err != nil {
+	command := plugin.New(streams, clock.RealClock{})
+	command.Version = version
+	command.SetVersionTemplate("{{.Version}}\n") // like the operator's flag --version
+	if err := command.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

@@ -48,3 +48,11 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("the plugin ended with %v, want the signal interrupt", err)
 	}
 }
+
+func TestVersion(t *testing.T) {
+	plugin := exec.Command(os.Args[0], "--version")
+	plugin.Env = append(os.Environ(), "RUN_PLUGIN=1")
+	if output, err := plugin.Output(); err != nil || string(output) != version+"\n" {
+		t.Errorf("got %q and error %v, want the version %q", output, err, version)
+	}
+}

@@ -58,7 +58,7 @@ func (r *release) goBuild(ctx context.Context, p program, platform, file string)
 	switch {
 	case p.module != "":
 		args = append(args, "-modfile=hack/tools/"+p.module, "-tags=containers_image_openpgp")
-	case p == manager:
+	case p == manager, p == plugin:
 		flags += " -X main.version=v" + r.version
 	}
 	environment := append(slices.Clone(goSettings), "GOOS="+system, "GOARCH="+architecture)

@@ -71,6 +71,9 @@ func checkPlugin(t *testing.T, r releaseFolder) {
 	must(t, "tar", "-xzf", filepath.Join(r.path, archive), "-C", bin)
 	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 
+	if got := strings.TrimSpace(must(t, "kubectl", "useless", "--version")); got != "v"+r.version {
+		t.Errorf("the plugin has the version %s, want v%s", got, r.version)
+	}
 	namespace := newNamespace(t, "plugin")
 	mustRead(t, newMachine+"---"+office, "kubectl", "create", "-n", namespace, "-f", "-")
 	must(t, "kubectl", "wait", "-n", namespace, "--for=condition=Ready", "machine/machine", "--timeout=1m")
