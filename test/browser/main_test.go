@@ -23,6 +23,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -198,7 +199,7 @@ func (e *environment) startOperator(ctx context.Context, dir string) error {
 // awaitWebhooks returns when the operator's webhooks accept a Machine.
 func (e *environment) awaitWebhooks(ctx context.Context) error {
 	scheme := runtime.NewScheme()
-	err := errors.Join(corev1.AddToScheme(scheme), v1beta1.AddToScheme(scheme))
+	err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), v1beta1.AddToScheme(scheme))
 	if err != nil {
 		return err
 	}
