@@ -27,6 +27,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"sigs.k8s.io/yaml"
+
+	"container.training/useless/hack/console"
 )
 
 const current = "0.1.0"
@@ -132,9 +134,10 @@ var smallProgram = sync.OnceValues(func() ([]byte, error) {
 func TestTwoRuns(t *testing.T) {
 	paths := append(versionedFiles(), "LICENSE", "*Dockerfile", "go.mod", "go.sum", "bundle", "catalog", "charts",
 		"cmd/kubectl-useless/krew.yaml", "hack/sbom", "hack/tools/helm.*")
+	var out string
 	var sums []string
 	for range 2 {
-		out := filepath.Join(t.TempDir(), "release")
+		out = filepath.Join(t.TempDir(), "release")
 		if err := newRelease(t, copyTree(t, paths...)).publish(t.Context(), out); err != nil {
 			t.Fatal(err)
 		}
@@ -144,6 +147,41 @@ func TestTwoRuns(t *testing.T) {
 	if diff := cmp.Diff(sums[0], sums[1]); diff != "" {
 		t.Errorf("two runs differ (-first +second):\n%s", diff)
 	}
+	if !testing.Short() { // compiles this package again
+		checkDocumentedPush(t, out)
+	}
+}
+
+// checkDocumentedPush runs the commands of docs/installing.md that verify a release and push its images.
+func checkDocumentedPush(t *testing.T, out string) {
+	t.Helper()
+	host := startRegistry(t)
+	replace := strings.NewReplacer("/tmp/release", out, "registry.example.com", host)
+	for _, block := range console.Blocks(readFile(t, "../../docs/installing.md")) {
+		if !strings.HasPrefix(block.Commands[0].Text, "(cd /tmp/release") {
+			continue
+		}
+		for _, command := range block.Commands {
+			shell := exec.CommandContext(t.Context(), "bash", "-ec", replace.Replace(command.Text))
+			shell.Dir, shell.Env = "../..", append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+			if output, err := shell.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", command.Text, err, output)
+			}
+		}
+		for _, image := range []string{"useless-operator", "useless-operator-bundle", "useless-operator-catalog"} {
+			pull(t, host+"/"+image+":v"+current, "s390x")
+		}
+		return
+	}
+	t.Error("docs/installing.md has no commands that push the images of a release")
+}
+
+// startRegistry starts a registry for images, and returns its address. It stops at the end of the test.
+func startRegistry(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
 }
 
 // checkFiles checks the names of all files. It checks the content only if no other test does.
@@ -326,9 +364,7 @@ func TestPush(t *testing.T) {
 	if err := errors.Join(r.compile(t.Context()), r.images(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	defer server.Close()
-	host := strings.TrimPrefix(server.URL, "http://") + "/useless"
+	host := startRegistry(t) + "/useless"
 	var pushed bytes.Buffer
 	if err := push(t.Context(), r.out, host, &pushed); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,8 @@ type consoleTest struct {
 }
 
 const (
-	needsRegistry = "needs a registry; test/e2e builds and pushes the images with the same targets"
+	needsRegistry = "needs a registry; TestCatalog in test/e2e runs the commands"
+	needsRelease  = "needs the folder of a release; TestTwoRuns in hack/release runs the block"
 	needsOLM      = "needs OLM; test/e2e installs the bundle and the catalog on a node with OLM"
 	needsPods     = "needs containers that run; test/e2e runs helm test on a node"
 )
@@ -49,8 +50,9 @@ const deleteManifests = `kubectl get machines,switches,virtualmachines --all-nam
 kubectl delete -f dist/install.yaml`
 
 const (
-	installsOnNode = "needs the image in a registry, or OLM; test/e2e installs in the same ways on a node"
-	needsClusters  = "needs two clusters"
+	otherPage     = "TestInstallationPage runs the block"
+	needsInternet = "needs OLM; TestBundle in test/e2e adds the flags that a cluster without internet needs"
+	needsClusters = "needs two clusters"
 )
 
 // stuckMachine creates a Machine that nothing but the block removes. No webhook of the installation runs.
@@ -69,9 +71,9 @@ var consoleTests = map[string][]consoleTest{
 		{begins: "export KUBECONFIG=", before: waitForMachines},
 		{begins: "kubectl annotate namespace dev", before: "kubectl create namespace dev", after: "kubectl delete namespace dev --wait=false"},
 		{begins: "make docker-buildx", skip: needsRegistry},
-		{begins: "make deploy", skip: installsOnNode},
-		{begins: "helm install", skip: installsOnNode},
-		{begins: "operator-sdk run bundle", skip: installsOnNode},
+		{begins: "make deploy", skip: otherPage},
+		{begins: "helm install", skip: otherPage},
+		{begins: "operator-sdk run bundle", skip: needsInternet},
 	},
 	"docs/faq.md": {
 		{begins: "kubectl useless schedule explain"},
@@ -101,7 +103,7 @@ var consoleTests = map[string][]consoleTest{
 		{begins: "kubectl create namespace useless-system", before: deleteManifests},
 		{begins: "helm test", skip: needsPods},
 		{begins: "helm upgrade"},
-		{begins: "(cd /tmp/release", skip: needsRegistry},
+		{begins: "(cd /tmp/release", skip: needsRelease},
 		{begins: "kubectl apply -k .", folder: "..", after: "kubectl get clusterrole useless-schedule-deployments-role"},
 		{begins: "kubectl get --raw /metrics", before: "kubectl get machines.v1alpha1.useless.container.training"},
 		{begins: "kubectl get crd machines"},
@@ -146,8 +148,8 @@ func TestQuestions(t *testing.T) {
 	s.page(t, "docs/faq.md")
 }
 
-// TestInstallationPage runs the commands of docs/installing.md. A simulated node reports the operator's Pods as running,
-// but no operator runs.
+// TestInstallationPage runs the commands of docs/installing.md, and then those of README.md that install the operator. A
+// simulated node reports the operator's Pods as running, but no operator runs.
 func TestInstallationPage(t *testing.T) {
 	t.Parallel()
 	c := newEmptyCluster(t)
@@ -157,7 +159,10 @@ func TestInstallationPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); node.Wait() })
-	newConsoleShell(t).page(t, "docs/installing.md")
+	s := newConsoleShell(t)
+	s.page(t, "docs/installing.md")
+	s.readme(t, consoleTest{begins: "helm install", after: "helm uninstall useless --namespace useless-system"})
+	s.readme(t, consoleTest{begins: "make deploy", after: "kubectl -n useless-system rollout status deployment useless-controller-manager"})
 }
 
 // A consoleShell runs the commands of a page in a copy of the files that users need from a clone.
@@ -218,6 +223,22 @@ func (s *consoleShell) page(t *testing.T, page string) {
 			s.block(t, block, tests[i])
 		}
 	}
+}
+
+// readme runs one block of README.md.
+func (s *consoleShell) readme(t *testing.T, test consoleTest) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range console.Blocks(string(text)) {
+		if strings.HasPrefix(block.Commands[0].Text, test.begins) {
+			s.block(t, block, test)
+			return
+		}
+	}
+	t.Errorf("README.md has no block that begins with %q", test.begins)
 }
 
 // unlisted returns a difference between the blocks of a page and their tests, or "".
