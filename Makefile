@@ -148,7 +148,7 @@ lint-workflows: ## Check the workflows in .github/workflows with actionlint
 	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9.]+$$'
 
 .PHONY: lint-rules
-lint-rules: ## Check and test the alerts in config/prometheus with promtool
+lint-rules: promtool ## Check and test the alerts in config/prometheus with promtool
 	@go test -count=1 ./test/rules
 
 # helm must not use the plugins and settings of the user. Without --kube-version, a helm that is built from its module
@@ -202,6 +202,11 @@ control-plane:
 prometheus:
 	@go run ./hack/cluster/build prometheus
 
+# promtool takes minutes to compile. This time must not count for the timeout of a test.
+.PHONY: promtool
+promtool:
+	@go tool -n -modfile='$(CURDIR)/hack/tools/prometheus.mod' promtool > /dev/null
+
 # Several packages run these tools. Without test-tools, each of them would compile helm on the first run, at the same
 # time as the others.
 .PHONY: test-tools
@@ -222,7 +227,7 @@ test-unit: ## Run the tests that do not need a control plane
 # two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
 # Therefore they run again without the race detector, with all cases.
 .PHONY: test-all
-test-all: prometheus test-tools ## Run all tests at full length, with the race detector
+test-all: prometheus promtool test-tools ## Run all tests at full length, with the race detector
 	@CGO_ENABLED=$(CGO) hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
 	@CGO_ENABLED=$(CGO) hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim ./internal/controller/schedule)
