@@ -20,18 +20,25 @@ import (
 	"container.training/useless/test/internal/slowclient"
 )
 
-// checkPrometheus lets sharedAlerts fire beside other checks. checkMonitoring lets exclusiveAlerts fire while no other
-// check runs, because their causes disturb the operator.
-var (
-	sharedAlerts = []string{
-		"UselessMachinesNotScaled", "UselessOperatorFails", "UselessScheduleFails", "UselessScheduleInvalid",
-		"UselessScheduleLate", "UselessScheduleOverridden", "UselessVirtualMachineFailed",
+// sharedAlerts returns the alerts that checkPrometheus lets fire beside other checks, with the labels that they must
+// have. operator and workloads are the namespaces of the operator and of the objects that cause the alerts.
+func sharedAlerts(operator, workloads string) map[string]string {
+	return map[string]string{
+		"UselessMachinesNotScaled":    in(operator),
+		"UselessOperatorFails":        in(operator) + `, controller=~"machine|schedule"`,
+		"UselessScheduleFails":        in(operator) + `, kind="statefulsets"`,
+		"UselessScheduleInvalid":      in(workloads) + `, kind="deployments"`,
+		"UselessScheduleLate":         in(operator),
+		"UselessScheduleOverridden":   in(workloads) + `, kind="deployments"`,
+		"UselessVirtualMachineFailed": in(operator),
 	}
-	exclusiveAlerts = []string{
-		"UselessCertificateExpires", "UselessFlipsLate", "UselessMigrationFails", "UselessNoLeader", "UselessOperatorDown",
-		"UselessWebhookFails", "UselessWebhookSlow",
-	}
-)
+}
+
+// exclusiveAlerts fire in checkMonitoring while no other check runs, because their causes disturb the operator.
+var exclusiveAlerts = []string{
+	"UselessCertificateExpires", "UselessFlipsLate", "UselessMigrationFails", "UselessNoLeader", "UselessOperatorDown",
+	"UselessWebhookFails", "UselessWebhookSlow",
+}
 
 // alertCauses are objects that let alerts fire. A Pod has the name that a VirtualMachine needs. A Machine has more
 // switches than the quota allows. The schedule of a Deployment is invalid. The API server rejects the stop of a
@@ -69,10 +76,11 @@ spec:
 
 // provoke turns switches up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is
 // due again, and late. Each change also updates the savings. The first one creates their series, the second one
-// increases them.
-func (p *scraper) provoke(t *testing.T) {
+// increases them. provoke returns the namespace of the objects that cause alerts.
+func (p *scraper) provoke(t *testing.T) (namespace string) {
 	t.Helper()
-	namespace, flips := newNamespace(t, "alerts"), newNamespace(t, "flips")
+	namespace = newNamespace(t, "alerts")
+	flips := newNamespace(t, "flips")
 	must(t, "kubectl", "create", "quota", "-n", namespace, "switches", "--hard=count/switches.useless.container.training=1")
 	must(t, "kubectl", "wait", "-n", namespace, "resourcequota/switches", "--for=jsonpath={.status.hard}", "--timeout=30s")
 	mustRead(t, alertCauses, "kubectl", "create", "-n", namespace, "-f", "-")
@@ -90,6 +98,7 @@ func (p *scraper) provoke(t *testing.T) {
 	}
 	turnUpAndWait(t, flips)
 	must(t, "kubectl", "scale", "-n", namespace, deployment, "--replicas=1")
+	return namespace
 }
 
 // rejectUpdates lets the API server reject updates of a resource in a namespace, unless they satisfy a CEL expression.
@@ -144,12 +153,13 @@ func checkMonitoring(t *testing.T) {
 		checkRotation(t, nil)
 		return
 	}
-	all := slices.Sorted(slices.Values(slices.Concat(sharedAlerts, exclusiveAlerts)))
+	shared := slices.Collect(maps.Keys(sharedAlerts(system, "")))
+	all := slices.Sorted(slices.Values(slices.Concat(shared, exclusiveAlerts)))
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(prometheus.Alerts(t))), all); diff != "" {
 		t.Errorf("the alerts that this test expects (-want +got):\n%s", diff)
 	}
 	p := startPrometheus(t, system, 2)
-	checkRotation(t, func() { p.awaitAlert(t, "UselessCertificateExpires") })
+	checkRotation(t, func() { p.awaitAlert(t, "UselessCertificateExpires", in(system)) })
 	p.awaitUp(t)
 	p.stopOperator(t)
 	p.blockWebhook(t)
@@ -179,20 +189,20 @@ func (p *scraper) stopOperator(t *testing.T) {
 	})
 	due := turnUpLater(t, namespace)
 	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=0")
-	p.awaitAlert(t, "UselessOperatorDown")
+	p.awaitAlert(t, "UselessOperatorDown", `job="useless-controller-manager-metrics-service"`)
 	must(t, "kubectl", "wait", "-n", system, "--for=delete", "pods", "-l", "app.kubernetes.io/name=useless-operator", "--timeout=1m")
 	allow := rejectOperator(t, namespace, "useless.container.training", "machines", "machine")
 	must(t, "kubectl", "patch", "crd", crds[0], "--subresource=status", "--type=merge", "-p", `{"status":{"storedVersions":["v1alpha1","v1beta1"]}}`)
 	must(t, "kubectl", "patch", "-n", system, "lease", lease, "--type=merge", "-p", `{"spec":{"holderIdentity":"another-process","leaseDurationSeconds":3600}}`)
 	must(t, "kubectl", "scale", "-n", system, deployment, "--replicas=2")
 	p.awaitUp(t)
-	p.awaitAlert(t, "UselessNoLeader")
+	p.awaitAlert(t, "UselessNoLeader", in(system))
 	time.Sleep(time.Until(due.Add(8 * time.Second))) // UselessFlipsLate needs a delay of more than 5 s
 	must(t, release...)
 	leader(t, system)
 	must(t, "kubectl", "wait", "-n", namespace, "--for=jsonpath={.spec.position}=down", "switch", "--all", "--timeout=1m")
-	p.awaitAlert(t, "UselessFlipsLate")
-	p.awaitAlert(t, "UselessMigrationFails")
+	p.awaitAlert(t, "UselessFlipsLate", in(system))
+	p.awaitAlert(t, "UselessMigrationFails", in(system))
 	allow()
 }
 
@@ -221,6 +231,8 @@ func (p *scraper) blockWebhook(t *testing.T) {
 		slowclient.Block(t, address)
 		return p.silent(t, "UselessWebhookFails") + p.silent(t, "UselessWebhookSlow")
 	})
+	p.awaitAlert(t, "UselessWebhookFails", in(system))
+	p.awaitAlert(t, "UselessWebhookSlow", in(system))
 }
 
 // failUsageRequests removes the metrics API while a VirtualMachine runs.

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +14,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/cert"
 
 	"container.training/useless/test/internal/installer"
 )
 
 // TestHelm installs, tests, upgrades, rolls back, uninstalls and reinstalls the Helm chart, as documented. During the
-// upgrade and the rollback, clients use both versions.
+// upgrade and the rollback, clients use both versions. The second installation has a certificate of the user.
 func TestHelm(t *testing.T) {
 	restricted := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + system + `","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`
 	mustRead(t, restricted, "kubectl", "create", "-f", "-")
@@ -51,12 +53,28 @@ func TestHelm(t *testing.T) {
 
 	helm(t, "uninstall", "--wait")
 	must(t, "kubectl", "get", "crds", crds[0], crds[1], crds[2])
-	helm(t, "install", installer.Chart, "--values="+values, "--wait")
+	helm(t, "install", append(ownCertificate(t), installer.Chart, "--values="+values, "--wait")...)
 	if again := get[unstructured.Unstructured](t, "-n", user, newMachines, "machine"); again.GetUID() != machine.GetUID() {
 		t.Error("the second installation has replaced the Machine")
 	}
 	turnUpAndWait(t, user)
 	checkRelease(t)
+}
+
+// ownCertificate creates a Secret with a certificate for the webhooks, and returns the flags of helm that use it.
+func ownCertificate(t *testing.T) (flags []string) {
+	t.Helper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("useless-webhook-service."+system+".svc", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	if err := errors.Join(os.WriteFile(certFile, certificate, 0o600), os.WriteFile(keyFile, key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "kubectl", "create", "secret", "tls", "-n", system, "mine", "--cert="+certFile, "--key="+keyFile)
+	return []string{"--set=certificates.mode=secret,certificates.secretName=mine", "--set-file=certificates.caBundle=" + certFile}
 }
 
 // helm runs a helm command for the release useless, and returns its output. A warning of helm or of the API server fails

@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 )
 
 // system is the namespace of the operator.
@@ -227,19 +230,80 @@ func parseCertificate(t *testing.T, text []byte) *x509.Certificate {
 	return certificate
 }
 
-// TestCertManager checks that the API server accepts the overlay for cert-manager. The cluster has only cert-manager's
-// CustomResourceDefinitions, so the test does not issue a certificate.
+// TestCertManager installs the overlay for cert-manager. The cluster has only cert-manager's CustomResourceDefinitions, so
+// the test issues the certificate and injects its CA, as cert-manager's controllers do.
 func TestCertManager(t *testing.T) {
-	crds := folder(t, "CERT_MANAGER_CRDS")
-	must(t, "kubectl", "apply", "--server-side", "-f", crds)
-	t.Cleanup(func() { cleanUp(t, "-f", crds) })
-	must(t, "kubectl", "wait", "--for=condition=Established", "-f", crds, "--timeout=1m")
+	definitions := folder(t, "CERT_MANAGER_CRDS")
+	must(t, "kubectl", "apply", "--server-side", "-f", definitions)
+	t.Cleanup(func() { cleanUp(t, "-f", definitions) })
+	must(t, "kubectl", "wait", "--for=condition=Established", "-f", definitions, "--timeout=1m")
 	overlay := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "certmanager"))
+	overlay = strings.ReplaceAll(overlay, "container.training/useless-operator:v"+currentVersion, operatorImage())
 	t.Cleanup(func() { uninstall(t, overlay) })
 	if output := mustRead(t, overlay, "kubectl", "apply", "-f", "-"); strings.Contains(output, "Warning") {
 		t.Errorf("the API server warns:\n%s", output)
 	}
-	must(t, "kubectl", "get", "-n", system, "certificate/useless-serving-cert", "issuer/useless-selfsigned-issuer")
+	must(t, "kubectl", "get", "-n", system, "issuer/useless-selfsigned-issuer")
+	const name = "useless-serving-cert"
+	injectCA(t, overlay, system+"/"+name, issueCertificate(t, name))
+	must(t, "kubectl", "rollout", "status", "-n", system, "deployment/useless-controller-manager", "--timeout=2m")
+	user := newNamespace(t, "cert-manager")
+	mustRead(t, newMachine, "kubectl", "create", "-n", user, "-f", "-")
+	turnUpAndWait(t, user)
+	must(t, "kubectl", "get", "-n", user, oldMachines, "machine")
+}
+
+// issueCertificate creates the Secret that a Certificate of cert-manager names. It returns its CA certificate.
+func issueCertificate(t *testing.T, name string) (ca []byte) {
+	t.Helper()
+	certificate := get[struct {
+		Spec struct {
+			DNSNames   []string `json:"dnsNames"`
+			SecretName string   `json:"secretName"`
+		} `json:"spec"`
+	}](t, "-n", system, "certificate", name)
+	names := certificate.Spec.DNSNames
+	chain, key, err := cert.GenerateSelfSignedCertKey(names[0], nil, names[1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := json.Marshal(corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: certificate.Spec.SecretName},
+		Type:       corev1.SecretTypeTLS,
+		Data:       map[string][]byte{"ca.crt": chain, corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRead(t, string(secret), "kubectl", "create", "-f", "-")
+	return chain
+}
+
+// injectCA writes a CA certificate into each object of manifests that has cert-manager's annotation for a Certificate.
+func injectCA(t *testing.T, manifests, certificate string, ca []byte) {
+	t.Helper()
+	encoded := base64.StdEncoding.EncodeToString(ca)
+	injected := 0
+	for manifest := range strings.SplitSeq(manifests, "\n---\n") {
+		object := parse(t, manifest)
+		if object.GetAnnotations()["cert-manager.io/inject-ca-from"] != certificate {
+			continue
+		}
+		paths := []string{"/spec/conversion/webhook"}
+		if object.GetKind() == "ValidatingWebhookConfiguration" {
+			paths = []string{"/webhooks/0", "/webhooks/1"}
+		}
+		var patch []string
+		for _, path := range paths {
+			patch = append(patch, fmt.Sprintf(`{"op":"add","path":"%s/clientConfig/caBundle","value":%q}`, path, encoded))
+		}
+		must(t, "kubectl", "patch", object.GetKind(), object.GetName(), "--type=json", "-p", "["+strings.Join(patch, ",")+"]")
+		injected++
+	}
+	if injected != 2 {
+		t.Errorf("%d objects need the CA certificate, want a webhook configuration and a CustomResourceDefinition", injected)
+	}
 }
 
 // absolute returns the absolute path of a file, because commands run in another folder.

@@ -133,10 +133,15 @@ func (p *scraper) awaitSeries(t *testing.T, query string) {
 	eventually(t, time.Minute, func() string { return p.missing(t, query) })
 }
 
-func (p *scraper) awaitAlert(t *testing.T, name string) {
+// awaitAlert waits until an alert fires with labels, in PromQL's format for matchers.
+func (p *scraper) awaitAlert(t *testing.T, name, labels string) {
 	t.Helper()
 	eventually(t, time.Minute, func() string { return p.silent(t, name) })
+	p.awaitSeries(t, fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing", %s}`, name, labels))
 }
+
+// in matches the label namespace of an alert.
+func in(namespace string) string { return fmt.Sprintf("namespace=%q", namespace) }
 
 // silent returns "" if an alert fires.
 func (p *scraper) silent(t *testing.T, alert string) string {
@@ -152,9 +157,9 @@ func (p *scraper) silent(t *testing.T, alert string) string {
 func checkPrometheus(t *testing.T, namespace string) {
 	t.Helper()
 	p := startPrometheus(t, namespace, 2)
-	p.provoke(t)
-	for _, alert := range sharedAlerts {
-		p.awaitAlert(t, alert)
+	provoked := p.provoke(t)
+	for alert, labels := range sharedAlerts(namespace, provoked) {
+		p.awaitAlert(t, alert, labels)
 	}
 	panels := prometheus.DashboardQueries(t)
 	for _, title := range slices.Sorted(maps.Keys(panels)) {
