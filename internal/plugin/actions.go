@@ -42,7 +42,7 @@ func (o *options) newSleep() *cobra.Command {
 	return c
 }
 
-// sleep reads a workload and stops it. With until, it also skips the earlier starts and stops.
+// sleep reads a workload and stops it. With until, the operator also skips the starts and stops before that time.
 func (o *options) sleep(args []string, until string) error {
 	w, err := o.scheduled(args)
 	if err != nil {
@@ -68,8 +68,15 @@ func (w workload) untilStart(now time.Time) string {
 	if s == nil {
 		return ""
 	}
-	if w.IsDryRun() {
+	switch {
+	case w.IsDryRun():
 		return ": a dry run applies to it, so the operator will not start it"
+	case !w.CanStart():
+		command, err := w.StartCommand(w.target())
+		if err != nil {
+			return ": the operator cannot start it again"
+		}
+		return ": it did not run before, so no start restores it; to start it, use kubectl " + command
 	}
 	starts := *s
 	starts.Stop = nil
@@ -94,7 +101,7 @@ func validUntil(text string, now time.Time) error {
 	return nil
 }
 
-// stopPatch returns a merge patch with everything that Stop has changed. The patch contains the resourceVersion, so
+// stopPatch returns a merge patch with all differences between before and after. It contains the resourceVersion, so
 // that the API server rejects it if the object has changed since the read.
 func stopPatch(before, after client.Object) (json.RawMessage, error) {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}).Data(after)
@@ -147,8 +154,8 @@ func cannotStart(w workload) error {
 		"  kubectl %[2]s\nand run wake again", w.id(), command)
 }
 
-// afterWake describes until when the workload runs after an uptime from now to end. It is empty if the workload stops
-// at the end.
+// afterWake says how long the workload continues to run after an uptime from now to end. The result is empty if the
+// workload stops at end, or if its schedule is invalid.
 func (w workload) afterWake(now, end time.Time) string {
 	parsed, _ := w.Parse()
 	if parsed == nil {
@@ -172,7 +179,8 @@ func (w workload) afterWake(now, end time.Time) string {
 	}
 }
 
-// scheduled returns a workload that the operator starts and stops.
+// scheduled returns a workload that the operator starts and stops. It returns an error if the operator ignores the
+// workload, or if the schedule is missing or invalid.
 func (o *options) scheduled(args []string) (workload, error) {
 	r, err := o.newReader()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +37,8 @@ type change struct {
 type importer struct {
 	infos    []*resource.Info
 	areFiles bool
-	unread   []string // the kinds with a default schedule that the user has no permission to read
+	zone     *time.Location // the default time zone of the operator
+	unread   []string       // the kinds that take a default schedule, and that the user has no permission to read
 
 	namespaces map[string]*resource.Info // by name
 	// defaults has the Namespaces that get a default schedule, with the SleepInfo that sets it. The SleepInfo is nil if
@@ -75,7 +77,22 @@ func (i *importer) changes() ([]change, error) {
 		}
 		changes = append(changes, added...)
 	}
-	return i.checked(joined(changes)), nil
+	all := joined(changes)
+	for _, c := range all {
+		i.addZone(c.Translation)
+	}
+	return i.checked(all), nil
+}
+
+// addZone adds the time zone UTC to a schedule without a time zone, because UTC is the default of the other tools. This
+// is not necessary if it is also the default of the operator.
+func (i *importer) addZone(t legacy.Translation) {
+	_, hasStart := t.Annotations[v1beta1.StartScheduleAnnotation]
+	_, hasStop := t.Annotations[v1beta1.StopScheduleAnnotation]
+	_, hasZone := t.Annotations[v1beta1.TimeZoneAnnotation]
+	if i.zone.String() != "UTC" && (hasStart || hasStop) && !hasZone {
+		t.Annotations[v1beta1.TimeZoneAnnotation] = "UTC"
+	}
 }
 
 // checkNames returns an error if the kind, the namespace or the name could contain special characters of a shell. They
@@ -126,7 +143,7 @@ func annotationsOf(info *resource.Info) map[string]string {
 	return info.Object.(*unstructured.Unstructured).GetAnnotations()
 }
 
-// joined joins the changes of each object.
+// joined merges all changes of the same object into one change.
 func joined(changes []change) (all []change) {
 	positions := map[string]int{}
 	for _, c := range changes {
@@ -143,7 +160,7 @@ func joined(changes []change) (all []change) {
 
 // join adds another change of the same object. If both have a schedule, and the schedules differ, the object gets
 // neither. If one of them has a schedule and the other has schedule=none, the object gets only the schedule. An object
-// with its own schedule does not get the default of the Namespace.
+// with its own schedule needs no schedule=none, because the default of the Namespace does not apply to it.
 func (c *change) join(other change) {
 	c.Reasons = append(c.Reasons, other.Reasons...)
 	c.isManual = c.isManual || other.isManual
@@ -178,7 +195,9 @@ func (i *importer) checked(changes []change) (all []change) {
 	unsafe := map[string][]string{} // workloads by namespace
 	for _, c := range changes {
 		if s := i.defaults[c.namespace]; s != nil && c.info != nil && selects(s, c.info) {
-			c.addConflict(s.Translate().Annotations)
+			t := s.Translate()
+			i.addZone(t)
+			c.addConflict(t.Annotations)
 		}
 		if c.replacesSchedule() {
 			c.hold("it already has another schedule of this operator: run the command only to replace this schedule")
@@ -187,7 +206,7 @@ func (i *importer) checked(changes []change) (all []change) {
 		case c.isOfNamespace():
 			namespaces = append(namespaces, c)
 			continue
-		case c.hasConflict || c.isUntranslated():
+		case (c.hasConflict || c.isUntranslated()) && !c.isProtected():
 			unsafe[c.namespace] = append(unsafe[c.namespace], c.target)
 		}
 		all = append(all, c)
@@ -201,8 +220,8 @@ func (i *importer) checked(changes []change) (all []change) {
 	return all
 }
 
-// isUntranslated reports whether something in the annotations of a workload has no translation, and the default of its
-// Namespace would apply to it.
+// isUntranslated reports whether some annotation of a workload has no translation, and the default of the Namespace
+// would apply to the workload.
 func (c *change) isUntranslated() bool {
 	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
 	if c.info == nil || len(c.Reasons) == 0 || isExcluded || !schedule.IsUnscheduled(c.Annotations) {
@@ -211,6 +230,13 @@ func (c *change) isUntranslated() bool {
 	u := c.info.Object.(*unstructured.Unstructured)
 	k, err := kindOf(u.GetAPIVersion(), u.GetKind())
 	return err == nil && k.takesDefaults
+}
+
+// isProtected reports whether a workload already has a schedule of this operator, or excludes itself. The default of
+// the Namespace then does not apply to it.
+func (c *change) isProtected() bool {
+	existing := annotationsOf(c.info)
+	return !schedule.IsUnscheduled(existing) || existing[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone
 }
 
 // checkDefault adds the reasons why the default schedule of a Namespace is unsafe. The default must not stop the

@@ -126,7 +126,8 @@ func (d *document) addProblems(problems []schedule.Problem) {
 	})
 }
 
-// print writes the next ten events. The source is empty for annotations of the object.
+// print writes the next ten events. The argument source names the Namespace of a default schedule. It is empty if the
+// schedule is in the annotations of the object.
 func (d document) print(out io.Writer, s *schedule.Schedule, source string, now time.Time) {
 	if source != "" {
 		source = ", default of " + source
@@ -146,7 +147,7 @@ func (d document) print(out io.Writer, s *schedule.Schedule, source string, now 
 type checker struct {
 	zone      *time.Location
 	now       time.Time
-	namespace string                       // of objects without one; empty if it is not known
+	namespace string                       // the namespace of objects without one; empty if it is not known
 	defaults  map[string]map[string]string // the default schedules of the Namespaces in the manifests
 }
 
@@ -316,7 +317,8 @@ func newDocument(file string, object *yaml.Node, m manifest) document {
 }
 
 // reportMisplaced reports the keys of schedules in metadata and spec that are not in metadata.annotations, for example
-// in the Pod template. The path is that of the node.
+// in the Pod template. The path is the position of node in the object, such as .spec.template. It is empty for the
+// object.
 func (d *document) reportMisplaced(node *yaml.Node, path string) {
 	for i := 0; i+1 < len(node.Content) && node.Kind == yaml.MappingNode; i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
@@ -334,7 +336,7 @@ func (d *document) reportMisplaced(node *yaml.Node, path string) {
 
 func (d *document) isNamespace() bool { return isNamespace(d.apiVersion, d.kind) }
 
-// add adds an annotation of this project.
+// add adds an annotation of this project and its mistakes.
 func (d *document) add(key string, value yaml.Node) {
 	d.lines[key] = value.Line
 	if value.Alias != nil {

@@ -33,7 +33,7 @@ func (o *options) newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !w.IsIgnored() && w.State() == "" {
+			if !w.IsIgnored() && w.state() == "" {
 				return noSchedule(w)
 			}
 			explain(o.Out, w, r.now)
@@ -49,16 +49,28 @@ func noSchedule(w workload) error {
 		return fmt.Errorf("%s is excluded from schedules: remove the annotation with\n"+
 			"  kubectl annotate -n %s %[1]s %[3]s-", w.id(), w.object.GetNamespace(), v1beta1.ScheduleAnnotation)
 	}
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if strings.HasPrefix(key, prefix) && !isKnown(key) {
-			return fmt.Errorf("%s has no schedule: the annotation %s", w.id(), unknownKey(key))
-		}
+	if unknown := w.unknownKeys(); len(unknown) > 0 {
+		return fmt.Errorf("%s has no schedule: the annotation %s", w.id(), unknownKey(unknown[0]))
 	}
 	if _, problems := w.Parse(); len(problems) > 0 {
 		_, note := schedule.Explain(problems)
 		return fmt.Errorf("%s has no schedule: %s", w.id(), note)
 	}
+	if w.defaults.unknown != nil {
+		return fmt.Errorf("%s has no schedule of its own, and its Namespace may have a default schedule: "+
+			"ask for the permission to get the Namespace %s", w.id(), w.object.GetNamespace())
+	}
 	return fmt.Errorf("%s has no schedule: add one, for example with\n%s", w.id(), w.kind.addSchedule(w.target()))
+}
+
+// unknownKeys returns the annotations with the prefix of the operator that the operator does not know.
+func (w workload) unknownKeys() (unknown []string) {
+	for _, key := range slices.Sorted(maps.Keys(w.object.GetAnnotations())) {
+		if strings.HasPrefix(key, prefix) && !isKnown(key) {
+			unknown = append(unknown, key)
+		}
+	}
+	return unknown
 }
 
 // addSchedule returns a kubectl command that adds a schedule to a workload of the kind, and its effect.
@@ -107,18 +119,21 @@ func explain(out io.Writer, w workload, now time.Time) {
 		field("State", "ignored: %s", w.ignoredBecause())
 		return
 	}
-	field("State", "%s", w.State())
+	field("State", "%s", w.state())
 	s, problems := w.Parse()
 	if s == nil {
 		for _, p := range problems {
 			field("Mistake", "%s", p)
 		}
-		field("Source", "%s", w.source())
+		field("Source", "%s", w.invalidSource())
 		return
 	}
 	due := s.Due(w.Record(), w.Running(s), now)
 	field("Because", "%s", w.reason(s, due, now))
 	field("Source", "%s", w.source())
+	for _, key := range w.unknownKeys() {
+		field("Mistake", "the annotation %s", unknownKey(key))
+	}
 	if w.IsDryRun() {
 		field("Dry run", "the operator only emits events about starts and stops (%s)", v1beta1.DryRunAnnotation)
 	}
@@ -145,13 +160,27 @@ func (w workload) source() string {
 	return "its own annotations"
 }
 
+// invalidSource is like source. It also says if the annotations replace a default schedule, because a user may have
+// wanted to change only a part of the default.
+func (w workload) invalidSource() string {
+	source := w.source()
+	if _, isDefault := w.Annotations(); !isDefault && !schedule.IsUnscheduled(w.defaults.annotations) {
+		source += ", which replace the default schedule of Namespace " + w.object.GetNamespace()
+	}
+	return source
+}
+
 // describeSavedHours describes the savings since the last stop.
 func (w workload) describeSavedHours(s *schedule.Schedule, now time.Time) string {
 	coreHours, gibHours, isKnown := w.savedHours(s, now)
-	if !isKnown {
+	switch {
+	case isKnown:
+		return fmt.Sprintf("%.1f core hours, %.1f GiB hours since the last stop was due", coreHours, gibHours)
+	case w.Record().Last.IsZero():
+		return "not known, because the operator has recorded no stop"
+	default:
 		return "not known, because the operator has recorded a start after the stop"
 	}
-	return fmt.Sprintf("%.1f core hours, %.1f GiB hours since the last stop was due", coreHours, gibHours)
 }
 
 // reason returns text for users that explains the state of a workload.
@@ -208,7 +237,7 @@ func (w workload) lastEvent(due schedule.Due) schedule.Event {
 }
 
 // contradiction explains why the workload runs after a stop, or does not run after a start. It is empty if the last
-// start or stop has had its effect.
+// start or stop has had its effect, or is not recorded.
 func (w workload) contradiction(s *schedule.Schedule, due schedule.Due) string {
 	r, last := w.Record(), w.lastEvent(due)
 	runs, isRecorded := w.Running(s), due.IsUptime || !last.At.IsZero() && r.Last.Equal(last.At)
@@ -229,7 +258,8 @@ func clockTime(s *schedule.Schedule, at time.Time) string {
 }
 
 // timeline writes seven days, from three days before now to three days after it, in the time zone of a schedule. Each
-// column is an hour. The mark > in the first column is today. The timeline shows the schedule without manual changes.
+// column is an hour. The mark > at the beginning of a line is for today. The timeline shows the schedule without manual
+// changes.
 func timeline(out io.Writer, s *schedule.Schedule, now time.Time) {
 	local := now.In(s.Zone)
 	fmt.Fprintln(out, "                  0     6     12    18")

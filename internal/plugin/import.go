@@ -32,13 +32,7 @@ func (o *options) newImport() *cobra.Command {
 			if apply && len(files) > 0 {
 				return errors.New("--apply changes a cluster and not files: omit -f, or run the printed commands")
 			}
-			i := importer{areFiles: len(files) > 0}
-			var err error
-			if i.areFiles {
-				i.infos, err = readFiles(files)
-			} else {
-				i.infos, i.unread, err = o.readCluster(all)
-			}
+			i, err := o.newImporter(files, all)
 			if err != nil {
 				return err
 			}
@@ -55,6 +49,19 @@ func (o *options) newImport() *cobra.Command {
 	return c
 }
 
+// newImporter reads the objects in files. Without files, it reads them from the cluster.
+func (o *options) newImporter(files []string, all bool) (i importer, err error) {
+	if i.zone, err = o.location(); err != nil {
+		return importer{}, err
+	}
+	if i.areFiles = len(files) > 0; i.areFiles {
+		i.infos, err = readFiles(files)
+	} else {
+		i.infos, i.unread, err = o.readCluster(all)
+	}
+	return i, err
+}
+
 // readFiles returns the objects in files.
 func readFiles(files []string) ([]*resource.Info, error) {
 	options := &resource.FilenameOptions{Filenames: files}
@@ -65,9 +72,8 @@ func readFiles(files []string) ([]*resource.Info, error) {
 	return infos, nil
 }
 
-// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. A
-// default schedule applies to some kinds of workloads. readCluster also returns the kinds among them that the user has
-// no permission to read.
+// readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. The
+// result unread has the kinds that take a default schedule, and that the user has no permission to read.
 func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string, err error) {
 	namespace, err := o.namespace()
 	if err != nil {

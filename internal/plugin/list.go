@@ -43,6 +43,7 @@ type row struct {
 	CoreHours *float64     `json:"savedCoreHours,omitempty"` // since the last stop was due; nil if it is not known
 	GiBHours  *float64     `json:"savedGiBHours,omitempty"`  // since the last stop was due; nil if it is not known
 	TimeZone  string       `json:"timeZone,omitempty"`
+	Message   string       `json:"message,omitempty"` // why the state is invalid
 }
 
 func (o *options) newList() *cobra.Command {
@@ -116,7 +117,7 @@ func (o *options) rows(all bool) ([]row, time.Time, error) {
 			return nil, time.Time{}, err
 		}
 		for _, w := range workloads {
-			if w.State() != "" {
+			if w.state() != "" {
 				rows = append(rows, newRow(w, r.now))
 			}
 		}
@@ -132,13 +133,16 @@ func newRow(w workload, now time.Time) row {
 	saved := w.Saved()
 	_, isDefault := w.Annotations()
 	out := row{
-		Kind: w.kind.title, Namespace: w.object.GetNamespace(), Name: w.object.GetName(), State: w.State(),
+		Kind: w.kind.title, Namespace: w.object.GetNamespace(), Name: w.object.GetName(), State: w.state(),
 		DryRun: w.IsDryRun(), Source: "own", Cores: saved.Cpu().String(), Memory: saved.Memory().String(),
 	}
 	if isDefault {
 		out.Source = namespaceKind
 	}
-	if s, _ := w.Parse(); s != nil {
+	switch s, problems := w.Parse(); {
+	case s == nil:
+		_, out.Message = schedule.Explain(problems)
+	default:
 		if coreHours, gibHours, isKnown := w.savedHours(s, now); isKnown {
 			out.CoreHours, out.GiBHours = &coreHours, &gibHours
 		}
@@ -151,7 +155,7 @@ func newRow(w workload, now time.Time) row {
 }
 
 // savedHours returns the CPU and memory requests that a stop saves now, multiplied by the hours since the last stop was
-// due. They are not known if the operator has recorded a later start, which it did not execute.
+// due. They are not known if the operator has recorded nothing, or a later start that it did not execute.
 func (w workload) savedHours(s *schedule.Schedule, now time.Time) (coreHours, gibHours float64, isKnown bool) {
 	requests := w.Saved()
 	if requests.Cpu().IsZero() && requests.Memory().IsZero() {

@@ -29,7 +29,7 @@ type options struct {
 	genericiooptions.IOStreams
 	config *genericclioptions.ConfigFlags
 	clock  clock.PassiveClock
-	zone   string // of schedules without a time zone
+	zone   string // the time zone of schedules without one
 }
 
 // New returns the command "kubectl useless".
@@ -73,8 +73,9 @@ func (o *options) location() (*time.Location, error) {
 }
 
 // find returns the object with a name in the namespace of the command. The resource type has the format
-// plural.version.group. The argument absent is the error if the cluster does not have the kind. The argument others
-// describes the objects that kubectl lists, in the error about an object that does not exist.
+// plural.version.group. The argument absent is the text of the error if the cluster does not have the kind. If the
+// object does not exist, the error suggests kubectl get. The argument others describes the objects that this command
+// lists.
 func (o *options) find(resourceType, name, absent, others string) (*resource.Info, error) {
 	namespace, err := o.namespace()
 	if err != nil {
@@ -129,7 +130,7 @@ func (o *options) namespace() (string, error) {
 	return namespace, err
 }
 
-// advise returns an error of the cluster or of the kubeconfig together with what to type next.
+// advise adds advice to an error of the cluster or of the kubeconfig. It returns other errors unchanged.
 func (o *options) advise(err error) error {
 	var network *url.Error
 	var path *fs.PathError
@@ -158,7 +159,7 @@ func (o *options) advise(err error) error {
 }
 
 // isMissing reports whether an error means that the kubeconfig does not have an entry of a kind. These errors have no
-// type.
+// type, so isMissing compares the text.
 func isMissing(err error, kind string) bool {
 	return strings.HasPrefix(err.Error(), kind) && strings.Contains(err.Error(), "does not exist")
 }

@@ -43,6 +43,11 @@ func run(stdin string, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errOut.String(), err
 }
 
+// newWorkload returns a Deployment as it is read from a cluster.
+func newWorkload(d *appsv1.Deployment, of defaults) workload {
+	return workload{controller.NewWorkload("deployments", d, of.annotations, time.UTC, now), kinds[0], d, nil, of}
+}
+
 // TestImportRejectsNames imports files with names that a shell would read as a command.
 func TestImportRejectsNames(t *testing.T) {
 	for _, object := range []string{
@@ -121,7 +126,7 @@ func TestExplain(t *testing.T) {
 		key      string // an annotation in addition to the schedule; empty for none
 		value    string
 		because  string
-		last     string // in the list
+		last     string // the last event in the list
 	}{
 		{"the start was executed", 3, schedule.Record{Last: at(7), State: v1beta1.ScheduleStarted}, "", "",
 			started + "\n", "start"},
@@ -164,7 +169,7 @@ func TestExplain(t *testing.T) {
 			}
 			d := stopped(c.record, annotations)
 			*d.Spec.Replicas = c.replicas
-			w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+			w := newWorkload(d, defaults{})
 			var out strings.Builder
 			if explain(&out, w, now); !strings.Contains(out.String(), "Because:    "+c.because) {
 				t.Errorf("want %q in:\n%s", c.because, out.String())
@@ -176,8 +181,9 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestNextEvent requires the next start or stop that the operator will execute. It is Thursday, 10:05. The schedule starts
-// the Deployment from Monday to Friday at 07:00, and stops it at 20:00. It has been running since 09:00.
+// TestNextEvent checks the next start or stop that the operator will execute. It is Thursday, 10:05. The schedule
+// starts the Deployment from Monday to Friday at 07:00, and stops it at 20:00. The Deployment has
+// been running since 09:00.
 func TestNextEvent(t *testing.T) {
 	const suspendUntil, startUntil, stopAfter = v1beta1.SuspendUntilAnnotation, v1beta1.StartUntilAnnotation,
 		v1beta1.StopAfterAnnotation
@@ -224,7 +230,7 @@ func TestNextEvent(t *testing.T) {
 		d := stopped(schedule.Record{Last: now.Add(-3*time.Hour - 5*time.Minute), State: v1beta1.ScheduleStarted,
 			RunningSince: now.Add(-time.Hour - 5*time.Minute), ExpiresAt: until}, annotations)
 		*d.Spec.Replicas = 3
-		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		w := newWorkload(d, defaults{})
 		var out strings.Builder
 		explain(&out, w, now)
 		_, got, _ := strings.Cut(out.String(), "Next:       ")
@@ -240,19 +246,27 @@ func TestNextEvent(t *testing.T) {
 
 // TestUntilStart describes when a workload that sleeps starts again.
 func TestUntilStart(t *testing.T) {
-	for _, c := range []struct{ reason, key, value, want string }{
-		{"the next start is on the next day", v1beta1.StartScheduleAnnotation, "Mon-Fri 07:00",
+	for _, c := range []struct {
+		reason   string
+		original int32 // the replicas before the stop; 0 if they are not known
+		key      string
+		value    string
+		want     string
+	}{
+		{"the next start is on the next day", 3, v1beta1.StartScheduleAnnotation, "Mon-Fri 07:00",
 			" until Fri 2026-10-23 07:00 UTC"},
-		{"without a start, the user starts it", v1beta1.StopAfterAnnotation, "4h",
+		{"without a start, the user starts it", 3, v1beta1.StopAfterAnnotation, "4h",
 			": to start it, use kubectl useless wake deployment/web -n dev --for 2h"},
-		{"a suspension skips each start", v1beta1.SuspendAnnotation, "true",
+		{"a suspension skips each start", 3, v1beta1.SuspendAnnotation, "true",
 			": to start it, use kubectl useless wake deployment/web -n dev --for 2h"},
-		{"a dry run executes no start", v1beta1.DryRunAnnotation, "true",
+		{"a dry run executes no start", 3, v1beta1.DryRunAnnotation, "true",
 			": a dry run applies to it, so the operator will not start it"},
+		{"it was already stopped", 0, v1beta1.StartScheduleAnnotation, "Mon-Fri 07:00",
+			": it did not run before, so no start restores it; to start it, use kubectl scale -n dev deployment/web --replicas=1"},
 	} {
 		annotations := map[string]string{v1beta1.StopScheduleAnnotation: "20:00", c.key: c.value}
-		d := stopped(schedule.Record{}, annotations)
-		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		d := stopped(schedule.Record{Original: c.original, State: v1beta1.ScheduleStopped}, annotations)
+		w := newWorkload(d, defaults{})
 		if got := w.untilStart(now); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 		}
@@ -298,7 +312,7 @@ func TestAfterWake(t *testing.T) {
 			*d.Spec.Replicas = 3
 			d.Annotations[v1beta1.RunningSinceAnnotation] = "2026-10-22T" + c.since + ":00Z"
 		}
-		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		w := newWorkload(d, defaults{})
 		if got := w.afterWake(now, now.Add(2*time.Hour)); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 		}
@@ -309,7 +323,7 @@ func TestAfterWake(t *testing.T) {
 func TestDryRunIsShown(t *testing.T) {
 	d := stopped(schedule.Record{}, map[string]string{
 		v1beta1.StopScheduleAnnotation: "20:00", v1beta1.DryRunAnnotation: "true"})
-	w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+	w := newWorkload(d, defaults{})
 	var out strings.Builder
 	explain(&out, w, now)
 	if !strings.Contains(out.String(), "\nDry run:    the operator only emits events about starts and stops") {
@@ -318,6 +332,69 @@ func TestDryRunIsShown(t *testing.T) {
 	shown := newRow(w, now)
 	if got := table([]row{shown}, now, false).Rows[0].Cells[2]; got != "stopped,dry-run" || !shown.DryRun {
 		t.Errorf("the list shows %q, dryRun %t", got, shown.DryRun)
+	}
+}
+
+// TestInvalidParts has a workload with only one annotation, which replaces the default of its Namespace. list and explain
+// show it, because the operator emits a Warning event about it.
+func TestInvalidParts(t *testing.T) {
+	d := stopped(schedule.Record{}, map[string]string{v1beta1.TimeZoneAnnotation: "Berlin"})
+	w := newWorkload(d, defaults{annotations: map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}})
+	var out strings.Builder
+	explain(&out, w, now)
+	const mistake = `useless.container.training/time-zone "Berlin": it is not in the time zone database; ` +
+		`use for example "Europe/Berlin" or "UTC"`
+	const want = "Workload:   deployment/web in namespace dev\nState:      invalid\nMistake:    " + mistake +
+		"\nSource:     its own annotations, which replace the default schedule of Namespace dev\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("explain (-want +got):\n%s", diff)
+	}
+	if got := newRow(w, now); got.State != "invalid" || got.Message != mistake {
+		t.Errorf("list shows the state %q with the message %q, want the mistake", got.State, got.Message)
+	}
+}
+
+// TestUnknownAnnotation shows an annotation that the operator ignores, on a workload with a valid schedule.
+func TestUnknownAnnotation(t *testing.T) {
+	d := stopped(schedule.Record{}, map[string]string{v1beta1.StopScheduleAnnotation: "20:00", prefix + "start-shedule": "07:00"})
+	var out strings.Builder
+	explain(&out, newWorkload(d, defaults{}), now)
+	const want = "\nMistake:    the annotation " + prefix + "start-shedule is unknown: do you mean " + prefix + "start-schedule?\n"
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("want %q in:\n%s", want, out.String())
+	}
+}
+
+// TestUnknownDefault requires that explain does not recommend a schedule that would replace a default.
+func TestUnknownDefault(t *testing.T) {
+	d := stopped(schedule.Record{}, map[string]string{})
+	err := noSchedule(newWorkload(d, defaults{unknown: errors.New("forbidden")}))
+	const want = "deployment/web has no schedule of its own, and its Namespace may have a default schedule: " +
+		"ask for the permission to get the Namespace dev"
+	if err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}
+
+// TestImportAddsUTC imports schedules without a time zone for an operator with another default time zone.
+func TestImportAddsUTC(t *testing.T) {
+	const sleepInfo = "apiVersion: kube-green.com/v1alpha1\nkind: SleepInfo\nmetadata: {name: night, namespace: dev}\n" +
+		"spec: {weekdays: '*', sleepAt: '20:00', suspendCronJobs: true"
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: dev, annotations: " +
+		"{downscaler/uptime: 'Mon-Fri 08:00-20:00'}}"
+	for manifest, want := range map[string]string{
+		sleepInfo + "}":                        "'" + v1beta1.TimeZoneAnnotation + "=UTC'",
+		sleepInfo + ", timeZone: Europe/Rome}": "'" + v1beta1.TimeZoneAnnotation + "=Europe/Rome'",
+		deployment:                             "'" + v1beta1.TimeZoneAnnotation + "=UTC'",
+	} {
+		file := filepath.Join(t.TempDir(), "old.yaml")
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stdout, _, err := run("", "schedule", "import", "-f", file, "--default-time-zone", "Europe/Berlin")
+		if err != nil || !strings.HasSuffix(stdout, want+"\n") {
+			t.Errorf("error %v, want %s at the end of\n%s", err, want, stdout)
+		}
 	}
 }
 
@@ -331,8 +408,8 @@ func TestInvalidDefault(t *testing.T) {
 		if c.own != "" {
 			d.Annotations[v1beta1.SuspendUntilAnnotation] = c.own
 		}
-		defaults := map[string]string{v1beta1.StopScheduleAnnotation: c.defaults}
-		w := workload{controller.NewWorkload("deployments", d, defaults, time.UTC, now), kinds[0], d, nil}
+		ofNamespace := map[string]string{v1beta1.StopScheduleAnnotation: c.defaults}
+		w := newWorkload(d, defaults{annotations: ofNamespace})
 		if err := w.invalid(); err == nil || !strings.HasPrefix(err.Error(), c.want+" is invalid: ") {
 			t.Errorf("%s: got %v, want %s", c.reason, err, c.want)
 		}
@@ -356,7 +433,7 @@ func TestNoSchedule(t *testing.T) {
 			"use for example stop-schedule \"Mon-Fri 20:00\" in addition"},
 	} {
 		d := stopped(schedule.Record{}, map[string]string{c.key: c.value})
-		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		w := newWorkload(d, defaults{})
 		if got := noSchedule(w).Error(); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 		}
@@ -397,6 +474,8 @@ func TestSavedHours(t *testing.T) {
 			Original: 3}, "3.0", "3.0 core hours, 3.0 GiB hours since the last stop was due"},
 		{"the start after the stop was suspended", 0, schedule.Record{Last: now.Add(-3*time.Hour - 5*time.Minute),
 			State: v1beta1.ScheduleStopped, Original: 3}, "-", "not known, because the operator has recorded a start after the stop"},
+		{"a user has stopped a new workload", 0, schedule.Record{Original: 3}, "-",
+			"not known, because the operator has recorded no stop"},
 		{"it runs", 3, schedule.Record{Last: now.Add(-3*time.Hour - 5*time.Minute), State: v1beta1.ScheduleStarted}, "0.0",
 			"0.0 core hours, 0.0 GiB hours since the last stop was due"},
 	} {
@@ -408,7 +487,7 @@ func TestSavedHours(t *testing.T) {
 		d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: one, corev1.ResourceMemory: resource.MustParse("1Gi")},
 		}}}
-		w := workload{controller.NewWorkload("deployments", d, nil, time.UTC, now), kinds[0], d, nil}
+		w := newWorkload(d, defaults{})
 		if got := known(newRow(w, now).CoreHours); got != c.list {
 			t.Errorf("%s: the list shows %s core hours, want %s", c.reason, got, c.list)
 		}
@@ -419,7 +498,7 @@ func TestSavedHours(t *testing.T) {
 	}
 }
 
-// TestIgnoredBecause requires that the plugin names what makes the operator ignore a workload, and a command against it.
+// TestIgnoredBecause checks the cause for which the operator ignores a workload, and the advice for the user.
 func TestIgnoredBecause(t *testing.T) {
 	const missed = "\nThe operator then executes the last start or stop, if it has missed one."
 	for _, c := range []struct {
@@ -451,18 +530,19 @@ func TestIgnoredBecause(t *testing.T) {
 		o.SetNamespace("dev")
 		o.SetName("web")
 		c.change(o)
-		w := workload{controller.NewWorkload(c.kind, o, nil, time.UTC, now), k, o, nil}
+		w := workload{controller.NewWorkload(c.kind, o, nil, time.UTC, now), k, o, nil, defaults{}}
 		if got := w.ignoredBecause(); !w.IsIgnored() || got != c.want {
 			t.Errorf("%s: ignored: %t, got %q, want %q", c.reason, w.IsIgnored(), got, c.want)
 		}
 	}
 }
 
-// TestExplainInvalidDefault has a default that is valid for a workload, but not for a Namespace.
+// TestExplainInvalidDefault explains a workload of a Namespace whose default is invalid. On a workload, the same
+// annotations would be valid.
 func TestExplainInvalidDefault(t *testing.T) {
-	defaults := map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h"}
+	ofNamespace := map[string]string{v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h"}
 	d := stopped(schedule.Record{}, map[string]string{})
-	w := workload{controller.NewWorkload("deployments", d, defaults, time.UTC, now), kinds[0], d, nil}
+	w := newWorkload(d, defaults{annotations: ofNamespace})
 	var out strings.Builder
 	explain(&out, w, now)
 	const want = `Workload:   deployment/web in namespace dev
@@ -743,7 +823,7 @@ func TestKindNamed(t *testing.T) {
 	}
 }
 
-// TestStartCommand requires the command that starts a stopped workload of each kind.
+// TestStartCommand checks the command that wake suggests for a workload that a user has stopped, for each kind.
 func TestStartCommand(t *testing.T) {
 	commands := map[string]string{
 		"deployments":     "scale -n dev deployment/web --replicas=1",
@@ -776,7 +856,7 @@ func stoppedByUser(t *testing.T, k kind) workload {
 	if k.title == "HorizontalPodAutoscaler" {
 		o.GetAnnotations()[v1beta1.StopReplicasAnnotation] = "1"
 	}
-	w := workload{controller.NewWorkload(k.plural, o, nil, time.UTC, now), k, o, nil}
+	w := workload{controller.NewWorkload(k.plural, o, nil, time.UTC, now), k, o, nil, defaults{}}
 	if err := w.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -787,7 +867,7 @@ func stoppedByUser(t *testing.T, k kind) workload {
 func TestStopPatch(t *testing.T) {
 	const annotations = `"metadata": {"resourceVersion": "7", "annotations": {
 		"useless.container.training/stop-schedule": "20:00", "useless.container.training/stop-replicas": "1"}}`
-	manifests := map[string]string{ // of kinds that do not run with an empty spec, or have no replicas
+	manifests := map[string]string{ // of kinds that do not run with an empty spec
 		"horizontalpodautoscalers": `{"spec": {"minReplicas": 2, "maxReplicas": 3}, ` + annotations + `}`,
 	}
 	for _, k := range kinds {
@@ -822,7 +902,8 @@ func TestStopPatch(t *testing.T) {
 	}
 }
 
-// TestStopOfAutoscaler stops an autoscaler whose schedule has only starts, and therefore needs no stop-replicas.
+// TestStopOfAutoscaler stops an autoscaler without stop-replicas, which is valid because its schedule has only starts.
+// Stop must return an error, and must not change the autoscaler.
 func TestStopOfAutoscaler(t *testing.T) {
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 9}}
 	hpa.SetAnnotations(map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00"})
@@ -969,6 +1050,24 @@ metadata: {name: blog, namespace: dev, annotations: {downscaler/exclude: "someti
 			"# horizontalpodautoscaler/blog: exclude is not translated: it is neither true nor false\n" +
 			"# namespace/dev: the schedule would apply to deployment/blog: first annotate this workload\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 09:00' 'stop-schedule=Mon-Fri 12:00' 'time-zone=UTC'\n"},
+		{"the default of a Namespace does not apply to a workload that already has a schedule", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 09:00-12:00 UTC"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: blog
+  namespace: dev
+  annotations: {downscaler/exclude: "sometimes", useless.container.training/stop-schedule: "22:00"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: wiki, namespace: dev, annotations: {downscaler/exclude: "never", useless.container.training/schedule: none}}
+`, "# deployment/blog: exclude is not translated: it is neither true nor false\n" +
+			"# deployment/wiki: exclude is not translated: it is neither true nor false\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 09:00' 'stop-schedule=Mon-Fri 12:00' 'time-zone=UTC'\n"},
 		{"an exclusion for a time does not contradict a SleepInfo", sleepInfo("a", web) + `
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2026-11-23"}}}
 `, annotate + "deployment/web -n dev 'start-until=2026-11-23T00:00:00Z' 'stop-schedule=0 20 * * *'\n" +
@@ -1010,7 +1109,7 @@ metadata:
 	}
 }
 
-// TestAdvice checks what the plugin says without a cluster.
+// TestAdvice checks the errors of the plugin if it cannot reach a cluster, or cannot use the kubeconfig.
 func TestAdvice(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "config")
 	const unreachable = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n" +

@@ -102,13 +102,34 @@ func parseTarget(args []string) (k kind, name string, err error) {
 // workload is a workload that was read from a cluster.
 type workload struct {
 	controller.Workload
-	kind   kind
-	object client.Object
-	info   *resource.Info
+	kind     kind
+	object   client.Object
+	info     *resource.Info
+	defaults defaults // of its Namespace
 }
 
-// Parse returns the schedule that applies, or all problems. If it is the default of the Namespace, it must be valid
-// there, too.
+// defaults are the annotations of the default schedule of a Namespace.
+type defaults struct {
+	annotations map[string]string // nil if the Namespace has none
+	unknown     error             // why the Namespace cannot be read; nil if it was read
+}
+
+// state is like State, but it also returns invalid if the workload has only invalid parts of a schedule. The operator
+// emits a Warning event about them.
+func (w workload) state() string {
+	if state := w.State(); state != "" || w.IsIgnored() {
+		return state
+	}
+	if _, problems := w.Parse(); len(problems) > 0 {
+		return invalid
+	}
+	return ""
+}
+
+const invalid = "invalid"
+
+// Parse returns the schedule that applies, or all problems. If the default of the Namespace applies, it must also be
+// valid as annotations of a Namespace.
 func (w workload) Parse() (*schedule.Schedule, []schedule.Problem) {
 	if problems := w.ProblemsOfDefault(); len(problems) > 0 {
 		return nil, problems
@@ -121,14 +142,14 @@ type reader struct {
 	*options
 	zone       *time.Location
 	now        time.Time
-	namespaces map[string]map[string]string
-	forbidden  error // of the last kind that may not be listed
-	listed     bool  // at least one kind may be listed
+	namespaces map[string]defaults // by name
+	forbidden  error               // of the last kind that may not be listed
+	listed     bool                // at least one kind may be listed
 }
 
 func (o *options) newReader() (*reader, error) {
 	zone, err := o.location()
-	return &reader{options: o, zone: zone, now: o.clock.Now(), namespaces: map[string]map[string]string{}}, err
+	return &reader{options: o, zone: zone, now: o.clock.Now(), namespaces: map[string]defaults{}}, err
 }
 
 // get returns one workload.
@@ -180,25 +201,26 @@ func (r *reader) convert(k kind, info *resource.Info) (workload, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
 		return workload{}, err
 	}
-	defaults := r.defaults(info.Namespace)
-	return workload{controller.NewWorkload(k.plural, o, defaults, r.zone, r.now), k, o, info}, nil
+	d := r.defaults(info.Namespace)
+	return workload{controller.NewWorkload(k.plural, o, d.annotations, r.zone, r.now), k, o, info, d}, nil
 }
 
-// defaults returns the annotations of the default schedule of a Namespace. If the Namespace cannot be read, defaults
-// writes a note to stderr and returns nil.
-func (r *reader) defaults(name string) map[string]string {
-	defaults, known := r.namespaces[name]
-	if known {
-		return defaults
+// defaults returns the default schedule of a Namespace. If the Namespace cannot be read, defaults writes a note to
+// stderr.
+func (r *reader) defaults(name string) defaults {
+	d, isKnown := r.namespaces[name]
+	if isKnown {
+		return d
 	}
 	info, err := resource.NewBuilder(r.config).Unstructured().ResourceNames("namespaces", name).Latest().Do().Infos()
 	if err != nil {
 		fmt.Fprintf(r.ErrOut, "note: the default schedule of Namespace %s is unknown: %s\n", name, err)
+		d.unknown = err
 	} else {
-		defaults = controller.DefaultsOf(name, annotationsOf(info[0]))
+		d.annotations = controller.DefaultsOf(name, annotationsOf(info[0]))
 	}
-	r.namespaces[name] = defaults
-	return defaults
+	r.namespaces[name] = d
+	return d
 }
 
 // listDefaults reads the default schedules of all Namespaces in one list. After an error, defaults reads them one by
@@ -209,6 +231,6 @@ func (r *reader) listDefaults() {
 		return
 	}
 	for _, info := range infos {
-		r.namespaces[info.Name] = controller.DefaultsOf(info.Name, annotationsOf(info))
+		r.namespaces[info.Name] = defaults{annotations: controller.DefaultsOf(info.Name, annotationsOf(info))}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// manual has the annotations that the page translates, but the import does not. The reason of the import must contain
-// the text. Some translations need an action, and some are only for new workloads.
+// manual has the annotations that docs/migrating.md translates, but the import does not. The value is a text that the
+// reason of the import must contain. Some translations need an action, and some are only for new workloads.
 var manual = map[string]string{
 	"force-downtime": "kubectl useless sleep", "grace-period": "15m", "original-replicas": "start-replicas",
 }
@@ -127,7 +127,7 @@ func compare(t *testing.T, got Translation, want map[string]string) {
 	}
 }
 
-// events returns the starts and stops of about two weeks.
+// events returns the next 20 starts and stops of a schedule, or nil if there is no schedule.
 func events(t *testing.T, annotations map[string]string) (events []string) {
 	t.Helper()
 	if annotations[v1beta1.StartScheduleAnnotation]+annotations[v1beta1.StopScheduleAnnotation] == "" {

@@ -21,10 +21,10 @@ import (
 // Prefix is the prefix of the annotations of kube-downscaler and GoKubeDownscaler.
 const Prefix = "downscaler/"
 
-// Translation has the annotations that replace the annotations of another tool.
+// Translation has the annotations of this operator that replace a schedule of another tool.
 type Translation struct {
 	Annotations map[string]string
-	// Reasons are texts for users. Each describes a setting that was not translated, or a difference.
+	// Reasons are texts for users. Each describes a setting that was not translated, or that has another effect now.
 	Reasons []string
 }
 
@@ -83,7 +83,8 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 	"downtime-replicas":  replicas,
 	"downscale-replicas": replicas,
 	"force-downtime": func(t *Translation, _ string, _ bool) {
-		t.omit("force-downtime", "stop the workload with kubectl useless sleep; for holidays, use exclude-dates")
+		t.omit("force-downtime", "scale the workload to 0, or use kubectl useless sleep if it has a schedule; "+
+			"for holidays, use exclude-dates")
 	},
 	"grace-period": func(t *Translation, _ string, _ bool) {
 		t.omit("grace-period", "set start-until, for example 15m, on a new workload")
@@ -205,8 +206,8 @@ func hasReplicas(kind string) bool {
 	})) == 0
 }
 
-// problemsOf returns the problems of annotations for a kind. Without times, it assumes that the default of the
-// Namespace has them, or the flags of the other tool.
+// problemsOf returns the problems of annotations for a kind. If the annotations have no times, it assumes that the
+// default of the Namespace or the flags of the other tool set the times.
 func problemsOf(kind string, annotations map[string]string) []schedule.Problem {
 	defaults := map[string]string{v1beta1.StopScheduleAnnotation: "00:00"}
 	if o := controller.NewObject(kind); o != nil {

@@ -56,9 +56,9 @@ func FuzzSleepInfo(f *testing.F) {
 	})
 }
 
-// checkTranslation fails the test if the operator rejects a translation for a kind, or if a reason is empty or not UTF-8.
-// An empty kind is a Namespace. Without times, a translation needs a schedule from elsewhere: the default of the
-// Namespace, or the flags of the other tool.
+// checkTranslation fails the test if the operator rejects a translation for a kind, or if a reason is empty or not
+// UTF-8. An empty kind is a Namespace. If a translation has no times, the test adds a stop-schedule. Such a translation
+// is for an object that gets the times from elsewhere, for example from its Namespace.
 func checkTranslation(t *testing.T, got Translation, kind string) {
 	t.Helper()
 	annotations := maps.Clone(got.Annotations)

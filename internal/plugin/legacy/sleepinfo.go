@@ -15,7 +15,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// SleepInfo has the fields of kube-green's SleepInfo that Translate reads.
+// SleepInfo has the fields of kube-green's SleepInfo that Translate and Selects read.
 type SleepInfo struct {
 	Spec struct {
 		Weekdays            string `json:"weekdays"`
@@ -39,7 +39,8 @@ type ref struct {
 	MatchLabels map[string]string `json:"matchLabels"`
 }
 
-// Translate returns the annotations of the schedule. HasIncludes says where they belong.
+// Translate returns the annotations of the schedule. If HasIncludes returns true, they are for the selected workloads,
+// and otherwise for the Namespace.
 func (i SleepInfo) Translate() Translation {
 	t := Translation{Annotations: map[string]string{}}
 	if reason := i.invalid(); reason != "" {
@@ -110,7 +111,8 @@ func (r ref) sharesLabel(workload metav1.Object) bool {
 	return false
 }
 
-// matches reports whether a workload has the name and all labels, if the element has them.
+// matches reports whether a workload has the name and all labels of an element. An absent name or absent labels match
+// every workload, but an element without both matches none.
 func (r ref) matches(workload metav1.Object, apiVersion, kind string) bool {
 	if r.Name != "" && !r.isNameOf(workload, apiVersion, kind) {
 		return false

@@ -55,7 +55,7 @@ func weekday(name string) int {
 	return slices.IndexFunc(weekdays, func(day string) bool { return strings.EqualFold(day, name) })
 }
 
-// minute returns the minute of a day from 00:00 to 24:00, or -1.
+// minute returns the minute of the day, from 0 for 00:00 to 1440 for 24:00. It returns -1 for an invalid time.
 func minute(hours, minutes string) int {
 	hour, _ := strconv.Atoi(hours)
 	m, _ := strconv.Atoi(minutes)
@@ -261,7 +261,8 @@ func covering(moments []int, last bool) string {
 
 func clock(minute int) string { return fmt.Sprintf("%02d:%02d", minute/60%24, minute%60) }
 
-// runs returns the first and the last day of each sequence of days. A sequence may continue from Saturday to Sunday.
+// runs returns the first and the last day of each sequence of days. A sequence may continue from Saturday to Sunday. If
+// the week is complete, there is no first day, and runs returns nil.
 func runs(days []int) (runs [][2]int) {
 	for _, first := range days {
 		if slices.Contains(days, (first+6)%7) {
