@@ -3,10 +3,11 @@
 
 // Package schedule stops and starts workloads at the times in their annotations.
 //
-// One controller runs for each kind of workload, see kind.go. The package internal/schedule computes the events.
-// decide.go has no side effects. It handles only the last event, and handles it only once. So the operator catches up
-// on a missed event, and does not undo a user's change before the next event. The operator records each event in
-// annotations, in the same request as the change.
+// One controller runs for each kind of workload, see kind.go. An event of a schedule is a start or a stop. The package
+// internal/schedule computes when events are due. The code in decide.go decides what to write, and has no side effects.
+// The controller handles only the last event, and handles it only once. So the operator catches up on a missed event,
+// and does not undo a user's change before the next event. The operator records each event in annotations of the
+// workload, in the same request as the change.
 package schedule
 
 import (
@@ -54,7 +55,7 @@ const (
 	// fieldManager is the field manager of the fields that a start or a stop changes.
 	fieldManager = client.FieldOwner("useless-operator-schedule")
 
-	workers = 16
+	workers = 16 // concurrent reconciles of each kind
 )
 
 // Options configure the controller.
@@ -104,7 +105,8 @@ func (o Options) zone() (*time.Location, error) {
 func (o Options) CacheOptions() map[client.Object]cache.ByObject {
 	options := map[client.Object]cache.ByObject{&corev1.Namespace{}: {Transform: trimNamespace}}
 	enabled, _ := kindsNamed(o.Kinds) // Validate returns the error
-	// Autoscalers are read for conflicts, even if they have no schedules.
+	// The controllers of scalable kinds read autoscalers to find conflicts, even if autoscalers are not an enabled
+	// kind.
 	for _, k := range append([]*kind{horizontalPodAutoscalers}, enabled...) {
 		if k.trim != nil {
 			options[k.object] = cache.ByObject{Transform: k.transform}
@@ -122,8 +124,8 @@ type Controller struct {
 	events  *events.Recorder
 	metrics *metrics
 	alarms  *queue.Alarms
-	absent  atomic.Bool // the API server does not serve the kind, so the cache does not watch it
-	// isSynced reports whether the cache has all workloads; nil if the kind is not optional.
+	absent  atomic.Bool // true while the API server does not serve the kind; then the cache does not watch it
+	// isSynced reports whether the cache has all workloads of the kind; nil if the kind is not optional.
 	isSynced func(context.Context) bool
 
 	namespaces *Namespaces
@@ -134,8 +136,8 @@ type Controller struct {
 	memory     memory.Memory[remembered]
 }
 
-// remembered is the data in memory about a workload. With the warning, the notice and the failure, the controller emits
-// each event only once. After a restart, it emits them again.
+// remembered is the data in memory about a workload. The controller does not emit a warning, a notice or a failure
+// again while it is the same as the remembered one. After a restart of the operator, the controller emits it again.
 type remembered struct {
 	warning warning // of the last plan
 	notice  warning // of the last plan
@@ -144,7 +146,7 @@ type remembered struct {
 	saving  saving
 }
 
-// Setup adds a controller for each kind to a manager. Their metrics go to the registerer.
+// Setup adds a controller for each enabled kind to a manager, and registers the metrics of the controllers.
 func (o Options) Setup(
 	ctx context.Context, mgr ctrl.Manager, clock clock.PassiveClock, registerer prometheus.Registerer,
 ) error {
@@ -200,7 +202,7 @@ func (c *Controller) setup(ctx context.Context, mgr ctrl.Manager) error {
 		}
 		return c.addPresence(mgr, running)
 	}
-	// Each replica has the workloads in its cache, so that the next leader does not have to read them first.
+	// Each replica of the operator caches the workloads, so that the next leader does not have to read them first.
 	if _, err := mgr.GetCache().GetInformer(ctx, c.kind.object, cache.BlockUntilSynced(false)); err != nil {
 		return err
 	}
@@ -221,9 +223,9 @@ func (c *Controller) scheduled() predicate.Predicate {
 	return funcs
 }
 
-// mayHaveSchedule reports whether a workload has annotations of a schedule, or its Namespace has a default schedule. If
-// a workload loses its schedule in a dry run while it is paused, the memory must end after the pause. So the result is
-// also true for a workload with such a memory.
+// mayHaveSchedule reports whether a workload has annotations of a schedule, or its Namespace has a default schedule.
+// The result is also true if the controller remembers a running dry run of the workload: a user may remove the schedule
+// while the workload is paused. After the pause, a reconcile must then end the remembered dry run.
 func (c *Controller) mayHaveSchedule(o client.Object) bool {
 	return schedule.HasAny(o.GetAnnotations()) || c.defaulted.has(o.GetNamespace()) ||
 		c.memory.Of(o).dryRun.isRunning
@@ -235,14 +237,14 @@ func (c *Controller) mayHaveSchedule(o client.Object) bool {
 
 // Reconcile executes the last start or stop of a workload, unless it was handled before.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if c.absent.Load() {
-		return reconcile.Result{}, nil // the CustomResourceDefinition was removed, and all workloads with it
+	if c.absent.Load() { // the CustomResourceDefinition was removed, and all workloads with it
+		c.forget(request)
+		return reconcile.Result{}, nil
 	}
 	o := c.kind.object.DeepCopyObject().(client.Object)
 	err := c.client.Get(ctx, request.NamespacedName, o, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
-		c.memory.Forget(request.NamespacedName)
-		c.alarms.Set(request, time.Time{})
+		c.forget(request)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -250,7 +252,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.addSavings(o)
 	if pause.IsPaused(o) || c.kind.leaveAlone(o) {
-		c.memory.Update(o, func(r *remembered) { r.saving = saving{} }) // later changes may not cause a reconcile
+		// Later changes of such a workload may not cause a reconcile, so its savings are not counted.
+		c.memory.Update(o, func(r *remembered) { r.saving = saving{} })
 		return reconcile.Result{}, nil
 	}
 	in, err := c.read(ctx, o)
@@ -265,6 +268,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.alarms.Set(request, p.wakeUp)
 	return reconcile.Result{}, c.act(ctx, o, p)
+}
+
+// forget removes everything that the controller knows about a workload that does not exist.
+func (c *Controller) forget(request reconcile.Request) {
+	c.memory.Forget(request.NamespacedName)
+	c.alarms.Set(request, time.Time{})
 }
 
 // read returns the input of a decision about a workload.
@@ -332,7 +341,7 @@ func (c *Controller) warn(ctx context.Context, o client.Object, p plan) {
 // key identifies the start or stop of a plan.
 func (p plan) key() string {
 	key := string(p.transition) + p.annotations[p.event.Cause] + p.record.Observed
-	if p.event.Cause != v1beta1.StartUntilAnnotation { // its start is always due now
+	if p.event.Cause != v1beta1.StartUntilAnnotation { // the time of its start is always now
 		key += schedule.FormatTime(p.event.At)
 	}
 	return key
@@ -383,7 +392,7 @@ func (c *Controller) announceDryRun(o client.Object, p plan) {
 		kept.event = p.key()
 	}
 	switch {
-	case p.isInvalid: // nothing changes
+	case p.isInvalid: // the simulated state does not change
 	case p.transition == "": // there is no schedule
 		kept = dryRunMemory{isRunning: true}
 	default:
@@ -437,14 +446,15 @@ func (c *Controller) author(ctx context.Context, o client.Object) string {
 	if entry == nil {
 		return ""
 	}
-	at := c.clock.Now() // an entry of the subresource scale has no time
+	at := c.clock.Now() // an entry of the subresource scale has no time, so use the current one
 	if entry.Time != nil {
 		at = entry.Time.Time
 	}
 	return fmt.Sprintf(": %s changed it at %s", entry.Manager, schedule.FormatTime(at))
 }
 
-// lastManager returns the entry of the last manager that has set a field; nil for none.
+// lastManager returns the entry of the last manager that has set a field; nil for none. An entry without a time counts
+// as the last one.
 func lastManager(entries []metav1.ManagedFieldsEntry, field fieldpath.Path) (last *metav1.ManagedFieldsEntry) {
 	for i := range entries {
 		entry, set := &entries[i], &fieldpath.Set{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,6 +24,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"container.training/useless/api/cloudnative/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
@@ -379,7 +381,7 @@ func TestSaved(t *testing.T) {
 		object client.Object
 		want   corev1.ResourceList
 	}{
-		{"three stopped replicas save the triple", deployments, fractional, resources("6", "4.5Gi")},
+		{"three stopped replicas save three times the requests", deployments, fractional, resources("6", "4.5Gi")},
 		{"the requests in the cache do not change", deployments, fractional, resources("6", "4.5Gi")},
 		{"a stopped VirtualMachine saves everything that it requested", virtualMachines, vm, resources("2", "4Gi")},
 		{"a running VirtualMachine saves nothing", virtualMachines, newWorkload(virtualMachines, 1),
@@ -392,7 +394,8 @@ func TestSaved(t *testing.T) {
 	}
 }
 
-// TestRequestsOf also checks that the cache keeps the fields from which the requests are computed.
+// TestRequestsOf checks the requests of Pods. It also checks that the cache keeps the fields from which the requests
+// are computed.
 func TestRequestsOf(t *testing.T) {
 	const always = corev1.ContainerRestartPolicyAlways
 	one, two := resources("1", "1Gi"), resources("2", "2Gi")
@@ -408,8 +411,8 @@ func TestRequestsOf(t *testing.T) {
 		pod    *corev1.PodSpec
 		want   corev1.ResourceList
 	}{
-		{"a limit is the request of a container without one, and an init container ends", pod(nil, nil), two},
-		{"a sidecar runs as long as the Pod", pod(nil, new(always)), resources("4", "4Gi")},
+		{"a limit replaces a missing request, and an init container does not count", pod(nil, nil), two},
+		{"a sidecar counts, because it runs as long as the Pod", pod(nil, new(always)), resources("4", "4Gi")},
 		{"requests of the Pod include all containers", pod(new(requirements(one, nil)), new(always)), one},
 		{"limits of the Pod are not requests if a container has requests", pod(new(requirements(nil, one)), nil), two},
 		{"limits of the Pod are requests if no container has any",
@@ -427,7 +430,7 @@ func requirements(requests, limits corev1.ResourceList) corev1.ResourceRequireme
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// TestKindTypes requires that the names and types of each kind belong together, also in the API.
+// TestKindTypes requires that the name, the Go types and the group, version and kind of each kind match.
 func TestKindTypes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -471,5 +474,22 @@ func TestKindsNamed(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", c.names, diff)
 		}
+	}
+}
+
+// TestForgetAbsentKind removes the CustomResourceDefinition of a kind. There are no watch events about its workloads. When
+// the alarm of a workload fires, the controller must forget the workload.
+func TestForgetAbsentKind(t *testing.T) {
+	c, _, _ := newController(scaledObjects, nil, prometheus.NewRegistry())
+	o := newDeployment(1)
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+	c.memory.Update(o, func(r *remembered) { r.failure = "rejected" })
+	c.alarms.Set(request, now.Add(time.Hour))
+	c.absent.Store(true)
+	if _, err := c.Reconcile(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if left := c.memory.Of(o).failure; left != "" || !c.alarms.Next(request).IsZero() {
+		t.Errorf("the controller still remembers %q and an alarm at %s", left, c.alarms.Next(request))
 	}
 }
