@@ -18,11 +18,12 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// checkTimeout limits the check of the webhooks. It is longer than the timeouts of both webhooks.
+// checkTimeout limits the check of the webhooks. It is longer than the timeouts of the conversion webhook and of the
+// admission webhook together.
 const checkTimeout = 45 * time.Second
 
-// check reports an error unless the API server calls the webhooks. It creates Machines in a dry run, so that no object
-// remains even if the process is killed.
+// check returns nil if the API server calls the webhooks, and otherwise an error. It creates Machines in a dry run, so
+// that no object remains even if the process is killed.
 func check(ctx context.Context, namespace string) error {
 	if namespace == "" {
 		return errors.New("--check-webhooks needs --namespace: it creates Machines there, in a dry run")
@@ -37,7 +38,7 @@ func check(ctx context.Context, namespace string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	// The API server converts a Machine in v1alpha1 before it calls the admission webhook and before it stores it.
+	// The API server converts a Machine in v1alpha1 before it calls the admission webhook. So this version checks both.
 	for _, machine := range []client.Object{&v1alpha1.Machine{}, &v1beta1.Machine{}} {
 		kind, err := c.GroupVersionKindFor(machine)
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"container.training/useless/internal/controller/ingress"
 )
 
-// FuzzParse parses any flags, one per line, and any environment. The result is an error, or options within their
-// ranges.
+// FuzzParse parses any flags, one per line, and any environment. If parse returns no error, the options must be within
+// their ranges.
 func FuzzParse(f *testing.F) {
 	f.Add("--max-switches=1000\n--controllers=*,-machine", "USELESS_LEADER_ELECT=true")
 	f.Add("--self-managed-certs", "USELESS_NAMESPACE=useless-system")

@@ -24,8 +24,8 @@ const (
 	renewDeadline = 10 * time.Second
 )
 
-// newManager creates the manager. With --pod-uid, the Lease names the Pod. Without it, or if another process of the Pod
-// is still alive, the Lease names the process: controller-runtime then generates a random identity.
+// newManager creates the manager. With --pod-uid, the holder of the Lease is the Pod. Without --pod-uid, or if
+// podIdentity fails, the holder is this process: controller-runtime then generates a random identity.
 func (o *options) newManager(config *rest.Config, managerOptions ctrl.Options) (ctrl.Manager, error) {
 	if !o.leaderElect || o.podUID == "" {
 		return ctrl.NewManager(config, managerOptions)
@@ -44,8 +44,8 @@ func (o *options) newManager(config *rest.Config, managerOptions ctrl.Options) (
 	return mgr, lock.setup(mgr, identity, managerOptions)
 }
 
-// A podLock is the lock of the leader election, with the identity of a Pod. The manager's options need the lock, and
-// the lock needs the manager, for its events. Therefore setup initializes it after the manager exists.
+// A podLock is the lock of the leader election, with the identity of a Pod. The manager's options need the lock, but
+// the lock needs the manager to emit events. Therefore setup initializes the lock after the manager exists.
 type podLock struct {
 	*resourcelock.LeaseLock
 }
@@ -72,10 +72,10 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 // podIdentity returns the identity of the Pod for the leader election. It returns an error if another process of the
 // Pod has called podIdentity and is still alive.
 //
-// A holder of the Lease that starts again takes its own Lease immediately. If two processes had the same identity,
-// both would lead. The kubelet starts a container only after its predecessor has ended. But a user can start a second
-// process in the container. And a container runtime that lost its state can forget a container that still runs.
-// Therefore the kernel must exclude a second process, in two steps:
+// A process with the identity of the Lease's holder takes the Lease immediately. If two processes had the same
+// identity, both would lead. The kubelet starts a container only after its predecessor has ended. But a user can start
+// a second process in the container. And a container runtime that lost its state can forget a container that still
+// runs. Therefore the kernel must exclude a second process, in two steps:
 //
 //   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
 //     it. Two processes with the same identity are therefore in the same network namespace.

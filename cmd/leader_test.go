@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// TestPodIdentity asks for the identity of a Pod twice. The second caller must not get it, even after a garbage
-// collection, because the first one may lead.
+// TestPodIdentity asks for the identity of a Pod several times. Only the first call may get it, because the first
+// caller may lead. A garbage collection must not change this.
 func TestPodIdentity(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has network namespaces and abstract sockets")

@@ -130,8 +130,8 @@ func limitTLS(c *tls.Config) {
 	c.MinVersion = tls.VersionTLS13
 }
 
-// manager returns the manager's options. The webhook server drains its connections after the cancellation of the
-// context "running".
+// manager returns the manager's options. The webhook server begins to drain its connections when the context running is
+// canceled.
 func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl.Options, error) {
 	scheme := newScheme()
 	cacheOptions, err := o.controllers.CacheOptions(scheme)
@@ -166,8 +166,8 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 	}, nil
 }
 
-// metricsServer returns the options of the metrics endpoint. Without a certificate of its own, it has the webhooks'
-// certificate. Prometheus can verify this certificate, because its CA certificate is in a Secret.
+// metricsServer returns the options of the metrics endpoint. If there are webhooks and no --metrics-cert-dir, it uses
+// the webhooks' certificate. Prometheus can verify this certificate, because its CA certificate is in a Secret.
 func (o *options) metricsServer(webhookTLS *tls.Config) metricsserver.Options {
 	options := metricsserver.Options{
 		BindAddress:   o.metricsAddress,
@@ -179,13 +179,13 @@ func (o *options) metricsServer(webhookTLS *tls.Config) metricsserver.Options {
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	if o.webhooks && o.metricsCertDir == "" {
-		// The server calls the function when it starts. At this time, webhookTLS has the certificate.
+		// The server calls the function when it starts. By then, setupCertificate has set webhookTLS.GetCertificate.
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.GetCertificate = webhookTLS.GetCertificate })
 	}
 	return options
 }
 
-// setupWebhooks adds the webhooks to a manager, and their certificate to the TLS configuration.
+// setupWebhooks adds the webhooks to a manager. It also makes the TLS configuration use the webhooks' certificate.
 func (o *options) setupWebhooks(ctx context.Context, mgr ctrl.Manager, config *tls.Config) error {
 	if err := admission.Setup(ctx, mgr, int32(o.maxSwitches)); err != nil {
 		return fmt.Errorf("set up the admission webhooks: %w", err)
@@ -218,15 +218,15 @@ func (o *options) setupCertificate(ctx context.Context, mgr ctrl.Manager, config
 	return errors.Join(certificates.ExposeExpiration(metrics.Registry, watcher.GetCertificate), mgr.Add(watcher))
 }
 
-// delayed returns a context that is canceled after its parent. The delay is the time between the two cancellations.
-// During this time, a stopping replica still serves webhook clients that are not yet connected to another replica.
+// delayed returns a context that is canceled the given delay after its parent. During the delay, a stopping replica
+// still serves webhook clients that are not yet connected to another replica.
 func delayed(parent context.Context, delay time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	context.AfterFunc(parent, func() { time.AfterFunc(delay, cancel) })
 	return ctx
 }
 
-// exitAfterSuspension exits the process if it was suspended for renewDeadline or longer: another replica may be the
+// exitAfterSuspension makes the leader exit if it was suspended for renewDeadline or longer: another replica may be the
 // leader now. Without exitAfterSuspension, the leader election would let the process continue for another renewDeadline
 // with stale data. The process exits without releasing the Lease, because another replica may hold it.
 func (o *options) exitAfterSuspension(mgr ctrl.Manager) error {

@@ -44,7 +44,8 @@ type options struct {
 	log              zap.Options
 }
 
-// parse reads the flags, and then the environment variables of the flags that are not set.
+// parse reads the flags. For each flag that is not on the command line, it reads the environment variable. For --help,
+// it prints the flags and returns flag.ErrHelp.
 func parse(args []string, getenv func(string) string) (*options, error) {
 	o := &options{}
 	flags := newFlagSet(o)

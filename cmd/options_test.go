@@ -21,13 +21,13 @@ import (
 	"container.training/useless/internal/controller/ingress"
 )
 
-// TestMetricsCertificate checks which certificate the metrics have.
+// TestMetricsCertificate checks whether the metrics endpoint uses the certificate of the webhooks.
 func TestMetricsCertificate(t *testing.T) {
 	webhooks := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil }}
 	for _, c := range []struct {
 		reason  string
 		options options
-		want    bool // the metrics have the certificate of the webhooks
+		want    bool // the metrics endpoint uses the certificate of the webhooks
 	}{
 		{"by default, Prometheus verifies the certificate of the webhooks", options{webhooks: true}, true},
 		{"the user provides a certificate", options{webhooks: true, metricsCertDir: "/certificates"}, false},
@@ -262,7 +262,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestCacheOptionsOfAll starts all controllers together. Only one of them may configure the cache of a kind.
+// TestCacheOptionsOfAll enables all controllers. Two of them must not configure the cache of the same kind.
 func TestCacheOptionsOfAll(t *testing.T) {
 	o := &options{namespace: "useless-system", selfManagedCerts: true}
 	o.controllers.Selection = controller.Names()
@@ -271,7 +271,7 @@ func TestCacheOptionsOfAll(t *testing.T) {
 	}
 }
 
-// TestProfilesAreOptional checks the address of the profiles. An empty address and 0 both disable them.
+// TestProfilesAreOptional checks the address of the profiles. The default 0 disables them.
 func TestProfilesAreOptional(t *testing.T) {
 	for _, tt := range []struct {
 		reason string

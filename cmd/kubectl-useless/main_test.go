@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestMain runs the plugin instead of the tests if the variable is set.
+// TestMain runs the plugin instead of the tests if the environment variable RUN_PLUGIN is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("RUN_PLUGIN") != "" {
 		main()

@@ -13,8 +13,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// IgnoreGone returns nil if the object does not exist, and any other error unchanged. It also returns the error if the
-// API server does not serve the object's kind, because the object may still exist.
+// IgnoreGone returns nil if err is nil or says that the object does not exist. Otherwise, it returns err. It also
+// returns err if the API server does not serve the object's kind, because the object may still exist.
 func IgnoreGone(err error) error {
 	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 		return nil
@@ -23,8 +23,8 @@ func IgnoreGone(err error) error {
 }
 
 // IsRefused reports whether the API server rejected the content of a request, so that an immediate retry cannot
-// succeed. It returns true for BadRequest, because the API server returns this error if a webhook denies a request
-// without a status code.
+// succeed. It returns true for BadRequest, because the API server returns this error if a webhook denies a request and
+// its answer has no status code.
 func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }

@@ -23,7 +23,7 @@ func TestIsUnanswered(t *testing.T) {
 	failed := func(errno syscall.Errno) error {
 		return &url.Error{Op: "Patch", URL: "https://127.0.0.1", Err: os.NewSyscallError("read", errno)}
 	}
-	// The API server wraps the error of a webhook in the same way, see the package apiserver/pkg/util/webhook.
+	// The API server returns such an error if it cannot call a webhook, see the package apiserver/pkg/util/webhook.
 	webhook := errors.New(`failed calling webhook "policy.example.com": connect: connection refused`)
 	for _, test := range []struct {
 		reason string
@@ -53,7 +53,7 @@ func TestIgnoreGone(t *testing.T) {
 	for _, test := range []struct {
 		reason string
 		err    error
-		want   bool
+		want   bool // whether IgnoreGone replaces the error with nil
 	}{
 		{"no error", nil, false},
 		{"a wrapped NotFound", fmt.Errorf("look: %w", apierrors.NewNotFound(switches, "m-0")), true},

@@ -4,8 +4,8 @@
 // Package certificates makes the operator its own certificate authority, for clusters without cert-manager and OLM.
 //
 // The rotator of open-policy-agent/cert-controller stores a CA and a serving certificate in a Secret. It also writes
-// the CA certificate into the webhook configuration and the CustomResourceDefinition. The operator reads the Secret
-// through the API, because the kubelet updates a mounted volume up to two minutes later.
+// the CA certificate into the webhook configuration and the CustomResourceDefinition. The operator does not mount the
+// Secret, but reads it through the API: the kubelet can update a mounted volume up to two minutes late.
 package certificates
 
 import (
@@ -65,9 +65,9 @@ func (s *Source) Injected(*http.Request) error {
 	}
 }
 
-// Setup adds the rotator of the certificates in a namespace to a manager. Setup creates the directory dir, which must
-// be writable. The operator writes the certificate into it, and the rotator becomes ready when it finds the certificate
-// there.
+// Setup adds the rotator of the certificates in a namespace to a manager. It creates the directory dir if necessary.
+// The operator writes the certificate into dir, so the directory must be writable. The rotator becomes ready when it
+// finds the certificate there.
 func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Source, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the certificate directory: %w", err)
@@ -127,7 +127,8 @@ func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 	}
 }
 
-// load makes the certificate in a Secret the current one. It ignores a Secret that the rotator has not filled yet.
+// load makes the certificate in a Secret the current one. It also writes the certificate into dir, without the private
+// key. It ignores a Secret that the rotator has not filled yet.
 func (s *Source) load(secret *corev1.Secret, dir string) error {
 	certificate, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(certificate) == 0 {

@@ -47,7 +47,7 @@ type Options struct {
 }
 
 // controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its
-// package and its lines in this file.
+// package, its lines in this file, and the code outside that imports the package.
 func (o *Options) controllers() []entry {
 	return []entry{
 		{name: machine.Name, options: &o.Machine},
@@ -67,7 +67,7 @@ func (o *Options) controllers() []entry {
 type entry struct {
 	name    string
 	options interface {
-		// AddFlags adds the controller's flags. It sets the options to their defaults.
+		// AddFlags adds the controller's flags. It sets the options of most flags to their defaults.
 		AddFlags(flags *flag.FlagSet)
 		// Validate returns an error that names the flag with a wrong value.
 		Validate() error
@@ -143,10 +143,10 @@ func (o Options) Validate() error {
 }
 
 // ValidateFlags returns an error if a flag has no effect, because it belongs to a controller that does not run. The
-// argument flags has the flags of AddFlags.
+// argument flags must contain the flags that AddFlags has added.
 func (o Options) ValidateFlags(flags *flag.FlagSet) error {
 	var errs []error
-	for _, e := range (&Options{}).controllers() { // other options, because AddFlags sets them to their defaults
+	for _, e := range (&Options{}).controllers() { // new Options, because AddFlags would overwrite those of o
 		if e.enabled(o.Selection) {
 			continue
 		}
@@ -163,7 +163,7 @@ func (o Options) ValidateFlags(flags *flag.FlagSet) error {
 }
 
 // CacheOptions returns options for the manager's cache, merged from the options of the enabled controllers. The scheme
-// has their kinds. CacheOptions returns an error if two controllers configure the same kind.
+// must contain all kinds of these options. CacheOptions returns an error if two controllers configure the same kind.
 func (o Options) CacheOptions(scheme *runtime.Scheme) (cache.Options, error) {
 	enabled := o.enabled()
 	all := make([]map[client.Object]cache.ByObject, 0, len(enabled))
@@ -178,7 +178,7 @@ func (o Options) CacheOptions(scheme *runtime.Scheme) (cache.Options, error) {
 	}, err
 }
 
-// ClientOptions returns options for the manager's client. Its reads wait until the cache has the operator's own writes.
+// ClientOptions returns options for the manager's client. Its reads wait until the cache has the client's own writes.
 // So a controller never decides on data that is older than its own writes.
 func ClientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}}
@@ -209,7 +209,7 @@ func checkRights(ctx context.Context, c client.Writer, name string, rights []rig
 			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
 				Group: right.Group, Resource: right.Resource, Verb: verb,
 			}
-			// The API server does not store a review, so the review never appears in a cache.
+			// The API server does not store a review. A read that waits for the review in the cache would never end.
 			if err := c.Create(ctx, review, client.DisableReadYourWritesConsistency); err != nil {
 				return fmt.Errorf("check the permission to %s %s: %w", verb, right, err)
 			}

@@ -44,7 +44,7 @@ func TestUnknownController(t *testing.T) {
 	}
 }
 
-// TestInstallationRunsDefaults checks that config/default runs exactly the controllers that are on by default.
+// TestInstallationRunsDefaults checks that dist/install.yaml runs exactly the controllers that are enabled by default.
 func TestInstallationRunsDefaults(t *testing.T) {
 	installation := read(t, "dist/install.yaml")
 	for _, e := range (&Options{}).controllers() {

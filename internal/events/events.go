@@ -66,7 +66,7 @@ func (r *Recorder) Warning(about client.Object, reason, action, note string, arg
 	r.recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, "%s", Truncate(fmt.Sprintf(note, args...)))
 }
 
-// maxLength is the number of bytes that the API server accepts in an event's note.
+// maxLength is the maximum number of bytes that the API server accepts in an event's note.
 const maxLength = 1024
 
 // Truncate shortens a message to the length of an event's note. An event with a longer note would be lost.
@@ -102,10 +102,10 @@ func (l *limit) tryAccept(namespace string) bool {
 	return limiter.(flowcontrol.PassiveRateLimiter).TryAccept()
 }
 
-// concurrency is the maximum number of concurrent requests about events.
+// concurrency is the maximum number of concurrent requests that create or change events.
 const concurrency = 1
 
-// LimitConcurrency changes a config so that its requests create or change only one event at a time. The event
+// LimitConcurrency changes a config so that its clients create or change only one event at a time. The event
 // broadcaster starts a goroutine for each event. When thousands of workloads stop at the same time, these goroutines
 // would delay the writes to the workloads.
 func LimitConcurrency(config *rest.Config) {

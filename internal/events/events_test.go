@@ -97,7 +97,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// TestLimitConcurrency sends requests while a request about an event has no response.
+// TestLimitConcurrency sends requests while a request about an event has no response. A second request about an event
+// must wait, and a request about a workload must not.
 func TestLimitConcurrency(t *testing.T) {
 	const events, workloads = "/k8s/clusters/c-1/apis/events.k8s.io/v1/namespaces/n/events", "/apis/apps/v1/namespaces/n/deployments/d"
 	received, answer := make(chan string), make(chan struct{})

@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzTruncate truncates random text. The result must have at most maxLength bytes, and must be valid UTF-8 if the text
-// is valid. Text of at most maxLength bytes must not change.
+// is valid. Text of at most maxLength bytes must not change. The result of a longer text is its beginning and "…".
 func FuzzTruncate(f *testing.F) {
 	f.Add("", 0)
 	f.Add("exceeded quota", 1)
@@ -21,8 +21,11 @@ func FuzzTruncate(f *testing.F) {
 		if len(cut) > maxLength || utf8.ValidString(text) && !utf8.ValidString(cut) {
 			t.Errorf("%d bytes are truncated to %d bytes: %q", len(text), len(cut), cut)
 		}
-		if len(text) <= maxLength && cut != text || len(text) > maxLength && !strings.HasPrefix(text, strings.TrimSuffix(cut, "…")) && utf8.ValidString(text) {
-			t.Errorf("%q is truncated to %q", text, cut)
+		switch beginning := strings.TrimSuffix(cut, "…"); {
+		case len(text) <= maxLength && cut != text:
+			t.Errorf("a text that is short enough has changed: got %q, want %q", cut, text)
+		case len(text) > maxLength && utf8.ValidString(text) && !strings.HasPrefix(text, beginning):
+			t.Errorf("the result %q is not the beginning of %q", cut, text)
 		}
 	})
 }

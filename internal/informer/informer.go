@@ -66,9 +66,9 @@ func Store(
 	return shared.GetIndexer(), shared.AddIndexers(indexers)
 }
 
-// Merge merges cache options by kind. It returns an error if a kind is configured twice, even if one of the objects is
-// metadata only. Otherwise the cache would use only one of the options, and a controller would not find all its
-// objects.
+// Merge merges cache options by kind. It returns an error if a kind is configured twice, even if one of the two objects
+// is a PartialObjectMetadata. Without the error, the cache would use only one of the options, and a controller would
+// not find all its objects.
 func Merge(
 	scheme *runtime.Scheme, all ...map[client.Object]cache.ByObject,
 ) (map[client.Object]cache.ByObject, error) {

@@ -65,7 +65,7 @@ func TestMerge(t *testing.T) {
 		{"two kinds have two caches", &corev1.Pod{}, &corev1.Secret{}, ""},
 		{"two kinds have two caches, even if both are cached as metadata with the same Go type", metadata("Pod"), metadata("Secret"), ""},
 		{"a kind has one cache", &corev1.Pod{}, &corev1.Pod{}, "the cache of /v1, Kind=Pod is configured twice"},
-		{"a kind has one cache, even if one of the objects is metadata only", &corev1.Pod{}, metadata("Pod"),
+		{"a kind has one cache, even if one of the two objects is metadata only", &corev1.Pod{}, metadata("Pod"),
 			"the cache of /v1, Kind=Pod is configured twice"},
 	} {
 		merged, err := Merge(scheme, map[client.Object]cache.ByObject{c.first: {}}, nil,

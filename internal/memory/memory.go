@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory keeps data about objects that a controller needs, but that the API server does not store. A restart of
-// the operator clears this data.
+// Package memory keeps a controller's own data about objects. The API server does not store this data, and a restart of
+// the operator clears it.
 package memory
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Memory has a value for each object. The zero value is empty. Its methods can be called concurrently.
+// Memory keeps one value for each object. The zero Memory is empty. Its methods can be called concurrently.
 type Memory[T any] struct{ values sync.Map } // types.NamespacedName to remembered[T]
 
 type remembered[T any] struct {
@@ -30,7 +30,7 @@ func (m *Memory[T]) Of(object client.Object) (value T) {
 	return value
 }
 
-// Keep replaces the value of an object. The zero value needs no memory.
+// Keep replaces the value of an object. If value is the zero value, Keep removes the entry of the object.
 func (m *Memory[T]) Keep(object client.Object, value T) {
 	if reflect.ValueOf(&value).Elem().IsZero() {
 		m.Forget(client.ObjectKeyFromObject(object))

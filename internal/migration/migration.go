@@ -40,9 +40,9 @@ const (
 	// request. It also limits the time between the list and the rewrite of an object.
 	pageSize = 100
 
-	// settleDelay is a time after the CustomResourceDefinition has changed. During this time, an API server may still
-	// store objects in the old version. It receives the change through a watch, and Kubernetes allows 5 s for that.
-	// A request in progress can last another 5 s in the validating webhook.
+	// settleDelay is how long an API server may still store objects in the old version after the
+	// CustomResourceDefinition has changed. The API server receives the change through a watch, and Kubernetes allows
+	// 5 s for that. A request in progress can last another 5 s in the validating webhook.
 	settleDelay = 10 * time.Second
 
 	// fieldManager is required in an apply. The migration owns no fields, so it does not appear in managed fields.
@@ -56,8 +56,8 @@ type Resource struct {
 }
 
 // Resources has all migrated resources. The RBAC markers of Migrator.Start must name the same resources.
-// VirtualMachines have had only one version, so the migration never lists or rewrites them. To rewrite them, it would
-// need permissions that only the VirtualMachine controller has.
+// VirtualMachines have had only one version, so the migration never lists or rewrites them. The RBAC permissions to
+// list and patch them belong to other controllers.
 var Resources = []Resource{
 	{CRD: "machines.useless.container.training", Converted: true},
 	{CRD: "switches.useless.container.training"},
@@ -68,8 +68,8 @@ var Resources = []Resource{
 // it.
 var retries = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: .1, Steps: 10, Cap: time.Minute}
 
-// Migrator migrates once, when the process becomes the leader. It stores no progress. After a restart it begins again,
-// but objects that are already rewritten cause no further writes.
+// Migrator migrates once, when the process becomes the leader. It stores no progress. After a restart, it begins again,
+// but it does not write the objects again that are already rewritten.
 type Migrator struct {
 	client client.Client // without a cache
 	clock  clock.Clock
@@ -179,7 +179,7 @@ func decide(r Resource, crd *apiextensionsv1.CustomResourceDefinition) (*migrati
 }
 
 // migrate rewrites objects in passes, with settleDelay between them. If the second or a later pass writes nothing, all
-// objects are stored in the new version. If only the first pass writes nothing, the API server may not know the new
+// objects are stored in the new version. The first pass proves nothing, because an API server may not know the new
 // storage version yet.
 func (m *Migrator) migrate(ctx context.Context, pending []*migration) error {
 	if len(pending) == 0 {
@@ -270,9 +270,10 @@ func continueAfter(err error) string {
 // rewrite sends a server-side apply without fields, and reports whether the API server wrote the object. An object that
 // has changed since it was listed is already stored in the new version.
 //
-// If the conversion webhook does not answer, the API server rejects an apply. But it executes a merge patch of an
-// object in its watch cache, and removes all managed fields of the object. The UID prevents that the apply creates an
-// object that was deleted. For an object without managed fields, the API server adds the manager before-first-apply.
+// A merge patch is not safe. If the conversion webhook does not answer, the API server executes a merge patch of an
+// object in its watch cache, and removes all managed fields of the object. In this case, it rejects an apply. The apply
+// has the UID, so that it does not create a deleted object again. If an object has no managed fields, the API server
+// adds the manager before-first-apply.
 func (m *Migrator) rewrite(
 	ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata,
 ) (bool, error) {

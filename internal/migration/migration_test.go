@@ -36,7 +36,7 @@ type server struct {
 	crds    map[string]*apiextensionsv1.CustomResourceDefinition
 	stores  string            // the version in which it stores objects
 	objects map[string]string // stored version by name
-	expires map[string]bool   // continue tokens; the first list with one of them fails because it has expired
+	expires map[string]bool   // continue tokens; the first list with such a token fails, because the token has expired
 	refuses map[string]error  // the errors of reads and patches, by the name of the object
 	between []func(*server)   // functions that change the server; each wait of the migration calls the next one
 
@@ -237,7 +237,7 @@ func (tt *migrateTest) run(t *testing.T) {
 	}
 }
 
-// condition is a fake OperatorCondition. It returns an error if the reported status is rejects.
+// condition is a fake OperatorCondition. It returns an error for each report of the status in rejects.
 type condition struct {
 	rejects metav1.ConditionStatus
 	reports []string // the status and the reason of each report
@@ -337,7 +337,7 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// stoppingCondition ends the process after the first report.
+// stoppingCondition cancels the context of the migration during the first report, as if the process ended.
 type stoppingCondition struct {
 	condition
 	stop context.CancelFunc
@@ -351,7 +351,7 @@ func (c *stoppingCondition) Set(ctx context.Context, status metav1.ConditionStat
 	return c.condition.Set(ctx, status, options...)
 }
 
-// TestStop ends the process during a migration. Its last report must not block upgrades.
+// TestStop ends the process during a migration. The last report to OLM must not block upgrades.
 func TestStop(t *testing.T) {
 	unconverted := aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Conversion = nil }, "old", "new")
 	s := &server{crds: map[string]*apiextensionsv1.CustomResourceDefinition{"machines.useless.container.training": unconverted}}
@@ -391,7 +391,8 @@ func TestContinueAfter(t *testing.T) {
 	}
 }
 
-// attempts is a server that allows reads from the third attempt on. It records the states at the start of each attempt.
+// attempts is a server that rejects the reads of the first two attempts. It records the values of the metric at the
+// start of each attempt.
 type attempts struct {
 	*server
 	registry *prometheus.Registry

@@ -62,9 +62,9 @@ func (r *reporter) running(ctx context.Context, failure error) {
 	}
 }
 
-// stopped reports that the process ends before the migration is complete. It sets the condition to True. If it stayed
-// False while OLM replaces this version, OLM could read it after the version has stopped. Then OLM would never install
-// the new version. The next leader reports its migration again.
+// stopped reports that the process ends before the migration is complete. It sets the condition to True. Otherwise, OLM
+// could still read False when it has stopped this version to replace it, and would never install the new version. The
+// next leader reports its migration again.
 func (r *reporter) stopped(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()

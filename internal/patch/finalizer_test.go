@@ -39,7 +39,7 @@ func TestFinalizer(t *testing.T) {
 	}{
 		{"a removed finalizer does not hold the object, even if the cache still shows it", nil, false, false},
 		{"an object that does not exist is not held", gone, false, false},
-		{"a failed removal is retried", errors.New("no"), true, true},
+		{"after a failed removal, the finalizer still holds the object", errors.New("no"), true, true},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
 			f, w := &Finalizer{Name: "example.com/finalizer"}, &writer{err: tt.err}

@@ -43,14 +43,14 @@ func Status[T client.Object, S any](
 	}
 	changed := read.DeepCopyObject().(T)
 	*field(changed) = *status
-	// The answer is decoded into this object. The second copy shares no memory with the given status.
+	// Patch decodes the answer into changed. So changed must not share memory with the given status.
 	changed = changed.DeepCopyObject().(T)
 	return changed, c.Status().Patch(ctx, changed, from(read))
 }
 
 // Finalizer is a finalizer of one controller. It remembers the objects from which it was removed, because the cache can
-// still show the removed finalizer for a while. When the last finalizer is removed, the answer has no newer resource
-// version, so a read cannot wait for that change.
+// still show the removed finalizer for a while. If the removal deletes the object, the answer has no newer resource
+// version. So a read cannot wait for this change.
 type Finalizer struct {
 	Name    string
 	removed memory.Memory[bool]
@@ -74,9 +74,9 @@ func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T,
 
 // RemoveFinalizer removes a finalizer. It returns nil if the object does not exist any more.
 //
-// Later reads do not wait for this write. It is usually the last write of the object. If the cache misses its event and
-// then lists again, the object is gone, and no event has the resource version of the write. A read that waited for it
-// would fail until another object of the kind changes.
+// Later reads do not wait for this write, which is usually the last write of the object. The cache can miss the event
+// of the write, and list again when the object is gone. Then no event has the resource version of the write. A read
+// that waits for this version would fail until another object of the kind changes.
 func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) error {
 	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.Name) },
 		client.DisableReadYourWritesConsistency)

@@ -43,7 +43,7 @@ func run(stdin string, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errOut.String(), err
 }
 
-// newWorkload returns a Deployment as it is read from a cluster.
+// newWorkload returns the workload that the plugin makes of a Deployment in a cluster.
 func newWorkload(d *appsv1.Deployment, of defaults) workload {
 	return workload{controller.NewWorkload("deployments", d, of.annotations, time.UTC, now), kinds[0], d, nil, of}
 }

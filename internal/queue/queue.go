@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// firstRetry is the delay before the first retry of a failed reconcile. It doubles with each failure.
+	// firstRetry is the delay before the first retry of a failed reconcile. Each further failure doubles the delay.
 	firstRetry = 5 * time.Millisecond
 
 	// LastRetry is the maximum delay of a retry. After the cause of a failure is fixed, the operator needs at most this
@@ -44,7 +44,7 @@ func Options(workers int) controller.Options {
 	}
 }
 
-// NewRateLimiter returns a rate limiter whose delays double from the first one up to LastRetry.
+// NewRateLimiter returns a rate limiter whose first delay is first. Each failure doubles the delay, up to LastRetry.
 func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, LastRetry)
 }
@@ -54,7 +54,7 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 //
 //   - The queue has one entry per object, and the entry keeps its highest priority. An object that waits for
 //     its time would therefore overtake other objects on each of its watch events.
-//   - An error cancels RequeueAfter. The object then waits for its next retry, even if that retry is later.
+//   - An error cancels RequeueAfter. The object then waits for its next retry, even if this is after the given time.
 type Alarms struct {
 	clock   clock.PassiveClock
 	queue   priorityqueue.PriorityQueue[reconcile.Request]
@@ -84,7 +84,7 @@ func (a *Alarms) Source() source.Source {
 }
 
 // Set replaces the alarm of an object. The zero time removes it. An alarm in the past fires at once. Event handlers may
-// set alarms before the Source has started, because a controller starts its sources at the same time. Such alarms fire
+// set alarms before the Source has started, because a controller starts all its sources in parallel. Such alarms fire
 // only after the Source has started.
 func (a *Alarms) Set(request reconcile.Request, at time.Time) {
 	a.mu.Lock()

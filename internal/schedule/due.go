@@ -21,13 +21,13 @@ type Event struct {
 
 // Due describes the start or stop of a workload that its schedule requires at an instant.
 type Due struct {
-	Event              // the event to execute, if IsDue, or the last event
+	Event              // the event to execute if IsDue is true; otherwise the last event
 	IsDue    bool      // the event was not handled before
 	IsEdited bool      // the schedule was edited since the last event that was handled
 	IsUptime bool      // StartUntil is in the future: the workload runs until Expiry
 	Next     time.Time // the next regular start or stop, or the stop at the end of StartUntil; zero for none
-	// Since and Expiry are the values of RunningSince and ExpiresAt to record, unless the event starts or stops the
-	// workload.
+	// Since is the value of RunningSince to record, and Expiry is the value of ExpiresAt to record. If the event starts
+	// or stops the workload, other values may be recorded.
 	Since, Expiry time.Time
 	// ExpiresIntoStop means that the workload stops at Expiry. If it is false, the workload keeps running at Expiry.
 	ExpiresIntoStop bool
@@ -36,9 +36,9 @@ type Due struct {
 // Due returns the event of the schedule that is due at the instant now, or the last event. The argument r is the record
 // of the workload. The argument running is true if the workload is not stopped.
 //
-// While StartUntil is in the future, no event stops the workload. The start because of StartUntil removes the last
-// event from the record. So the last regular event is due again after StartUntil, even if it was handled before.
-// StopAfter counts from the last start, by the operator or by a user.
+// While StartUntil is in the future, no event stops the workload. When the operator executes the start for StartUntil,
+// it removes the last event from the record. So the last regular event is due again after StartUntil, even if it was
+// handled before. StopAfter counts from the last start, by the operator or by a user.
 func (s *Schedule) Due(r Record, running bool, now time.Time) Due {
 	if until := s.uptime(now); until.After(now) {
 		return s.dueInUptime(r, running, until, now)
@@ -84,8 +84,9 @@ func (s *Schedule) dueInUptime(r Record, running bool, until, now time.Time) Due
 	return d
 }
 
-// StopsAtExpiry reports whether the stop at Expiry is executed, and no regular stop stops the workload until then. It
-// uses the workload's record r. It tests each regular stop until Expiry, so call it only shortly before Expiry.
+// StopsAtExpiry reports whether the workload stops at d.Expiry, and is not stopped earlier by a regular stop. The
+// argument r is the record of the workload. StopsAtExpiry tests each regular stop until Expiry, so call it only shortly
+// before Expiry.
 func (s *Schedule) StopsAtExpiry(r Record, d Due, now time.Time) bool {
 	if !d.ExpiresIntoStop || s.Suspended || !d.IsUptime && s.stopsBy(d.Expiry, now) {
 		return false
@@ -94,7 +95,7 @@ func (s *Schedule) StopsAtExpiry(r Record, d Due, now time.Time) bool {
 	return end.IsDue && end.IsStop && !end.At.Before(s.SuspendUntil)
 }
 
-// stopsBy reports whether a regular stop is executed after now, and not after end.
+// stopsBy reports whether a regular stop is executed after now, and before or at end.
 func (s *Schedule) stopsBy(end, now time.Time) bool {
 	for {
 		_, stop := s.Stop.around(now, s.Zone)
@@ -149,8 +150,9 @@ func HasRecord(annotations map[string]string) bool {
 	return slices.ContainsFunc(recordKeys, func(key string) bool { _, ok := annotations[key]; return ok })
 }
 
-// ProblemsOfRecord returns the problems of the times that StopAfter and StartUntil need. If the operator ignored them,
-// it would count the time again, or execute a start again. It ignores invalid values of the other annotations.
+// ProblemsOfRecord returns a problem for each invalid value of RunningSince and ExpiresAt. The operator must not ignore
+// such a value. Otherwise, StopAfter would count from now again, or the start for StartUntil would be executed again.
+// The operator ignores invalid values of the other annotations of the record.
 func ProblemsOfRecord(annotations map[string]string) (problems []Problem) {
 	for _, key := range []string{v1beta1.RunningSinceAnnotation, v1beta1.ExpiresAtAnnotation} {
 		if value, ok := annotations[key]; ok && readTime(value).IsZero() {
@@ -181,8 +183,8 @@ func ReadRecord(annotations map[string]string) Record {
 	return r
 }
 
-// readTime parses a time, or returns the zero time. The year in UTC must have four digits, so that FormatTime can
-// write it. FormatTime writes no fractions of a second.
+// readTime parses a time, or returns the zero time. The year in UTC must have four digits, so that FormatTime can write
+// it. readTime drops fractions of a second, because FormatTime does not write them.
 func readTime(text string) time.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	if year := at.UTC().Year(); err != nil || year < 0 || year > 9999 {

@@ -13,7 +13,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// oddZones are time zones with unusual clock changes.
+// oddZones are the time zones of the fuzz tests. Some have unusual offsets or clock changes.
 var oddZones = []string{
 	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "America/Sao_Paulo",
 	"Asia/Kathmandu", "Antarctica/Troll", "Pacific/Kiritimati",
@@ -31,7 +31,8 @@ func century(unix int64) time.Time {
 }
 
 // FuzzInstant computes the instants of two wall-clock times in any zone. A later wall-clock time must not have an
-// earlier instant. At the instant, the clock must show the wall-clock time, or skip it.
+// earlier instant. At the instant, the clock must show the wall-clock time. If a clock change skips that time, the
+// instant must be the instant of the change.
 func FuzzInstant(f *testing.F) {
 	f.Add(uint8(2), int64(320_000_000), int64(3600))
 	f.Add(uint8(4), int64(378_700_000), int64(86_400))
@@ -45,10 +46,11 @@ func FuzzInstant(f *testing.F) {
 		}
 		if shown := wallClock(at, in); !shown.Equal(wall) {
 			if just := wallClock(at.Add(-time.Second), in); shown.Before(wall) || !just.Before(wall) {
-				t.Errorf("%s in %s is %s, when clocks go from %s to %s", wall, in, at, just, shown)
+				t.Errorf("%s in %s is %s, but there the clock goes from %s to %s and does not skip it", wall, in, at, just, shown)
 			}
 		}
-		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} { // clocks are set back by these amounts
+		// If the clock shows a time twice, the result must be the first instant.
+		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour, day} {
 			if wallClock(at.Add(-earlier), in).Equal(wall) {
 				t.Errorf("%s in %s is %s, but also %s earlier", wall, in, at, earlier)
 			}
@@ -56,7 +58,7 @@ func FuzzInstant(f *testing.F) {
 	})
 }
 
-// recordTime is the time at which FuzzRecord reads a Record.
+// recordTime is the current time of FuzzRecord.
 var recordTime = time.Unix(1_763_600_000, 0)
 
 // FuzzRecord reads a Record from any annotations and writes it. A second read and write must not change the

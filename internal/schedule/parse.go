@@ -230,7 +230,7 @@ func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule
 	return s, nil
 }
 
-// forbidden returns a problem with an annotation, if it exists.
+// forbidden returns a problem if the annotation key exists. The reason says why the annotation is not allowed.
 func forbidden(annotations map[string]string, key, reason string) []Problem {
 	if value, given := annotations[key]; given {
 		return []Problem{{key, value, "", errors.New(reason)}}
@@ -331,7 +331,7 @@ func firstKey(annotations map[string]string) string {
 	return ""
 }
 
-// anotherTime returns an example of a schedule with other times.
+// anotherTime returns an example of a stop-schedule that has times other than those of the start-schedule r.
 func (r *Recurrence) anotherTime() string {
 	for _, text := range []string{"Mon-Fri 20:00", "Mon-Fri 20:15"} {
 		if other, err := parseRecurrence(text); err == nil && !other.within(r) {
@@ -378,7 +378,8 @@ func Explain(problems []Problem) (reason, note string) {
 	return reason, note
 }
 
-// zones caches time zones by name, because loading one reads files. The time zone database bounds their number.
+// zones caches time zones by name, because loading one reads files. The map has only names of the time zone database,
+// so its size is limited.
 var zones sync.Map
 
 // zoneName matches all names of the time zone database. If the host has a zone directory, Go reads it instead of the

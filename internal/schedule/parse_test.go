@@ -45,8 +45,8 @@ func TestParseRecurrence(t *testing.T) {
 	}
 }
 
-// TestBadValues parses invalid values of every annotation. The note must contain the key and the value. The examples in
-// the note must be valid.
+// TestBadValues parses invalid values of every annotation. The note from Explain must contain the key and the value.
+// The examples in the note must be valid.
 func TestBadValues(t *testing.T) {
 	times := map[string]string{ // error by value
 		"":                         "it is empty",
@@ -258,7 +258,7 @@ func TestWithin(t *testing.T) {
 		{"0 0 29 2 *", "0 0 28-29 2 *", true},
 		{"Mon 20:00", "Mon-Fri 20:00", true},
 		{"Mon-Fri 20:00", "Mon 20:00", false},
-		{"Mon 20:00", "0 20 1 * 1", true}, // in cron, the second one is the first day of each month and every Monday
+		{"Mon 20:00", "0 20 1 * 1", true}, // in cron, 1 * 1 means the first day of each month and every Monday
 		{"0 20 1 * 1", "Mon 20:00", false},
 		{"0 8-18/2 * * *", "0 * * * *", true},
 		{"*/10 8 * * *", "*/5 8 * * *", true},

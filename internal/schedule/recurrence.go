@@ -90,8 +90,8 @@ func (r *Recurrence) within(other *Recurrence) bool {
 	return true
 }
 
-// on reports whether a Recurrence contains the month and the day of a date. The year of the date does not count: the
-// argument weekday is its day of the week. Cron has a field for the day of the month and a field for the day of the
+// on reports whether a Recurrence has times on a date. It ignores the year of the date, and takes the day of the week
+// from the argument weekday (0 is Sunday). Cron has a field for the day of the month and a field for the day of the
 // week. If one of them is *, both must match. Otherwise, one match is enough.
 func (r *Recurrence) on(date time.Time, weekday int) bool {
 	dom, dow := r.cron.Dom>>date.Day()&1 == 1, r.cron.Dow>>weekday&1 == 1
@@ -239,8 +239,9 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 	return occurrenceAt(to, zone), occurrenceAt(r.next(to), zone)
 }
 
-// Events returns the last start or stop up to an instant, whether it is a stop, and the instant of the next one. If a
-// start and a stop have the same time, Events returns the start. Too many replicas do less harm than too few.
+// Events returns the last start or stop up to an instant, and the instant of the next start or stop. The result isStop
+// reports whether the last one is a stop. If a start and a stop have the same time, Events returns the start. Too many
+// replicas do less harm than too few.
 func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isStop bool) {
 	started, starts := s.Start.around(now, s.Zone)
 	stopped, stops := s.Stop.around(now, s.Zone)

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ingress sets annotations on Ingresses. The managed fields of an Ingress record the annotations that the
-// operator owns. If an annotation is removed from the configuration, the operator removes only the annotations that it
-// owns. Before it overwrites a value, it saves the value in an annotation of the Ingress, to restore it later.
+// operator owns. When an annotation leaves the configuration, the operator removes it only from Ingresses on which it
+// owns the annotation. Before the operator overwrites a value, it saves the value in another annotation of the Ingress.
+// It restores this value later.
 //
-// decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress. In a
-// fight, another writer keeps changing annotations. The history then determines when the operator sets them again.
-// ownership.go reads the records of earlier writes from the Ingress.
+// decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress. The
+// history has the earlier writes, and the reverts by other writers. In a fight, another writer keeps reverting the
+// annotations. The history then determines when the operator sets them again. ownership.go reads the records of earlier
+// writes from the Ingress.
 package ingress
 
 import (
@@ -105,7 +107,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 }
 
 // Validate returns an error for an unknown policy, and for options that have no effect or that contradict each other.
-// The methods Set have validated the annotations and the classes.
+// It does not validate the annotations and the classes again, because their methods Set have validated them.
 func (o Options) Validate() error {
 	var errs []error
 	switch o.Policy {
@@ -121,7 +123,7 @@ func (o Options) Validate() error {
 	if len(o.Annotations) == 0 && len(o.Classes) > 0 {
 		errs = append(errs, errors.New("--ingress-class has no effect without --ingress-annotation"))
 	}
-	// Otherwise the operator would change the class, which selects the Ingress, and would then change it back.
+	// The annotation would change the class by which the operator selects the Ingress.
 	if _, ok := o.Annotations[networkingv1beta1.AnnotationIngressClass]; ok && len(o.Classes) > 0 {
 		errs = append(errs, fmt.Errorf("--ingress-class cannot be used with --ingress-annotation=%s=...: "+
 			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
@@ -269,8 +271,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 }
 
-// act executes a plan. The resourceVersion is a precondition, because act must not overwrite a value that is not saved.
-// The UID is also a precondition. Without it, server-side apply would create a deleted Ingress again.
+// act executes a plan. The resourceVersion is a precondition: without it, act could overwrite a newer value than the
+// value that the plan saves. The UID is also a precondition: without it, server-side apply would create a deleted
+// Ingress again.
 func (c *Controller) act(ctx context.Context, ingress *networkingv1.Ingress, d decision) error {
 	patchType, annotations := types.ApplyPatchType, any(d.apply)
 	options := []client.PatchOption{fieldManager, client.ForceOwnership}

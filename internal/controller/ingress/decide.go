@@ -22,8 +22,8 @@ type plan struct {
 	unsaved              []string // keys in set whose previous value is too large to save
 	release              []string // keys that the operator no longer owns; another manager has set the same value
 
-	// The request is a merge patch of the annotations in patch, with nil for a removal. If patch is empty, it is a
-	// server-side apply of the annotations in apply.
+	// The request is a merge patch of the annotations in patch, with nil for a removal. If patch is empty, the request
+	// is a server-side apply of the annotations in apply.
 	patch map[string]*string
 	apply map[string]string
 }
@@ -60,7 +60,7 @@ func decide(ingress *networkingv1.Ingress, o Options, known history, now time.Ti
 // Usually, a plan uses server-side apply, because the managed fields then record the annotations that the operator has
 // set. But the operator would also own each value that it restores by server-side apply. Therefore a plan that
 // overwrites or restores a value of another manager uses a merge patch. If an Ingress has saved values, its plan always
-// uses a merge patch, because a plan is a single request.
+// uses a merge patch: a plan is a single request, and this request may have to restore a saved value.
 func newPlan(ingress *networkingv1.Ingress, o Options) plan {
 	s := stateOf(ingress)
 	p := plan{annotations: o.wanted(ingress, s)}
@@ -181,7 +181,7 @@ func (h history) saw(p plan, now time.Time) (after history, reverted bool) {
 		return h, false
 	}
 	if now.Sub(h.applied) > window {
-		h.reverts, h.delay = nil, 0 // the annotations had stayed for the window
+		h.reverts, h.delay = nil, 0 // the annotations stayed unchanged for longer than the window
 	}
 	h.reverts = slices.DeleteFunc(slices.Clone(h.reverts), func(at time.Time) bool { return now.Sub(at) > window })
 	h.reverts = append(h.reverts, now)

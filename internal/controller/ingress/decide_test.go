@@ -118,7 +118,7 @@ func TestDecide(t *testing.T) {
 			want:    plan{remove: []string{"example.com/old", "foo"}},
 		},
 		"NoneConfiguredShared": {
-			reason: "an annotation that another manager applies too is released, and stays",
+			reason: "an annotation that another manager also applies is released, but not removed",
 			ingress: newIngress(map[string]string{"foo": "bar", "example.com/old": "1"}, ours(owned),
 				entry("argocd", metav1.ManagedFieldsOperationApply, fieldsOf(t, []string{"foo"}))),
 			want: plan{remove: []string{"example.com/old"}, release: []string{"foo"}},
@@ -244,7 +244,7 @@ func TestDecideSaves(t *testing.T) {
 			patch:      map[string]string{"foo": "bar", original: `{"foo":null}`},
 		},
 		"SharedNewValue": {
-			reason: "if another manager applies the operator's value too, that value is saved when it is overwritten",
+			reason: "a value that another manager also applies is saved when it is overwritten",
 			values: []map[string]string{{"foo": "bar"}},
 			managed: []metav1.ManagedFieldsEntry{ours(fieldsOf(t, []string{"foo"})),
 				entry("argocd", metav1.ManagedFieldsOperationApply, fieldsOf(t, []string{"foo"}))},
@@ -253,7 +253,7 @@ func TestDecideSaves(t *testing.T) {
 			patch:      map[string]string{"foo": "baz", original: `{"foo":"bar"}`},
 		},
 		"Dropped": {
-			reason:  "the saved value is restored, and the annotation with it is removed",
+			reason:  "the saved value is restored, and the annotation that stored it is removed",
 			values:  []map[string]string{overwritten},
 			managed: []metav1.ManagedFieldsEntry{patched(t, "foo")},
 			want:    plan{restore: []string{"foo"}},
@@ -268,7 +268,7 @@ func TestDecideSaves(t *testing.T) {
 			patch:      map[string]string{"b": none, "foo": "x", original: none},
 		},
 		"DroppedApplied": {
-			reason: "an annotation that an earlier version has applied is removed in the request that restores another one",
+			reason: "one merge patch restores an annotation, and removes another that was set by server-side apply",
 			values: []map[string]string{overwritten, {"b": "2"}},
 			managed: []metav1.ManagedFieldsEntry{
 				patched(t, "foo"), ours(fieldsOf(t, []string{"b"}))},
@@ -284,26 +284,26 @@ func TestDecideSaves(t *testing.T) {
 			patch:      map[string]string{"b": "2", "foo": "x", original: `{"b":null}`},
 		},
 		"DroppedChanged": {
-			reason:  "a value that another manager has changed after the operator stays",
+			reason:  "a value stays if another manager has changed it after the operator",
 			values:  []map[string]string{overwritten, {"foo": "y"}},
 			managed: []metav1.ManagedFieldsEntry{patched(t)},
 			patch:   map[string]string{original: none},
 		},
 		"DroppedShared": {
-			reason: "a value that another manager applies too stays",
+			reason: "a value stays if another manager also applies it",
 			values: []map[string]string{overwritten},
 			managed: []metav1.ManagedFieldsEntry{patched(t, "foo"),
 				entry("argocd", metav1.ManagedFieldsOperationApply, fieldsOf(t, []string{"foo"}))},
 			patch: map[string]string{original: none},
 		},
 		"DroppedSameValue": {
-			reason:  "a configured value that became equal to the saved one stays",
+			reason:  "a value that already equals the saved value stays",
 			values:  []map[string]string{overwritten, {"foo": "x"}},
 			managed: []metav1.ManagedFieldsEntry{patched(t, "foo")},
 			patch:   map[string]string{original: none},
 		},
 		"SharedWithSaved": {
-			reason: "a merge patch cannot release an annotation, so the release does not cause one",
+			reason: "a merge patch cannot release an annotation, so the plan is empty",
 			values: []map[string]string{overwritten, {"b": "2"}},
 			managed: []metav1.ManagedFieldsEntry{patched(t, "foo"), ours(fieldsOf(t, []string{"b"})),
 				entry("argocd", metav1.ManagedFieldsOperationApply, fieldsOf(t, []string{"b"}))},
@@ -389,11 +389,11 @@ func TestDecideIfNotPresent(t *testing.T) {
 			want:    plan{annotations: fooBar, set: []string{"foo"}, apply: fooBar},
 		},
 		"Changed": {
-			reason:  "a value that another manager has changed after the operator stays",
+			reason:  "a value stays if another manager has changed it after the operator",
 			ingress: newIngress(map[string]string{"foo": "x"}, ours(fieldsOf(t, []string{"other"}))),
 		},
 		"Shared": {
-			reason: "the operator releases a value that another manager applies too",
+			reason: "the operator releases a value that another manager also applies",
 			ingress: newIngress(map[string]string{"foo": "old"}, foo,
 				entry("argocd", metav1.ManagedFieldsOperationApply, fieldsOf(t, []string{"foo"}))),
 			want: plan{release: []string{"foo"}},
@@ -441,7 +441,7 @@ func TestDecideClass(t *testing.T) {
 		"LeftSaved": {"an Ingress that leaves the class gets the saved value back",
 			withClass(newIngress(map[string]string{"foo": "bar", original: `{"foo":"x"}`}, patched(t, "foo")), "traefik"),
 			plan{restore: []string{"foo"}, patch: map[string]*string{"foo": new("x"), original: nil}}},
-		"OwnClass": {"the class is the value before the operator set the annotation, so one write is enough",
+		"OwnClass": {"a class annotation that the operator itself has set does not select the Ingress",
 			newIngress(map[string]string{deprecated: "nginx"}, ours(fieldsOf(t, []string{deprecated}))),
 			plan{remove: []string{deprecated}}},
 		"OverwrittenClass": {"if the operator has overwritten the class, the class is the saved value",

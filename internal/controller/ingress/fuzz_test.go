@@ -32,10 +32,9 @@ func pairs(text string) map[string]string {
 	return all
 }
 
-// FuzzDecide makes a decision about random annotations with random managed fields, and executes the plan. It uses two
-// configurations, and then no configuration. Only configured and owned annotations may change. After
-// each write, the same configuration must cause no other write. In the end, the values of other managers must be
-// restored.
+// FuzzDecide makes plans for random annotations with random managed fields, and executes them. It uses two
+// configurations, and then no configuration. Only configured and owned annotations may change. After each write, the
+// same configuration must cause no other write. In the end, the values of other managers must be restored.
 func FuzzDecide(f *testing.F) {
 	const owned = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{}}}}`
 	const saved = `{"f:metadata":{"f:annotations":{"f:old":{},"f:foo":{},"f:` + original + `":{}}}}`
@@ -63,7 +62,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// valid returns the annotations that the flag accepts, one per line.
+// valid parses annotations, one per line. It drops the annotations that the flag rejects.
 func valid(lines string) (all Annotations) {
 	for pair := range strings.SplitSeq(lines, "\n") {
 		_ = all.Set(pair)
@@ -71,7 +70,7 @@ func valid(lines string) (all Annotations) {
 	return all
 }
 
-// world is an Ingress's metadata in an API server.
+// world simulates the metadata of an Ingress in an API server.
 type world struct {
 	values           map[string]string
 	applied, updated sets.Set[string] // the operator's managed fields
@@ -79,8 +78,8 @@ type world struct {
 	theirs map[string]string // the values of other managers that the operator must restore
 }
 
-// newWorld returns an Ingress with these annotations and with random fieldsV1 of the operator. Nothing owns an
-// annotation that does not exist, and the operator never applies an annotation whose value it has saved.
+// newWorld returns an Ingress with these annotations and with random fieldsV1 of the operator. The operator owns only
+// annotations that exist. It owns an annotation with a saved value only by its merge patches.
 func newWorld(has, applied, updated string) *world {
 	w := &world{values: pairs(has), theirs: map[string]string{}}
 	maps.DeleteFunc(w.values, func(key, _ string) bool { return !utf8.ValidString(key) })
@@ -113,7 +112,7 @@ func (w *world) ingress() *networkingv1.Ingress {
 		entry(string(fieldManager), metav1.ManagedFieldsOperationUpdate, fields(w.updated)))
 }
 
-// reconcile executes a plan like the operator and an API server.
+// reconcile makes a plan like the operator, and executes it like an API server.
 func (w *world) reconcile(t *testing.T, o Options) {
 	t.Helper()
 	before := w.ingress()
@@ -192,7 +191,7 @@ func hasKey[M ~map[string]string](all M, key string) bool {
 	return ok
 }
 
-// fieldsOf returns the fieldsV1 of the owner of these annotations.
+// fieldsOf returns the fieldsV1 of a manager that owns these annotations.
 func fieldsOf(t *testing.T, keys []string) string {
 	t.Helper()
 	fields := map[string]any{}

@@ -35,7 +35,7 @@ func TestAnnotations(t *testing.T) {
 			`annotation key "a_b/foo": prefix part`},
 		"Own": {"the flag must not pause all Ingresses", []string{"useless.container.training/paused=true"}, nil,
 			"are reserved for the operator"},
-		"Kubectl": {"kubectl would delete the fields that are not in this annotation",
+		"Kubectl": {"kubectl apply decides by this annotation which fields it deletes",
 			[]string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is reserved for kubectl"},
 	}
 	for name, c := range cases {

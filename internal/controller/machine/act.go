@@ -42,9 +42,9 @@ const (
 // outcome is the result of the method act.
 type outcome struct {
 	stale   bool  // the objects that were read are outdated, so the next reconcile writes the status
-	urgent  bool  // no Switch was created or deleted, because others were due
+	urgent  bool  // the plan was urgent, so no Switch was created or deleted
 	scaling error // why Switches could not be created, deleted, adopted or released
-	raised  bool  // every Switch was turned up, or the API server refused that
+	raised  bool  // each request to turn a Switch up has succeeded or was refused
 }
 
 // act executes a plan. An urgent plan only turns Switches down and sets seenAt. A failed step does not prevent the
@@ -92,8 +92,8 @@ func (a *action) changed(sw *v1beta1.Switch) {
 func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
 
 // settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the
-// index. It reads each Switch separately: a list would also wait for the writes of all other Machines. If a wait times
-// out, confirmSettled checks the remaining Switches.
+// index. Each Get waits for the operator's own write of one Switch. A List would also wait for the writes of all other
+// Machines. If a wait times out, confirmSettled checks the remaining Switches.
 func (a *action) settle(ctx context.Context) error {
 	for i, key := range a.written {
 		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
@@ -105,7 +105,7 @@ func (a *action) settle(ctx context.Context) error {
 	return nil
 }
 
-// release removes the Machine from the owners of Switches that no longer match.
+// release removes the Machine from the owners of Switches that no longer match its selector.
 func (a *action) release(ctx context.Context, switches []*v1beta1.Switch) error {
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
@@ -119,7 +119,7 @@ func (a *action) release(ctx context.Context, switches []*v1beta1.Switch) error 
 	})
 }
 
-// adopt makes the Machine the controller of Switches that match and have no controller.
+// adopt makes the Machine the controller of Switches that match its selector and have no controller.
 func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 	return forEach(switches, func(sw *v1beta1.Switch) error {
 		return a.patch(ctx, sw, func(sw *v1beta1.Switch) {
@@ -158,7 +158,7 @@ func (a *action) missing(p plan) []*v1beta1.Switch {
 }
 
 // create creates Switches, in batches that double while they succeed (1, 2, 4, …). If the API server refuses all
-// requests, for example because of a quota, the controller sends one request instead of a thousand.
+// requests, for example because of a quota, the controller sends only one request.
 func (a *action) create(ctx context.Context, missing []*v1beta1.Switch) (err error) {
 	before := len(a.written)
 	for next, size := 0, 1; next < len(missing) && err == nil; size = min(2*size, maxConcurrent) {

@@ -65,8 +65,8 @@ func (r *rejecting) Delete(_ context.Context, o client.Object, options ...client
 	return apierrors.NewConflict(schema.GroupResource{Resource: "switches"}, o.GetName(), nil)
 }
 
-// A deletion must not delete another Switch with the same name, or a Switch that has changed: it may belong to another
-// owner now.
+// TestDeletionHasPreconditions checks the UID and the resourceVersion in a deletion. Without them, the controller could
+// delete another Switch with the same name, or a Switch that has another owner now.
 func TestDeletionHasPreconditions(t *testing.T) {
 	api := &rejecting{}
 	a := &action{Controller: &Controller{client: api, slots: semaphore.NewWeighted(1)}, machine: newMachine(1)}

@@ -90,14 +90,14 @@ type Controller struct {
 	alarms    *queue.Alarms
 	slots     *semaphore.Weighted // bounds the concurrent creations and deletions of Switches
 
-	// The times of the last flip and of the last attempt. In two cases, no object records them. A user deletes the
-	// Switch before the controller writes the time into the Machine's status. Or the response to the request is lost. A
-	// restart clears these times. After a restart, the operator cannot detect the two cases, and the next flip may be
-	// too early.
+	// flipped has the time of each Machine's last flip. attempted has the time of each Machine's last flip without a
+	// response. In two cases, the objects may lack these times: a user deletes the Switch before the controller writes
+	// the Machine's status, or the response is lost. A restart clears both fields. In these two cases, the next flip may
+	// then be too early.
 	flipped, attempted memory.Memory[time.Time]
 
-	// The Switches whose writes settle did not see in time. A restart clears them, and fills the cache with current
-	// data.
+	// unsettled has the Switches whose writes were not in the cache before settle timed out. A restart clears it, and
+	// fills the cache with current data.
 	unsettled memory.Memory[[]client.ObjectKey]
 }
 
@@ -198,9 +198,9 @@ func (c *Controller) read(m *v1beta1.Machine) []*v1beta1.Switch {
 	return append(byIndex[*v1beta1.Switch](c.switches, switchesByOwner, ownerKey(m.Namespace, m.UID)), orphans...)
 }
 
-// confirmSettled checks the Switches whose writes settle did not see in time. It returns an error if the cache is still
-// older than the API server. A plan from this cache could create or delete one Switch too many. confirmSettled does not
-// wait for the watch event of the write. If the Switch was deleted meanwhile, the watch may never send this event.
+// confirmSettled checks the Switches in the field unsettled. It returns an error if the cache is still older than the
+// API server. A plan from this cache could create or delete one Switch too many. confirmSettled does not wait for the
+// watch event of the write. If the Switch was deleted meanwhile, the watch may never send this event.
 func (c *Controller) confirmSettled(ctx context.Context, m *v1beta1.Machine) error {
 	keys := c.unsettled.Of(m)
 	for i, key := range keys {
@@ -241,9 +241,10 @@ func (c *Controller) confirmCached(ctx context.Context, key client.ObjectKey) er
 }
 
 // isUnchanged reads the Machine from the API server. It returns false if the spec has changed, or if the Machine is
-// deleted or paused. The controller calls it before it adopts or creates Switches, because the cache of Machines can be
-// older than the cache of Switches. A deleted Machine must not adopt the Switches that a user keeps after the deletion
-// (ReplicaSets have the same rule). A deleted Machine must not replace the Switches that the garbage collector deletes.
+// deleted or paused. A deletion also changes the generation. The controller calls isUnchanged before it adopts or
+// creates Switches, because the cache of Machines can be older than the cache of Switches. A deleted Machine must not
+// adopt the Switches that a user keeps after the deletion (ReplicaSets have the same rule). A deleted Machine must not
+// replace the Switches that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {

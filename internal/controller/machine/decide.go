@@ -32,7 +32,7 @@ type plan struct {
 	adopt   []*v1beta1.Switch // make the Machine their controller
 	release []*v1beta1.Switch // remove the Machine from their owners
 	create  int               // how many Switches to create
-	surplus []*v1beta1.Switch // delete
+	surplus []*v1beta1.Switch // delete them
 	raise   []*v1beta1.Switch // turn up, because the Machine's position is up
 	lower   bool              // set the Machine's position back to down
 
@@ -40,7 +40,7 @@ type plan struct {
 	flip   []dueSwitch       // turn down
 
 	lastFlip time.Time // when a Switch of the Machine was last turned down; zero for never
-	raising  bool      // this plan executes the position up
+	raising  bool      // this plan executes "spec.position: up"
 	next     time.Time // when the next flip is due; zero for never
 }
 
@@ -51,8 +51,8 @@ type dueSwitch struct {
 }
 
 // isUrgent reports whether the plan flips Switches, or notices that Switches are up. Such a plan must not wait for
-// other steps, so it has none. A flip is due at a certain time, and its delay starts when the operator notices the
-// Switch. Also, other Machines may wait for the same worker.
+// other steps, so decide removes them from it. A flip is due at a certain time, and its delay starts when the operator
+// notices the Switch. Also, other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
 // remembered has times that the objects of a Machine may not record. A zero time means that there was no flip or
@@ -90,7 +90,7 @@ func (p *plan) claim(m *v1beta1.Machine, switches []*v1beta1.Switch, now time.Ti
 	for _, sw := range switches {
 		orphan := metav1.GetControllerOfNoCopy(sw) == nil
 		switch {
-		case p.selector.Matches(labels.Set(sw.Labels)) != orphan:
+		case p.selector.Matches(labels.Set(sw.Labels)) != orphan: // nothing to adopt or release
 		case !sw.DeletionTimestamp.IsZero() || pause.IsPaused(sw):
 		case orphan:
 			p.adopt = append(p.adopt, sw)

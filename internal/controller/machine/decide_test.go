@@ -323,7 +323,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{Next: 4 * time.Second},
 		},
 		"ClockTurnedBack": {
-			reason:   "a remembered flip in the future, after the clock was set back, does not delay a flip",
+			reason:   "if the clock was set back, a remembered flip in the future does not delay a flip",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute))},
 			known:    remembered{flipped: now.Add(time.Hour), attempted: now.Add(time.Hour)},
@@ -385,7 +385,7 @@ func TestDecide(t *testing.T) {
 			want: summary{Flip: []string{"m-0"}, Next: 2 * time.Second},
 		},
 		"DownAgain": {
-			reason:  "seenAt of a switch that is down again stays, because its generation has changed",
+			reason:  "the old seenAt of a switch that is down again stays: the new generation makes it invalid",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Second),
 				func(sw *v1beta1.Switch) { sw.Spec.Position, sw.Generation = v1beta1.PositionDown, sw.Generation+1 })},

@@ -71,8 +71,8 @@ func spell(text string, ages []byte) []*v1beta1.Switch {
 	return switches
 }
 
-// FuzzDecide calls decide for random Machines and switches, and executes the plan. It repeats both steps at
-// the same time of the clock, until the plan contains no write.
+// FuzzDecide calls decide for random Machines and switches, and executes the plan. It repeats both steps without
+// advancing the clock, until the plan contains no write.
 func FuzzDecide(f *testing.F) {
 	f.Add(3, 5, 5, "down", "down", "ddd", []byte{0}, -1)
 	f.Add(3, 5, 5, "down", "down", "sss", []byte{9, 8, 7}, 6)
@@ -98,6 +98,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
+// abs returns a number that is at least 0. For a negative n it returns -n-1, because -n can overflow.
 func abs(n int) int {
 	if n < 0 {
 		return -(n + 1)
@@ -253,7 +254,7 @@ func (w *settling) apply(p plan) {
 	}
 }
 
-// checkRest checks that the Machine has the desired number of switches. It may have more if the surplus is paused.
+// checkRest checks that the Machine has the desired number of switches. It may have more only if all are paused.
 func (w *settling) checkRest() {
 	w.Helper()
 	paused := func(sw *v1beta1.Switch) bool { return pause.IsPaused(sw) }

@@ -34,7 +34,7 @@ type switchFunc func(i int) *v1beta1.Switch
 // TestCacheMemory limits the memory that a cached Switch needs. The result does not depend on the computer or on the
 // number of Switches.
 func TestCacheMemory(t *testing.T) {
-	const minRatio = 2 // controller-runtime's default cache / ours
+	const minRatio = 2 // the memory of controller-runtime's default cache, divided by the memory of our cache
 	for _, test := range []struct {
 		state     string
 		newSwitch switchFunc

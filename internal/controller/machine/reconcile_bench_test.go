@@ -97,9 +97,9 @@ func BenchmarkNoOpReconcileSlope(b *testing.B) {
 	}
 }
 
-// slope returns the ratio of the times with 10,000 and with 100 Machines. The reconciles use distinct Machines in turn.
-// One call takes a few milliseconds. So other load on the computer changes both times by the same factor, or changes
-// only a few of many samples.
+// slope returns the ratio of the times with 10,000 and with 100 Machines. The argument distinct is the number of
+// Machines that it reconciles in turn. One call takes a few milliseconds. So other load on the computer changes both
+// times by the same factor, or changes only a few of many samples.
 func slope(t testing.TB, few, many *Controller, distinct int) float64 {
 	t.Helper()
 	a1, b1 := duration(t, few, 100, distinct, 1), duration(t, many, 100, distinct, 100)
@@ -107,7 +107,8 @@ func slope(t testing.TB, few, many *Controller, distinct int) float64 {
 	return float64(b1+b2) / float64(a1+a2)
 }
 
-// duration returns the time of n reconciles. They use distinct Machines in turn, with a stride between their numbers.
+// duration returns the time of n reconciles. The argument distinct is the number of Machines that it reconciles in
+// turn, and stride is the difference between the numbers of two such Machines.
 func duration(t testing.TB, c *Controller, n, distinct, stride int) time.Duration {
 	t.Helper()
 	start := clock.RealClock{}.Now()

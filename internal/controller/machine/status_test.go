@@ -143,15 +143,16 @@ func planOf(t *testing.T, m *v1beta1.Machine, switches []*v1beta1.Switch, lastFl
 	return plan{selector: selector, mine: switches, lastFlip: lastFlip}
 }
 
-// TestUrgentPlanKeepsFailure writes a status after an urgent plan, which creates no Switches.
+// TestUrgentPlanKeepsFailure checks the condition Scaled after an urgent plan. Such a plan creates no Switches, so it
+// must keep the message of an earlier failure.
 func TestUrgentPlanKeepsFailure(t *testing.T) {
 	const quota = "1 of 2 switches: a ResourceQuota rejects further switches"
 	for _, c := range []struct {
 		reason     string
 		before     string // the reason of the condition Scaled
-		generation int64  // at the time of this reason
+		generation int64  // the observedGeneration of this condition
 		done       outcome
-		switches   int    // that exist
+		switches   int    // how many exist
 		want       string // the message of the condition
 	}{
 		{"the quota still rejects Switches", v1beta1.ReasonQuotaExceeded, 1, outcome{urgent: true}, 1, quota},

@@ -106,7 +106,7 @@ func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	}
 }
 
-// trim returns a transform for objects that are cached as metadata only.
+// trim returns a transform for objects that are cached as metadata only. The function "more" removes further fields.
 func trim(more func(*metav1.ObjectMeta)) func(any) (any, error) {
 	managedFields := cache.TransformStripManagedFields()
 	return func(cached any) (any, error) {
@@ -125,7 +125,7 @@ type Controller struct {
 	label   string
 	clock   clock.PassiveClock
 	patches patch.Counter
-	bursts  sync.Map // the first event of each ReplicaSet since its last reconcile: types.NamespacedName to time.Time
+	bursts  sync.Map // types.NamespacedName to the time.Time of the first event since the last reconcile
 	alarms  *queue.Alarms
 }
 

@@ -200,7 +200,7 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// countsAfter sends events of a ReplicaSet at these times. It returns the times at which the controller counts its
+// countsAfter sends events of a ReplicaSet at these times. It returns the times at which the controller counts the
 // Pods.
 func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
 	t.Helper()
@@ -231,7 +231,7 @@ func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) 
 	return counts
 }
 
-// labelledClient has a ReplicaSet with the correct label.
+// labelledClient returns a ReplicaSet whose label is already correct.
 type labelledClient struct{ client.Client }
 
 func (labelledClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {

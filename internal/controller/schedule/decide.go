@@ -17,8 +17,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// longestWait is the maximum time between two reconciles, so that the operator notices when its clock is changed. A
-// reconcile without a due event sends no request.
+// longestWait is the maximum time between two reconciles of a workload with a valid schedule. Without it, the operator
+// would not notice when its clock is changed. If nothing has changed and no event is due, a reconcile sends no request.
 const longestWait = 10 * time.Minute
 
 // input is the data for a decision about one workload.
@@ -26,10 +26,10 @@ type input struct {
 	object      client.Object
 	autoscalers []autoscalingv2.HorizontalPodAutoscaler
 	defaults    map[string]string // the annotations of the Namespace that belong to a schedule
-	dryRun      bool              // --schedule-dry-run
-	lastDryRun  dryRunMemory      // the last dry run of the workload
+	dryRun      bool              // the flag --schedule-dry-run is set
+	lastDryRun  dryRunMemory      // the data in memory about the workload's last dry run
 	dryRunEnd   time.Time         // the end of the last dry run by flag; zero for none
-	zone        *time.Location
+	zone        *time.Location    // the time zone of schedules without a time zone
 	now         time.Time
 }
 
@@ -39,14 +39,14 @@ type plan struct {
 	outcome     outcome
 	event       schedule.Event    // the start or stop
 	annotations map[string]string // the annotations of the schedule, which may come from the Namespace
-	fired       bool              // the transition is due because of the time, not because of a new or edited schedule
+	fired       bool              // the transition is due because of the time, not because of an edit by a user
 	isDryRun    bool              // the plan is only announced
-	isInvalid   bool              // there is no plan, because the schedule is invalid
+	isInvalid   bool              // the schedule is invalid, so the plan has only a warning
 	before      int32             // the level (see kind) before the transition
 	level       int32             // the level after the transition
 	least       *int32            // the lower bound of the level after the transition; nil if it does not change
 	until       time.Time         // replaces a duration in StartUntilAnnotation; zero for no change
-	record      schedule.Record   // the annotations after the transition
+	record      schedule.Record   // the operator's annotations after the transition
 	warning     warning           // a problem of the schedule; zero for none
 	notice      warning           // the stop that comes soon; zero for none
 	wakeUp      time.Time         // when to reconcile next; zero means after the next change of the workload
@@ -72,7 +72,7 @@ const (
 	noted     outcome = "noted"           // only the record changes
 	scaled    outcome = "scaled"          // the level changes
 	unchanged outcome = "unchanged"       // the level is already right, or the right level is not known
-	suspended outcome = "suspended"       // the transition is skipped
+	suspended outcome = "suspended"       // the transition is skipped, because the schedule is suspended
 	dryRun    outcome = "dry-run"         // the level would change
 	failed    outcome = patch.ResultError // the API server rejects the change
 )
@@ -85,12 +85,12 @@ func (k *kind) decide(in input) plan {
 		return p
 	}
 	if p.transition != "" && p.warning.reason != v1beta1.EventAutoscalerConflict {
-		p.warning, p.notice = warning{}, warning{} // they are about stops, and a dry run stops nothing
+		p.warning, p.notice = warning{}, warning{} // a dry run does not start or stop the workload
 	}
 	return p
 }
 
-// plan returns the plan for a workload. In a dry run, it continues from the simulated state. If the schedule is
+// plan returns the plan for a workload. In a dry run, the plan continues from the simulated state. If the schedule is
 // invalid, the operator waits until a user changes it.
 func (k *kind) plan(in input) (p plan) {
 	own := in.object.GetAnnotations()
@@ -180,8 +180,8 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 		k.execute(&p, in, s, due, skipped)
 		due = s.Due(p.record, p.level > k.stopLevel(s), in.now)
 		p.wakeUp = wakeUp(due, in.now)
-		// If the plan does not change the end, it must contain the notice again. Otherwise, the next plan repeats the
-		// event.
+		// If ExpiresAt does not change, this plan must contain the same notice again. Otherwise, warn would forget the
+		// notice, and emit it again with the next plan.
 		if due.Expiry.Equal(record.ExpiresAt) {
 			p.announceStop(s, due, in.now)
 		}
@@ -189,17 +189,19 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 	return p
 }
 
-// isOfDryRun reports whether an event was due before the end of the last dry run, which may end now. A dry run by flag
-// does not apply to a workload that was created after its end.
+// isOfDryRun reports whether an event was due up to the end of the last dry run. If the previous plan was in a dry run,
+// that dry run ends now. A dry run by flag does not count for a workload that was created after the end of the dry run.
 func (in input) isOfDryRun(at time.Time) bool {
 	created := in.object.GetCreationTimestamp()
 	return in.lastDryRun.isRunning || !at.After(in.lastDryRun.end) ||
 		!at.After(in.dryRunEnd) && !created.After(in.dryRunEnd)
 }
 
-// current returns the level and the record of the workload. A dry run writes neither, so during a dry run, they come
-// from memory. If another client has stopped, started or scaled the workload since then, the level comes from the
-// workload. But while the dry run assumes that the workload is stopped, an autoscaler may scale it.
+// current returns the level and the record of the workload. A dry run does not write them, so in a dry run they come
+// from memory. There are two exceptions. If a client has changed the record since the last plan, both come from the
+// workload. If a client has stopped, started or scaled the workload since the last plan, the level comes from the
+// workload. But scaling does not count while the dry run assumes that a running workload is stopped, because an
+// autoscaler may scale the workload.
 func (in input) current(k *kind, stopLevel int32) (level int32, record schedule.Record) {
 	level, record = k.level(in.object), schedule.ReadRecord(in.object.GetAnnotations())
 	last := in.lastDryRun.simulated
@@ -213,7 +215,7 @@ func (in input) current(k *kind, stopLevel int32) (level int32, record schedule.
 	return level, last.record
 }
 
-// hasRecord reports whether an earlier plan is recorded, or the dry run assumes this.
+// hasRecord reports whether the workload has a record of an earlier plan. In a dry run, a simulated record counts too.
 func (in input) hasRecord() bool {
 	return schedule.HasRecord(in.object.GetAnnotations()) ||
 		in.isDryRun() && in.lastDryRun.simulated.record != (schedule.Record{})
@@ -224,11 +226,11 @@ func (in input) hasRecord() bool {
 func (in input) skip(s *schedule.Schedule, record schedule.Record, due schedule.Due) outcome {
 	at := due.At
 	if end := record.ExpiresAt; record.Last.IsZero() && end.After(at) && !end.After(in.now) {
-		at = end // the event is due again because an uptime has ended
+		at = end // an uptime has ended, and the event is due again since then
 	}
 	switch {
 	case !in.isDryRun() && !due.IsUptime && in.isOfDryRun(at):
-		return noted // at the end of a dry run, nothing happens until the next event
+		return noted // after a dry run, only later events are executed
 	case !due.IsUptime && (s.Suspended || due.At.Before(s.SuspendUntil)):
 		return suspended
 	default:
@@ -255,15 +257,15 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// execute plans a start or a stop. If skipped is not the outcome "nothing", the plan only records the start or stop,
-// and its outcome is skipped.
+// execute plans a start or a stop. The argument skipped is the result of skip. If it is not the outcome "nothing", the
+// plan only records the start or stop, with this outcome.
 func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due, skipped outcome) {
 	handled := p.record.Handled(in.now)
 	p.fired = !due.IsEdited && !due.IsUptime && !handled.IsZero()
 	p.record.Last, p.record.Observed = lastEvent(due, handled), s.Observed
 	since := due.Since
 	if !since.IsZero() && !due.Expiry.After(in.now) {
-		since = in.now.Truncate(time.Second) // StopAfter has ended; without a stop, it begins again
+		since = in.now.Truncate(time.Second) // StopAfter has ended; without a stop, it counts from now
 	}
 	switch {
 	case due.At.IsZero():
@@ -277,7 +279,7 @@ func (k *kind) execute(p *plan, in input, s *schedule.Schedule, due schedule.Due
 		p.raise(cmp.Or(s.StartReplicas, p.record.Original), k.leastOf(in.object))
 		since = cmp.Or(since, in.now.Truncate(time.Second))
 		if p.level <= k.stopLevel(s) {
-			p.record.State, since = "", time.Time{} // the level before the stop is not known
+			p.record.State, since = "", time.Time{} // the level before the stop is not known, so there is no start
 		}
 	}
 	p.record.RunningSince, p.record.ExpiresAt = time.Time{}, time.Time{}
@@ -310,7 +312,7 @@ func lastEvent(due schedule.Due, handled time.Time) time.Time {
 	return due.At
 }
 
-// noticePeriod is the time between a notice and the stop after StartUntil or StopAfter.
+// noticePeriod is how long before the end of StartUntil or StopAfter the operator emits the notice of the stop.
 const noticePeriod = 15 * time.Minute
 
 // announceStop sets the notice if the workload stops soon because of StartUntil or StopAfter. If an autoscaler would
@@ -343,7 +345,8 @@ func (k *kind) isOverridden(s *schedule.Schedule, record schedule.Record, level 
 		record.State == v1beta1.ScheduleStarted && !running)
 }
 
-// wakeUp returns the time of the next reconcile: the next event, the notice before it, or now plus longestWait.
+// wakeUp returns the time of the next reconcile. It is the earliest of these times: the next regular event, the end of
+// StartUntil or StopAfter, the notice before this end, and now plus longestWait.
 func wakeUp(due schedule.Due, now time.Time) time.Time {
 	earliest := now.Add(longestWait)
 	for _, at := range []time.Time{due.Next, due.Expiry, due.Expiry.Add(-noticePeriod)} {
@@ -356,7 +359,7 @@ func wakeUp(due schedule.Due, now time.Time) time.Time {
 
 // lower stops a workload: it lowers the level and records the previous level. If the schedule was edited, an earlier
 // stop may already have lowered the level. Then the record contains the higher of the recorded level and the current
-// level.
+// level. The argument least is the lower bound of the workload; nil for none.
 func (p *plan) lower(target int32, least *int32, edited bool) {
 	p.outcome, p.record.State = unchanged, v1beta1.ScheduleStopped
 	if p.level <= target {
@@ -364,7 +367,7 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 	}
 	if !edited || p.level > p.record.Original {
 		p.record.Original = p.level
-		if least == nil || *least > target { // otherwise, an earlier stop has lowered it
+		if least == nil || *least > target { // otherwise, an earlier stop has lowered the bound
 			p.record.Least = nil
 		}
 	}
@@ -374,14 +377,14 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 	}
 }
 
-// raise starts a workload: it raises the level to the target, and removes the level before the stop from the record. A
-// target of zero means that the level before the stop is not known. The argument current is the lower bound of the
-// workload; nil for none.
+// raise starts a workload: it raises the level to the target, and removes the original level from the record. The
+// original level is the level before the stop. If it is not known, the target may be zero, and the level does not
+// change. The argument current is the lower bound of the workload; nil for none.
 func (p *plan) raise(target int32, current *int32) {
 	before := p.level
 	p.level = max(before, target)
 	if least := p.record.Least; least != nil && current != nil && *current < min(*least, p.level) {
-		p.least = new(min(*least, p.level)) // the stop has lowered it
+		p.least = new(min(*least, p.level)) // the stop has lowered the bound
 	}
 	p.outcome, p.record.State, p.record.Original, p.record.Least = unchanged, v1beta1.ScheduleStarted, 0, nil
 	if p.level > before || p.least != nil {

@@ -20,10 +20,10 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// now is a Friday in winter, between the start and the stop of office.
+// now is a Friday, after the start and before the stop of the schedule office.
 var now = at("2026-11-20 12:00")
 
-// office starts at 7:00 and stops at 20:00, from Monday to Friday.
+// office is a schedule that starts at 7:00 and stops at 20:00, from Monday to Friday.
 var office = map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00",
 	v1beta1.StopScheduleAnnotation: "Mon-Fri 20:00"}
 
@@ -56,7 +56,7 @@ func with(key, value string) func(*appsv1.Deployment) {
 	}
 }
 
-// observed sets the annotations that a reconcile at the time last writes.
+// observed sets the annotations that the operator writes when it has handled the event at the time last.
 func observed(state, last string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		s, problems := schedule.Parse(d.Annotations, time.UTC)
@@ -74,14 +74,14 @@ func original(n int) func(*appsv1.Deployment) {
 	return with(v1beta1.OriginalReplicasAnnotation, strconv.Itoa(n))
 }
 
-// decideAt returns the plan for a workload of a kind at a time.
+// decideAt returns the plan that the kind k makes for the workload o at the time now.
 func decideAt(
 	k *kind, o client.Object, autoscalers []autoscalingv2.HorizontalPodAutoscaler, now time.Time,
 ) plan {
 	return k.decide(input{object: o, autoscalers: autoscalers, zone: time.UTC, now: now})
 }
 
-// summary has the fields of a plan that the tests compare.
+// summary has the fields of a plan that the tests compare. Due is Mon 00:00 if the plan has no event.
 type summary struct {
 	Transition transition
 	Outcome    outcome
@@ -201,7 +201,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped},
 		},
 		"UpByHandWithTimerOnly": {
-			reason: "with stop-after only, users start a Deployment at any time",
+			reason: "with stop-after only, a Deployment that a user starts causes no warning",
 			deployment: newDeployment(2, original(3), with(v1beta1.StartScheduleAnnotation, ""),
 				with(v1beta1.StopScheduleAnnotation, ""), with(v1beta1.StopAfterAnnotation, "4h"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00")),
@@ -242,7 +242,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStarted},
 		},
 		"EditedStopReplicas": {
-			reason: "after an edit, the replicas that the first stop left running are not recorded as the original number",
+			reason: "if stop-replicas changes, the replicas that the stop left running are not recorded as the original number",
 			deployment: newDeployment(2, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
@@ -260,7 +260,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped},
 		},
 		"EditedText": {
-			reason: "another text with the same times is not an edit",
+			reason: "the same schedule in another notation is not an edit",
 			deployment: newDeployment(2, original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.StopScheduleAnnotation, " 0  20 * * 1,2,3,4,5"), with(v1beta1.TimeZoneAnnotation, "UTC"),
 				with(v1beta1.StopReplicasAnnotation, "0")),
@@ -413,7 +413,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if wait := p.wakeUp.Sub(at(c.now)); wait <= 0 || wait > longestWait {
-				t.Errorf("the next reconcile is after %s, want at most %s", wait, longestWait)
+				t.Errorf("the next reconcile is after %s, want more than 0 and at most %s", wait, longestWait)
 			}
 			before := c.deployment.DeepCopy()
 			deployments.apply(c.deployment, p)
@@ -440,7 +440,8 @@ func TestDecideInvalid(t *testing.T) {
 	}
 }
 
-// The clock of a new leader may be behind the clock of the previous leader, which recorded the start.
+// TestStartKeepsRunningSince checks that a start keeps the recorded time running-since if it is one second in the
+// future. The clock of the previous leader may have been ahead.
 func TestStartKeepsRunningSince(t *testing.T) {
 	const since = "2026-11-20T12:00:01Z"
 	d := newDeployment(3, observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"),
@@ -452,7 +453,8 @@ func TestStartKeepsRunningSince(t *testing.T) {
 }
 
 // TestStopsSoon decides at 12:00 about a workload that has been running since 07:50, and then follows it until 12:15.
-// The notice is correct only if the workload then stops because of stop-after or start-until.
+// The test requires the event StopsSoon only if the end of stop-after or of an uptime (start-until) stops the workload
+// by 12:15.
 func TestStopsSoon(t *testing.T) {
 	const startKey, stopKey, untilKey = v1beta1.StartScheduleAnnotation, v1beta1.StopScheduleAnnotation,
 		v1beta1.SuspendUntilAnnotation
@@ -462,7 +464,7 @@ func TestStopsSoon(t *testing.T) {
 	type m = map[string]string
 	for _, c := range []struct {
 		reason         string
-		base, changes  map[string]string // annotations beside office; an empty value removes one
+		base, changes  map[string]string // annotations in addition to office; an empty value removes the annotation
 		want           bool
 		stopped, cause string // when and why the workload stops; empty if it does not stop until 12:15
 	}{
@@ -473,17 +475,17 @@ func TestStopsSoon(t *testing.T) {
 		{"a regular stop is at the same time", stopAfter, m{stopKey: "12:10"}, false, "12:10", stopKey},
 		{"a regular start is at the same time", stopAfter, m{startKey: "12:10"}, false, "", ""},
 		{"a regular start is first", stopAfter, m{startKey: "12:05"}, true, "12:10", v1beta1.StopAfterAnnotation},
-		{"a start takes precedence over the regular stop that is first", stopAfter,
+		{"a start at the same time cancels the regular stop", stopAfter,
 			m{startKey: "5 12 20 11 *", stopKey: "12:05"}, true, "12:10", v1beta1.StopAfterAnnotation},
-		{"the second of two regular stops is executed", stopAfter,
+		{"a start cancels the first of two regular stops", stopAfter,
 			m{startKey: "5 12 20 11 *", stopKey: "5,7 12 * * *"}, false, "12:07", stopKey},
 		{"the regular stop that is first is suspended", stopAfter, m{stopKey: "12:05", untilKey: tenPast},
 			true, "12:10", v1beta1.StopAfterAnnotation},
 		{"the stop is suspended", stopAfter, m{untilKey: "2026-11-20T12:10:01Z"}, false, "", ""},
 		{"the schedule is suspended", stopAfter, m{v1beta1.SuspendAnnotation: "true"}, false, "", ""},
 
-		{"an uptime ends after a regular stop", uptime, m{stopKey: "11:00"}, true, "12:10", stopKey},
-		{"an uptime ends after a regular start", uptime, nil, false, "", ""},
+		{"the last regular event before the end of the uptime is a stop", uptime, m{stopKey: "11:00"}, true, "12:10", stopKey},
+		{"the last regular event before the end of the uptime is a start", uptime, nil, false, "", ""},
 		{"a regular stop is due during the uptime", uptime, m{stopKey: "12:05"}, true, "12:10", stopKey},
 		{"a regular stop is due at the end of the uptime", uptime, m{stopKey: "12:10"}, true, "12:10", stopKey},
 		{"the regular stop was before the end of the suspension", uptime,
@@ -630,13 +632,13 @@ func TestKEDA4677StartsOnWeekdaysWithDailyStopsAreDownAllWeekend(t *testing.T) {
 	})
 }
 
-// TestKubeGreen246LateEventIsExecuted reconciles long after a start. kube-green skips an event that is more than a
-// minute late.
+// TestKubeGreen246LateEventIsExecuted reconciles up to 59 hours after a start. The start must be executed. kube-green
+// skips an event that is more than a minute late.
 func TestKubeGreen246LateEventIsExecuted(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 61 * time.Second, 3 * time.Hour, 59 * time.Hour} {
-		d := newDeployment(0, original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00"))
-		d.Annotations[v1beta1.StopScheduleAnnotation] = "Sun 20:00"
-		observed(v1beta1.ScheduleStopped, "2026-11-15 20:00")(d)
+		// The stop is on Sundays, so that no stop is due in the 59 hours.
+		d := newDeployment(0, original(3), with(v1beta1.StopScheduleAnnotation, "Sun 20:00"),
+			observed(v1beta1.ScheduleStopped, "2026-11-15 20:00"))
 		follow(t, d, at("2026-11-20 07:00").Add(late), at("2026-11-20 07:00").Add(late), time.Minute,
 			func(_ time.Time, p plan) {
 				if deployments.level(d) != 3 || !p.fired || p.event.At != at("2026-11-20 07:00") {

@@ -21,30 +21,31 @@ import (
 )
 
 // dryRunLease is the name of a Lease in the operator's namespace. Its renew time is the last time at which the operator
-// ran with the flag --schedule-dry-run. A dry run writes nothing to workloads. Without the Lease, the next run without
-// the flag would treat all schedules as new.
+// ran with the flag --schedule-dry-run. A dry run does not write to workloads. Without the Lease, the operator would
+// execute a start or stop that was due in the dry run when it runs without the flag again.
 const dryRunLease = "schedule-dry-run.useless.container.training"
 
 // dryRunRenewal is the time between two renewals of the Lease.
 const dryRunRenewal = 10 * time.Second
 
-// cacheDelay is a time in which the caches of workloads and Namespaces receive a change. Usually, they need some
-// milliseconds.
+// cacheDelay is the time after which the operator assumes that its caches of workloads and Namespaces have a change.
+// Usually, they have it after some milliseconds.
 const cacheDelay = 2 * time.Second
 
 // dryRunMemory is the data in memory about the last dry run of a workload. A dry run does not write it to the workload.
 type dryRunMemory struct {
 	isRunning bool      // the last plan was in a dry run
 	end       time.Time // the time of the first plan after the dry run; zero for none
-	event     string    // the last event that was announced
+	event     string    // the plan.key of the last event that was announced
 	simulated simulated
 }
 
-// after returns the memory after a plan outside the dry run. A start or a stop that was due in the dry run must not be
-// executed. So the memory contains the end of the dry run until that start or stop is recorded, and for cacheDelay.
+// after returns the memory after a plan that is not in a dry run. A start or a stop that was due in the dry run must
+// not be executed. So the memory keeps the end of the dry run until that start or stop is recorded, and at least for
+// cacheDelay.
 func (m dryRunMemory) after(p plan, now time.Time) dryRunMemory {
 	if m.isRunning {
-		m = dryRunMemory{end: now} // the next dry run begins with the state of the workload
+		m = dryRunMemory{end: now} // forget the simulated state: the next dry run begins with the workload's state
 	}
 	if p.outcome == nothing && !p.isInvalid && !now.Before(m.end.Add(cacheDelay)) {
 		return dryRunMemory{}
@@ -52,8 +53,9 @@ func (m dryRunMemory) after(p plan, now time.Time) dryRunMemory {
 	return m
 }
 
-// forgottenAt returns when the memory can end; zero if it has no end. The end of the dry run can be known before an
-// edit that a user made in it: one can be in the Namespace, and the other in the workload. So the memory remains for
+// forgottenAt returns when the memory can be dropped; zero if there is nothing to wait for. A user may edit the
+// schedule in the Namespace, and then end the dry run in the workload, or vice versa. The operator reads Namespaces and
+// workloads from different caches, so it may see the end of the dry run before the edit. So the memory remains for
 // cacheDelay, even if nothing is due.
 func (m dryRunMemory) forgottenAt(now time.Time) time.Time {
 	switch at := m.end.Add(cacheDelay); {
@@ -68,17 +70,17 @@ func (m dryRunMemory) forgottenAt(now time.Time) time.Time {
 
 // simulated describes a workload as if the dry run had executed all plans. The zero value means that there was no plan.
 type simulated struct {
-	is     bool
-	stored schedule.Record // in the annotations of the workload
+	is     bool            // there was a plan
+	stored schedule.Record // the record in the annotations of the workload
 	actual int32           // the level of the workload
 	level  int32           // the level that the workload would have
-	record schedule.Record
+	record schedule.Record // the record that the workload would have
 }
 
 // dryRunEnd reads the end of the last dry run by flag, and keeps it in memory.
 type dryRunEnd struct {
 	reader client.Reader
-	lease  client.ObjectKey // without a namespace, there is no Lease
+	lease  client.ObjectKey // the key of the Lease; without a namespace, there is no Lease
 
 	mu     sync.Mutex
 	isRead bool
@@ -105,7 +107,7 @@ func (o Options) setupDryRun(mgr ctrl.Manager, clock clock.PassiveClock) (*dryRu
 }
 
 // read returns the end of the last dry run; zero for none. It reads the Lease only once, in the first reconcile of a
-// leader. Until then, the previous leader may have continued the dry run. After the last renewal, the dry run can have
+// new leader. Before that, the previous leader may still renew the Lease. After the last renewal, the dry run can have
 // continued for up to dryRunRenewal, so read adds this time.
 func (d *dryRunEnd) read(ctx context.Context) (time.Time, error) {
 	d.mu.Lock()

@@ -66,8 +66,8 @@ var horizontalPodAutoscalers = &kind{
 const autoscalersByTarget = "useless/target"
 
 // conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
-// HorizontalPodAutoscaler while its workload has 0 replicas, unless the autoscaler itself has scaled to 0. KEDA would
-// enable its autoscalers again.
+// HorizontalPodAutoscaler while its workload has 0 replicas, unless the autoscaler itself has scaled to 0. An
+// autoscaler that KEDA controls does not stay disabled, because KEDA would enable it again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.Stop == nil && s.StopAfter == 0 {
 		return ""
@@ -99,7 +99,7 @@ func scalesToZero(o client.Object) bool {
 }
 
 // indexAutoscalers indexes the autoscalers by their target, if one of the enabled kinds is scalable. An index starts a
-// watch of all autoscalers. The roles of the other kinds do not allow this watch.
+// watch of all autoscalers. For example, the RBAC rules of cronjobs do not allow this watch.
 func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer, enabled []*kind) error {
 	if !slices.ContainsFunc(enabled, func(k *kind) bool { return k.isScalable }) {
 		return nil
@@ -121,8 +121,8 @@ func (c *Controller) autoscalersOf(
 	return list.Items, err
 }
 
-// target returns the kind and the name of the workload that an autoscaler scales, such as Deployment/web, or an empty
-// string.
+// target returns the kind and the name of the workload that an autoscaler scales, such as Deployment/web. It returns an
+// empty string if the workload is not in the API group apps.
 func target(o client.Object) string {
 	ref := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.ScaleTargetRef
 	group, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -140,8 +140,8 @@ func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Re
 	return nil
 }
 
-// retargeted drops the updates of autoscalers that do not change their target or the result of conflict. The status of
-// an autoscaler changes every few seconds.
+// retargeted accepts an update of an autoscaler only if it changes the target, or may change the result of conflict. It
+// drops the other updates, because the status of an autoscaler changes every few seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
 		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)

@@ -50,7 +50,7 @@ func TestConflict(t *testing.T) {
 		stopReplicas int32
 		autoscaler   *autoscalingv2.HorizontalPodAutoscaler
 		want         string
-		wakes        bool // a change to or from this autoscaler causes a reconcile of the Deployment
+		wakes        bool // a change from the default autoscaler to this one, or back, causes a reconcile
 	}{
 		"AtZero": {"0 replicas disable the autoscaler", 0, newAutoscaler(), "", false},
 		"AtZeroOfOne": {"0 replicas disable an autoscaler with minReplicas 1", 0, newAutoscaler(atLeast(1)), "",

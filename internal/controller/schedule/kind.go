@@ -20,7 +20,8 @@ import (
 )
 
 // A kind has the functions to read, stop and start one kind of workload. The functions send no requests. The level of a
-// workload is its number of replicas. If a kind has no replicas, the level is 1 for on and 0 for off.
+// workload is its number of replicas. The level of a HorizontalPodAutoscaler is maxReplicas. For a kind without
+// replicas, the level is 1 for on and 0 for off.
 //
 // To add a kind, write a file such as cronjob.go and add a line to kinds.
 type kind struct {
@@ -40,8 +41,8 @@ type kind struct {
 
 	level    func(client.Object) int32
 	setLevel func(client.Object, int32)
-	// least and setLeast read and set a lower bound of the level. A stop also sets it, and a start restores it. Nil
-	// means that the kind has no lower bound.
+	// least and setLeast read and set a lower bound of the level. A stop may lower the bound, and a start restores it.
+	// Nil means that the kind has no lower bound.
 	least    func(client.Object) *int32
 	setLeast func(client.Object, int32)
 	// field is the field that setLevel sets. Its field manager is the author of a change, see author.
@@ -55,7 +56,8 @@ type kind struct {
 	requests func(client.Object) corev1.ResourceList
 	// isPaused reports whether a field of the kind pauses the workload. Nil means that the kind has no such field.
 	isPaused func(client.Object) bool
-	// resume is the kubectl command that ends this pause, with {} for the namespace and the workload.
+	// resume has the arguments of the kubectl command that ends this pause. {} stands for the namespace and the
+	// workload.
 	resume string
 	// trim returns a copy with only the fields that the functions read. Nil means that the cache keeps all fields.
 	trim func(client.Object) client.Object
@@ -97,8 +99,9 @@ func (k *kind) transform(o any) (any, error) {
 	return o, nil
 }
 
-// parse reads a schedule for a workload of the kind. It returns either a schedule or all problems. The argument own has
-// the annotations of the workload, with its record. The schedule can come from the Namespace.
+// parse reads a schedule for a workload of the kind. It returns either a schedule or all problems. The argument
+// annotations has the schedule, which can come from the Namespace. The argument own has the workload's own annotations,
+// with its record.
 func (k *kind) parse(
 	annotations, own map[string]string, zone *time.Location,
 ) (*schedule.Schedule, []schedule.Problem) {
@@ -129,8 +132,9 @@ func scaledReplicas(before, after int32) string {
 	return fmt.Sprintf("Scaled %s from %d to %d replicas", direction, before, after)
 }
 
-// requestsOf returns the CPU and memory requests of a Pod while it runs: the requests of its containers and sidecars. A
-// request of the Pod itself replaces them. If a container has no request, its limit is the request. See
+// requestsOf returns the CPU and memory requests of a Pod while it runs. They are the sum of the requests of its
+// containers and sidecars, unless the Pod itself has a request. If a container has no request, its limit counts as its
+// request. If no container has a request or a limit, the limit of the Pod counts. See
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers.
 func requestsOf(pod *corev1.PodSpec) corev1.ResourceList {
 	sum := corev1.ResourceList{}
@@ -179,8 +183,9 @@ func trimPod(pod *corev1.PodSpec) corev1.PodSpec {
 }
 
 // trimMeta returns metadata without the managed fields and the last applied configuration, which repeat the whole
-// object. The key of the last applied configuration stays. Otherwise, a merge patch that removes the other annotations
-// would contain "annotations": null, and the API server would also remove the last applied configuration.
+// object. The key of the last applied configuration stays, with an empty value. Otherwise, a merge patch that removes
+// all other annotations would contain "annotations": null. Then the API server would also remove the last applied
+// configuration.
 func trimMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
 	meta.ManagedFields = nil
 	if _, found := meta.Annotations[corev1.LastAppliedConfigAnnotation]; found {

@@ -27,7 +27,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics of the controllers. Each scrape counts the workloads in the cache, so that the
-// numbers cannot drift.
+// gauges always match the cache.
 func newMetrics(registerer prometheus.Registerer, workloads collector) *metrics {
 	factory := promauto.With(registerer)
 	m := &metrics{
@@ -101,13 +101,13 @@ func (c collector) collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// collect counts the workloads of one kind. It includes workloads that the operator does not annotate, because the
-// default schedule of their Namespace is invalid or a dry run.
+// collect counts the workloads of one kind. It also counts workloads without annotations of the operator: if the
+// default schedule of a Namespace is invalid or in a dry run, the operator does not annotate the workloads.
 func (c *Controller) collect(ctx context.Context, informers cache.Informers, collected chan<- prometheus.Metric) {
 	k := c.kind
 	store, err := informer.Store(ctx, informers, k.object, nil)
 	if err != nil {
-		return // the operator stops
+		return // the informer has stopped
 	}
 	type key struct{ namespace, state string }
 	counts, cpu, memory := map[key]int{}, map[string]float64{}, map[string]float64{}
@@ -159,15 +159,15 @@ func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Loc
 }
 
 // saving has the resource requests of the stopped replicas of a workload: CPU in cores, memory in bytes. They apply
-// since the last reconcile.
+// from the time since, which is the time of the last reconcile.
 type saving struct {
 	since         time.Time
 	cores, memory float64
 }
 
-// addSavings adds the savings of a workload since its last reconcile to the counters. A stopped workload is reconciled
-// every longestWait and after each change, unless its schedule is invalid. Only the leader reconciles. So the sum of
-// the counters of all operator replicas is correct. It does not contain the time between two leaders.
+// addSavings adds the savings of a workload since its last reconcile to the counters. A stopped workload with a valid
+// schedule is reconciled every longestWait and after each change. Only the leader reconciles. So the sum of the
+// counters of all operator replicas is correct. It does not contain the time between two leaders.
 func (c *Controller) addSavings(o client.Object) {
 	saved, now := c.kind.saved(o), c.clock.Now()
 	next := saving{now, saved.Cpu().AsApproximateFloat64(), saved.Memory().AsApproximateFloat64()}

@@ -107,7 +107,8 @@ useless_schedule_workloads{kind="deployments",namespace="other",state="invalid"}
 	}
 }
 
-// TestStateOfInvalidDefault has a default schedule that is valid for a workload, but not for a Namespace.
+// TestStateOfInvalidDefault checks the state of a workload with a default schedule. The schedule would be valid on a
+// workload, but is not valid on a Namespace.
 func TestStateOfInvalidDefault(t *testing.T) {
 	defaults := map[string]string{
 		v1beta1.StopScheduleAnnotation: "20:00", v1beta1.StartUntilAnnotation: "3h",
@@ -204,7 +205,7 @@ func TestSavings(t *testing.T) {
 		reason      string
 		after       time.Duration
 		object      *appsv1.Deployment
-		coreSeconds float64 // the sum
+		coreSeconds float64 // the sum of all steps up to this one
 		byteSeconds float64
 	}{
 		{"the first reconcile does not know how long the Deployment has been stopped", 0,

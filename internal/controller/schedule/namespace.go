@@ -104,7 +104,7 @@ func (n *Namespaces) decide(namespace *corev1.Namespace) warning {
 
 // defaults returns the annotations of a Namespace that belong to a schedule. They belong to the cache and must not be
 // changed. For a Namespace that cannot have a default schedule, defaults returns only DryRunAnnotation. It returns an
-// error if the cache does not have the Namespace yet, because it may have a dry run.
+// error if the cache does not have the Namespace yet, because the Namespace may require a dry run.
 func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]string, error) {
 	namespace := &corev1.Namespace{}
 	err := n.client.Get(ctx, client.ObjectKey{Name: name}, namespace, client.UnsafeDisableDeepCopy)
@@ -114,7 +114,8 @@ func (n *Namespaces) defaults(ctx context.Context, name string) (map[string]stri
 	return defaultsOf(name, namespace.Annotations, n.system), nil
 }
 
-// defaultsOf returns the annotations of a Namespace, or a copy that has only DryRunAnnotation for a system Namespace.
+// defaultsOf returns the annotations of a Namespace. For a Namespace in system, it returns a copy that has only
+// DryRunAnnotation.
 func defaultsOf(namespace string, annotations map[string]string, system []string) map[string]string {
 	if slices.Contains(system, namespace) {
 		annotations = maps.Clone(annotations)
@@ -142,8 +143,9 @@ func (n *Namespaces) confirm(ctx context.Context, name string, defaults map[stri
 	return nil
 }
 
-// defaulted are the names of the Namespaces with a default schedule. The event handler of Namespaces fills it. With it,
-// the event predicate of workloads drops the events of workloads without a schedule.
+// defaulted are the names of the Namespaces with a default schedule. The event handler of Namespaces, workloadsIn,
+// updates this set. The event predicate of workloads, scheduled, uses the set to drop the events of workloads without a
+// schedule.
 type defaulted struct{ names sync.Map }
 
 func (d *defaulted) has(namespace string) bool {
@@ -161,12 +163,14 @@ func (d *defaulted) update(o client.Object) bool {
 	return had
 }
 
-// workloadsIn returns requests for all workloads in a Namespace, if its default schedule has changed.
+// workloadsIn returns requests for all workloads in a Namespace that has a default schedule, or had one before the
+// event.
 func (c *Controller) workloadsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
 	if !c.defaulted.update(namespace) || c.absent.Load() {
 		return nil
 	}
-	if c.kind.isOptional && !c.isSynced(ctx) { // List would wait; later, all workloads are reconciled anyway
+	// List would wait for the cache. When the cache is synced, all workloads are reconciled anyway.
+	if c.kind.isOptional && !c.isSynced(ctx) {
 		return nil
 	}
 	list := c.kind.list.DeepCopyObject().(client.ObjectList)

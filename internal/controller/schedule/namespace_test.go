@@ -44,7 +44,8 @@ func TestDefaultsOfNamespaces(t *testing.T) {
 	}
 }
 
-// TestDefaultOfKinds decides about a workload of each kind without annotations. A stop of the Namespace's default is due.
+// TestDefaultOfKinds decides about a workload of each kind without annotations. A stop of the Namespace's default
+// schedule is due.
 func TestDefaultOfKinds(t *testing.T) {
 	want := map[string]bool{"deployments": true, "statefulsets": true, "cronjobs": true, "virtualmachines": true,
 		"horizontalpodautoscalers": false, "scaledobjects": false}
@@ -61,8 +62,8 @@ func TestDefaultOfKinds(t *testing.T) {
 	}
 }
 
-// TestRemovalIsConfirmed has a cache of Namespaces that is older than the data of the API server. The operator must not
-// start a workload whose Namespace has a default schedule.
+// TestRemovalIsConfirmed simulates a cache of Namespaces that is older than the data of the API server. The operator
+// must not start a workload whose Namespace has a default schedule.
 func TestRemovalIsConfirmed(t *testing.T) {
 	office := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
 	for _, c := range []struct {
@@ -108,8 +109,8 @@ func TestUnknownNamespace(t *testing.T) {
 	}
 }
 
-// TestStartUntilIsExecutedOnce sets start-until to values that the operator cannot record exactly. The start must be
-// executed only once.
+// TestStartUntilIsExecutedOnce sets start-until to a duration, and to times with and without fractions of a second. The
+// operator records no fractions. The start must be executed only once.
 func TestStartUntilIsExecutedOnce(t *testing.T) {
 	for _, until := range []string{
 		"3h", "2026-11-20T22:00:00Z", "2026-11-20T22:00:00.5Z", "2026-11-20T22:00:00.123456+01:00",
@@ -397,8 +398,8 @@ func TestLevelInDryRun(t *testing.T) {
 	}
 }
 
-// TestTwoCaches ends a dry run of a workload with the default of its Namespace. The default was edited before, but the
-// operator notices this one second later. The operator must not stop the workload.
+// TestTwoCaches ends a dry run of a workload that has the default schedule of its Namespace. Before the end, a user has
+// edited the default, but the cache has this edit one second later. The operator must not stop the workload.
 func TestTwoCaches(t *testing.T) {
 	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, ""),
 		with(v1beta1.DryRunAnnotation, "true"))
@@ -431,8 +432,9 @@ func TestTwoCaches(t *testing.T) {
 	}
 }
 
-// TestScheduleRemovedWhilePaused removes the schedule of a paused workload during a dry run. The operator must see that
-// the pause has ended. Otherwise, it would not execute a later schedule.
+// TestScheduleRemovedWhilePaused removes the schedule of a paused workload during a dry run. The operator must
+// reconcile the workload after the pause, to end the dry run. Otherwise, it would skip the first event of a later
+// schedule.
 func TestScheduleRemovedWhilePaused(t *testing.T) {
 	paused := newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, ""))
 	controller, _, _ := newController(deployments, &fakeClient{}, prometheus.NewRegistry())
@@ -459,7 +461,7 @@ func TestDryRunMemory(t *testing.T) {
 		{"nothing is due", 2 * time.Second, plan{transition: stop}, true},
 		{"there is no schedule", 2 * time.Second, plan{}, true},
 		{"a record must be written first", 2 * time.Second, plan{transition: stop, outcome: noted}, false},
-		{"what is due is not known", 2 * time.Second, plan{isInvalid: true}, false},
+		{"the schedule is invalid, so the due event is not known", 2 * time.Second, plan{isInvalid: true}, false},
 	} {
 		ended := dryRunMemory{isRunning: true, event: "e", simulated: simulated{is: true}}.after(plan{outcome: noted}, end)
 		if diff := cmp.Diff(dryRunMemory{end: end}, ended, cmp.AllowUnexported(dryRunMemory{}, simulated{})); diff != "" {
@@ -475,8 +477,8 @@ func TestDryRunMemory(t *testing.T) {
 	}
 }
 
-// TestEndOfDryRun ends a dry run during which a stop was due or the schedule was removed. Only a replica of the operator
-// that has led in the dry run remembers it.
+// TestEndOfDryRun ends a dry run during which a stop was due or the schedule was removed. Only a replica of the
+// operator that was the leader in the dry run remembers the dry run.
 func TestEndOfDryRun(t *testing.T) {
 	for _, c := range []struct {
 		reason     string
@@ -485,7 +487,7 @@ func TestEndOfDryRun(t *testing.T) {
 		want       int32
 	}{
 		{"the leader does not execute the stop", newDeployment(3, with(v1beta1.StopScheduleAnnotation, "11:00")), true, 3},
-		{"without a leader at the end of the dry run, the next leader executes the stop",
+		{"a leader that does not remember the dry run executes the stop",
 			newDeployment(3, with(v1beta1.StopScheduleAnnotation, "11:00")), false, 0},
 		{"if the schedule of a stopped workload was removed, the workload starts", newDeployment(0, original(3),
 			observed(v1beta1.ScheduleStopped, "2026-11-20 07:00"), with(v1beta1.StartScheduleAnnotation, ""),

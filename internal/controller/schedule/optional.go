@@ -34,13 +34,14 @@ type presence struct {
 	*Controller
 	api   discovery.DiscoveryInterfaceWithContext
 	cache cache.Cache
-	watch func(source.Source) error // of the controller-runtime controller
+	watch func(source.Source) error // the method Watch of the controller-runtime controller
 	log   logr.Logger
 }
 
-// addPresence adds a presence for a controller's kind to a manager. It also replaces the client of the controller.
-// Reads of the manager's client would wait for the first informer of the kind, even after the removal of this informer.
-// Reads of the new client do not wait for its own writes. If such a read is stale, the API server rejects the write.
+// addPresence adds a presence for a controller's kind to a manager. It also replaces the client of the controller. A
+// read with the manager's client would wait for the first informer of the kind, even if this informer was removed. A
+// read with the new client does not wait until the cache has the controller's own writes. So a read may be stale, but
+// then the API server rejects the next write.
 func (c *Controller) addPresence(mgr ctrl.Manager, running controller.Controller) error {
 	api, apiErr := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	reading, err := client.New(mgr.GetConfig(), client.Options{
@@ -68,7 +69,7 @@ func (p *presence) check(ctx context.Context) {
 		p.log.Info("A kind of workload was installed or removed", "kind", p.kind.gvk.Kind, "installed", served)
 		err = p.change(ctx, served)
 	case !served:
-		err = p.cache.RemoveInformer(ctx, p.kind.object) // a concurrent read may have started another one
+		err = p.cache.RemoveInformer(ctx, p.kind.object) // a concurrent read may have started another informer
 	}
 	if err != nil && ctx.Err() == nil {
 		p.log.Error(err, "Cannot check whether a kind of workload is installed", "kind", p.kind.gvk.Kind)

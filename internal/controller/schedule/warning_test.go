@@ -98,8 +98,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestStopsSoonIsEmittedOnce reconciles a workload that stops at 12:10 several times until then. There must be one
-// warning for each time at which the workload stops.
+// TestStopsSoonIsEmittedOnce reconciles a workload twice a minute, from 12:00 to 13:14. A running workload stops at
+// 12:10, unless a user changes this time. There must be one warning for each announced time of a stop.
 func TestStopsSoonIsEmittedOnce(t *testing.T) {
 	const until, since = v1beta1.StartUntilAnnotation, "2026-11-20T07:00:00Z"
 	timer := []func(*appsv1.Deployment){with(v1beta1.StopAfterAnnotation, "5h10m"),
@@ -118,7 +118,7 @@ func TestStopsSoonIsEmittedOnce(t *testing.T) {
 		{"a user edits the schedule", timer, v1beta1.StartScheduleAnnotation, "Mon-Fri 06:00", []string{"12:10"}},
 		{"a user extends stop-after by a minute", timer, v1beta1.StopAfterAnnotation, "5h11m", []string{"12:10", "12:11"}},
 		{"a user extends stop-after by an hour", timer, v1beta1.StopAfterAnnotation, "6h10m", []string{"12:10", "13:10"}},
-		{"a user wakes it for 10 minutes", append(slices.Clone(timer), with(v1beta1.StopScheduleAnnotation, "Mon-Fri 11:00"),
+		{"a user starts it for 10 minutes", append(slices.Clone(timer), with(v1beta1.StopScheduleAnnotation, "Mon-Fri 11:00"),
 			with(v1beta1.StopAfterAnnotation, ""), with(v1beta1.RunningSinceAnnotation, ""),
 			with(v1beta1.ExpiresAtAnnotation, ""), original(3), observed(v1beta1.ScheduleStopped, "2026-11-20 11:00")),
 			until, "10m", []string{"12:15"}},
@@ -159,8 +159,8 @@ func TestStopsSoonIsEmittedOnce(t *testing.T) {
 	}
 }
 
-// TestOverriddenWorkloadStopsSoon reconciles a workload that a user has started after its stop, and that StopAfter stops
-// soon. Neither event replaces the other.
+// TestOverriddenWorkloadStopsSoon reconciles a workload that a user has started after its stop. StopAfter stops the
+// workload soon. The operator must emit both warnings.
 func TestOverriddenWorkloadStopsSoon(t *testing.T) {
 	d := newDeployment(3, with(v1beta1.StopScheduleAnnotation, "Mon-Fri 11:00"),
 		with(v1beta1.StopAfterAnnotation, "1h5m"), with(v1beta1.RunningSinceAnnotation, "2026-11-20T11:05:00Z"),
@@ -178,7 +178,8 @@ func TestOverriddenWorkloadStopsSoon(t *testing.T) {
 	}
 }
 
-// TestNoNotice decides about workloads whose StopAfter ends in ten minutes. There is no notice, because nothing stops.
+// TestNoNotice decides about workloads whose StopAfter ends in ten minutes. In a dry run, or if an autoscaler would
+// undo the stop, there must be no notice.
 func TestNoNotice(t *testing.T) {
 	timer := []func(*appsv1.Deployment){with(v1beta1.StopAfterAnnotation, "5h10m"),
 		with(v1beta1.RunningSinceAnnotation, "2026-11-20T07:00:00Z"),
@@ -247,7 +248,8 @@ func eventsIn(recorder *clientevents.FakeRecorder) (events []string) {
 	return events
 }
 
-// badValues has invalid values of each annotation of users, and of the operator's annotations with times that it needs.
+// badValues has invalid values of each annotation that users set. It also has invalid values of the operator's
+// annotations running-since and expires-at, which the operator does not ignore.
 var badValues = map[string][]string{
 	v1beta1.StartScheduleAnnotation: {"", "25:00", "Mon-Fri", "@every 1h", "TZ=UTC 0 7 * * *", "0 0 31 2 *"},
 	v1beta1.StopScheduleAnnotation:  {"", "24:00", "Monday 20:00", "@reboot", "CRON_TZ=UTC", "60 20 * * *"},
@@ -265,7 +267,7 @@ var badValues = map[string][]string{
 	v1beta1.ExpiresAtAnnotation:     {"", "3h", "2026-11-20", "10000-01-01T00:00:00Z"},
 }
 
-// ignoredRecords are the annotations of the operator whose invalid values it ignores.
+// ignoredRecords returns the keys of the operator's annotations whose invalid values the operator ignores.
 func ignoredRecords() []string {
 	return slices.DeleteFunc(recordKeys(), func(key string) bool {
 		return key == v1beta1.RunningSinceAnnotation || key == v1beta1.ExpiresAtAnnotation
@@ -285,7 +287,7 @@ func TestBadInput(t *testing.T) {
 		for key, values := range badValues {
 			for _, value := range values {
 				checkBadInput(t, k, key, value, false)
-				isIgnored := k.onOff && isReplicas(key) // a default with replicas does not apply to a kind without them
+				isIgnored := k.onOff && isReplicas(key) // a kind without replicas ignores these defaults
 				if k.takesDefaults && !isIgnored {
 					checkBadInput(t, k, key, value, true)
 				}
@@ -330,7 +332,7 @@ func checkBadInput(t *testing.T, k *kind, key, value string, isDefault bool) {
 }
 
 // TestDefaultIsNamed requires that each event about a default schedule names the Namespace. An event about the
-// workload's own schedule must not.
+// workload's own schedule must not name it.
 func TestDefaultIsNamed(t *testing.T) {
 	started := observed(v1beta1.ScheduleStarted, "2026-11-20 07:00")
 	stopped := []func(*appsv1.Deployment){original(3), observed(v1beta1.ScheduleStopped, "2026-11-19 20:00")}

@@ -19,8 +19,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// Workload evaluates the schedule of a workload like the controller. It is for programs that show or change schedules
-// without a controller. Its methods send no requests.
+// Workload evaluates the schedule of a workload in the same way as the controller. It is for programs without a
+// controller that show or change schedules, such as kubectl-useless. Its methods send no requests.
 type Workload struct {
 	kind *kind
 	in   input
@@ -115,18 +115,18 @@ func (w Workload) Running(s *schedule.Schedule) bool {
 	return w.kind.level(w.in.object) > w.kind.stopLevel(s)
 }
 
-// Record returns the last start or stop that the operator recorded.
+// Record returns the data that the operator has recorded in the annotations of the workload.
 func (w Workload) Record() schedule.Record { return schedule.ReadRecord(w.in.object.GetAnnotations()) }
 
-// IsIgnored reports whether the operator does not change the workload. It is paused or being deleted, or another
-// object controls it.
+// IsIgnored reports whether the operator ignores the workload, because the workload is paused or being deleted, or
+// because another object controls it.
 func (w Workload) IsIgnored() bool {
 	return pause.IsPaused(w.in.object) || w.kind.leaveAlone(w.in.object)
 }
 
 // Stop changes the object like a stop that is due now. It also ends an uptime on demand. The next start then restores
 // the workload. It returns an error if the schedule is invalid, or if start-until of the Namespace keeps the workload
-// running.
+// running. It also returns an error if stop-replicas of a HorizontalPodAutoscaler is 0.
 func (w Workload) Stop() error {
 	delete(w.in.object.GetAnnotations(), v1beta1.StartUntilAnnotation)
 	s, problems := w.Parse()
@@ -161,8 +161,8 @@ func (w Workload) CanStart() bool {
 	return s != nil && p.transition == start && p.level > w.kind.stopLevel(s)
 }
 
-// StartCommand returns the arguments of a kubectl command that starts a stopped workload without its schedule. They
-// contain the target, for example "-n dev deployment/web".
+// StartCommand returns the arguments of a kubectl command that starts a stopped workload without its schedule. The
+// argument target contains the namespace and the workload, for example "-n dev deployment/web".
 func (w Workload) StartCommand(target string) (string, error) {
 	s, _ := w.Parse()
 	if s == nil {
@@ -178,8 +178,8 @@ func (w Workload) StartCommand(target string) (string, error) {
 	return fmt.Sprintf("patch %s --type=merge -p '%s'", target, patch), err
 }
 
-// ResumeCommand returns the arguments of a kubectl command that ends the pause of a workload by a field of its kind. It
-// is empty if the kind has no such field.
+// ResumeCommand returns the arguments of a kubectl command that resumes a workload that was paused by a field of its
+// kind. It returns an empty string if the kind has no such field. For the target, see StartCommand.
 func (w Workload) ResumeCommand(target string) string {
 	return strings.Replace(w.kind.resume, "{}", target, 1)
 }

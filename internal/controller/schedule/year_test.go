@@ -171,7 +171,8 @@ func newTimetables(t *testing.T) timetables {
 	return all
 }
 
-// traits are the properties of a kind in docs/schedule.md. The oracle does not read them from the controller.
+// traits are the properties of a kind in docs/schedule.md. The oracle is the code in this file that computes the
+// expected state. It does not read the traits from the controller.
 type traits struct {
 	takesDefaults bool // the annotations of a Namespace apply to the kind
 	onOff         bool // it has no replicas
@@ -241,8 +242,8 @@ type fakeClient struct {
 	defaults       map[string]string // the annotations of the Namespace
 	lease          *coordinationv1.Lease
 	writes         int
-	crash          error // the error of the next patch, which is lost; nil for none
-	lost           bool  // the response of the next patch is lost
+	crash          error // if not nil, patches return this error and do not reach the API server
+	lost           bool  // patches reach the API server, but their responses are lost
 }
 
 func (s *fakeClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -633,7 +634,7 @@ func (w *world) annotate(o client.Object) {
 	if w.stopAfter > 0 {
 		stopAfter = fmt.Sprintf("%dh", w.stopAfter/time.Hour)
 	}
-	set(o, v1beta1.StopAfterAnnotation, stopAfter) // a change of it does not execute the last event again
+	set(o, v1beta1.StopAfterAnnotation, stopAfter) // a change of stop-after does not execute the last event again
 	if !w.traits().onOff {
 		wanted[v1beta1.StopReplicasAnnotation] = strconv.Itoa(w.stopReplicas)
 	}
@@ -706,8 +707,8 @@ func (w *world) operator() (wrote bool) {
 	return wrote
 }
 
-// remember updates the oracle's copy of what the operator remembers about a dry run. It ends two seconds after the dry
-// run, when nothing is due.
+// remember updates the oracle's copy of what the operator remembers about a dry run. The operator forgets the dry run
+// two seconds after its end.
 func (w *world) remember() {
 	if w.isDryRun() {
 		w.dryRuns++
@@ -995,8 +996,8 @@ func (w *world) track(since time.Time) {
 	}
 }
 
-// isOfDryRun reports whether an event was due in a dry run that has ended, or before it. The operator forgets a dry run
-// by annotation when it restarts.
+// isOfDryRun reports whether an event was due up to the end of the last dry run. The operator forgets a dry run by
+// annotation when it restarts.
 func (w *world) isOfDryRun(event time.Time) bool {
 	return w.wasDryRun || !event.After(w.dryRunEnd) || !event.After(w.flagEnd)
 }

@@ -20,7 +20,7 @@ import (
 	"container.training/useless/internal/apierror"
 )
 
-// outcome has the errors of a reconcile that newStatus shows.
+// outcome has the errors of act that newStatus writes into the status.
 type outcome struct {
 	createErr, resizeErr error
 }
@@ -46,14 +46,15 @@ const (
 	errCannotResize finalError = "resizing Pods in place requires Kubernetes 1.33 or later"
 )
 
-// isRejected reports whether an immediate retry cannot help.
+// isRejected reports whether an immediate retry cannot help after this error.
 func isRejected(err error) bool {
 	_, final := errors.AsType[finalError](err)
 	return final || apierror.IsRefused(err)
 }
 
-// act executes a plan and returns the resulting Pod. A rejection by the API server is only in the outcome, because an
-// immediate retry cannot help. Other errors that prevent the creation of a Pod are in the outcome and in the error.
+// act executes a plan and returns the resulting Pod. A rejected creation or resize is only in the outcome, because an
+// immediate retry cannot help. Other errors of a creation, except conflicts, are in the outcome and in the error. All
+// other errors are only in the error.
 func (c *Controller) act(
 	ctx context.Context, vm *v1alpha1.VirtualMachine, pod *corev1.Pod, p plan,
 ) (*corev1.Pod, outcome, error) {

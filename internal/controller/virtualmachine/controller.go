@@ -61,8 +61,8 @@ const (
 
 	workers = 16
 
-	// maxUnlabelled is the maximum number of keys in Controller.unlabelled. If the Pod of another key has no label, a
-	// read of it may block until the timeout.
+	// maxUnlabelled is the maximum number of keys in Controller.unlabelled (LRU). If an unlabelled Pod has no key there,
+	// a read of this Pod may block until the timeout.
 	maxUnlabelled = 4096
 
 	// firstRetry is the delay before the first retry of a rejected request. The delay doubles with each rejection.
@@ -114,9 +114,9 @@ type Controller struct {
 	metrics   *metrics
 	usage     *poller
 	finalizer *patch.Finalizer
-	retries   workqueue.TypedRateLimiter[reconcile.Request] // of rejected requests
+	retries   workqueue.TypedRateLimiter[reconcile.Request] // the delays of wakeUp
 	alarms    *queue.Alarms
-	crashing  memory.Memory[types.UID] // the Pod with the last CrashLoop event
+	crashing  memory.Memory[types.UID] // the UID of the Pod with the last CrashLoop event
 
 	// unlabelled has the keys of Pods that were created without the label, because an admission webhook removed it. The
 	// cache never shows such a Pod, so a read must not wait for it. A key stays when its VirtualMachine is deleted,
@@ -201,7 +201,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	// Reconcile again later if the API server rejected a request, or if the cache lacks the Pod. There is no watch
-	// event when the API server would accept the request, or when that Pod changes.
+	// event when the API server would accept the request, or when a Pod outside the cache changes.
 	c.wakeUp(request, p.next, done != (outcome{}) || c.isUncached(ctx, vm, pod))
 	return reconcile.Result{}, nil
 }
@@ -279,7 +279,8 @@ func (c *Controller) isUncached(ctx context.Context, vm *v1alpha1.VirtualMachine
 	return err != nil || !metav1.IsControlledBy(cached, vm)
 }
 
-// wakeUp schedules the next reconcile: at the time next, or after an increasing delay if poll is true.
+// wakeUp schedules the next reconcile: after an increasing delay if poll is true, and otherwise at the time next. The
+// zero time schedules no reconcile.
 func (c *Controller) wakeUp(request reconcile.Request, next time.Time, poll bool) {
 	if poll {
 		next = c.clock.Now().Add(c.retries.When(request))
@@ -356,8 +357,7 @@ func (c *Controller) knownToCrash(vm *v1alpha1.VirtualMachine, before v1alpha1.V
 // newPodCluster returns a cache of the Pods of VirtualMachines, with a client that reads from it. The manager's cache
 // cannot be used, because other controllers read other Pods.
 //
-// The cache uses DefaultLabelSelector. With a selector in ByObject, controller-runtime would start the cache only on
-// the leader. But the controller waits for the cache on each replica.
+// The cache uses DefaultLabelSelector, which applies to all kinds. This is correct, because the cache has only Pods.
 func newPodCluster(mgr ctrl.Manager) (cluster.Cluster, error) {
 	labelled, err := labels.Parse(v1alpha1.VirtualMachineLabel)
 	if err != nil {

@@ -97,8 +97,8 @@ func replacementDelay(failures int32) time.Duration {
 }
 
 // mayHavePod reports whether a VirtualMachine may have a Pod that the cache lacks. Such a Pod was just created, or its
-// label was removed. For an active VirtualMachine without a known Pod, it returns false. If there is a Pod, the attempt
-// to create another Pod finds it.
+// label was removed. For an active VirtualMachine without a known Pod, mayHavePod returns false: if there is a Pod, the
+// attempt to create another Pod finds it.
 func mayHavePod(vm *v1alpha1.VirtualMachine) bool {
 	stopped := vm.Status.Phase == v1alpha1.PhaseStopped && vm.Status.ObservedGeneration == vm.Generation
 	return !vm.DeletionTimestamp.IsZero() || vm.Status.Server != nil || !isActive(vm) && !stopped

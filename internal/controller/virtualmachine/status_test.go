@@ -221,7 +221,7 @@ func TestKnownToCrash(t *testing.T) {
 	for _, again := range []struct {
 		reason string
 		pod    types.UID
-		ready  time.Duration // before it crashed again
+		ready  time.Duration // how long the Pod is ready before it crashes again
 		want   bool
 	}{
 		{"a Pod that is ready for a short time is still in the same crash loop", "pod", stableAfter - time.Second, true},

@@ -45,9 +45,9 @@ const (
 
 // usage is the known usage of a Pod.
 type usage struct {
-	isKnown   bool // this process knows whether the metrics API is available
-	available bool // the metrics API has answered
-	sample    *v1alpha1.UsageStatus
+	isKnown   bool                  // this process knows whether the metrics API is available
+	available bool                  // the metrics API has answered
+	sample    *v1alpha1.UsageStatus // nil if the Pod was not measured
 }
 
 // describe sets the usage in a ServerStatus, which may be nil, and returns the condition UsageAvailable. After a
@@ -74,8 +74,8 @@ func (u usage) describe(server *v1alpha1.ServerStatus, before *metav1.Condition)
 	return condition(metav1.ConditionTrue, v1alpha1.ReasonMeasured, "The usage is known")
 }
 
-// poller reads the usage of the Pods of all VirtualMachines from the metrics API, in one request. Then it reconciles
-// the VirtualMachines whose usage has changed.
+// poller reads the usage of the Pods of all VirtualMachines from the metrics API, in one request. Then it wakes the
+// controller for each VirtualMachine whose usage has changed.
 type poller struct {
 	list     func(context.Context, metav1.ListOptions) (*metricsv1beta1.PodMetricsList, error)
 	pods     toolscache.Store
@@ -85,7 +85,7 @@ type poller struct {
 	metrics  *metrics
 	wake     chan event.TypedGenericEvent[*corev1.Pod]
 
-	failures int                     // in a row
+	failures int                     // the number of failed requests in a row
 	last     atomic.Pointer[samples] // nil until a request shows whether the metrics API is available
 }
 

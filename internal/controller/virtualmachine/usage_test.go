@@ -96,7 +96,7 @@ func TestPoller(t *testing.T) {
 		items   []metricsv1beta1.PodMetrics
 		failure error
 		woken   []string
-		usage   usage // of a
+		usage   usage // of Pod a
 	}{
 		{"the first answer wakes all VirtualMachines", []metricsv1beta1.PodMetrics{uses("a-vm", "1", "1G")}, nil, []string{"a", "b"},
 			usage{isKnown: true, available: true, sample: &v1alpha1.UsageStatus{CPU: 50, Memory: 25}}},
@@ -145,8 +145,8 @@ func TestPoller(t *testing.T) {
 	}
 }
 
-// TestPollerTimes checks the times at which a poller sends requests. The metrics server starts late, is replaced and is
-// removed.
+// TestPollerTimes checks the times at which a poller sends requests. The first Pod is created after the start of the
+// poller. Later, the metrics server is replaced, and then removed for a while.
 func TestPollerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rolling, absent := apierrors.NewServiceUnavailable("rolling"), apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")

@@ -197,8 +197,8 @@ func TestProblemsAreNamedInTheRequestsVersion(t *testing.T) {
 	}
 }
 
-// TestPathsExist resolves each path in the Go type of each version. It fails if pathsOf lacks a version whose fields have
-// other paths than in v1beta1.
+// TestPathsExist resolves each path in the Go type of each version. It fails if a version has other paths than
+// v1beta1, and pathsOf does not return them.
 func TestPathsExist(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := clientscheme.AddToScheme(scheme); err != nil {

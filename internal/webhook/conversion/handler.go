@@ -30,7 +30,7 @@ const (
 
 	machineKind = "Machine"
 
-	// The uid and the result follow the objects. So the answer can still report a failure when it already has objects.
+	// In the answer, uid and result follow the objects. So an error can still be reported after the first objects.
 	answerStart = `{"kind":"` + reviewKind + `","apiVersion":"` + reviewVersion + `","response":{"convertedObjects":[`
 )
 
@@ -49,7 +49,7 @@ func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 }
 
 // ServeHTTP implements http.Handler. If an object cannot be converted, the answer is a failed review with the reason.
-// The HTTP status is 400 if the request is not a review, and 413 if the request is too large.
+// The HTTP status is 400 if the request is not a review, and 413 if the request or its first object is too large.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > maxReview {
 		http.Error(w, "the review is too large", http.StatusRequestEntityTooLarge)
@@ -79,8 +79,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.finish(message)
 }
 
-// finish ends the answer and sends it. An empty message means success. It ignores write errors, because only a lost
-// connection causes one.
+// finish ends the answer and sends it. An empty message means success. finish ignores write errors, because only a lost
+// connection causes them.
 func (c *call) finish(message string) {
 	result := []byte(`{"metadata":{},"status":"Success"}`)
 	if message != "" {

@@ -3,13 +3,13 @@
 
 // Package conversion converts Machines between the served versions of the API.
 //
-// Only the spec differs between versions. Status and unknown fields pass through unchanged. The API server restores the
-// metadata of a converted object from its own copy, except labels and annotations. So the answer has no other metadata
-// than these two and the name, namespace and UID, which the API server compares.
+// Only the spec differs between versions. Status and unknown fields pass through unchanged. Of the metadata, the answer
+// has only the labels, annotations, name, namespace and UID. The API server compares the last three with its own copy,
+// and restores all other metadata from this copy.
 //
-// A conversion never fails if the JSON has the types of the schema. An absent field stays absent: the API server sets
-// the defaults, which are in the schemas. The API server also sends objects without spec or without metadata, when it
-// merges managed fields.
+// A conversion never fails if the JSON has the types of the schema. It sets no defaults: an absent field stays absent.
+// The API server adds the defaults from the schema after the conversion. It also sends objects without spec or without
+// metadata, when it merges managed fields.
 package conversion
 
 import (

@@ -114,7 +114,7 @@ func (r roundTrip) diff(t *testing.T, spec reflect.Value) string {
 	return cmp.Diff(want, got.Elem().Interface())
 }
 
-// TestRoundTrip converts random specs.
+// TestRoundTrip converts random specs to another version and back.
 func TestRoundTrip(t *testing.T) {
 	t.Logf("run again with -seed=%d", *seed)
 	rounds := 10_000

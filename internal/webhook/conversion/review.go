@@ -60,9 +60,10 @@ type object struct {
 	Unknown    jsontext.Value `json:",embed"`
 }
 
-// metadata has the fields that the API server reads from a converted object. It compares the first three with its own
-// copy, and restores all other fields from there. Without them, in particular managedFields, the API server decodes
-// less (k8s.io/apiextensions-apiserver, pkg/apiserver/conversion/webhook_converter.go).
+// metadata has the fields that the API server reads from the metadata of a converted object. The API server compares
+// the first three with its own copy, and takes the labels and annotations. It restores all other fields from its copy.
+// The answer omits those, in particular managedFields, so that the API server decodes less. See
+// pkg/apiserver/conversion/webhook_converter.go in k8s.io/apiextensions-apiserver.
 type metadata struct {
 	Name        jsontext.Value `json:"name,omitzero"`
 	Namespace   jsontext.Value `json:"namespace,omitzero"`

@@ -27,8 +27,8 @@ const (
 	maxHeaderBytes = 16 << 10
 	headerTimeout  = 10 * time.Second // includes the TLS handshake
 
-	// The API server waits at most 30 s for an answer. It closes a connection that is idle for 90 s. The server must
-	// not close the connection earlier, because a request that is sent at that moment would fail.
+	// The API server waits at most 30 s for an answer. It closes a connection that is idle for 90 s. This server must
+	// not close an idle connection earlier, because a request that the API server sends at that moment would fail.
 	requestTimeout = 30 * time.Second
 	idleTimeout    = 2 * time.Minute
 
